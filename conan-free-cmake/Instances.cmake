@@ -1,0 +1,157 @@
+# From generated files to libraries: flags per back end, kernel libraries, tessera_add_kernels().
+# Installed with the package, so that consumers build their own tables the same way.
+include_guard(GLOBAL)
+
+set(TESSERA_BACKENDS cpu_generic cpu_avx2 cpu_avx512 cpu_avx512_bf16 CACHE INTERNAL "")
+set(tessera_flags_cpu_generic)
+set(tessera_flags_cpu_avx2 -mavx2 -mfma -mf16c)
+set(tessera_flags_cpu_avx512 ${tessera_flags_cpu_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+set(tessera_flags_cpu_avx512_bf16 ${tessera_flags_cpu_avx512} -mavx512bf16)
+
+# Kernels assume that arithmetic neither sets errno nor traps; NaN and infinity keep their meaning.
+set(tessera_kernel_flags -fno-math-errno -fno-trapping-math)
+
+# tessera::cpu_avx512 and so on: link one to compile header-path code for that back end.
+function(tessera_declare_backends)
+  foreach(backend IN LISTS TESSERA_BACKENDS)
+    add_library(tessera_${backend} INTERFACE)
+    add_library(tessera::${backend} ALIAS tessera_${backend})
+    target_compile_options(tessera_${backend} INTERFACE ${tessera_flags_${backend}}
+      ${tessera_kernel_flags} $<$<NOT:$<CONFIG:Debug>>:-O3>)
+  endforeach()
+endfunction()
+
+# Joins the objects of one back end into one whose only global symbols are launchers. A weak inline
+# function compiled with -mavx512f can then never be the copy that the linker keeps for the program.
+function(tessera_seal objects result)
+  find_program(TESSERA_LD NAMES ld.bfd ld DOC "GNU ld: joins the objects of a back end")
+  find_program(TESSERA_OBJCOPY NAMES objcopy DOC "GNU objcopy: hides their other symbols")
+  mark_as_advanced(TESSERA_LD TESSERA_OBJCOPY)
+  if(NOT TESSERA_LD OR NOT TESSERA_OBJCOPY)
+    message(FATAL_ERROR "ld and objcopy are not installed; kernel libraries need them. Debian and "
+      "Ubuntu: apt-get install binutils")
+  endif()
+  set(sealed ${CMAKE_CURRENT_BINARY_DIR}/${objects}.o)
+  add_custom_command(OUTPUT ${sealed}
+    COMMAND ${TESSERA_LD} -r --force-group-allocation -o ${sealed}.joined $<TARGET_OBJECTS:${objects}>
+    COMMAND ${TESSERA_OBJCOPY} --wildcard
+      "--keep-global-symbol=_ZN7tessera*6launchINS_4rows*"
+      "--keep-global-symbol=_ZN7tessera*15workspace_bytesINS_4rows*"
+      ${sealed}.joined ${sealed}
+    COMMAND ${CMAKE_COMMAND} -E rm ${sealed}.joined
+    DEPENDS ${objects} $<TARGET_OBJECTS:${objects}>
+    COMMENT "Sealing ${objects}" COMMAND_EXPAND_LISTS VERBATIM)
+  set(${result} ${sealed} PARENT_SCOPE)
+endfunction()
+
+function(tessera_own_code target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+  if(COMMAND tessera_warnings)
+    tessera_warnings(${target})
+  endif()
+endfunction()
+
+# A library of the rows in a folder that tessera-generate wrote.
+function(tessera_kernel_library target folder)
+  include(${folder}/units/units.cmake)
+  set(sources ${tessera_units_host})
+  list(TRANSFORM sources PREPEND ${folder}/)
+  foreach(backend IN LISTS tessera_unit_backends)
+    set(units ${tessera_units_${backend}})
+    list(TRANSFORM units PREPEND ${folder}/)
+    set(objects ${target}_units_${backend})
+    add_library(${objects} OBJECT ${units})
+    target_link_libraries(${objects} PRIVATE tessera::headers tessera::${backend})
+    target_compile_options(${objects} PRIVATE -fno-lto $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
+    tessera_own_code(${objects})
+    tessera_seal(${objects} sealed)
+    list(APPEND sources ${sealed})
+  endforeach()
+  add_library(${target} ${sources})
+  target_link_libraries(${target} PUBLIC tessera::headers PRIVATE $<BUILD_INTERFACE:tessera_boost>)
+  tessera_own_code(${target})
+endfunction()
+
+function(tessera_interop_library target folder)
+  include(${folder}/units/units.cmake)
+  list(TRANSFORM tessera_units_interop PREPEND ${folder}/)
+  add_library(${target} ${tessera_units_interop})
+  target_link_libraries(${target} PUBLIC tessera::headers PRIVATE $<BUILD_INTERFACE:tessera_boost>)
+  tessera_own_code(${target})
+endfunction()
+
+# The generator as a program that can run while configuring: the installed one, else compiled here.
+function(tessera_generator result)
+  if(TARGET tessera::generate)
+    get_target_property(imported tessera::generate IMPORTED)
+    if(imported)
+      get_target_property(program tessera::generate LOCATION)
+      set(${result} ${program} PARENT_SCOPE)
+      return()
+    endif()
+  endif()
+  set(program ${tessera_BINARY_DIR}/configure/tessera-generate)
+  file(GLOB sources CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tools/generate/*.cpp)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tools/generate/*.hpp
+    ${tessera_SOURCE_DIR}/include/tessera/spec/*.hpp)
+  foreach(file IN LISTS sources headers)
+    if(${file} IS_NEWER_THAN ${program})
+      message(STATUS "Compiling tessera-generate")
+      tessera_require(fmt APT libfmt-dev WHY tessera_add_kernels)
+      tessera_require(CLI11 APT libcli11-dev WHY tessera_add_kernels)
+      file(MAKE_DIRECTORY ${tessera_BINARY_DIR}/configure)
+      try_compile(compiled SOURCES ${sources}
+        CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${tessera_SOURCE_DIR}/include;${TESSERA_BOOST_INCLUDE_DIR}"
+        LINK_LIBRARIES fmt::fmt CLI11::CLI11 CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
+        OUTPUT_VARIABLE output COPY_FILE ${program} NO_CACHE)
+      if(NOT compiled)
+        message(FATAL_ERROR "tessera-generate does not compile:\n${output}")
+      endif()
+      break()
+    endif()
+  endforeach()
+  set(${result} ${program} PARENT_SCOPE)
+endfunction()
+
+# tessera_add_kernels(<target> ROWS <row list>... [BACKENDS cpu|cpu_avx512|...])
+#
+# Adds a library with exactly the rows asked for: link it instead of tessera::tessera. Paths are
+# relative to the calling directory.
+function(tessera_add_kernels target)
+  cmake_parse_arguments(PARSE_ARGV 1 asked "" "" "ROWS;BACKENDS;MODELS;TRACE;LOOKUP")
+  set(this "tessera_add_kernels(${target})")
+  foreach(input IN ITEMS MODELS TRACE LOOKUP)
+    if(DEFINED asked_${input} OR ${input} IN_LIST asked_KEYWORDS_MISSING_VALUES)
+      message(FATAL_ERROR "${this}: ${input} is not supported by tessera ${TESSERA_VERSION}, which "
+        "builds tables from row lists only: ROWS <file>, one row name per line as `tessera list` prints them")
+    endif()
+  endforeach()
+  if(asked_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "${this}: '${asked_UNPARSED_ARGUMENTS}' is not an argument; valid: ROWS, BACKENDS")
+  endif()
+  if(NOT asked_ROWS)
+    message(FATAL_ERROR "${this}: no row list; give ROWS <file>..., one row name per line as "
+      "`tessera list` prints them")
+  endif()
+  if(BACKENDS IN_LIST asked_KEYWORDS_MISSING_VALUES)
+    message(FATAL_ERROR "${this}: BACKENDS names none; valid: cpu, ${TESSERA_BACKENDS}")
+  endif()
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/${target}_generated)
+  set(arguments --output ${folder} --costs ${TESSERA_COST_DIR})
+  foreach(list IN LISTS asked_ROWS)
+    cmake_path(ABSOLUTE_PATH list BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
+    list(APPEND arguments --rows ${list})
+  endforeach()
+  foreach(backend IN LISTS asked_BACKENDS)
+    list(APPEND arguments --backends ${backend})
+  endforeach()
+  tessera_generator(generator)
+  execute_process(COMMAND ${generator} ${arguments}
+    RESULT_VARIABLE failed ERROR_VARIABLE message OUTPUT_VARIABLE message)
+  if(failed)
+    message(FATAL_ERROR "${this}: ${message}")
+  endif()
+  tessera_require_boost()
+  tessera_kernel_library(${target} ${folder})
+endfunction()

@@ -1,0 +1,47 @@
+# Installation: headers, libraries, commands, the CMake package and the pkg-config file.
+include_guard(GLOBAL)
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+option(TESSERA_INSTALL "Add install rules" ${PROJECT_IS_TOP_LEVEL})
+if(NOT TESSERA_INSTALL)
+  return()
+endif()
+
+set(tessera_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+set(targets tessera tessera_headers tessera_interop)
+foreach(backend IN LISTS TESSERA_BACKENDS)
+  list(APPEND targets tessera_${backend})
+  set_target_properties(tessera_${backend} PROPERTIES EXPORT_NAME ${backend})
+endforeach()
+set_target_properties(tessera_headers PROPERTIES EXPORT_NAME headers)
+set_target_properties(tessera_interop PROPERTIES EXPORT_NAME interop)
+if(TESSERA_BUILD_TOOLS)
+  list(APPEND targets tessera_generate)
+  set_target_properties(tessera_generate PROPERTIES EXPORT_NAME generate)
+  if(TARGET tessera_command)
+    install(TARGETS tessera_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endif()
+install(TARGETS ${targets} EXPORT tessera_targets)
+install(EXPORT tessera_targets NAMESPACE tessera:: FILE tessera-targets.cmake
+  DESTINATION ${tessera_cmake_dir})
+
+install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY generated/cost DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
+install(FILES conan-free-cmake/Instances.cmake conan-free-cmake/Dependencies.cmake
+  DESTINATION ${tessera_cmake_dir})
+
+configure_package_config_file(conan-free-cmake/tessera-config.cmake.in
+  ${PROJECT_BINARY_DIR}/tessera-config.cmake INSTALL_DESTINATION ${tessera_cmake_dir}
+  PATH_VARS CMAKE_INSTALL_DATADIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tessera-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tessera-config.cmake
+  ${PROJECT_BINARY_DIR}/tessera-config-version.cmake DESTINATION ${tessera_cmake_dir})
+
+cmake_path(SET tessera_prefix_from_pc NORMALIZE ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+string(REGEX REPLACE "[^/]+" ".." tessera_prefix_from_pc ${tessera_prefix_from_pc})
+configure_file(conan-free-cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/tessera.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,5 @@
+// flash_attention, attention and scaled_dot_product_attention: one call, or plan once and run.
+#pragma once
+
+#include <tessera/api/flash_attention.hpp>
+#include <tessera/api/flash_plan.hpp>

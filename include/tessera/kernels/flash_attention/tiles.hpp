@@ -1,0 +1,105 @@
+// How much of a tile the tensors of a launch leave visible: masks, segments and mask functors. What
+// lengths, diagonal and window leave is known from intervals (prim/common/visibility.hpp).
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/flash_attention/traits.hpp>
+#include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/visibility.hpp>
+
+namespace tessera::flash {
+
+constexpr prim::tile_visibility both(prim::tile_visibility a, prim::tile_visibility b) {
+  if (a == prim::tile_visibility::skip || b == prim::tile_visibility::skip) {
+    return prim::tile_visibility::skip;
+  }
+  return a == b ? a : prim::tile_visibility::partial;
+}
+
+/// Smallest and largest id of tokens [begin, end), and whether one of them is padding (negative).
+struct id_range {
+  std::int32_t least = INT32_MAX;
+  std::int32_t most = -1;
+  bool padding = false;
+};
+
+template <class Isa>
+id_range range_of_ids(const token_ids& ids, std::int64_t entry, std::int64_t begin,
+                      std::int64_t end) {
+  id_range range;
+  const std::int32_t* row = ids.data + entry * ids.batch;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int32_t id = row[i * ids.row];
+    if (id < 0) {
+      range.padding = true;
+      continue;
+    }
+    range.least = id < range.least ? id : range.least;
+    range.most = id > range.most ? id : range.most;
+  }
+  return range;
+}
+
+template <class Isa>
+prim::tile_visibility classify_by_segments(const flash_kernel_args& args,
+                                           const prim::score_tile& tile) {
+  const id_range rows =
+      range_of_ids<Isa>(args.q_segments, tile.entry, tile.query_begin, tile.query_end);
+  const id_range keys =
+      range_of_ids<Isa>(args.kv_segments, tile.entry, tile.key_begin, tile.key_end);
+  if (rows.most < keys.least || keys.most < rows.least) return prim::tile_visibility::skip;
+  const bool one_segment = rows.least == rows.most && keys.least == keys.most &&
+                           rows.least == keys.least && !rows.padding && !keys.padding;
+  return one_segment ? prim::tile_visibility::full : prim::tile_visibility::partial;
+}
+
+template <class Isa>
+prim::tile_visibility classify_by_mask(const flash_kernel_args& args,
+                                       const prim::score_tile& tile) {
+  const score_tensor& mask = args.mask;
+  const auto* base = static_cast<const std::uint8_t*>(mask.data) + tile.entry * mask.batch;
+  const int head_end = mask.head == 0 ? tile.head_begin + 1 : tile.head_end;
+  const std::int64_t query_end = mask.row == 0 ? tile.query_begin + 1 : tile.query_end;
+  bool any = false;
+  bool all = true;
+  for (int head = tile.head_begin; head < head_end; ++head) {
+    for (std::int64_t i = tile.query_begin; i < query_end; ++i) {
+      const std::uint8_t* row = base + head * mask.head + i * mask.row;
+      for (std::int64_t j = tile.key_begin; j < tile.key_end; ++j) {
+        const bool visible = row[j * mask.column] != 0;
+        any = any || visible;
+        all = all && visible;
+      }
+      if (any && !all) return prim::tile_visibility::partial;
+    }
+  }
+  return all ? prim::tile_visibility::full : prim::tile_visibility::skip;
+}
+
+/// What mask tensor, segments and mask functor together leave of a tile.
+template <class Row, class Hooks>
+prim::tile_visibility classify(const flash_kernel_args& args, const Hooks& hooks,
+                               const prim::score_tile& tile) {
+  using shape = traits<Row>;
+  using isa_type = typename shape::isa_type;
+  auto visible = prim::tile_visibility::full;
+  if constexpr (shape::has(flash_feature::segments)) {
+    if (args.q_segments.data != nullptr) visible = classify_by_segments<isa_type>(args, tile);
+  }
+  if constexpr (shape::has(flash_feature::mask)) {
+    if (args.mask.data != nullptr && visible != prim::tile_visibility::skip) {
+      visible = both(visible, classify_by_mask<isa_type>(args, tile));
+    }
+  }
+  if constexpr (Hooks::has_mask) {
+    if constexpr (prim::classifies_tiles<decltype(hooks.mask)>) {
+      visible = both(visible, hooks.mask.classify(tile));
+    } else {
+      visible = both(visible, prim::tile_visibility::partial);
+    }
+  }
+  return visible;
+}
+
+}  // namespace tessera::flash

@@ -1,0 +1,49 @@
+// Which attention weights dropout keeps: a pure function of the seed and the element's position, so
+// that every backend, tiling and direction agrees bit for bit.
+//
+// Philox4x32-10: J. K. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC11.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <tessera/prim/common/host_device.hpp>
+
+namespace tessera::prim {
+
+using philox_block = std::array<std::uint32_t, 4>;
+
+/// Ten rounds of Philox4x32 over `counter` with the 64-bit key `seed` (low word first).
+TESSERA_HD constexpr philox_block philox4x32(philox_block counter, std::uint64_t seed) noexcept {
+  auto key0 = static_cast<std::uint32_t>(seed);
+  auto key1 = static_cast<std::uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
+               static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
+               static_cast<std::uint32_t>(product0)};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// The four random words of keys 4 * (key / 4) ... + 3 of one row. `entry` is the batch entry, or
+/// the sequence number when packed; row and key are local to it.
+TESSERA_HD constexpr philox_block dropout_words(std::uint64_t seed, std::int64_t entry, int head,
+                                                std::int64_t row, std::int64_t key) noexcept {
+  return philox4x32({static_cast<std::uint32_t>(key / 4), static_cast<std::uint32_t>(row),
+                     static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(entry)},
+                    seed);
+}
+
+/// True where the weight of (entry, head, row, key) is kept: word >= ceil(p * 2^32) = `threshold`.
+TESSERA_HD constexpr bool dropout_keeps(std::uint64_t seed, std::uint32_t threshold,
+                                        std::int64_t entry, int head, std::int64_t row,
+                                        std::int64_t key) noexcept {
+  return dropout_words(seed, entry, head, row, key)[static_cast<std::size_t>(key % 4)] >= threshold;
+}
+
+}  // namespace tessera::prim

@@ -1,0 +1,27 @@
+// The compiler-specific words of the primitives. TESSERA_HD marks functions that host and device
+// code share; TESSERA_INLINE those that must disappear into their caller.
+#pragma once
+
+#if defined(__CUDACC__)
+#define TESSERA_HD __host__ __device__
+#else
+#define TESSERA_HD
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TESSERA_INLINE __attribute__((always_inline)) inline
+#define TESSERA_RESTRICT __restrict__
+#else
+#define TESSERA_INLINE inline
+#define TESSERA_RESTRICT
+#endif
+
+// Asks for a loop of at most 16 rounds to be unrolled completely, so that an array indexed by its
+// counter lives in registers.
+#if defined(__clang__)
+#define TESSERA_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define TESSERA_UNROLL _Pragma("GCC unroll 16")
+#else
+#define TESSERA_UNROLL
+#endif

@@ -1,0 +1,57 @@
+// What the library tells about itself while it works: choices, fallbacks, warnings, refusals. It
+// never prints; a program that wants to know installs a sink.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+enum class event_kind : std::uint8_t {
+  warning,    ///< something is not as its owner meant it, e.g. an unknown environment value
+  override,   ///< a row was taken because it was named
+  heuristic,  ///< a row was taken by predicted time
+  fallback,   ///< only a generic row fits: the message names the rejected rows and the line to add
+  error,      ///< no row was found, or a named one was refused
+};
+
+constexpr std::string_view name_of(event_kind kind) noexcept {
+  switch (kind) {
+    case event_kind::warning:
+      return "warning";
+    case event_kind::override:
+      return "override";
+    case event_kind::heuristic:
+      return "heuristic";
+    case event_kind::fallback:
+      return "fallback";
+    case event_kind::error:
+      return "error";
+  }
+  return "invalid";
+}
+
+/// One occurrence. The views are valid during the delivery only.
+struct event {
+  event_kind kind = event_kind::warning;
+  std::string_view op{};   ///< "flash_attention", ...; empty for warnings about the process
+  std::string_view row{};  ///< the row concerned; empty if none
+  std::string_view message{};
+};
+
+/// Where events go. `deliver` is called on the thread where the event happens, may run on several
+/// threads at once, and must not call back into the library.
+struct event_sink {
+  void (*deliver)(void* receiver, const event& what) noexcept = nullptr;
+  void* receiver = nullptr;
+};
+
+/// Installs the sink of the process, null for none, and returns the one before. The sink must
+/// outlive every call that may use it. A sink given with a call (context.events) comes first.
+/// Costs of an event without any sink: one relaxed atomic load.
+const event_sink* set_event_sink(const event_sink* sink) noexcept;
+
+/// The sink of the process, or null.
+const event_sink* installed_event_sink() noexcept;
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// A selection taken apart: what each tier said, what each row costs or lacks. Data for `tessera
+// explain`, and the text that TESSERA_EXPLAIN prints.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/runtime/selection.hpp>
+
+namespace tessera {
+
+/// One tier's answer.
+struct tier_answer {
+  selection_tier tier = selection_tier::none;
+  bool decided = false;
+  std::string reason;  ///< "no row was named", "lowest predicted time of 5 rows", ...
+};
+
+/// One row that fits, with its predicted time.
+struct row_estimate {
+  std::string_view row;
+  double seconds = 0;
+};
+
+/// One row that does not fit, and the difference: "head_dim is 96, the row has 128".
+struct row_rejection {
+  std::string_view row;
+  std::string reason;
+};
+
+/// Everything there is to say about one choice.
+struct explanation {
+  std::string op;
+  std::string problem;          ///< problem text: "flash_attention q=[1,1,32,128]bf16 ..."
+  std::string row;              ///< the row that runs; empty if none does
+  selection_tier tier = selection_tier::none;
+  selection_reason reason = selection_reason::none;
+  std::string reason_text;      ///< "decode, 8 work items for 2 threads"
+  std::string refusal;          ///< why no row runs; empty if one does
+  std::vector<tier_answer> tiers;       ///< in the order they were asked
+  std::vector<row_estimate> eligible;   ///< cheapest first
+  std::vector<row_rejection> rejected;  ///< in the order of the registry
+  std::string better_row;  ///< table line that would serve this problem better; empty if none
+};
+
+/// The text of TESSERA_EXPLAIN=`level`, without a final newline. 1: one line, problem -> row (tier:
+/// reason). 2: and a line per tier. 3: and a line per row with its time or what it lacks.
+std::string to_text(const explanation& what, int level);
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// The backends a row can be compiled for, ordered from the most portable to the most specialised
+// within each kind of device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tessera {
+
+/// Instruction set or GPU generation a row is compiled for.
+enum class backend : std::uint8_t {
+  cpu_generic,      ///< portable C++, no intrinsics
+  cpu_avx2,         ///< x86 AVX2 + FMA + F16C
+  cpu_avx512,       ///< x86 AVX-512 F, BW, DQ, VL
+  cpu_avx512_bf16,  ///< the above with AVX512-BF16 (VDPBF16PS)
+};
+
+inline constexpr std::array all_backends{backend::cpu_generic, backend::cpu_avx2,
+                                         backend::cpu_avx512, backend::cpu_avx512_bf16};
+
+/// "cpu_avx512", ...: the spelling used in row names and on command lines.
+constexpr std::string_view name_of(backend target) noexcept {
+  switch (target) {
+    case backend::cpu_generic:
+      return "cpu_generic";
+    case backend::cpu_avx2:
+      return "cpu_avx2";
+    case backend::cpu_avx512:
+      return "cpu_avx512";
+    case backend::cpu_avx512_bf16:
+      return "cpu_avx512_bf16";
+  }
+  return "invalid";
+}
+
+/// The backend of that name, if there is one.
+constexpr std::optional<backend> backend_named(std::string_view name) noexcept {
+  for (const backend target : all_backends) {
+    if (name_of(target) == name) return target;
+  }
+  return std::nullopt;
+}
+
+constexpr bool is_cpu(backend target) noexcept {
+  return target <= backend::cpu_avx512_bf16;
+}
+
+/// Floats in one vector register: the unit of the register tiles. 4 for the portable backend.
+constexpr int vector_floats(backend target) noexcept {
+  switch (target) {
+    case backend::cpu_generic:
+      return 4;
+    case backend::cpu_avx2:
+      return 8;
+    case backend::cpu_avx512:
+    case backend::cpu_avx512_bf16:
+      return 16;
+  }
+  return 0;
+}
+
+}  // namespace tessera

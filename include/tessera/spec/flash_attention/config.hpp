@@ -1,0 +1,134 @@
+// What a flash attention forward kernel is, at compile time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// The visible keys of a query row that a kernel can express without a tensor. Each mode includes
+/// the ones before it: `window` kernels also run causal and full problems.
+enum class mask_mode : std::uint8_t {
+  full,    ///< every key of the sequence
+  causal,  ///< keys up to the aligned diagonal
+  window,  ///< an interval around the aligned diagonal, cut by the diagonal when causal
+};
+
+/// The loop a kernel is built around.
+enum class flash_phase : std::uint8_t {
+  prefill,  ///< a block of query rows against all key blocks
+  decode,   ///< few query rows; the keys are split over threads and merged
+};
+
+/// Behaviour that is compiled in or out of a row.
+enum class flash_feature : std::uint16_t {
+  varlen = 1 << 0,        ///< packed sequences: cu_seqlens_q, cu_seqlens_k
+  lengths = 1 << 1,       ///< padded sequences: seqlens_q, seqlens_k
+  sinks = 1 << 2,         ///< extra logits in the denominator
+  unnormalized = 1 << 3,  ///< normalize = false, row_max
+  soft_cap = 1 << 4,      ///< logits_soft_cap
+  bias = 1 << 5,          ///< bias_pre, bias_post
+  mask = 1 << 6,          ///< boolean mask tensor
+  segments = 1 << 7,      ///< q_segment_ids, kv_segment_ids
+  dropout = 1 << 8,       ///< dropout_probability > 0
+  weights = 1 << 9,       ///< writes the attention weights
+};
+
+inline constexpr std::array all_flash_features{flash_feature::varlen,   flash_feature::lengths,
+                                               flash_feature::sinks,    flash_feature::unnormalized,
+                                               flash_feature::soft_cap, flash_feature::bias,
+                                               flash_feature::mask,     flash_feature::segments,
+                                               flash_feature::dropout,  flash_feature::weights};
+
+/// A set of features, usable as part of a structural config.
+struct flash_features {
+  std::uint16_t bits = 0;
+
+  constexpr bool has(flash_feature one) const noexcept {
+    return (bits & static_cast<std::uint16_t>(one)) != 0;
+  }
+  constexpr bool contains(flash_features other) const noexcept {
+    return (bits & other.bits) == other.bits;
+  }
+  constexpr flash_features without(flash_features other) const noexcept {
+    return {static_cast<std::uint16_t>(bits & ~other.bits)};
+  }
+  constexpr bool empty() const noexcept { return bits == 0; }
+  friend constexpr flash_features operator|(flash_features a, flash_features b) noexcept {
+    return {static_cast<std::uint16_t>(a.bits | b.bits)};
+  }
+  friend constexpr bool operator==(flash_features, flash_features) = default;
+};
+
+constexpr flash_features operator|(flash_feature a, flash_feature b) noexcept {
+  return {
+      static_cast<std::uint16_t>(static_cast<std::uint16_t>(a) | static_cast<std::uint16_t>(b))};
+}
+constexpr flash_features operator|(flash_features a, flash_feature b) noexcept {
+  return a | flash_features{static_cast<std::uint16_t>(b)};
+}
+
+/// Features that cost a CPU kernel nothing; every CPU row has them.
+inline constexpr flash_features base_features = flash_feature::varlen | flash_feature::lengths |
+                                                flash_feature::sinks | flash_feature::unnormalized;
+
+/// Every feature there is.
+inline constexpr flash_features every_feature =
+    base_features | flash_feature::soft_cap | flash_feature::bias | flash_feature::mask |
+    flash_feature::segments | flash_feature::dropout | flash_feature::weights;
+
+inline constexpr int max_head_dim = 256;
+
+/// One row of the table. A zero tile extent means the backend's default (see `resolved`).
+struct flash_config {
+  backend target = backend::cpu_generic;
+  dtype type = dtype::f32;  ///< of q, k, v and out
+  int head_dim = 0;         ///< of q and k; 0: any from 1 to 256, known at run time
+  int v_head_dim = 0;       ///< of v and out; 0: the same as head_dim (any if that is 0)
+  mask_mode mask = mask_mode::window;
+  flash_phase phase = flash_phase::prefill;
+  flash_features features = base_features;
+  int block_q = 0;   ///< query rows of a tile; the heads of a group are rows of the same tile
+  int block_kv = 0;  ///< keys of a tile
+  friend constexpr bool operator==(const flash_config&, const flash_config&) = default;
+};
+
+/// Query rows of one register tile: with two vectors of keys it fills the register file
+/// (14 x 2 accumulators of 32 zmm, 6 x 2 of 16 ymm).
+constexpr int register_rows(backend target) noexcept {
+  switch (target) {
+    case backend::cpu_generic:
+      return 4;
+    case backend::cpu_avx2:
+      return 6;
+    case backend::cpu_avx512:
+    case backend::cpu_avx512_bf16:
+      return 14;
+  }
+  return 0;
+}
+
+/// Keys (or value columns) of one register tile.
+constexpr int register_columns(backend target) noexcept {
+  return 2 * vector_floats(target);
+}
+
+/// Most query rows (group heads times query positions) that a decode tile takes at once.
+inline constexpr int max_decode_rows = 16;
+
+/// The config with every default filled in.
+constexpr flash_config resolved(flash_config config) noexcept {
+  if (config.v_head_dim == 0) config.v_head_dim = config.head_dim;
+  const bool decode = config.phase == flash_phase::decode;
+  if (config.block_q == 0) {
+    config.block_q = decode ? max_decode_rows : 8 * register_rows(config.target);
+  }
+  if (config.block_kv == 0) config.block_kv = decode ? 64 : 256;
+  return config;
+}
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// A row compiled: its name, its config and its entry points. Plain data, signatures only, so that
+// the registry is built without any kernel header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/flash_attention/config.hpp>
+#include <tessera/spec/flash_attention/kernel_args.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// Bytes of scratch memory that `launch` needs for these arguments and this many threads.
+using flash_workspace_function = std::size_t (*)(const flash_kernel_args&, int threads);
+
+/// Runs the kernel. The arguments are valid (see `lower`); refuses only a workspace that is too
+/// small, and then leaves every output untouched.
+using flash_launch_function = status (*)(const flash_kernel_args&, const launch_context&);
+
+/// One entry of the registry.
+struct flash_instance {
+  std::string_view name;  ///< name_of(config): compared, never parsed
+  flash_config config{};  ///< resolved
+  flash_workspace_function workspace_bytes = nullptr;
+  flash_launch_function launch = nullptr;
+  float compile_seconds = 0;       ///< measured when the table was last costed; 0 = not measured
+  std::uint32_t object_bytes = 0;  ///< code and constants, measured likewise
+};
+
+}  // namespace tessera

@@ -1,0 +1,154 @@
+// What is asked of flash attention at run time: dtypes, sizes and options, no pointers. Plain data.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include <tessera/spec/flash_attention/args.hpp>
+#include <tessera/spec/flash_attention/config.hpp>
+#include <tessera/spec/flash_attention/options.hpp>
+
+namespace tessera {
+
+/// Operations served by the flash attention forward family.
+enum class flash_op : std::uint8_t { flash_attention, attention, scaled_dot_product_attention };
+
+constexpr std::string_view name_of(flash_op op) noexcept {
+  switch (op) {
+    case flash_op::flash_attention:
+      return "flash_attention";
+    case flash_op::attention:
+      return "attention";
+    case flash_op::scaled_dot_product_attention:
+      return "scaled_dot_product_attention";
+  }
+  return "invalid";
+}
+
+/// The shapes of the tensors of `flash_attention_args` (outputs only where they change the work)
+/// and the options that a kernel choice may depend on.
+struct flash_problem {
+  flash_op op = flash_op::flash_attention;
+  tensor_shape q{}, k{}, v{};
+  tensor_shape bias_pre{}, bias_post{}, mask{};
+  tensor_shape q_segment_ids{}, kv_segment_ids{};
+  tensor_shape sinks{};
+  tensor_shape cu_seqlens_q{}, cu_seqlens_k{};
+  tensor_shape seqlens_q{}, seqlens_k{};
+  tensor_shape weights{};
+  flash_attention_options options{};
+
+  friend bool operator==(const flash_problem&, const flash_problem&) = default;
+};
+
+/// The sizes of a problem, read off its shapes. Packed problems report the mean lengths.
+struct flash_sizes {
+  std::int64_t batch = 0;  ///< entries or sequences
+  std::int64_t q_len = 0;
+  std::int64_t kv_len = 0;
+  std::int64_t q_heads = 0;
+  std::int64_t kv_heads = 0;
+  int head_dim = 0;
+  int v_head_dim = 0;
+};
+
+constexpr bool is_packed(const flash_problem& problem) noexcept {
+  return problem.cu_seqlens_q.present();
+}
+
+constexpr flash_sizes sizes_of(const flash_problem& problem) noexcept {
+  const auto& q = problem.q.extent;
+  const auto& k = problem.k.extent;
+  const auto& v = problem.v.extent;
+  if (is_packed(problem)) {
+    const std::int64_t sequences = std::max<std::int64_t>(problem.cu_seqlens_q.extent[0] - 1, 0);
+    const std::int64_t divisor = std::max<std::int64_t>(sequences, 1);
+    return {sequences, (q[0] + divisor - 1) / divisor, (k[0] + divisor - 1) / divisor, q[1],
+            k[1],      static_cast<int>(q[2]),         static_cast<int>(v[2])};
+  }
+  return {q[0], q[1], k[1], q[2], k[2], static_cast<int>(q[3]), static_cast<int>(v[3])};
+}
+
+/// The smallest mask mode that expresses the problem's options.
+constexpr mask_mode mask_needed(const flash_problem& problem) noexcept {
+  const auto& options = problem.options;
+  if (options.window_left || options.window_right) return mask_mode::window;
+  return options.causal ? mask_mode::causal : mask_mode::full;
+}
+
+/// The features a row must have to take the problem.
+constexpr flash_features features_needed(const flash_problem& problem) noexcept {
+  flash_features needed{};
+  const auto need = [&](bool condition, flash_feature one) {
+    if (condition) needed = needed | one;
+  };
+  need(is_packed(problem), flash_feature::varlen);
+  need(problem.seqlens_q.present() || problem.seqlens_k.present(), flash_feature::lengths);
+  need(problem.sinks.present(), flash_feature::sinks);
+  need(!problem.options.normalize, flash_feature::unnormalized);
+  need(problem.options.logits_soft_cap.has_value(), flash_feature::soft_cap);
+  need(problem.bias_pre.present() || problem.bias_post.present(), flash_feature::bias);
+  need(problem.mask.present(), flash_feature::mask);
+  need(problem.q_segment_ids.present(), flash_feature::segments);
+  need(problem.options.dropout_probability > 0.0, flash_feature::dropout);
+  need(problem.weights.present(), flash_feature::weights);
+  return needed;
+}
+
+/// Exact part of a table key: two problems with different identities never share a choice.
+struct flash_identity {
+  dtype type = dtype::none;
+  mask_mode mask = mask_mode::full;
+  flash_features features{};
+  std::int16_t head_dim = 0;
+  std::int16_t v_head_dim = 0;
+  std::int16_t group = 0;  ///< query heads per key/value head
+  friend constexpr bool operator==(const flash_identity&, const flash_identity&) = default;
+};
+
+/// Bucketed part of a table key: base-2 logarithms, rounded up; 0 stands for 0 and 1.
+struct flash_bucket {
+  std::uint8_t q_len = 0;
+  std::uint8_t kv_len = 0;
+  std::uint8_t batch_heads = 0;  ///< batch times key/value heads
+  std::uint8_t window = 0;       ///< keys a row can see at most because of the window; 0 = all
+  friend constexpr bool operator==(const flash_bucket&, const flash_bucket&) = default;
+};
+
+struct flash_key {
+  flash_identity identity{};
+  flash_bucket bucket{};
+  friend constexpr bool operator==(const flash_key&, const flash_key&) = default;
+};
+
+/// ceil(log2(size)); 0 for sizes below 2.
+constexpr std::uint8_t size_bucket(std::int64_t size) noexcept {
+  if (size < 2) return 0;
+  return static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(size - 1)));
+}
+
+constexpr flash_key key_of(const flash_problem& problem) noexcept {
+  const flash_sizes sizes = sizes_of(problem);
+  flash_key key;
+  key.identity.type = problem.q.type;
+  key.identity.mask = mask_needed(problem);
+  key.identity.features = features_needed(problem);
+  key.identity.head_dim = static_cast<std::int16_t>(sizes.head_dim);
+  key.identity.v_head_dim = static_cast<std::int16_t>(sizes.v_head_dim);
+  key.identity.group =
+      static_cast<std::int16_t>(sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0);
+  key.bucket.q_len = size_bucket(sizes.q_len);
+  key.bucket.kv_len = size_bucket(sizes.kv_len);
+  key.bucket.batch_heads = size_bucket(sizes.batch * sizes.kv_heads);
+  const auto& options = problem.options;
+  if (options.window_left && (options.window_right || options.causal)) {
+    const std::int64_t right = options.causal ? 0 : *options.window_right;
+    const std::int64_t left = std::min<std::int64_t>(*options.window_left, INT32_MAX);
+    key.bucket.window = size_bucket(left + std::min<std::int64_t>(right, INT32_MAX) + 1);
+    if (key.bucket.window == 0) key.bucket.window = 1;
+  }
+  return key;
+}
+
+}  // namespace tessera

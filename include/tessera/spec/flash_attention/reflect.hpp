@@ -1,0 +1,114 @@
+// Reflection over the flash attention family, and the names of its rows.
+#pragma once
+
+#include <string_view>
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+
+#include <tessera/spec/flash_attention/args.hpp>
+#include <tessera/spec/flash_attention/config.hpp>
+#include <tessera/spec/flash_attention/instance.hpp>
+#include <tessera/spec/flash_attention/options.hpp>
+#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/spec/flash_attention/rules.hpp>
+#include <tessera/spec/reflect.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(mask_mode, full, causal, window)
+BOOST_DESCRIBE_ENUM(flash_phase, prefill, decode)
+BOOST_DESCRIBE_ENUM(flash_feature, varlen, lengths, sinks, unnormalized, soft_cap, bias, mask,
+                    segments, dropout, weights)
+BOOST_DESCRIBE_ENUM(flash_rule, none, type_is_floating, head_dim_in_range,
+                    any_head_dim_goes_with_any_v_head_dim, block_q_is_whole_register_tiles,
+                    block_kv_is_whole_register_tiles, tile_fits_in_cache, decode_rows_fit,
+                    bf16_dot_takes_bf16, cpu_has_base_features, cpu_uses_window_mask,
+                    decode_has_no_weights)
+BOOST_DESCRIBE_ENUM(alignment, bottom_right, top_left)
+BOOST_DESCRIBE_ENUM(flash_op, flash_attention, attention, scaled_dot_product_attention)
+
+BOOST_DESCRIBE_STRUCT(flash_features, (), (bits))
+BOOST_DESCRIBE_STRUCT(flash_config, (),
+                      (target, type, head_dim, v_head_dim, mask, phase, features, block_q,
+                       block_kv))
+BOOST_DESCRIBE_STRUCT(flash_attention_options, (),
+                      (softmax_scale, causal, causal_alignment, window_left, window_right,
+                       logits_soft_cap, dropout_probability, dropout_seed, normalize))
+BOOST_DESCRIBE_STRUCT(flash_attention_args, (),
+                      (q, k, v, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks,
+                       cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, out, lse, row_max, weights,
+                       dropout_mask))
+BOOST_DESCRIBE_STRUCT(flash_problem, (),
+                      (op, q, k, v, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks,
+                       cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, weights, options))
+BOOST_DESCRIBE_STRUCT(flash_sizes, (),
+                      (batch, q_len, kv_len, q_heads, kv_heads, head_dim, v_head_dim))
+BOOST_DESCRIBE_STRUCT(flash_identity, (), (type, mask, features, head_dim, v_head_dim, group))
+BOOST_DESCRIBE_STRUCT(flash_bucket, (), (q_len, kv_len, batch_heads, window))
+BOOST_DESCRIBE_STRUCT(flash_key, (), (identity, bucket))
+BOOST_DESCRIBE_STRUCT(flash_instance, (),
+                      (name, config, workspace_bytes, launch, compile_seconds, object_bytes))
+
+/// Room for the name of any row, legal or not: ten digits in each of the four numbers fit.
+using flash_row_name = fixed_text<128>;
+
+/// Every feature that a row of the phase may have: what `every` means in its name.
+constexpr flash_features every_feature_of(flash_phase phase) noexcept {
+  if (phase == flash_phase::prefill) return every_feature;
+  return every_feature.without({static_cast<std::uint16_t>(flash_feature::weights)});
+}
+
+/// The features beyond `base_features`, joined by '+'; `every` for all of the phase; empty for
+/// none.
+constexpr flash_row_name name_of(flash_features features, flash_phase phase) {
+  flash_row_name name;
+  if (features == every_feature_of(phase)) {
+    name += "every";
+    return name;
+  }
+  const flash_features extra = features.without(base_features);
+  for (const flash_feature one : all_flash_features) {
+    if (!extra.has(one)) continue;
+    if (!name.view().empty()) name += '+';
+    name += enumerator_name(one);
+  }
+  return name;
+}
+
+/// The stable name of a row:
+/// `flash_fwd.<backend>.<dtype>.d<D>[v<Dv>].<mask|decode>[.<features>].<block_q>x<block_kv>`.
+/// `dany` stands for head dims known at run time, `decode` takes the mask's place in decode rows.
+/// Two legal table rows have the same name only if they are the same row.
+constexpr flash_row_name name_of(flash_config config) {
+  config = resolved(config);
+  flash_row_name name;
+  name += "flash_fwd.";
+  name += enumerator_name(config.target);
+  name += '.';
+  name += enumerator_name(config.type);
+  name += ".d";
+  if (config.head_dim == 0) {
+    name += "any";
+  } else {
+    name += config.head_dim;
+  }
+  if (config.v_head_dim != config.head_dim) {
+    name += 'v';
+    name += config.v_head_dim;
+  }
+  name += '.';
+  name += config.phase == flash_phase::decode ? enumerator_name(config.phase)
+                                              : enumerator_name(config.mask);
+  if (const auto features = name_of(config.features, config.phase); !features.view().empty()) {
+    name += '.';
+    name += features;
+  }
+  name += '.';
+  name += config.block_q;
+  name += 'x';
+  name += config.block_kv;
+  return name;
+}
+
+}  // namespace tessera

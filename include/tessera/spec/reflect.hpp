@@ -1,0 +1,139 @@
+// Reflection over the vocabulary: names of enumerators, members of structs, and the constexpr text
+// that row names are built in. With the `reflect.hpp` of each family this is the only header that
+// needs Boost (Describe and MP11); nothing on the path of a call includes it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+#include <boost/describe/enumerators.hpp>
+#include <boost/describe/members.hpp>
+#include <boost/mp11/algorithm.hpp>
+#include <boost/mp11/list.hpp>
+
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/status.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(dtype, none, f32, f16, bf16, f64, i32, i64, u8, f8_e4m3, f8_e5m2)
+BOOST_DESCRIBE_ENUM(backend, cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16)
+BOOST_DESCRIBE_ENUM(device_kind, cpu, cuda)
+BOOST_DESCRIBE_ENUM(status_code, ok, invalid_argument, no_row, ineligible_row, unknown_row,
+                    workspace, device, malformed, io)
+BOOST_DESCRIBE_STRUCT(device_id, (), (kind, ordinal))
+BOOST_DESCRIBE_STRUCT(tensor_shape, (), (type, rank, extent))
+BOOST_DESCRIBE_STRUCT(tensor_view, (), (data, type, rank, read_only, device, extent, stride))
+
+/// An enumeration whose enumerators are known by name.
+template <class Enum>
+concept described_enum = boost::describe::has_describe_enumerators<Enum>::value;
+
+/// A struct whose public members are known by name.
+template <class Struct>
+concept described_struct = boost::describe::has_describe_members<Struct>::value;
+
+/// Calls `visit(name, value)` for each enumerator, in declaration order.
+template <described_enum Enum, class Visitor>
+constexpr void for_each_enumerator(Visitor&& visit) {
+  boost::mp11::mp_for_each<boost::describe::describe_enumerators<Enum>>(
+      [&](auto one) { visit(std::string_view(one.name), one.value); });
+}
+
+/// The name of an enumerator; "invalid" for a value that has none.
+template <described_enum Enum>
+constexpr std::string_view enumerator_name(Enum value) noexcept {
+  std::string_view name = "invalid";
+  for_each_enumerator<Enum>([&](std::string_view candidate, Enum known) {
+    if (known == value) name = candidate;
+  });
+  return name;
+}
+
+/// The enumerator of that name, if there is one.
+template <described_enum Enum>
+constexpr std::optional<Enum> enumerator_named(std::string_view name) noexcept {
+  std::optional<Enum> found;
+  for_each_enumerator<Enum>([&](std::string_view candidate, Enum value) {
+    if (candidate == name) found = value;
+  });
+  return found;
+}
+
+/// "full, causal, window": the valid names, for messages.
+template <described_enum Enum>
+std::string enumerator_list() {
+  std::string list;
+  for_each_enumerator<Enum>([&](std::string_view name, Enum) {
+    if (!list.empty()) list += ", ";
+    list += name;
+  });
+  return list;
+}
+
+/// Calls `visit(name, member)` for each public data member of `object`, in declaration order; the
+/// member is const if the object is.
+template <class Object, class Visitor>
+requires described_struct<std::remove_const_t<Object>>
+constexpr void for_each_member(Object& object, Visitor&& visit) {
+  using members =
+      boost::describe::describe_members<std::remove_const_t<Object>, boost::describe::mod_public>;
+  boost::mp11::mp_for_each<members>(
+      [&](auto member) { visit(std::string_view(member.name), object.*member.pointer); });
+}
+
+/// Number of public data members.
+template <described_struct Struct>
+inline constexpr std::size_t member_count = boost::mp11::mp_size<
+    boost::describe::describe_members<Struct, boost::describe::mod_public>>::value;
+
+/// Text of at most `Capacity` characters that can be built and kept at compile time. Appending
+/// beyond the capacity is a compile error in a constant expression and throws elsewhere.
+template <std::size_t Capacity>
+class fixed_text {
+ public:
+  constexpr fixed_text& operator+=(std::string_view more) {
+    for (const char one : more) push_back(one);
+    return *this;
+  }
+  constexpr fixed_text& operator+=(char one) {
+    push_back(one);
+    return *this;
+  }
+  /// Decimal digits, with a sign if negative.
+  constexpr fixed_text& operator+=(int value) {
+    std::int64_t number = value;
+    if (number < 0) push_back('-');
+    if (number < 0) number = -number;
+    std::int64_t divisor = 1;
+    while (number / divisor >= 10) divisor *= 10;
+    for (; divisor > 0; divisor /= 10) push_back(static_cast<char>('0' + number / divisor % 10));
+    return *this;
+  }
+  constexpr std::string_view view() const noexcept { return {text_.data(), size_}; }
+  constexpr operator std::string_view() const noexcept { return view(); }  // NOLINT
+  friend constexpr bool operator==(const fixed_text& a, const fixed_text& b) noexcept {
+    return a.view() == b.view();
+  }
+
+ private:
+  constexpr void push_back(char one) {
+    if (size_ == Capacity) throw std::length_error("tessera::fixed_text is full");
+    text_[size_++] = one;
+  }
+
+  std::array<char, Capacity> text_{};
+  std::size_t size_ = 0;
+};
+
+}  // namespace tessera

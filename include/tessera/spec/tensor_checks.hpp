@@ -1,0 +1,219 @@
+// Checks of one tensor view that every operation makes, and the sentences they fail with. A check
+// returns true, or writes one sentence (tensor, fact, both numbers) and returns false; successful
+// checks allocate nothing. Nothing a caller puts into a view leads to undefined behaviour here.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <tessera/spec/status.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera::checks {
+
+inline void append(std::string& text, std::string_view part) {
+  text += part;
+}
+template <std::integral Integer>
+void append(std::string& text, Integer number) {
+  text += std::to_string(number);
+}
+inline void append(std::string& text, double number) {
+  std::array<char, 32> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.17g", number);
+  text += digits.data();
+}
+inline void append(std::string& text, device_id device) {
+  if (device.kind == device_kind::cpu) {
+    text += "cpu:";
+  } else if (device.kind == device_kind::cuda) {
+    text += "cuda:";
+  } else {
+    text += "kind " + std::to_string(static_cast<int>(device.kind)) + ":";
+  }
+  text += std::to_string(device.ordinal);
+}
+
+/// Sets `failure` to the sentence made of `parts`; returns false, so that checks can return it.
+template <class... Parts>
+[[gnu::cold, gnu::noinline]] bool refuse(status& failure, const Parts&... parts) {
+  std::string sentence;
+  (append(sentence, parts), ...);
+  failure = status(status_code::invalid_argument, std::move(sentence));
+  return false;
+}
+
+/// What the extent of an axis must be, relative to `axis_rule::extent`.
+enum class extent_rule : std::uint8_t {
+  exact,
+  one_or_exact,     ///< 1 broadcasts
+  one_or_at_least,  ///< 1 broadcasts; more than needed is not looked at
+};
+
+/// One axis of an expected shape: "k: head_dim is 96, q has 128".
+struct axis_rule {
+  std::string_view label;   ///< "head_dim"
+  std::int64_t extent = 0;  ///< 128
+  std::string_view owner;   ///< "q"
+  extent_rule rule = extent_rule::exact;
+};
+
+constexpr bool meets(std::int64_t extent, const axis_rule& axis) noexcept {
+  switch (axis.rule) {
+    case extent_rule::exact:
+      return extent == axis.extent;
+    case extent_rule::one_or_exact:
+      return extent == axis.extent || extent == 1;
+    case extent_rule::one_or_at_least:
+      return extent >= axis.extent || extent == 1;
+  }
+  return false;
+}
+
+/// Rank as expected, no negative extent, and no more elements than an int64 counts, where an
+/// extent of 0 counts as 1.
+inline bool has_rank(std::string_view name, const tensor_view& view, int rank, status& failure) {
+  if (view.rank != rank) {
+    return refuse(failure, name, ": rank is ", static_cast<int>(view.rank), ", must be ", rank);
+  }
+  std::int64_t count = 1;
+  for (int axis = 0; axis < rank; ++axis) {
+    const std::int64_t extent = view.extent[static_cast<std::size_t>(axis)];
+    if (extent < 0) {
+      return refuse(failure, name, ": extent of axis ", axis, " is ", extent,
+                    ", must be at least 0");
+    }
+    if (__builtin_mul_overflow(count, std::max<std::int64_t>(extent, 1), &count)) {
+      return refuse(failure, name, ": extent of axis ", axis, " is ", extent,
+                    ", which makes more than 2^63 - 1 elements");
+    }
+  }
+  return true;
+}
+
+/// Rank and extents as the rules say, one rule per axis.
+inline bool has_shape(std::string_view name, const tensor_view& view,
+                      std::span<const axis_rule> axes, status& failure) {
+  if (!has_rank(name, view, static_cast<int>(axes.size()), failure)) return false;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    const axis_rule& rule = axes[axis];
+    if (meets(view.extent[axis], rule)) continue;
+    return refuse(failure, name, ": ", rule.label, " is ", view.extent[axis], ", ", rule.owner,
+                  " has ", rule.extent,
+                  rule.rule == extent_rule::exact          ? ""
+                  : rule.rule == extent_rule::one_or_exact ? " (1 broadcasts)"
+                                                           : " (1 broadcasts, more is legal)");
+  }
+  return true;
+}
+
+/// A half-open range of addresses; empty for a tensor without elements.
+struct byte_range {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+
+  constexpr bool empty() const noexcept { return begin == end; }
+  constexpr bool meets(const byte_range& other) const noexcept {
+    return begin < other.end && other.begin < end;
+  }
+};
+
+/// Most bytes between the first and the last byte of a tensor. Far beyond any memory; keeps sums
+/// over a pair of tensors within an int64.
+inline constexpr std::int64_t max_span_bytes = std::int64_t{1} << 61;
+
+/// Offsets of the lowest and highest element from `data`, in elements; false if out of range.
+inline bool offsets_fit(const tensor_view& view, std::int64_t& low, std::int64_t& high) noexcept {
+  const std::int64_t limit = max_span_bytes / static_cast<std::int64_t>(size_of(view.type));
+  low = high = 0;
+  for (int axis = 0; axis < view.rank; ++axis) {
+    const auto at = static_cast<std::size_t>(axis);
+    if (view.extent[at] <= 1) continue;
+    std::int64_t reach = 0;
+    if (__builtin_mul_overflow(view.extent[at] - 1, view.stride[at], &reach)) return false;
+    if (__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high)) {
+      return false;
+    }
+    if (low < -limit || high > limit) return false;
+  }
+  return high - low < limit;
+}
+
+/// The bytes of a tensor whose rank and extents have been checked. Refuses a null or misaligned
+/// pointer with elements behind it, and extents and strides that leave the address space.
+inline bool has_memory(std::string_view name, const tensor_view& view, byte_range& range,
+                       status& failure) {
+  range = {};
+  for (int axis = 0; axis < view.rank; ++axis) {
+    if (view.extent[static_cast<std::size_t>(axis)] == 0) return true;
+  }
+  if (view.data == nullptr) {
+    return refuse(failure, name, ": data is null, the shape has ", view.elements(), " elements");
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(view.data);
+  const std::uintptr_t size = size_of(view.type);
+  if (address % size != 0) {
+    return refuse(failure, name, ": address is ", address % size, " bytes past a multiple of ",
+                  size, ", the size of ", name_of(view.type));
+  }
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  if (!offsets_fit(view, low, high)) {
+    return refuse(failure, name, ": extents and strides span more than ", max_span_bytes,
+                  " bytes");
+  }
+  const std::uintptr_t before = static_cast<std::uintptr_t>(-low) * size;
+  const std::uintptr_t after = static_cast<std::uintptr_t>(high) * size + size;
+  if (before > address || after > UINTPTR_MAX - address) {
+    return refuse(failure, name, ": extents and strides reach from ", low, " to ", high,
+                  " elements around the address, beyond the address space");
+  }
+  range = {address - before, address + after};
+  return true;
+}
+
+/// The last axis has stride 1, unless it has one element.
+inline bool has_contiguous_rows(std::string_view name, const tensor_view& view, status& failure) {
+  const auto last = static_cast<std::size_t>(view.rank - 1);
+  if (view.stride[last] == 1 || view.extent[last] <= 1) return true;
+  return refuse(failure, name, ": stride of the last axis is ", view.stride[last],
+                ", must be 1");
+}
+
+/// An output: writable, and no two elements share memory. Sorted by size, each stride must exceed
+/// the span of the smaller ones; strides that interleave in other ways are refused although their
+/// elements may be distinct.
+inline bool has_distinct_elements(std::string_view name, const tensor_view& view,
+                                  status& failure) {
+  if (view.read_only) return refuse(failure, name, ": is read-only, and an output");
+  std::array<std::pair<std::int64_t, std::int64_t>, max_rank> axes{};  // |stride|, steps
+  std::size_t count = 0;
+  for (int axis = view.rank - 1; axis >= 0; --axis) {
+    const auto at = static_cast<std::size_t>(axis);
+    if (view.extent[at] <= 1) continue;
+    axes[count++] = {view.stride[at] < 0 ? -view.stride[at] : view.stride[at], view.extent[at] - 1};
+  }
+  for (std::size_t i = 1; i < count; ++i) {
+    for (std::size_t j = i; j > 0 && axes[j] < axes[j - 1]; --j) std::swap(axes[j], axes[j - 1]);
+  }
+  std::int64_t span = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (axes[i].first <= span) {
+      return refuse(failure, name, ": a stride is ", axes[i].first,
+                    ", the elements below it span ", span + 1,
+                    ", and elements of an output must not share memory");
+    }
+    span += axes[i].first * axes[i].second;
+  }
+  return true;
+}
+
+}  // namespace tessera::checks

@@ -1,0 +1,270 @@
+// Random legal attention calls, biased to edges: lengths around tile and vector sizes, head
+// dimensions that fit nothing, every option alone, in pairs and together.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include <tessera/spec/flash_attention/config.hpp>
+
+#include "flash_case.hpp"
+#include "random.hpp"
+
+namespace tessera::support {
+
+/// What a generated case may be. Zeros and `none` leave the choice to the generator.
+struct case_limits {
+  dtype type = dtype::none;
+  std::int64_t head_dim = 0;
+  std::int64_t v_head_dim = 0;
+  flash_features features = every_feature;  ///< traits that need more are left out
+  std::int64_t decode_rows = 0;             ///< most query rows per kv head; 0: no limit
+  double work = 2e5;                        ///< most multiply-adds
+  std::int64_t longest = 300;               ///< most rows and keys
+};
+
+/// A length up to `most`, mostly one at which loops change their course.
+inline std::int64_t edge_length(random_source& random, std::int64_t most) {
+  constexpr std::array<std::int64_t, 24> edges{0,  1,  2,  3,  5,  7,  8,   14,  15,  16,  17,  28,
+                                               31, 32, 33, 63, 64, 65, 112, 127, 128, 129, 255, 257};
+  if (most <= 0) return 0;
+  if (random.chance(0.2)) return random.between(0, most);
+  const auto end = std::upper_bound(edges.begin(), edges.end(), most);
+  return edges[static_cast<std::size_t>(random.below(end - edges.begin()))];
+}
+
+inline std::int64_t random_head_dim(random_source& random) {
+  if (random.chance(0.25)) return random.between(1, 256);
+  return random.pick({1, 2, 3, 8, 16, 17, 24, 32, 40, 64, 72, 80, 96, 128, 192, 256});
+}
+
+/// Strides for a tensor of `rank`. With `rows` the last axis stays innermost.
+inline tensor_layout random_layout(random_source& random, int rank, bool rows, bool input) {
+  tensor_layout layout;
+  const int movable = rows ? rank - 1 : rank;
+  if (random.chance(0.6)) {
+    for (int n = movable - 1; n > 0; --n) {
+      std::swap(layout.order[static_cast<std::size_t>(n)],
+                layout.order[static_cast<std::size_t>(random.below(n + 1))]);
+    }
+  }
+  for (int axis = 0; axis < rank; ++axis) {
+    const auto a = static_cast<std::size_t>(axis);
+    layout.padding[a] = static_cast<std::int8_t>(random.chance(0.5) ? random.between(0, 5) : 0);
+    if (rows && axis == rank - 1) continue;
+    layout.reversed[a] = random.chance(0.1);
+    layout.broadcast[a] = input && random.chance(0.08);
+  }
+  layout.shift = static_cast<std::int8_t>(random.chance(0.5) ? random.between(0, 7) : 0);
+  return layout;
+}
+
+inline double work_of(const flash_case& one) {
+  return static_cast<double>(one.batch * one.q_heads) * static_cast<double>(one.q_len + 1) *
+         static_cast<double>(one.kv_len + 1) * static_cast<double>(one.head_dim + one.v_head_dim);
+}
+
+/// Sizes within the limits.
+inline void choose_sizes(flash_case& one, random_source& random, const case_limits& limits) {
+  one.type = limits.type != dtype::none ? limits.type
+                                        : random.pick({dtype::f32, dtype::f16, dtype::bf16});
+  one.head_dim = limits.head_dim > 0 ? limits.head_dim : random_head_dim(random);
+  one.v_head_dim = one.head_dim;
+  if (limits.v_head_dim > 0) one.v_head_dim = limits.v_head_dim;
+  if (limits.v_head_dim == 0 && limits.head_dim == 0 && random.chance(0.3)) {
+    one.v_head_dim = random_head_dim(random);
+  }
+  one.batch = random.pick({1, 1, 1, 2, 3});
+  if (random.chance(0.02)) one.batch = 0;
+  std::int64_t group = random.pick({1, 1, 2, 3, 4, 5, 8});
+  one.kv_heads = random.pick({1, 1, 2, 3});
+  one.q_len = edge_length(random, limits.longest);
+  one.kv_len = random.chance(0.2) ? one.q_len : edge_length(random, limits.longest);
+  if (limits.decode_rows > 0) {
+    group = std::min(group, limits.decode_rows);
+    one.q_len = random.chance(0.7) ? 1 : random.between(1, limits.decode_rows / group);
+    one.q_len = std::min(one.q_len, limits.decode_rows / group);
+  }
+  one.q_heads = one.kv_heads * group;
+  while (work_of(one) > limits.work && one.batch * one.kv_heads * one.q_len * one.kv_len > 1) {
+    if (one.batch > 1) {
+      one.batch = 1;
+    } else if (one.kv_heads > 1) {
+      one.q_heads /= one.kv_heads;
+      one.kv_heads = 1;
+    } else if (one.q_len > one.kv_len) {
+      one.q_len = edge_length(random, one.q_len - 1);
+    } else {
+      one.kv_len = edge_length(random, one.kv_len - 1);
+    }
+  }
+}
+
+inline score_axes random_score_axes(random_source& random, dtype type) {
+  score_axes axes;
+  axes.type = type;
+  for (bool& spread : axes.spread) spread = random.chance(0.65);
+  axes.hidden = random.pick({0.0, 0.05, 0.3});
+  axes.hides_rows = random.chance(0.15);
+  return axes;
+}
+
+inline dtype random_bias_type(random_source& random, dtype type) {
+  return random.pick({dtype::f32, type, dtype::f16, dtype::bf16});
+}
+
+inline std::int64_t random_window(random_source& random, const flash_case& one) {
+  if (random.chance(0.03)) return std::numeric_limits<std::int64_t>::max();
+  return random.chance(0.5) ? random.pick({0, 1, 2, 15, 16, 63, 64})
+                            : random.between(0, std::max(one.q_len, one.kv_len) + 2);
+}
+
+inline std::vector<std::int64_t> random_lengths(random_source& random, std::int64_t count,
+                                                std::int64_t most) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t n = 0; n < count; ++n) {
+    lengths.push_back(random.chance(0.5) ? most : edge_length(random, most));
+  }
+  return lengths;
+}
+
+inline void make_packed(flash_case& one, random_source& random) {
+  one.packed = true;
+  one.q_lengths = random_lengths(random, one.batch, one.q_len);
+  one.k_lengths = random_lengths(random, one.batch, one.kv_len);
+  one.q_len = random.chance(0.2) ? random.between(0, 3) : 0;
+  one.kv_len = random.chance(0.2) ? random.between(0, 3) : 0;
+  for (const std::int64_t length : one.q_lengths) one.q_len += length;
+  for (const std::int64_t length : one.k_lengths) one.kv_len += length;
+}
+
+inline void make_strided(flash_case& one, random_source& random) {
+  const int rank = one.packed ? 3 : 4;
+  one.q_layout = random_layout(random, rank, true, true);
+  one.k_layout = random_layout(random, rank, true, true);
+  one.v_layout = random_layout(random, rank, true, true);
+  one.out_layout = random_layout(random, rank, true, false);
+  one.lse_layout = random_layout(random, one.packed ? 2 : 3, false, false);
+  one.bias_layout = random_layout(random, 4, false, true);
+  one.mask_layout = random_layout(random, 4, false, true);
+  one.weights_layout = random_layout(random, 4, true, false);
+  one.segment_layout = random_layout(random, 2, false, false);
+}
+
+/// Gives the case one property. `packed` goes before `strides`, sizes before everything.
+inline void apply_trait(flash_case& one, flash_trait trait, random_source& random) {
+  switch (trait) {
+    case flash_trait::causal:
+      one.options.causal = true;
+      break;
+    case flash_trait::top_left:
+      one.options.causal_alignment = alignment::top_left;
+      break;
+    case flash_trait::window_left:
+      one.options.window_left = random_window(random, one);
+      break;
+    case flash_trait::window_right:
+      one.options.window_right = random_window(random, one);
+      break;
+    case flash_trait::scale:
+      one.options.softmax_scale = random.pick({0.0, 1.0, 0.3, 0.125, -0.25});
+      break;
+    case flash_trait::soft_cap:
+      one.options.logits_soft_cap = random.pick({0.5, 2.0, 30.0, 50.0});
+      break;
+    case flash_trait::bias_pre:
+      one.bias_pre = random_score_axes(random, random_bias_type(random, one.type));
+      break;
+    case flash_trait::bias_post:
+      one.bias_post = random_score_axes(random, random_bias_type(random, one.type));
+      break;
+    case flash_trait::mask:
+      one.mask = random_score_axes(random, dtype::u8);
+      if (one.mask->hidden == 0.0) one.mask->hidden = 0.3;
+      break;
+    case flash_trait::segments:
+      one.segments = one.q_len == one.kv_len && random.chance(0.5) ? segment_kind::shared
+                                                                   : segment_kind::separate;
+      break;
+    case flash_trait::sinks:
+      one.sink_count = random.pick({1, 1, 2, 4});
+      one.sinks_per_head = random.chance(0.6);
+      one.extreme_sinks = random.chance(0.2);
+      break;
+    case flash_trait::dropout:
+      one.options.dropout_probability = random.pick({0.1, 0.25, 0.5, 0.9});
+      one.options.dropout_seed = random.bits();
+      break;
+    case flash_trait::q_lengths:
+      one.q_lengths = random_lengths(random, one.batch, one.q_len);
+      break;
+    case flash_trait::k_lengths:
+      one.k_lengths = random_lengths(random, one.batch, one.kv_len);
+      break;
+    case flash_trait::packed:
+      make_packed(one, random);
+      break;
+    case flash_trait::unnormalized:
+      one.options.normalize = false;
+      one.wants_row_max = true;
+      break;
+    case flash_trait::weights:
+      one.op = flash_op::attention;
+      one.weights = random.pick({dtype::f32, one.type});
+      break;
+    case flash_trait::strides:
+      make_strided(one, random);
+      break;
+    case flash_trait::large_logits:
+      one.logit_size = random.pick({8.0, 60.0});
+      break;
+  }
+}
+
+/// A case within the limits that has `traits` (compatible with each other) and nothing else.
+template <class Traits>
+flash_case case_with(const Traits& traits, random_source& random, const case_limits& limits) {
+  flash_case one;
+  choose_sizes(one, random, limits);
+  for (const flash_trait trait : all_flash_traits) {
+    if (std::find(traits.begin(), traits.end(), trait) != traits.end()) {
+      apply_trait(one, trait, random);
+    }
+  }
+  one.seed = random.bits();
+  one.wants_lse = random.chance(0.8);
+  if (!one.options.normalize) one.wants_row_max = random.chance(0.8);
+  one.wants_dropout_mask =
+      !one.packed && one.options.dropout_probability > 0.0 && random.chance(0.5);
+  return one;
+}
+
+/// A case with a random set of traits.
+inline flash_case random_case(random_source& random, const case_limits& limits = {}) {
+  const flash_op op = random.chance(0.1) ? flash_op::scaled_dot_product_attention
+                                         : flash_op::flash_attention;
+  const double density = random.pick({0.05, 0.15, 0.3, 0.6});
+  std::vector<flash_trait> traits;
+  std::array<flash_trait, all_flash_traits.size()> shuffled = all_flash_traits;
+  for (std::size_t n = shuffled.size() - 1; n > 0; --n) {
+    std::swap(shuffled[n],
+              shuffled[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n) + 1))]);
+  }
+  for (const flash_trait trait : shuffled) {
+    const bool fits = std::all_of(traits.begin(), traits.end(), [&](flash_trait other) {
+      return compatible(trait, other);
+    });
+    if (fits && takes(op, trait) && limits.features.contains(feature_of(trait)) &&
+        random.chance(density)) {
+      traits.push_back(trait);
+    }
+  }
+  flash_case one = case_with(traits, random, limits);
+  if (op == flash_op::scaled_dot_product_attention) one.op = op;
+  return one;
+}
+
+}  // namespace tessera::support

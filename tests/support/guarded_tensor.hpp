@@ -1,0 +1,136 @@
+// A tensor inside a larger block of memory whose every other byte is known. Guard bands lie on both
+// sides and in the gaps that strides leave; they read as NaN in every floating type, as -1 in
+// int32 and as 255 in u8, and must be bit-identical after a call.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <tessera/spec/tensor_view.hpp>
+
+#include "../reference/elements.hpp"
+
+namespace tessera::support {
+
+/// How a tensor lies in memory. The default is row-major without gaps.
+struct tensor_layout {
+  std::array<std::int8_t, max_rank> order{0, 1, 2, 3, 4};  ///< axes, outermost first
+  std::array<std::int8_t, max_rank> padding{};             ///< unused steps after each axis
+  std::array<bool, max_rank> reversed{};                   ///< negative stride
+  std::array<bool, max_rank> broadcast{};                  ///< stride 0
+  std::int8_t shift = 0;                                   ///< elements from a 64-byte boundary
+};
+
+inline constexpr std::byte guard_byte{0xFF};
+
+/// Stores `value` as the tensor's type holds it.
+inline void store(const tensor_view& view, std::int64_t offset, double value) noexcept {
+  auto* const base = static_cast<std::byte*>(view.data);
+  const auto put = [&](auto element) {
+    std::memcpy(base + offset * static_cast<std::int64_t>(sizeof element), &element,
+                sizeof element);
+  };
+  switch (view.type) {
+    case dtype::f32:
+      return put(static_cast<float>(value));
+    case dtype::f64:
+      return put(value);
+    case dtype::f16:
+      return put(f16(static_cast<float>(value)));
+    case dtype::bf16:
+      return put(bf16(static_cast<float>(value)));
+    case dtype::i32:
+      return put(static_cast<std::int32_t>(value));
+    case dtype::i64:
+      return put(static_cast<std::int64_t>(value));
+    case dtype::u8:
+      return put(static_cast<std::uint8_t>(value));
+    case dtype::none:
+    case dtype::f8_e4m3:
+    case dtype::f8_e5m2:
+      return;
+  }
+}
+
+/// Owns the memory of one tensor. Default-constructed: absent.
+class guarded_tensor {
+ public:
+  guarded_tensor() = default;
+
+  guarded_tensor(dtype type, int rank, const std::array<std::int64_t, max_rank>& extent,
+                 const tensor_layout& layout = {}) {
+    view_.type = type;
+    view_.rank = static_cast<std::int8_t>(rank);
+    view_.extent = extent;
+    std::int64_t step = 1;
+    std::int64_t first = 0;
+    for (int level = max_rank - 1; level >= 0; --level) {
+      const auto axis = static_cast<std::size_t>(layout.order[static_cast<std::size_t>(level)]);
+      if (static_cast<int>(axis) >= rank || layout.broadcast[axis]) continue;
+      view_.stride[axis] = layout.reversed[axis] ? -step : step;
+      if (layout.reversed[axis] && extent[axis] > 0) first += step * (extent[axis] - 1);
+      step *= extent[axis] + layout.padding[axis];
+    }
+    const auto size = static_cast<std::int64_t>(size_of(type));
+    bytes_.assign(static_cast<std::size_t>(step * size + 2 * guard + 64), guard_byte);
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
+    const std::int64_t align = static_cast<std::int64_t>((64 - address % 64) % 64);
+    begin_ = guard + align + layout.shift * size + first * size;
+    view_.data = bytes_.data() + begin_;
+  }
+
+  guarded_tensor(guarded_tensor&&) = default;
+  guarded_tensor& operator=(guarded_tensor&&) = default;
+
+  const tensor_view& view() const noexcept { return view_; }
+  bool present() const noexcept { return view_.present(); }
+
+  /// Fills every element with `next(flat)`.
+  template <class Next>
+  void fill(Next next) {
+    reference::for_each_element(view_, [&](std::int64_t flat, std::int64_t offset) {
+      store(view_, offset, static_cast<double>(next(flat)));
+    });
+  }
+
+  /// Puts back the guard pattern everywhere, elements included.
+  void reset() { std::fill(bytes_.begin(), bytes_.end(), guard_byte); }
+
+  /// True if nothing but elements has been written.
+  bool margins_intact() const {
+    std::vector<bool> element(bytes_.size(), false);
+    const auto size = static_cast<std::int64_t>(size_of(view_.type));
+    reference::for_each_element(view_, [&](std::int64_t, std::int64_t offset) {
+      for (std::int64_t byte = 0; byte < size; ++byte) {
+        element[static_cast<std::size_t>(begin_ + offset * size + byte)] = true;
+      }
+    });
+    for (std::size_t n = 0; n < bytes_.size(); ++n) {
+      if (!element[n] && bytes_[n] != guard_byte) return false;
+    }
+    return true;
+  }
+
+  /// True if nothing at all has been written since construction or `reset`.
+  bool untouched() const {
+    for (const std::byte one : bytes_) {
+      if (one != guard_byte) return false;
+    }
+    return true;
+  }
+
+  const std::vector<std::byte>& bytes() const noexcept { return bytes_; }
+
+ private:
+  static constexpr std::int64_t guard = 320;  // more than the widest vector store, twice over
+
+  std::vector<std::byte> bytes_;
+  std::int64_t begin_ = 0;
+  tensor_view view_{};
+};
+
+}  // namespace tessera::support

@@ -1,0 +1,107 @@
+// exp2 and tanh of every instruction set over their whole range, against the double functions.
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <tessera/prim/cpu/math.hpp>
+
+#include "native.hpp"
+
+namespace {
+
+using tessera::test::lanes;
+using tessera::test::lanes_of;
+using tessera::test::reg_of;
+using tessera::test::vec;
+
+// Distance in units of the last place of the true value.
+double ulps(float ours, double truth) {
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(truth), -126) - 23);
+  return std::fabs(static_cast<double>(ours) - truth) / unit;
+}
+
+// Calls check(x, y) for y = function(x) at every `step`-th float pattern.
+template <class Function, class Check>
+void sweep(std::uint32_t step, Function function, Check check) {
+  lanes x{};
+  std::size_t filled = 0;
+  for (std::uint64_t word = 0; word < (std::uint64_t{1} << 32); word += step) {
+    const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(word));
+    if (std::isnan(value)) continue;
+    x[filled++] = value;
+    if (filled < x.size()) continue;
+    const lanes y = lanes_of(function(reg_of(x)));
+    for (std::size_t n = 0; n < x.size(); ++n) check(x[n], y[n]);
+    filled = 0;
+  }
+}
+
+TEST(exp2, is_within_two_ulps_from_minus_126_to_127) {
+  double worst = 0.0;
+  float where = 0.0f;
+  sweep(509, [](auto x) { return vec::exp2(x); }, [&](float x, float y) {
+    if (!(x >= -126.0f && x <= 127.0f)) return;
+    const double error = ulps(y, std::exp2(static_cast<double>(x)));
+    if (error > worst) worst = error, where = x;
+  });
+  EXPECT_LE(worst, 2.0) << "at " << where;
+  RecordProperty("worst_ulps", std::to_string(worst));
+}
+
+TEST(exp2, vanishes_below_minus_126) {
+  sweep(4093, [](auto x) { return vec::exp2(x); }, [](float x, float y) {
+    if (!(x < -126.0f)) return;
+    ASSERT_GE(y, 0.0f) << x;
+    ASSERT_LE(y, 0x1p-126f) << x;
+    if (x < -150.0f) {
+      ASSERT_EQ(y, 0.0f) << x;
+    }
+  });
+}
+
+TEST(exp2, minus_infinity_is_exactly_zero_and_nan_stays) {
+  EXPECT_EQ(vec::first(vec::exp2(vec::broadcast(-HUGE_VALF))), 0.0f);
+  EXPECT_TRUE(std::isnan(vec::first(
+      vec::exp2(vec::broadcast(std::numeric_limits<float>::quiet_NaN())))));
+}
+
+TEST(exp2, grows_with_its_argument_at_whole_numbers) {
+  // Where the polynomial's pieces meet, a step down would let a weight exceed the maximum's.
+  for (int whole = -125; whole < 127; ++whole) {
+    const auto at = static_cast<float>(whole);
+    const float below = std::nextafter(at, -HUGE_VALF);
+    const float left = vec::first(vec::exp2(vec::broadcast(below)));
+    const float right = vec::first(vec::exp2(vec::broadcast(at)));
+    ASSERT_LE(ulps(left, std::exp2(static_cast<double>(below))), 2.0) << whole;
+    ASSERT_LE(ulps(right, std::exp2(static_cast<double>(at))), 2.0) << whole;
+  }
+}
+
+TEST(tanh, is_within_three_ulps_everywhere) {
+  double worst = 0.0;
+  float where = 0.0f;
+  sweep(1021, [](auto x) { return tessera::prim::tanh_of<tessera::test::native_isa>(x); },
+        [&](float x, float y) {
+          if (x == 0.0f || std::fabs(x) < 0x1p-60f) return;
+          const double error = ulps(y, std::tanh(static_cast<double>(x)));
+          if (error > worst) worst = error, where = x;
+        });
+  EXPECT_LE(worst, 3.0) << "at " << where;
+  RecordProperty("worst_ulps", std::to_string(worst));
+}
+
+TEST(tanh, saturates_and_keeps_nan) {
+  const auto tanh_of = [](float x) {
+    return vec::first(tessera::prim::tanh_of<tessera::test::native_isa>(vec::broadcast(x)));
+  };
+  EXPECT_EQ(tanh_of(0.0f), 0.0f);
+  EXPECT_EQ(tanh_of(HUGE_VALF), 1.0f);
+  EXPECT_EQ(tanh_of(-HUGE_VALF), -1.0f);
+  EXPECT_EQ(tanh_of(1e30f), 1.0f);
+  EXPECT_TRUE(std::isnan(tanh_of(std::numeric_limits<float>::quiet_NaN())));
+}
+
+}  // namespace

@@ -1,0 +1,131 @@
+// Problems and their keys: what makes two problems share a choice, and what must not.
+#include <cstdint>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <tessera/spec/flash_attention/problem.hpp>
+
+namespace {
+
+using tessera::dtype;
+using tessera::flash_bucket;
+using tessera::flash_feature;
+using tessera::flash_problem;
+using tessera::key_of;
+using tessera::mask_mode;
+using tessera::size_bucket;
+using tessera::tensor_shape;
+
+flash_problem dense(std::int64_t q_len, std::int64_t kv_len) {
+  flash_problem problem;
+  problem.q = {dtype::bf16, 4, {2, q_len, 8, 128}};
+  problem.k = {dtype::bf16, 4, {2, kv_len, 2, 128}};
+  problem.v = {dtype::bf16, 4, {2, kv_len, 2, 64}};
+  return problem;
+}
+
+TEST(flash_key, buckets_are_rounded_up_logarithms) {
+  EXPECT_EQ(size_bucket(0), 0);
+  EXPECT_EQ(size_bucket(1), 0);
+  for (int power = 1; power < 62; ++power) {
+    const std::int64_t size = std::int64_t{1} << power;
+    EXPECT_EQ(size_bucket(size), power);
+    EXPECT_EQ(size_bucket(size + 1), power + 1);
+    if (power > 1) {
+      EXPECT_EQ(size_bucket(size - 1), power);
+    }
+  }
+}
+
+TEST(flash_key, reads_sizes_off_a_dense_problem) {
+  const auto key = key_of(dense(100, 300));
+  EXPECT_EQ(key.identity.type, dtype::bf16);
+  EXPECT_EQ(key.identity.head_dim, 128);
+  EXPECT_EQ(key.identity.v_head_dim, 64);
+  EXPECT_EQ(key.identity.group, 4);
+  EXPECT_EQ(key.identity.mask, mask_mode::full);
+  EXPECT_TRUE(key.identity.features.empty());
+  EXPECT_EQ(key.bucket, (flash_bucket{.q_len = 7, .kv_len = 9, .batch_heads = 2, .window = 0}));
+}
+
+TEST(flash_key, packed_problems_report_mean_lengths) {
+  flash_problem problem;
+  problem.q = {dtype::f32, 3, {10, 4, 64}};
+  problem.k = {dtype::f32, 3, {31, 4, 64}};
+  problem.v = {dtype::f32, 3, {31, 4, 64}};
+  problem.cu_seqlens_q = {dtype::i32, 1, {4}};
+  problem.cu_seqlens_k = {dtype::i32, 1, {4}};
+  const auto sizes = sizes_of(problem);
+  EXPECT_EQ(sizes.batch, 3);
+  EXPECT_EQ(sizes.q_len, 4);
+  EXPECT_EQ(sizes.kv_len, 11);
+  EXPECT_TRUE(key_of(problem).identity.features.has(flash_feature::varlen));
+}
+
+TEST(flash_key, no_sequences_and_no_heads_do_not_divide_by_zero) {
+  flash_problem problem;
+  problem.q = {dtype::f32, 3, {0, 0, 64}};
+  problem.k = {dtype::f32, 3, {0, 0, 64}};
+  problem.v = {dtype::f32, 3, {0, 0, 64}};
+  problem.cu_seqlens_q = {dtype::i32, 1, {1}};
+  problem.cu_seqlens_k = {dtype::i32, 1, {1}};
+  EXPECT_EQ(key_of(problem).identity.group, 0);
+  EXPECT_EQ(sizes_of(problem).batch, 0);
+}
+
+TEST(flash_key, mask_is_the_smallest_that_expresses_the_options) {
+  flash_problem problem = dense(8, 8);
+  EXPECT_EQ(mask_needed(problem), mask_mode::full);
+  problem.options.causal = true;
+  EXPECT_EQ(mask_needed(problem), mask_mode::causal);
+  problem.options.window_left = 3;
+  EXPECT_EQ(mask_needed(problem), mask_mode::window);
+  problem.options = {.window_right = 0};
+  EXPECT_EQ(mask_needed(problem), mask_mode::window);
+}
+
+TEST(flash_key, each_tensor_and_option_needs_its_feature) {
+  const auto needs = [](auto change, flash_feature feature) {
+    flash_problem problem = dense(8, 8);
+    EXPECT_TRUE(features_needed(problem).empty());
+    change(problem);
+    EXPECT_EQ(features_needed(problem), tessera::flash_features{} | feature);
+  };
+  const tensor_shape scores{dtype::f32, 4, {1, 1, 8, 8}};
+  needs([&](flash_problem& p) { p.bias_pre = scores; }, flash_feature::bias);
+  needs([&](flash_problem& p) { p.bias_post = scores; }, flash_feature::bias);
+  needs([&](flash_problem& p) { p.mask = scores; }, flash_feature::mask);
+  needs([&](flash_problem& p) { p.weights = scores; }, flash_feature::weights);
+  needs([](flash_problem& p) { p.q_segment_ids = {dtype::i32, 2, {2, 8}}; },
+        flash_feature::segments);
+  needs([](flash_problem& p) { p.sinks = {dtype::f32, 2, {8, 1}}; }, flash_feature::sinks);
+  needs([](flash_problem& p) { p.seqlens_q = {dtype::i32, 1, {2}}; }, flash_feature::lengths);
+  needs([](flash_problem& p) { p.seqlens_k = {dtype::i32, 1, {2}}; }, flash_feature::lengths);
+  needs([](flash_problem& p) { p.options.normalize = false; }, flash_feature::unnormalized);
+  needs([](flash_problem& p) { p.options.logits_soft_cap = 1.0; }, flash_feature::soft_cap);
+  needs([](flash_problem& p) { p.options.dropout_probability = 0.5; }, flash_feature::dropout);
+}
+
+TEST(flash_key, window_bucket_counts_the_keys_a_row_can_see) {
+  flash_problem problem = dense(4096, 4096);
+  problem.options = {.causal = true, .window_left = 4095};
+  EXPECT_EQ(key_of(problem).bucket.window, 12);
+  problem.options = {.window_left = 100, .window_right = 27};
+  EXPECT_EQ(key_of(problem).bucket.window, 7);
+  problem.options = {.causal = true, .window_left = 0};
+  EXPECT_EQ(key_of(problem).bucket.window, 1);
+  problem.options = {.window_left = std::numeric_limits<std::int64_t>::max(), .window_right = 3};
+  EXPECT_GT(key_of(problem).bucket.window, 30);
+  problem.options = {.window_left = 100};
+  EXPECT_EQ(key_of(problem).bucket.window, 0);
+}
+
+TEST(flash_options, last_tokens_window_counts_the_token_itself) {
+  const auto options = tessera::last_tokens_window({.causal = true}, 4096);
+  EXPECT_EQ(options.window_left, 4095);
+  EXPECT_EQ(options.window_right, 0);
+  EXPECT_TRUE(options.causal);
+}
+
+}  // namespace

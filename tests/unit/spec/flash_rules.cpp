@@ -1,0 +1,128 @@
+// Legality of configs: each rule has a config that breaks it and nothing else, and the defaults
+// that `resolved` fills in are legal on every backend.
+#include <tessera/spec/flash_attention/rules.hpp>
+
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using tessera::backend;
+using tessera::broken_rule;
+using tessera::broken_table_rule;
+using tessera::dtype;
+using tessera::flash_config;
+using tessera::flash_feature;
+using tessera::flash_features;
+using tessera::flash_phase;
+using tessera::flash_rule;
+using tessera::mask_mode;
+
+struct violation {
+  flash_rule rule;
+  flash_config config;
+};
+
+std::vector<violation> violations() {
+  using enum flash_rule;
+  const auto decode = flash_phase::decode;
+  return {
+      {type_is_floating, {.type = dtype::i32}},
+      {type_is_floating, {.type = dtype::f64}},
+      {type_is_floating, {.type = dtype::none}},
+      {head_dim_in_range, {.head_dim = -1}},
+      {head_dim_in_range, {.head_dim = 257}},
+      {head_dim_in_range, {.head_dim = 64, .v_head_dim = 257}},
+      {any_head_dim_goes_with_any_v_head_dim, {.head_dim = 0, .v_head_dim = 64}},
+      {block_q_is_whole_register_tiles, {.target = backend::cpu_avx512, .block_q = 15}},
+      {block_q_is_whole_register_tiles, {.target = backend::cpu_avx2, .block_q = -6}},
+      {block_kv_is_whole_register_tiles, {.target = backend::cpu_avx512, .block_kv = 48}},
+      {block_kv_is_whole_register_tiles, {.block_kv = -8}},
+      {tile_fits_in_cache, {.block_q = 1024, .block_kv = 4096}},
+      {tile_fits_in_cache, {.block_q = 4, .block_kv = 16384}},
+      {decode_rows_fit, {.phase = decode, .block_q = 17}},
+      {decode_rows_fit, {.phase = decode, .block_q = -1}},
+      {bf16_dot_takes_bf16, {.target = backend::cpu_avx512_bf16, .type = dtype::f32}},
+      {bf16_dot_takes_bf16, {.target = backend::cpu_avx512_bf16, .type = dtype::f16}},
+      {cpu_has_base_features, {.features = {}}},
+      {cpu_has_base_features,
+       {.features = tessera::every_feature.without(flash_features{} | flash_feature::sinks)}},
+      {decode_has_no_weights,
+       {.phase = decode, .features = tessera::base_features | flash_feature::weights}},
+  };
+}
+
+TEST(flash_rules, each_violation_names_its_rule) {
+  for (const violation& one : violations()) {
+    EXPECT_EQ(broken_rule(one.config), one.rule)
+        << sentence_of(one.rule) << " / " << sentence_of(broken_rule(one.config));
+  }
+}
+
+TEST(flash_rules, each_rule_has_a_violation_and_a_sentence_of_its_own) {
+  std::set<flash_rule> broken{flash_rule::none, flash_rule::cpu_uses_window_mask};
+  for (const violation& one : violations()) broken.insert(one.rule);
+  std::set<std::string_view> sentences;
+  for (int value = 0; value <= static_cast<int>(flash_rule::decode_has_no_weights); ++value) {
+    const auto rule = static_cast<flash_rule>(value);
+    EXPECT_TRUE(broken.contains(rule)) << sentence_of(rule);
+    EXPECT_TRUE(sentences.insert(sentence_of(rule)).second) << sentence_of(rule);
+  }
+  EXPECT_FALSE(sentences.contains("invalid"));
+}
+
+TEST(flash_rules, defaults_are_legal_on_every_backend) {
+  for (const backend target : tessera::all_backends) {
+    for (const flash_phase phase : {flash_phase::prefill, flash_phase::decode}) {
+      const dtype type = target == backend::cpu_avx512_bf16 ? dtype::bf16 : dtype::f32;
+      const flash_config config{.target = target, .type = type, .phase = phase};
+      EXPECT_EQ(broken_rule(config), flash_rule::none)
+          << name_of(target) << ": " << sentence_of(broken_rule(config));
+      EXPECT_EQ(broken_table_rule(config), flash_rule::none) << name_of(target);
+    }
+  }
+}
+
+TEST(flash_rules, only_the_table_insists_on_window_masks) {
+  for (const mask_mode mask : {mask_mode::full, mask_mode::causal}) {
+    const flash_config config{.mask = mask};
+    EXPECT_EQ(broken_rule(config), flash_rule::none);
+    EXPECT_EQ(broken_table_rule(config), flash_rule::cpu_uses_window_mask);
+  }
+}
+
+TEST(flash_config, resolved_fills_defaults_and_keeps_choices) {
+  for (const backend target : tessera::all_backends) {
+    const flash_config filled = resolved(flash_config{.target = target, .head_dim = 96});
+    EXPECT_EQ(filled.v_head_dim, 96);
+    EXPECT_GT(filled.block_q, 0);
+    EXPECT_EQ(filled.block_q % tessera::register_rows(target), 0);
+    EXPECT_GT(filled.block_kv, 0);
+    EXPECT_EQ(filled.block_kv % tessera::register_columns(target), 0);
+    EXPECT_EQ(resolved(filled), filled);
+  }
+  const flash_config chosen{.head_dim = 64, .v_head_dim = 32, .block_q = 12, .block_kv = 24};
+  EXPECT_EQ(resolved(chosen), chosen);
+}
+
+TEST(flash_config, features_behave_as_sets) {
+  const flash_features two = flash_feature::bias | flash_feature::mask;
+  EXPECT_TRUE(two.has(flash_feature::bias));
+  EXPECT_FALSE(two.has(flash_feature::sinks));
+  EXPECT_TRUE(two.contains(flash_features{} | flash_feature::mask));
+  EXPECT_FALSE((flash_features{} | flash_feature::mask).contains(two));
+  EXPECT_EQ(two.without(flash_features{} | flash_feature::bias),
+            flash_features{} | flash_feature::mask);
+  EXPECT_TRUE(flash_features{}.empty());
+  flash_features all{};
+  for (const flash_feature one : tessera::all_flash_features) {
+    EXPECT_FALSE(all.has(one));
+    all = all | one;
+  }
+  EXPECT_EQ(all, tessera::every_feature);
+}
+
+}  // namespace

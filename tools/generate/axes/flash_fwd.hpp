@@ -1,0 +1,156 @@
+// The default table of flash attention, forward: which rows exist and why. Each block is a product
+// of its lists; combinations that break a rule (`broken_table_rule`) are dropped and counted, and
+// no row may come from two blocks. After an edit: `tessera-generate --dry-run`, then
+// `tessera-generate`.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <tessera/spec/flash_attention/config.hpp>
+
+namespace tessera::generate {
+
+/// Head dim of q and k and, where it differs, of v. 0: any, known at run time.
+struct head_dims {
+  int qk = 0;
+  int v = 0;
+};
+
+/// Query rows and keys of a tile.
+struct tile {
+  int block_q = 0;
+  int block_kv = 0;
+};
+
+/// One product of axis values.
+struct flash_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
+  std::vector<head_dims> dims{{}};
+  std::vector<flash_phase> phases{flash_phase::prefill};
+  std::vector<flash_features> features{base_features};
+  std::vector<tile> tiles;
+};
+
+inline std::vector<flash_axes> flash_fwd_axes() {
+  using enum backend;
+  using enum dtype;
+  using enum flash_phase;
+  const flash_features every = every_feature;
+  const flash_features every_decode =
+      every_feature.without({std::uint16_t(flash_feature::weights)});
+  const flash_features base = base_features;
+  const flash_features soft_cap = base | flash_feature::soft_cap;
+  const flash_features segments = base | flash_feature::segments;
+
+  return {
+      {
+          .about = "portable rows that together take every problem",
+          .targets = {cpu_generic},
+          .features = {every},
+          .tiles = {{32, 64}},
+      },
+      {
+          .about = "portable decode",
+          .targets = {cpu_generic},
+          .phases = {decode},
+          .features = {every_decode},
+          .tiles = {{16, 64}},
+      },
+
+      {
+          .about = "avx2: any problem",
+          .targets = {cpu_avx2},
+          .features = {every},
+          .tiles = {{48, 128}},
+      },
+      {
+          .about = "avx2: common head dims",
+          .targets = {cpu_avx2},
+          .dims = {{64}, {128}},
+          .tiles = {{48, 128}},
+      },
+      {
+          .about = "avx2: any decode",
+          .targets = {cpu_avx2},
+          .phases = {decode},
+          .features = {every_decode},
+          .tiles = {{16, 64}},
+      },
+      {
+          .about = "avx2: decode with the common head dim",
+          .targets = {cpu_avx2},
+          .dims = {{128}},
+          .phases = {decode},
+          .tiles = {{16, 64}},
+      },
+
+      {
+          .about = "avx512: any problem",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .features = {every},
+          .tiles = {{112, 256}},
+      },
+      {
+          .about = "avx512: encoders with small heads (all-MiniLM)",
+          .targets = {cpu_avx512},
+          .types = {f32},
+          .dims = {{32}},
+          .tiles = {{112, 256}},
+      },
+      {
+          .about = "avx512: common head dims (64 gpt-oss, 96 Phi, 128 Llama and Qwen)",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{64}, {96}, {128}},
+          .tiles = {{112, 256}},
+      },
+      {
+          .about = "avx512: other tiles, for a choice by length",
+          .targets = {cpu_avx512},
+          .types = {f32},
+          .dims = {{64}, {128}},
+          .tiles = {{56, 256}, {112, 512}},
+      },
+      {
+          .about = "avx512: Gemma, with and without its soft cap",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{256}},
+          .features = {base, soft_cap},
+          .tiles = {{56, 256}},
+      },
+      {
+          .about = "avx512: batches packed by segment",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{128}},
+          .features = {segments},
+          .tiles = {{112, 256}},
+      },
+      {
+          .about = "avx512: any decode",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .phases = {decode},
+          .features = {every_decode},
+          .tiles = {{16, 64}},
+      },
+      {
+          .about = "avx512: decode with common head dims",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{64}, {128}, {256}},
+          .phases = {decode},
+          .tiles = {{16, 64}},
+      },
+      {
+          .about = "avx512: decode of Gemma with its soft cap",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{256}},
+          .phases = {decode},
+          .features = {soft_cap},
+          .tiles = {{16, 64}},
+      },
+  };
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,16 @@
+// The list of families. A new one adds its axes, a function like these, and a line below.
+#pragma once
+
+#include <vector>
+
+#include "table.hpp"
+
+namespace tessera::generate {
+
+family flash_fwd_family();
+
+inline std::vector<family> all_families() {
+  return {flash_fwd_family()};
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,185 @@
+// tessera-generate: from axes, or a row list, to the generated files of a kernel library.
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <tessera/version.hpp>
+
+#include "cost.hpp"
+#include "families.hpp"
+#include "output.hpp"
+#include "plan.hpp"
+#include "row_list.hpp"
+#include "units.hpp"
+
+namespace {
+
+namespace generate = tessera::generate;
+
+// Exit codes: the answer is "no" (stale, over budget), and wrong use or bad input.
+constexpr int no = 1;
+constexpr int wrong = 2;
+
+struct settings {
+  std::filesystem::path output = "generated";
+  std::filesystem::path costs;
+  std::vector<std::filesystem::path> row_lists;
+  std::vector<std::string> backends;
+  bool dry_run = false;
+  bool check = false;
+  int budget_rows = 0;
+  double budget_seconds = 0;
+  std::int64_t budget_bytes = 0;
+};
+
+int fail(int code, const std::string& message) {
+  fmt::print(stderr, "tessera-generate: {}\n", message);
+  return code;
+}
+
+void declare(CLI::App& app, settings& chosen) {
+  app.set_version_flag("--version", std::string(tessera::version));
+  app.add_option("--output", chosen.output, "folder of the generated files")->capture_default_str();
+  app.add_option("--rows", chosen.row_lists,
+                 "row list (one row name per line, # comments) instead of the default table");
+  app.add_option("--backends", chosen.backends,
+                 "keep rows of these backends only; cpu: every cpu_*")
+      ->delimiter(',');
+  app.add_option("--costs", chosen.costs,
+                 "folder of measured costs; default: cost/ in the output folder");
+  app.add_flag("--dry-run", chosen.dry_run, "print rows, units and expected cost; write nothing");
+  app.add_flag("--check", chosen.check,
+               "status 1 unless the output folder is fresh; write nothing");
+  app.add_option("--budget-rows", chosen.budget_rows, "rows of a family, instead of its budget");
+  app.add_option("--budget-seconds", chosen.budget_seconds, "seconds of one core, likewise");
+  app.add_option("--budget-bytes", chosen.budget_bytes, "bytes of code, likewise");
+  app.footer(
+      "Example: tessera-generate --dry-run\n"
+      "Status: 0 done, 1 stale or over budget, 2 wrong use or bad input");
+}
+
+/// The backends to keep; empty keeps all.
+generate::outcome<std::set<tessera::backend>> kept_backends(const settings& chosen) {
+  std::set<tessera::backend> kept;
+  for (const std::string& name : chosen.backends) {
+    const auto one = tessera::backend_named(name);
+    if (!one && name != "cpu") {
+      std::string valid = "cpu";
+      for (const auto target : tessera::all_backends) {
+        valid += fmt::format(", {}", tessera::name_of(target));
+      }
+      return generate::refusal{
+          fmt::format("--backends: '{}' is not a backend of this version; valid: {}", name, valid)};
+    }
+    for (const auto target : tessera::all_backends) {
+      if (target == one || (!one && tessera::is_cpu(target))) kept.insert(target);
+    }
+  }
+  return kept;
+}
+
+/// One table per family: the default ones or those of the row lists, filtered by backend.
+generate::outcome<std::vector<generate::table>> tables_of(
+    const settings& chosen, const std::vector<generate::family>& families) {
+  const auto kept = kept_backends(chosen);
+  if (const auto* why = std::get_if<generate::refusal>(&kept)) return *why;
+  std::vector<generate::table> tables;
+  if (!chosen.row_lists.empty()) {
+    auto read = generate::read_row_lists(chosen.row_lists, families);
+    if (const auto* why = std::get_if<generate::refusal>(&read)) return *why;
+    tables = std::get<0>(std::move(read));
+  } else {
+    for (const generate::family& family : families) {
+      auto made = family.default_table();
+      if (const auto* why = std::get_if<generate::refusal>(&made)) return *why;
+      tables.push_back(std::get<0>(std::move(made)));
+    }
+  }
+  const auto& targets = std::get<0>(kept);
+  std::size_t before = 0;
+  std::size_t after = 0;
+  for (generate::table& table : tables) {
+    before += table.rows.size();
+    std::erase_if(table.rows, [&](const generate::row& one) {
+      return !targets.empty() && !targets.contains(one.target);
+    });
+    after += table.rows.size();
+  }
+  if (before == 0) return generate::refusal{"the row lists name no row"};
+  if (after == 0) {
+    return generate::refusal{fmt::format("none of the {} rows is of the backends {}", before,
+                                         fmt::join(chosen.backends, ", "))};
+  }
+  return tables;
+}
+
+void apply_budget(const settings& chosen, generate::budget& limits) {
+  if (chosen.budget_rows > 0) limits.rows = chosen.budget_rows;
+  if (chosen.budget_seconds > 0) limits.seconds = chosen.budget_seconds;
+  if (chosen.budget_bytes > 0) limits.bytes = chosen.budget_bytes;
+}
+
+int finish(const settings& chosen, const generate::file_set& files) {
+  if (chosen.check) {
+    const std::string stale = generate::stale_files(chosen.output, files);
+    if (stale.empty()) return 0;
+    fmt::print("{}", stale);
+    return fail(no, fmt::format("{} is not fresh; run tessera-generate --output {}",
+                                chosen.output.string(), chosen.output.string()));
+  }
+  const auto done = generate::write_files(chosen.output, files);
+  if (const auto* why = std::get_if<generate::refusal>(&done)) return fail(wrong, why->message);
+  fmt::print(stderr, "{}: {}\n", chosen.output.string(), std::get<std::string>(done));
+  return 0;
+}
+
+int run(const settings& chosen) {
+  auto families = generate::all_families();
+  const auto made = tables_of(chosen, families);
+  if (const auto* why = std::get_if<generate::refusal>(&made)) return fail(wrong, why->message);
+  const auto& tables = std::get<0>(made);
+
+  const std::filesystem::path costs = chosen.costs.empty() ? chosen.output / "cost" : chosen.costs;
+  generate::file_set files;
+  std::vector<std::pair<generate::family, std::vector<generate::unit>>> all_units;
+  std::string over;
+  for (std::size_t index = 0; index < families.size(); ++index) {
+    generate::family& family = families[index];
+    apply_budget(chosen, family.limits);
+    const auto read = generate::cost_file::read(costs / fmt::format("{}.txt", family.name));
+    if (const auto* why = std::get_if<generate::refusal>(&read)) return fail(wrong, why->message);
+    const auto& cost = std::get<0>(read);
+    const auto units = generate::units_of(family, tables[index].rows);
+    if (chosen.dry_run) fmt::print("{}", generate::plan_text(family, tables[index], units, cost));
+    over += generate::exceeded(family, units, cost);
+    files.merge(generate::files_of(family, tables[index].rows, units, cost));
+    all_units.emplace_back(family, units);
+  }
+  if (!over.empty()) return fail(no, over.substr(0, over.size() - 1));
+  if (chosen.dry_run) return 0;
+  files.merge(generate::common_files(all_units));
+  return finish(chosen, files);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app("Makes the rows and units of a kernel library.", "tessera-generate");
+  settings chosen;
+  declare(app, chosen);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : wrong;
+  }
+  try {
+    return run(chosen);
+  } catch (const std::exception& error) {
+    return fail(wrong, error.what());
+  }
+}

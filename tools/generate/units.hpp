@@ -1,0 +1,36 @@
+// From rows to files: which rows share a translation unit, and the text of everything generated.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cost.hpp"
+#include "table.hpp"
+
+namespace tessera::generate {
+
+/// The rows that one translation unit instantiates: same backend, same element type.
+struct unit {
+  std::string path;  ///< relative to the output folder
+  backend target = backend::cpu_generic;
+  std::vector<row> rows;
+};
+
+/// Splits sorted rows into units of at most `family.rows_per_unit`, evenly filled.
+std::vector<unit> units_of(const family& family, const std::vector<row>& rows);
+
+/// Generated files: path relative to the output folder -> text.
+using file_set = std::map<std::string, std::string>;
+
+/// The list of rows, the units and the registry of one family.
+file_set files_of(const family& family, const std::vector<row>& rows,
+                  const std::vector<unit>& units, const cost_file& costs);
+
+/// What all families share: the runtime unit and the list of units for CMake.
+file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& families);
+
+/// First line of every generated file; nothing without it is ever overwritten or removed.
+extern const std::string_view banner_start;
+
+}  // namespace tessera::generate
