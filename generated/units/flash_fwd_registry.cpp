@@ -18,7 +18,8 @@ namespace rows {
 }  // namespace rows
 
 // Each row with milliseconds to compile and bytes of code; 0: not measured.
-using flash_fwd_table = flash_table<
+namespace {
+constexpr std::array instances = flash_table<
     table_row<rows::flash_fwd_cpu_avx2_bf16_d128_decode_16x64, 0, 0>,
     table_row<rows::flash_fwd_cpu_avx2_bf16_d128_window_48x128, 0, 0>,
     table_row<rows::flash_fwd_cpu_avx2_bf16_d64_window_48x128, 0, 0>,
@@ -92,11 +93,11 @@ using flash_fwd_table = flash_table<
     table_row<rows::flash_fwd_cpu_generic_f16_dany_decode_every_16x64, 0, 0>,
     table_row<rows::flash_fwd_cpu_generic_f16_dany_window_every_32x64, 0, 0>,
     table_row<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64, 0, 0>,
-    table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_32x64, 0, 0>>;
-static_assert(flash_fwd_table::checked());
+    table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_32x64, 0, 0>>::checked();
+}  // namespace
 
 std::span<const flash_instance> flash_fwd_registry() noexcept {
-  return flash_fwd_table::instances;
+  return instances;
 }
 
 }  // namespace tessera

@@ -57,6 +57,8 @@ struct flash_row {
   std::vector<double> weights;  ///< [keys of the entry], after dropout
   double lse = -HUGE_VAL;
   double row_max = -HUGE_VAL;
+  double out_size = 0.0;    ///< largest over d of the sum of |terms| that make out[d]
+  double logit_size = 0.0;  ///< largest sum of |terms| that make a logit; finite sinks count
 };
 
 /// K and V of one entry and kv head, evaluated row by row.
@@ -91,11 +93,16 @@ class flash_head {
         visible.push_back(j);
       }
     }
-    const std::vector<real> s = logits(i, visible);
+    const std::vector<real> s = logits(i, visible, result.logit_size);
     const std::vector<real> sinks = head_sinks();
     real m = -HUGE_VAL;
     for (const real logit : s) m = larger(m, logit);
-    for (const real sink : sinks) m = larger(m, sink);
+    for (const real sink : sinks) {
+      m = larger(m, sink);
+      if (std::isfinite(sink)) {
+        result.logit_size = std::max(result.logit_size, std::fabs(static_cast<double>(sink)));
+      }
+    }
     if (m == -HUGE_VAL) return result;
     finish(i, visible, s, sinks, m, result);
     return result;
@@ -122,7 +129,8 @@ class flash_head {
     return entry_ * view.stride[0] + row * view.stride[1] + head * view.stride[2];
   }
 
-  std::vector<real> logits(std::int64_t i, const std::vector<std::int64_t>& visible) const {
+  std::vector<real> logits(std::int64_t i, const std::vector<std::int64_t>& visible,
+                           double& largest_size) const {
     const double scale =
         options_.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(extents_.head_dim)));
     const std::int64_t begin = row_offset(args_.q, rows_.q_begin + i, head_);
@@ -134,11 +142,21 @@ class flash_head {
     s.reserve(visible.size());
     for (const std::int64_t j : visible) {
       const real* key = keys_.data() + j * extents_.head_dim;
-      real dot = 0;
-      for (std::size_t d = 0; d < query.size(); ++d) dot += query[d] * key[d];
+      real dot = 0, size = 0;
+      for (std::size_t d = 0; d < query.size(); ++d) {
+        dot += query[d] * key[d];
+        size += std::fabs(query[d] * key[d]);
+      }
       s.push_back(modified(dot * static_cast<real>(scale), i, j));
+      largest_size = std::max(largest_size, std::fabs(scale) * static_cast<double>(size) +
+                                                bias_size(args_.bias_pre, i, j) +
+                                                bias_size(args_.bias_post, i, j));
     }
     return s;
+  }
+
+  double bias_size(const tensor_view& bias, std::int64_t i, std::int64_t j) const {
+    return bias.present() ? std::fabs(at(bias, entry_, head_, i, j)) : 0.0;
   }
 
   real modified(real s, std::int64_t i, std::int64_t j) const {
@@ -175,6 +193,7 @@ class flash_head {
     const double drop = options_.dropout_probability;
     const real normalizer = options_.normalize ? real{1} / l : real{1};
     std::vector<real> sum(result.out.size(), real{0});
+    std::vector<real> size(result.out.size(), real{0});
     for (std::size_t n = 0; n < visible.size(); ++n) {
       const std::int64_t j = visible[n];
       real z = 1;
@@ -187,11 +206,15 @@ class flash_head {
       if (z == real{0}) continue;
       const real operand = Precision::rounded(args_.q.type, z * p[n]);
       const real* value = values_.data() + j * extents_.v_head_dim;
-      for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += operand * value[d];
+      for (std::size_t d = 0; d < sum.size(); ++d) {
+        sum[d] += operand * value[d];
+        size[d] += std::fabs(operand * value[d]);
+      }
     }
     for (std::size_t d = 0; d < sum.size(); ++d) {
       result.out[d] =
           static_cast<double>(Precision::rounded(args_.out.type, sum[d] * normalizer));
+      result.out_size = std::max(result.out_size, static_cast<double>(size[d] * normalizer));
     }
     result.lse = static_cast<double>(m + std::log(l));
     result.row_max = static_cast<double>(m);
@@ -216,6 +239,9 @@ struct flash_result {
   std::vector<double> row_max;             ///< like lse
   std::vector<double> weights;             ///< [B,Hq,Sq,Sk] if args.weights is present
   std::vector<std::uint8_t> dropout_mask;  ///< [B,Hq,Sq,Sk] if args.dropout_mask is present
+  std::vector<double> out_size;            ///< of each row of out, see flash_row
+  std::vector<double> out_logit_size;      ///< of each row of out
+  std::vector<double> lse_logit_size;      ///< of each element of lse
 };
 
 /// The bits of a dropout mask, masked elements included.
@@ -247,6 +273,9 @@ flash_result flash_attention(const flash_attention_args& args,
   result.out.assign(count(rows * size.q_heads * size.v_head_dim), 0.0);
   result.lse.assign(count(rows * size.q_heads), -HUGE_VAL);
   result.row_max = result.lse;
+  result.out_size.assign(count(rows * size.q_heads), 0.0);
+  result.out_logit_size = result.out_size;
+  result.lse_logit_size = result.out_size;
   if (args.weights.present()) {
     result.weights.assign(count(rows * size.q_heads * size.k_rows), 0.0);
   }
@@ -266,6 +295,9 @@ flash_result flash_attention(const flash_attention_args& args,
                   result.out.begin() + (q_row * size.q_heads + h) * size.v_head_dim);
         result.lse[count(statistic)] = row.lse;
         result.row_max[count(statistic)] = row.row_max;
+        result.out_size[count(q_row * size.q_heads + h)] = row.out_size;
+        result.out_logit_size[count(q_row * size.q_heads + h)] = row.logit_size;
+        result.lse_logit_size[count(statistic)] = row.logit_size;
         if (args.weights.present()) {
           std::copy(row.weights.begin(), row.weights.end(),
                     result.weights.begin() + statistic * size.k_rows);

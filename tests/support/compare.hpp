@@ -9,8 +9,8 @@
 // | whole numbers (dropout_mask) | equal, bit for bit |
 //
 // bound = max(2 x error of a peer, floor): the peer is the same formula evaluated in the tensors' own
-// precision (generated problems) or the program that made a golden file. Floors are those measured
-// for the golden files: f32 5e-6, f16 1e-3, bf16 8e-3; lse and row_max have f32's.
+// precision (generated problems, flash_judge.hpp) or the program that made a golden file. Floors are
+// those measured for the golden files: f32 5e-6, f16 1e-3, bf16 8e-3; lse and row_max have f32's.
 #pragma once
 
 #include <algorithm>
@@ -65,50 +65,59 @@ inline double largest(std::span<const double> values) noexcept {
   return most;
 }
 
-/// Compares element by element in row-major order; `row_length` is the extent of the last axis.
-/// `bound` is left to the caller (`judged`).
-inline comparison compare(std::span<const double> ours, std::span<const double> expected,
-                          std::int64_t row_length, error_scale scale) {
+/// Compares element by element in row-major order; `unit(index)` is the scale of an element's error.
+/// The bound is left to `judged`.
+template <class Unit>
+comparison compare_in_units(std::span<const double> ours, std::span<const double> expected,
+                            Unit unit) {
   comparison result;
   if (ours.size() != expected.size()) {
     result.specials_agree = false;
     result.error = HUGE_VAL;
     return result;
   }
-  const double tensor_scale = largest(expected);
-  const auto width = static_cast<std::size_t>(std::max<std::int64_t>(row_length, 1));
   const auto note = [&](std::size_t index) {
     result.worst = static_cast<std::int64_t>(index);
     result.ours = ours[index];
     result.expected = expected[index];
   };
-  for (std::size_t begin = 0; begin < expected.size(); begin += width) {
-    const std::size_t end = std::min(begin + width, expected.size());
-    const double row_scale =
-        std::max(largest(expected.subspan(begin, end - begin)), 0.01 * tensor_scale);
-    for (std::size_t index = begin; index < end; ++index) {
-      const double want = expected[index];
-      const double have = ours[index];
-      const bool same_special = std::isnan(want) ? std::isnan(have) : have == want;
-      if (!std::isfinite(want) || !std::isfinite(have)) {
-        if (!same_special && result.specials_agree) {
-          result.specials_agree = false;
-          note(index);
-        }
-        continue;
+  for (std::size_t index = 0; index < expected.size(); ++index) {
+    const double want = expected[index];
+    const double have = ours[index];
+    if (!std::isfinite(want) || !std::isfinite(have)) {
+      const bool same = std::isnan(want) ? std::isnan(have) : have == want;
+      if (!same && result.specials_agree) {
+        result.specials_agree = false;
+        note(index);
       }
-      double unit = tensor_scale;
-      if (scale == error_scale::row) unit = row_scale;
-      if (scale == error_scale::unit) unit = std::max(1.0, std::fabs(want));
-      const double difference = std::fabs(have - want);
-      const double error = difference == 0.0 ? 0.0 : difference / unit;
-      if (error > result.error) {
-        result.error = error;
-        if (result.specials_agree) note(index);
-      }
+      continue;
+    }
+    const double difference = std::fabs(have - want);
+    const double error = difference == 0.0 ? 0.0 : difference / unit(index);
+    if (error > result.error) {
+      result.error = error;
+      if (result.specials_agree) note(index);
     }
   }
   return result;
+}
+
+/// The same with the scale of a golden file's tensor; `row_length` is the extent of the last axis.
+inline comparison compare(std::span<const double> ours, std::span<const double> expected,
+                          std::int64_t row_length, error_scale scale) {
+  const double tensor_scale = largest(expected);
+  const auto width = static_cast<std::size_t>(std::max<std::int64_t>(row_length, 1));
+  std::vector<double> row_scale;
+  if (scale == error_scale::row) {
+    for (std::size_t begin = 0; begin < expected.size(); begin += width) {
+      const auto row = expected.subspan(begin, std::min(width, expected.size() - begin));
+      row_scale.push_back(std::max(largest(row), 0.01 * tensor_scale));
+    }
+  }
+  return compare_in_units(ours, expected, [&](std::size_t index) {
+    if (scale == error_scale::row) return row_scale[index / width];
+    return scale == error_scale::unit ? std::max(1.0, std::fabs(expected[index])) : tensor_scale;
+  });
 }
 
 /// The verdict: specials first, then the error against the larger of twice the peer's error and

@@ -19,6 +19,7 @@ namespace tessera::support {
 struct score_axes {
   dtype type = dtype::f32;
   std::array<bool, 4> spread{true, true, true, true};  ///< batch, head, row, key
+  std::int64_t slack = 0;  ///< packed: rows and keys beyond the longest sequence
   double hidden = 0.0;  ///< share of elements that hide: -inf in a bias, 0 in a mask
   bool hides_rows = false;  ///< hide whole rows and keys now and then
 };
@@ -139,10 +140,8 @@ constexpr flash_features feature_of(flash_trait trait) noexcept {
 /// True if a legal call can have both.
 constexpr bool compatible(flash_trait a, flash_trait b) noexcept {
   const auto dense_only = [](flash_trait trait) {
-    return trait == flash_trait::bias_pre || trait == flash_trait::bias_post ||
-           trait == flash_trait::mask || trait == flash_trait::segments ||
-           trait == flash_trait::q_lengths || trait == flash_trait::k_lengths ||
-           trait == flash_trait::weights;
+    return trait == flash_trait::segments || trait == flash_trait::q_lengths ||
+           trait == flash_trait::k_lengths || trait == flash_trait::weights;
   };
   const auto either = [&](flash_trait one, auto other) {
     return (a == one && other(b)) || (b == one && other(a));
@@ -156,9 +155,8 @@ constexpr bool compatible(flash_trait a, flash_trait b) noexcept {
 constexpr bool takes(flash_op op, flash_trait trait) noexcept {
   if (op != flash_op::scaled_dot_product_attention) return true;
   return trait != flash_trait::soft_cap && trait != flash_trait::sinks &&
-         trait != flash_trait::dropout && trait != flash_trait::segments &&
-         trait != flash_trait::unnormalized && trait != flash_trait::weights &&
-         trait != flash_trait::bias_post && trait != flash_trait::packed;
+         trait != flash_trait::dropout && trait != flash_trait::unnormalized &&
+         trait != flash_trait::weights;
 }
 
 }  // namespace tessera::support

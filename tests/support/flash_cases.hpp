@@ -109,6 +109,7 @@ inline score_axes random_score_axes(random_source& random, dtype type) {
   for (bool& spread : axes.spread) spread = random.chance(0.65);
   axes.hidden = random.pick({0.0, 0.05, 0.3});
   axes.hides_rows = random.chance(0.15);
+  axes.slack = random.pick({0, 0, 1, 9});
   return axes;
 }
 
@@ -244,8 +245,8 @@ flash_case case_with(const Traits& traits, random_source& random, const case_lim
 
 /// A case with a random set of traits.
 inline flash_case random_case(random_source& random, const case_limits& limits = {}) {
-  const flash_op op = random.chance(0.1) ? flash_op::scaled_dot_product_attention
-                                         : flash_op::flash_attention;
+  const bool plain = limits.v_head_dim == limits.head_dim && random.chance(0.1);
+  const flash_op op = plain ? flash_op::scaled_dot_product_attention : flash_op::flash_attention;
   const double density = random.pick({0.05, 0.15, 0.3, 0.6});
   std::vector<flash_trait> traits;
   std::array<flash_trait, all_flash_traits.size()> shuffled = all_flash_traits;
@@ -263,7 +264,10 @@ inline flash_case random_case(random_source& random, const case_limits& limits =
     }
   }
   flash_case one = case_with(traits, random, limits);
-  if (op == flash_op::scaled_dot_product_attention) one.op = op;
+  if (op == flash_op::scaled_dot_product_attention) {
+    one.op = op;
+    one.v_head_dim = one.head_dim;
+  }
   return one;
 }
 

@@ -2,6 +2,7 @@
 // looks.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -100,11 +101,18 @@ class flash_data {
     if (!case_.k_lengths.empty()) make(k_lengths_, args_.seqlens_k, case_.k_lengths);
   }
 
-  extents score_extents(const std::array<bool, 4>& spread) const {
-    const extents whole{case_.batch, case_.q_heads, case_.q_len, case_.kv_len};
+  static std::int64_t longest(const std::vector<std::int64_t>& lengths) {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  }
+
+  /// Packed score tensors are indexed by positions inside a sequence.
+  extents score_extents(const score_axes& axes) const {
+    const std::int64_t rows = case_.packed ? longest(case_.q_lengths) + axes.slack : case_.q_len;
+    const std::int64_t keys = case_.packed ? longest(case_.k_lengths) + axes.slack : case_.kv_len;
+    const extents whole{case_.batch, case_.q_heads, rows, keys};
     extents size{1, 1, 1, 1};
     for (std::size_t axis = 0; axis < 4; ++axis) {
-      if (spread[axis]) size[axis] = whole[axis];
+      if (axes.spread[axis]) size[axis] = whole[axis];
     }
     return size;
   }
@@ -120,7 +128,7 @@ class flash_data {
   void make_bias(guarded_tensor& tensor, tensor_view& view, const std::optional<score_axes>& axes,
                  random_source& random) {
     if (!axes) return;
-    const extents size = score_extents(axes->spread);
+    const extents size = score_extents(*axes);
     tensor = guarded_tensor(axes->type, 4, size, case_.bias_layout);
     const std::uint64_t rows = random.bits() & random.bits();
     tensor.fill([&](std::int64_t flat) {
@@ -131,7 +139,7 @@ class flash_data {
 
   void make_mask(random_source& random) {
     if (!case_.mask) return;
-    const extents size = score_extents(case_.mask->spread);
+    const extents size = score_extents(*case_.mask);
     mask_ = guarded_tensor(dtype::u8, 4, size, case_.mask_layout);
     const std::uint64_t rows = random.bits() & random.bits();
     mask_.fill([&](std::int64_t flat) -> std::int64_t {
@@ -183,7 +191,7 @@ class flash_data {
     };
     if (case_.wants_lse) statistic(lse_, args_.lse);
     if (case_.wants_row_max) statistic(row_max_, args_.row_max);
-    const extents scores = score_extents({true, true, true, true});
+    const extents scores = score_extents({});
     if (case_.weights != dtype::none) {
       weights_ = guarded_tensor(case_.weights, 4, scores, case_.weights_layout);
       args_.weights = weights_.view();

@@ -116,7 +116,7 @@ void set_option(flash_attention_options& options, std::string_view name, const j
     if (member != name) return;
     known = true;
     if (!read_into(option, value)) {
-      throw failure(fmt::format("{}: option {} is {}, must be {}", subject, name, json_text(value),
+      throw failure(fmt::format("{}: option {} is {}, must be {}", subject, name, json_line(value),
                                 kind_of(option)));
     }
   });
@@ -180,7 +180,7 @@ void attention_call::read_options() {
   if (found == file_.metadata().end()) return;
   const std::string subject = path_ + ": metadata key \"options\"";
   const json::value value = parse_json(found->second, subject);
-  if (!value.is_object()) throw failure(subject + " is not a JSON object: " + json_text(value));
+  if (!value.is_object()) throw failure(subject + " is not a JSON object: " + json_line(value));
   for (const json::key_value_pair& option : value.get_object()) {
     set_option(options_, std::string_view(option.key()), option.value(), subject);
   }
@@ -243,15 +243,14 @@ void attention_call::allocate_outputs() {
   const bool packed = args_.q.rank == 3 && args_.v.rank == 3;
   if (!packed && (args_.q.rank != 4 || args_.k.rank != 4 || args_.v.rank != 4)) return;
   const dtype type = args_.q.type;
-  const bool statistics = op_ != flash_op::scaled_dot_product_attention;
   if (packed) {
     args_.out = allocate(type, {q[0], q[1], v[2]});
-    if (statistics) args_.lse = allocate(dtype::f32, {q[1], q[0]});
+    args_.lse = allocate(dtype::f32, {q[1], q[0]});
     if (!options_.normalize) args_.row_max = allocate(dtype::f32, {q[1], q[0]});
     return;
   }
   args_.out = allocate(type, {q[0], q[1], q[2], v[3]});
-  if (statistics) args_.lse = allocate(dtype::f32, {q[0], q[2], q[1]});
+  args_.lse = allocate(dtype::f32, {q[0], q[2], q[1]});
   if (!options_.normalize) args_.row_max = allocate(dtype::f32, {q[0], q[2], q[1]});
   if (op_ == flash_op::attention) args_.weights = allocate(type, {q[0], q[2], q[1], k[1]});
   if (options_.dropout_probability > 0.0) {

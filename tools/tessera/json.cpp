@@ -87,35 +87,44 @@ bool is_scalar(const json::value& value) {
   return !value.is_object() && !value.is_array();
 }
 
-void write(const json::value& value, std::size_t indent, std::string& text);
+/// How deep the text is indented; `one_line` breaks no line at all.
+struct layout {
+  std::size_t indent = 0;
+  bool one_line = false;
+
+  layout deeper() const { return {indent + 2, one_line}; }
+};
+
+void write(const json::value& value, layout place, std::string& text);
 
 template <class Sequence, class WriteOne>
-void write_members(const Sequence& members, std::string_view brackets, bool one_line,
-                   std::size_t indent, std::string& text, const WriteOne& write_one) {
+void write_members(const Sequence& members, std::string_view brackets, layout place,
+                   std::string& text, const WriteOne& write_one) {
   text += brackets[0];
   bool first = true;
   for (const auto& member : members) {
-    if (!first) text += one_line ? ", " : ",";
-    if (!one_line) text.append(1, '\n').append(indent + 2, ' ');
+    if (!first) text += place.one_line ? ", " : ",";
+    if (!place.one_line) text.append(1, '\n').append(place.indent + 2, ' ');
     write_one(member);
     first = false;
   }
-  if (!one_line && !first) text.append(1, '\n').append(indent, ' ');
+  if (!place.one_line && !first) text.append(1, '\n').append(place.indent, ' ');
   text += brackets[1];
 }
 
-void write(const json::value& value, std::size_t indent, std::string& text) {
+void write(const json::value& value, layout place, std::string& text) {
   if (const json::object* object = value.if_object()) {
-    write_members(*object, "{}", false, indent, text, [&](const json::key_value_pair& member) {
+    write_members(*object, "{}", place, text, [&](const json::key_value_pair& member) {
       text += json::serialize(json::string_view(member.key()));
       text += ": ";
-      write(member.value(), indent + 2, text);
+      write(member.value(), place.deeper(), text);
     });
   } else if (const json::array* array = value.if_array()) {
     bool scalars = true;
     for (const json::value& element : *array) scalars = scalars && is_scalar(element);
-    write_members(*array, "[]", scalars, indent, text,
-                  [&](const json::value& element) { write(element, indent + 2, text); });
+    const layout inner{place.indent, place.one_line || scalars};
+    write_members(*array, "[]", inner, text,
+                  [&](const json::value& element) { write(element, place.deeper(), text); });
   } else if (const double* number = value.if_double()) {
     text += number_text(*number);
   } else {
@@ -162,7 +171,13 @@ json::value parse_json(std::string_view text, const std::string& subject) {
 
 std::string json_text(const json::value& value) {
   std::string text;
-  write(value, 0, text);
+  write(value, {}, text);
+  return text;
+}
+
+std::string json_line(const json::value& value) {
+  std::string text;
+  write(value, {.one_line = true}, text);
   return text;
 }
 

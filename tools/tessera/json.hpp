@@ -21,6 +21,9 @@ boost::json::value parse_json(std::string_view text, const std::string& subject)
 /// fewest digits that read back the same; NaN and infinities, which JSON lacks, as null.
 std::string json_text(const boost::json::value& value);
 
+/// The same on one line.
+std::string json_line(const boost::json::value& value);
+
 /// Prints the document and a newline on stdout.
 void print_json(const boost::json::value& value);
 

@@ -52,7 +52,7 @@ class description {
     const auto number = value->is_number() ? value->to_number<std::int64_t>(inexact) : 0;
     if (!value->is_number() || inexact || number < 1 || number > most) {
       refuse(key,
-             fmt::format("is {}, must be a whole number from 1 to {}", json_text(*value), most));
+             fmt::format("is {}, must be a whole number from 1 to {}", json_line(*value), most));
     }
     return number;
   }
@@ -68,7 +68,7 @@ class description {
     if (value == nullptr) return std::nullopt;
     const double number = value->is_number() ? value->to_number<double>() : 0.0;
     if (!(number > 0.0) || !std::isfinite(number)) {
-      refuse(key, fmt::format("is {}, must be a number above 0", json_text(*value)));
+      refuse(key, fmt::format("is {}, must be a number above 0", json_line(*value)));
     }
     return number;
   }
@@ -77,14 +77,14 @@ class description {
     const json::value* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (!value->is_bool())
-      refuse(key, fmt::format("is {}, must be true or false", json_text(*value)));
+      refuse(key, fmt::format("is {}, must be true or false", json_line(*value)));
     return value->get_bool();
   }
 
   std::string text(std::string_view key) const {
     const json::value* value = find(key);
     if (value == nullptr) return {};
-    if (!value->is_string()) refuse(key, fmt::format("is {}, must be a text", json_text(*value)));
+    if (!value->is_string()) refuse(key, fmt::format("is {}, must be a text", json_line(*value)));
     return std::string(value->get_string());
   }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -132,7 +133,7 @@ inline constexpr std::int64_t max_span_bytes = std::int64_t{1} << 61;
 
 /// Offsets of the lowest and highest element from `data`, in elements; false if out of range.
 inline bool offsets_fit(const tensor_view& view, std::int64_t& low, std::int64_t& high) noexcept {
-  const std::int64_t limit = max_span_bytes / static_cast<std::int64_t>(size_of(view.type));
+  const std::int64_t limit = max_span_bytes >> std::countr_zero(size_of(view.type));
   low = high = 0;
   for (int axis = 0; axis < view.rank; ++axis) {
     const auto at = static_cast<std::size_t>(axis);
@@ -160,8 +161,8 @@ inline bool has_memory(std::string_view name, const tensor_view& view, byte_rang
   }
   const auto address = reinterpret_cast<std::uintptr_t>(view.data);
   const std::uintptr_t size = size_of(view.type);
-  if (address % size != 0) {
-    return refuse(failure, name, ": address is ", address % size, " bytes past a multiple of ",
+  if ((address & (size - 1)) != 0) {  // sizes are powers of two
+    return refuse(failure, name, ": address is ", address & (size - 1), " bytes past a multiple of ",
                   size, ", the size of ", name_of(view.type));
   }
   std::int64_t low = 0;

@@ -39,7 +39,7 @@ void sweep(std::uint32_t step, Function function, Check check) {
   }
 }
 
-TEST(exp2, is_within_two_ulps_from_minus_126_to_127) {
+TEST(exp2, is_within_three_ulps_from_minus_126_to_127) {
   double worst = 0.0;
   float where = 0.0f;
   sweep(509, [](auto x) { return vec::exp2(x); }, [&](float x, float y) {
@@ -47,7 +47,7 @@ TEST(exp2, is_within_two_ulps_from_minus_126_to_127) {
     const double error = ulps(y, std::exp2(static_cast<double>(x)));
     if (error > worst) worst = error, where = x;
   });
-  EXPECT_LE(worst, 2.0) << "at " << where;
+  EXPECT_LE(worst, 3.0) << "at " << where;
   RecordProperty("worst_ulps", std::to_string(worst));
 }
 
@@ -75,8 +75,8 @@ TEST(exp2, grows_with_its_argument_at_whole_numbers) {
     const float below = std::nextafter(at, -HUGE_VALF);
     const float left = vec::first(vec::exp2(vec::broadcast(below)));
     const float right = vec::first(vec::exp2(vec::broadcast(at)));
-    ASSERT_LE(ulps(left, std::exp2(static_cast<double>(below))), 2.0) << whole;
-    ASSERT_LE(ulps(right, std::exp2(static_cast<double>(at))), 2.0) << whole;
+    ASSERT_LE(ulps(left, std::exp2(static_cast<double>(below))), 3.0) << whole;
+    ASSERT_LE(ulps(right, std::exp2(static_cast<double>(at))), 3.0) << whole;
   }
 }
 

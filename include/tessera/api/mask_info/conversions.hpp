@@ -75,7 +75,8 @@ inline result<segment_pair> segment_ids_of(const dense_mask& mask) {
     std::int32_t* kv = ids.kv.data() + b * mask.kv_len;
     std::map<std::string_view, std::int32_t> known;  // a row's keys, as bytes, to its id
     for (std::int64_t i = 0; i < mask.q_len; ++i) {
-      const std::uint8_t* row = mask.visible.data() + (b * mask.heads * mask.q_len + i) * mask.kv_len;
+      const std::uint8_t* row =
+          mask.visible.data() + (b * mask.heads * mask.q_len + i) * mask.kv_len;
       const std::string_view seen(reinterpret_cast<const char*>(row), keys);
       if (seen.find_first_not_of('\0') == seen.npos) continue;
       q[i] = known.try_emplace(seen, static_cast<std::int32_t>(known.size())).first->second;

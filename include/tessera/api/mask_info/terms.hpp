@@ -22,9 +22,9 @@ namespace masks {
 /// A number for all batch entries, or one for each.
 class per_batch {
  public:
-  per_batch(std::int64_t all = 0) : values_{all} {}                             // NOLINT
-  per_batch(std::vector<std::int64_t> each) : values_(std::move(each)) {}       // NOLINT
-  per_batch(std::initializer_list<std::int64_t> each) : values_(each) {}        // NOLINT
+  per_batch(std::int64_t all = 0) : values_{all} {}                        // NOLINT
+  per_batch(std::vector<std::int64_t> each) : values_(std::move(each)) {}  // NOLINT
+  per_batch(std::initializer_list<std::int64_t> each) : values_(each) {}   // NOLINT
   std::int64_t operator[](std::int64_t entry) const noexcept {
     return values_[values_.size() == 1 ? 0 : static_cast<std::size_t>(entry)];
   }
@@ -162,8 +162,7 @@ inline void and_row(const dense& one, const sizes&, const row_piece& at, std::ui
   }
 }
 
-inline void and_row(const any_of& one, const sizes& of, const row_piece& at,
-                    std::uint8_t* visible);
+inline void and_row(const any_of& one, const sizes& of, const row_piece& at, std::uint8_t* visible);
 
 inline void and_row(const term& one, const sizes& of, const row_piece& at, std::uint8_t* visible) {
   std::visit([&](const auto& kind) { and_row(kind, of, at, visible); }, one.is);
@@ -203,8 +202,8 @@ inline tile_state classify(const box& one, const sizes&, const tile& at) {
 }
 
 /// Least and greatest of ids[begin, end) that are at least `least`; begin > end where none is.
-inline interval range_of(const std::vector<std::int32_t>& ids, std::int64_t begin,
-                         std::int64_t end, std::int64_t least) {
+inline interval range_of(const std::vector<std::int32_t>& ids, std::int64_t begin, std::int64_t end,
+                         std::int64_t least) {
   interval range{no_bound, -no_bound};
   for (std::int64_t index = begin; index < end; ++index) {
     const std::int64_t id = ids[static_cast<std::size_t>(index)];

@@ -1,15 +1,15 @@
 // Definitions of `safetensors_file`; compiled once.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <system_error>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <tessera/interop/impl/safetensors_header.hpp>
 #include <tessera/interop/safetensors.hpp>
@@ -45,8 +45,8 @@ inline status system_refusal(const std::filesystem::path& path, std::string_view
 inline status check_tensor(const header_tensor& tensor, std::uint64_t data_bytes,
                            std::string_view source) {
   const auto refuse = [&](const std::string& fact) {
-    return status(status_code::malformed, std::string(source) + ": tensor " + shown(tensor.name) +
-                                              ": " + fact);
+    return status(status_code::malformed,
+                  std::string(source) + ": tensor " + shown(tensor.name) + ": " + fact);
   };
   if (tensor.begin > tensor.end) {
     return refuse("data_offsets begin at " + std::to_string(tensor.begin) + ", past their end at " +

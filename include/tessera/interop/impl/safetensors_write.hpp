@@ -1,10 +1,6 @@
 // Definitions of `write_safetensors` and `safetensors_bytes`; compiled once.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +9,9 @@
 
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <tessera/interop/impl/safetensors_header.hpp>
 #include <tessera/interop/impl/safetensors_read.hpp>

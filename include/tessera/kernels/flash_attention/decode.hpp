@@ -20,8 +20,28 @@
 
 namespace tessera::flash {
 
-/// Keys of one split.
-inline constexpr std::int64_t split_keys = 512;
+/// How the keys of one sequence are cut: at least 512 keys a split, at most 32 splits.
+struct key_splits {
+  std::int64_t count = 1;
+  std::int64_t keys = 0;  ///< of each split but the last
+
+  static constexpr std::int64_t most = 32;
+  static constexpr std::int64_t least_keys = 512;
+
+  /// No sequence of at most `k_len` keys has more splits than this.
+  static constexpr std::int64_t room_for(std::int64_t k_len) {
+    const std::int64_t wanted = (k_len + least_keys - 1) / least_keys;
+    return wanted < 1 ? 1 : wanted > most ? most : wanted;
+  }
+
+  static constexpr key_splits of(std::int64_t k_len) {
+    if (k_len == 0) return {1, least_keys};
+    const std::int64_t count = room_for(k_len);
+    // Whole cache lines of keys, and no split left empty by the rounding.
+    const std::int64_t keys = ((k_len + count - 1) / count + 63) / 64 * 64;
+    return {(k_len + keys - 1) / keys, keys};
+  }
+};
 
 /// Scratch memory of one thread in the decode loop.
 template <class Row>
@@ -42,11 +62,28 @@ struct decode_buffers {
   }
 };
 
-/// What a split leaves for the merge: [rows][out_stride] sums and [rows] states.
-struct split_result {
-  float* out;
-  prim::softmax_state* state;
+/// What the splits leave for the merge: per token, query head and split a sum of `stride` floats
+/// and a state. Tokens of packed tensors count through all sequences, those of dense ones through
+/// the entries.
+struct split_results {
+  float* sums = nullptr;
+  prim::softmax_state* states = nullptr;
+  std::int64_t splits = 0;  ///< room for each row
+  int q_heads = 0;
+  int stride = 0;
+
+  std::int64_t index(std::int64_t token, int head, std::int64_t split) const {
+    return (token * q_heads + head) * splits + split;
+  }
+  float* sum(std::int64_t i) const { return sums + i * stride; }
+  prim::softmax_state& state(std::int64_t i) const { return states[i]; }
 };
+
+/// Position of a row among the tokens of a launch.
+TESSERA_INLINE std::int64_t token_of(const flash_kernel_args& args, const prim::sequence& seq,
+                                     std::int64_t query) {
+  return args.cu_seqlens_q != nullptr ? seq.q_begin + query : seq.index * args.q_len + query;
+}
 
 /// One work item on one thread: rows [first_row, first_row + block_q) of the folded axis against
 /// one split of the keys.
@@ -82,18 +119,26 @@ class decode_item {
     rows_ = used < shape::block_q ? static_cast<int>(used) : shape::block_q;
   }
 
-  void run(std::int64_t split, const split_result& result, int out_stride) {
-    for (int r = 0; r < rows_; ++r) result.state[r] = {};
+  void run(std::int64_t split, const split_results& results) {
     if (rows_ <= 0) return;
-    const prim::key_interval keys = prim::intersection(
-        {keys_of(0).begin, keys_of(rows_ - 1).end}, {split * split_keys, (split + 1) * split_keys});
+    const key_splits splits = key_splits::of(seq_.k_len);
+    if (split >= splits.count) return;
+    for (int r = 0; r < rows_; ++r) {
+      const std::int64_t i = results.index(token_of(args_, seq_, query_of(r)), head_of(r), split);
+      sum_[r] = results.sum(i);
+      state_[r] = &results.state(i);
+      *state_[r] = {};
+      std::memset(sum_[r], 0, static_cast<std::size_t>(results.stride) * sizeof(float));
+    }
+    const prim::key_interval keys =
+        prim::intersection({keys_of(0).begin, keys_of(rows_ - 1).end},
+                           {split * splits.keys, (split + 1) * splits.keys});
     if (keys.empty()) return;
     load_queries();
-    std::memset(result.out, 0, static_cast<std::size_t>(rows_ * out_stride) * sizeof(float));
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += shape::block_kv) {
       const std::int64_t left = keys.end - key0;
-      attend(key0, left < shape::block_kv ? static_cast<int>(left) : shape::block_kv, result,
-             out_stride);
+      attend(key0, left < shape::block_kv ? static_cast<int>(left) : shape::block_kv,
+             results.stride);
     }
   }
 
@@ -120,7 +165,7 @@ class decode_item {
             strides.row};
   }
 
-  void attend(std::int64_t key0, int count, const split_result& result, int out_stride) {
+  void attend(std::int64_t key0, int count, int stride) {
     const auto tile =
         prim::score_tile{seq_.index,  kv_head_ * group_,       (kv_head_ + 1) * group_,
                          query_of(0), query_of(rows_ - 1) + 1, key0,
@@ -131,26 +176,24 @@ class decode_item {
     prim::for_each_row_tile<most_rows>(
         rows_, [&]<int Rows>(int first) { multiply_keys<Rows>(keys, count, first); });
 
-    float correction[shape::block_q];
     for (int r = 0; r < rows_; ++r) {
       const row_of_scores row = scores_of(r, key0, count);
       modifiers::apply(args_, hooks_, row);
-      correction[r] = softmax_row<Row>(args_, row, result.state[r]);
-      for (int d = 0; d < out_stride && correction[r] != 1.0f; d += width) {
-        float* out = result.out + r * out_stride + d;
-        vec::store(out, vec::mul(vec::load(out), vec::broadcast(correction[r])));
+      const float correction = softmax_row<Row>(args_, row, *state_[r]);
+      if (correction == 1.0f) continue;
+      for (int d = 0; d < stride; d += width) {
+        vec::store(sum_[r] + d, vec::mul(vec::load(sum_[r] + d), vec::broadcast(correction)));
       }
     }
     const auto values = rows_from(args_.v, args_.v_strides, key0);
     const bool whole = seen == prim::tile_visibility::full && keys_of(0).end >= key0 + count &&
                        keys_of(rows_ - 1).begin <= key0 && !modifiers::may_hide(args_);
     if (!whole && holds_nonfinite(values, count)) {
-      add_seen_values(values, count, result.out, out_stride);
+      add_seen_values(values, count);
       return;
     }
-    prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
-      add_values<Rows>(values, count, first, result.out + first * out_stride, out_stride);
-    });
+    prim::for_each_row_tile<most_rows>(
+        rows_, [&]<int Rows>(int first) { add_values<Rows>(values, count, first); });
   }
 
   row_of_scores scores_of(int r, std::int64_t key0, int count) const {
@@ -205,29 +248,27 @@ class decode_item {
     }
   }
 
-  /// out[r] += sum over keys of weight[r, key] * value[key], four registers of columns at a time.
+  /// sum[r] += sum over keys of weight[r, key] * value[key], four registers of columns at a time.
   template <int Rows>
-  TESSERA_INLINE void add_values(prim::row_source<element> values, int count, int first, float* out,
-                                 int out_stride) {
+  TESSERA_INLINE void add_values(prim::row_source<element> values, int count, int first) {
     const int v_head_dim = shape::v_head_dim(args_);
     int d = 0;
     for (; d + value_vectors * width <= v_head_dim; d += value_vectors * width) {
-      add_columns<Rows, value_vectors>(values, count, first, d, value_vectors * width, out,
-                                       out_stride);
+      add_columns<Rows, value_vectors>(values, count, first, d, value_vectors * width);
     }
     for (; d < v_head_dim; d += width) {
-      add_columns<Rows, 1>(values, count, first, d, v_head_dim - d, out, out_stride);
+      add_columns<Rows, 1>(values, count, first, d, v_head_dim - d);
     }
   }
 
   template <int Rows, int Vectors>
   TESSERA_INLINE void add_columns(prim::row_source<element> values, int count, int first, int d,
-                                  int columns, float* out, int out_stride) {
+                                  int columns) {
     reg acc[Rows][Vectors];
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::load(out + r * out_stride + d + v * width);
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::load(sum_[first + r] + d + v * width);
     }
     for (int key = 0; key < count; ++key) {
       const element* row = values.row(key) + d;
@@ -247,7 +288,7 @@ class decode_item {
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) vec::store(out + r * out_stride + d + v * width, acc[r][v]);
+      for (int v = 0; v < Vectors; ++v) vec::store(sum_[first + r] + d + v * width, acc[r][v]);
     }
   }
 
@@ -265,13 +306,13 @@ class decode_item {
   }
 
   /// The same sums, leaving out keys of weight zero, so that NaN in hidden values stays there.
-  void add_seen_values(prim::row_source<element> values, int count, float* out, int out_stride) {
+  void add_seen_values(prim::row_source<element> values, int count) {
     for (int r = 0; r < rows_; ++r) {
       for (int key = 0; key < count; ++key) {
         const float weight = words::weight(score_row(r), key);
         if (weight == 0.0f) continue;
         for (int d = 0; d < shape::v_head_dim(args_); ++d) {
-          out[r * out_stride + d] += weight * static_cast<float>(values.row(key)[d]);
+          sum_[r][d] += weight * static_cast<float>(values.row(key)[d]);
         }
       }
     }
@@ -286,32 +327,34 @@ class decode_item {
   int kv_head_;
   std::int64_t first_row_;
   int rows_ = 0;
+  float* sum_[shape::block_q];  ///< of this split, one per row
+  prim::softmax_state* state_[shape::block_q];
 };
 
-/// Merges the splits of one row and writes it. `accumulated` has out_stride floats of scratch.
+/// Merges the splits of one row and writes it. `accumulated` has room for results.stride floats.
 template <class Row>
 void merge_splits(const flash_kernel_args& args, const prim::sequence& seq, std::int64_t query,
-                  int head, const split_result& first, std::int64_t splits,
-                  std::int64_t split_floats, std::int64_t split_states, int out_stride,
-                  float* accumulated) {
+                  int head, const split_results& results, float* accumulated) {
   using shape = traits<Row>;
   using vec = typename shape::vec;
+  const std::int64_t first = results.index(token_of(args, seq, query), head, 0);
+  const std::int64_t end = first + key_splits::of(seq.k_len).count;
   prim::softmax_state merged;
-  for (std::int64_t s = 0; s < splits; ++s) {
-    const float maximum = first.state[s * split_states].maximum;
+  for (std::int64_t i = first; i < end; ++i) {
+    const float maximum = results.state(i).maximum;
     merged.maximum = maximum > merged.maximum || maximum != maximum ? maximum : merged.maximum;
   }
   const float shift = prim::finite_maximum(merged.maximum);
-  std::memset(accumulated, 0, static_cast<std::size_t>(out_stride) * sizeof(float));
-  for (std::int64_t s = 0; s < splits; ++s) {
-    const prim::softmax_state& part = first.state[s * split_states];
+  std::memset(accumulated, 0, static_cast<std::size_t>(results.stride) * sizeof(float));
+  for (std::int64_t i = first; i < end; ++i) {
+    const prim::softmax_state& part = results.state(i);
     if (part.maximum == prim::minus_infinity && part.denominator == 0.0f) continue;
     const float factor = part.maximum == merged.maximum
                              ? 1.0f
                              : prim::exp2_of<typename shape::isa_type>(part.maximum - shift);
     merged.denominator += factor * part.denominator;
-    for (int d = 0; d < out_stride; d += shape::width) {
-      const auto sum = vec::fma(vec::broadcast(factor), vec::load(first.out + s * split_floats + d),
+    for (int d = 0; d < results.stride; d += shape::width) {
+      const auto sum = vec::fma(vec::broadcast(factor), vec::load(results.sum(i) + d),
                                 vec::load(accumulated + d));
       vec::store(accumulated + d, sum);
     }

@@ -16,64 +16,61 @@
 
 namespace tessera::flash {
 
-/// Longest query and key lengths over the sequences of a launch.
-struct longest_lengths {
-  std::int64_t q = 0;
-  std::int64_t k = 0;
-};
-
+/// Longest query length over the sequences of a launch.
 template <class Isa>
-longest_lengths longest_of(const flash_kernel_args& args) {
-  if (args.cu_seqlens_q == nullptr) return {args.q_len, args.kv_len};
-  longest_lengths longest;
+std::int64_t longest_q(const flash_kernel_args& args) {
+  if (args.cu_seqlens_q == nullptr) return args.q_len;
+  std::int64_t longest = 0;
   for (std::int64_t n = 0; n < args.batch; ++n) {
-    const prim::sequence seq = prim::sequence_of(args, n);
-    longest.q = seq.q_len > longest.q ? seq.q_len : longest.q;
-    longest.k = seq.k_len > longest.k ? seq.k_len : longest.k;
+    const std::int64_t q_len = args.cu_seqlens_q[n + 1] - args.cu_seqlens_q[n];
+    longest = q_len > longest ? q_len : longest;
   }
   return longest;
 }
 
-/// Work items of a decode launch and the shape of its split results.
+/// Workspace of a decode launch: one scratch per thread, then the split results. Follows from the
+/// sizes alone, so that a plan can be made before any length is known.
 template <class Row>
-struct decode_plan {
+struct decode_workspace {
   using shape = traits<Row>;
-  std::int64_t row_blocks = 0;  ///< of the folded (query, head-in-group) axis
-  std::int64_t splits = 0;
-  std::int64_t heads = 0;  ///< batch * kv_heads
-  int out_stride = 0;
 
-  static decode_plan of(const flash_kernel_args& args, longest_lengths longest) {
-    const std::int64_t rows = longest.q * group_of(args);
-    return {(rows + shape::block_q - 1) / shape::block_q,
-            longest.k == 0 ? 1 : (longest.k + split_keys - 1) / split_keys,
-            args.batch * args.kv_heads, round_up(shape::v_head_dim(args), shape::width)};
+  static split_results results(const flash_kernel_args& args, std::byte* base) {
+    split_results results;
+    results.splits = key_splits::room_for(args.kv_len);
+    results.q_heads = args.q_heads;
+    results.stride = round_up(shape::v_head_dim(args), shape::width);
+    results.sums = reinterpret_cast<float*>(base);
+    results.states = reinterpret_cast<prim::softmax_state*>(
+        results.sums + rows(args, results.splits) * results.stride);
+    return results;
   }
-  std::int64_t items() const { return row_blocks * splits * heads; }
-  std::size_t result_bytes() const {
-    const auto rows = static_cast<std::size_t>(items() * shape::block_q);
-    const std::size_t out = rows * static_cast<std::size_t>(out_stride) * sizeof(float);
-    return out + (rows * sizeof(prim::softmax_state) + 63) / 64 * 64;
+  static std::size_t bytes(const flash_kernel_args& args, int threads) {
+    const std::int64_t count = rows(args, key_splits::room_for(args.kv_len));
+    const auto per_row =
+        static_cast<std::size_t>(round_up(shape::v_head_dim(args), shape::width)) * sizeof(float) +
+        sizeof(prim::softmax_state);
+    return static_cast<std::size_t>(threads) * decode_buffers<Row>::bytes +
+           static_cast<std::size_t>(count) * per_row;
   }
-  split_result result(std::byte* base, std::int64_t item) const {
-    auto* out = reinterpret_cast<float*>(base);
-    auto* state =
-        reinterpret_cast<prim::softmax_state*>(out + items() * shape::block_q * out_stride);
-    return {out + item * shape::block_q * out_stride, state + item * shape::block_q};
+
+ private:
+  static std::int64_t rows(const flash_kernel_args& args, std::int64_t splits) {
+    const std::int64_t tokens = args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
+    return tokens * args.q_heads * splits;
   }
 };
 
-/// Bytes of scratch memory for `launch`.
+/// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
 template <class Row>
 std::size_t workspace_bytes(const flash_kernel_args& args, int threads) {
   using shape = traits<Row>;
-  const auto workers = static_cast<std::size_t>(threads < 1 ? 1 : threads);
+  const int workers = threads < 1 ? 1 : threads;
   if constexpr (shape::config.phase == flash_phase::decode) {
-    const auto plan = decode_plan<Row>::of(args, longest_of<typename shape::isa_type>(args));
-    return workers * decode_buffers<Row>::bytes + plan.result_bytes();
+    return decode_workspace<Row>::bytes(args, workers);
   } else {
-    return workers * prefill_buffers<Row>::carve(nullptr, shape::head_dim(args),
-                                                 shape::v_head_dim(args), nullptr);
+    return static_cast<std::size_t>(workers) *
+           prefill_buffers<Row>::carve(nullptr, shape::head_dim(args), shape::v_head_dim(args),
+                                       nullptr);
   }
 }
 
@@ -81,7 +78,7 @@ std::size_t workspace_bytes(const flash_kernel_args& args, int threads) {
 template <class Row, class Hooks>
 void run_prefill(const flash_kernel_args& args, const Hooks& hooks, const launch_context& context) {
   using shape = traits<Row>;
-  const std::int64_t rows = longest_of<typename shape::isa_type>(args).q * group_of(args);
+  const std::int64_t rows = longest_q<typename shape::isa_type>(args) * group_of(args);
   const std::int64_t blocks = (rows + shape::block_q - 1) / shape::block_q;
   const std::int64_t heads = args.batch * args.kv_heads;
   const std::size_t slice =
@@ -104,50 +101,55 @@ template <class Row, class Hooks>
 void run_decode(const flash_kernel_args& args, const Hooks& hooks, const launch_context& context) {
   using shape = traits<Row>;
   using isa_type = typename shape::isa_type;
-  const auto plan = decode_plan<Row>::of(args, longest_of<isa_type>(args));
-  std::byte* results =
-      context.workspace + static_cast<std::size_t>(context.threads) * decode_buffers<Row>::bytes;
+  const int group = group_of(args);
+  const std::int64_t rows = longest_q<isa_type>(args) * group;
+  const std::int64_t blocks = (rows + shape::block_q - 1) / shape::block_q;
   const auto scratch = [&](int thread) {
     return decode_buffers<Row>::at(context.workspace +
                                    static_cast<std::size_t>(thread) * decode_buffers<Row>::bytes);
   };
+  const split_results results = decode_workspace<Row>::results(
+      args,
+      context.workspace + static_cast<std::size_t>(context.threads) * decode_buffers<Row>::bytes);
   // Heads change fastest: the heads of a token lie side by side, so that neighbouring items share
-  // pages. Results are ordered (entry and head, block of rows, split).
-  prim::parallel_items<isa_type>(plan.items(), context.threads, [&](std::int64_t item, int thread) {
-    const std::int64_t head = item % args.kv_heads;
-    const std::int64_t split = item / args.kv_heads % plan.splits;
-    const std::int64_t block = item / args.kv_heads / plan.splits % plan.row_blocks;
-    const std::int64_t entry = item / args.kv_heads / plan.splits / plan.row_blocks;
-    const auto buffers = scratch(thread);
-    const std::int64_t result =
-        ((entry * args.kv_heads + head) * plan.row_blocks + block) * plan.splits + split;
-    decode_item<Row, Hooks>(args, hooks, buffers, entry, static_cast<int>(head),
-                            block * shape::block_q)
-        .run(split, plan.result(results, result), plan.out_stride);
-  });
-  const std::int64_t blocks = plan.heads * plan.row_blocks;
-  const int group = group_of(args);
-  prim::parallel_items<isa_type>(blocks, context.threads, [&](std::int64_t item, int thread) {
-    const std::int64_t head = item / plan.row_blocks;
-    const prim::sequence seq = prim::sequence_of(args, head / args.kv_heads);
-    const auto kv_head = static_cast<int>(head % args.kv_heads);
-    const std::int64_t first = item % plan.row_blocks * shape::block_q;
-    const std::int64_t all = (args.cu_seqlens_q != nullptr ? seq.q_len : args.q_len) * group;
-    for (std::int64_t row = first; row < first + shape::block_q && row < all; ++row) {
-      const std::int64_t query = row / group;
-      const int query_head = kv_head * group + static_cast<int>(row % group);
-      if (query >= seq.q_len) {
-        store_row<Row>(args, seq, query, query_head, {}, nullptr);
-        continue;
-      }
-      split_result part = plan.result(results, item * plan.splits);
-      part.out += (row - first) * plan.out_stride;
-      part.state += row - first;
-      merge_splits<Row>(args, seq, query, query_head, part, plan.splits,
-                        std::int64_t{shape::block_q} * plan.out_stride, shape::block_q,
-                        plan.out_stride, scratch(thread).q);
+  // pages.
+  prim::parallel_items<isa_type>(
+      args.batch * blocks * results.splits * args.kv_heads, context.threads,
+      [&](std::int64_t item, int thread) {
+        const std::int64_t kv_head = item % args.kv_heads;
+        const std::int64_t split = item / args.kv_heads % results.splits;
+        const std::int64_t block = item / args.kv_heads / results.splits % blocks;
+        const std::int64_t entry = item / args.kv_heads / results.splits / blocks;
+        const auto buffers = scratch(thread);
+        decode_item<Row, Hooks>(args, hooks, buffers, entry, static_cast<int>(kv_head),
+                                block * shape::block_q)
+            .run(split, results);
+      });
+  prim::parallel_items<isa_type>(
+      args.batch * args.q_heads, context.threads, [&](std::int64_t item, int thread) {
+        const prim::sequence seq = prim::sequence_of(args, item / args.q_heads);
+        const auto head = static_cast<int>(item % args.q_heads);
+        const std::int64_t all = args.cu_seqlens_q != nullptr ? seq.q_len : args.q_len;
+        for (std::int64_t query = 0; query < all; ++query) {
+          if (query < seq.q_len) {
+            merge_splits<Row>(args, seq, query, head, results, scratch(thread).q);
+          } else {
+            store_row<Row>(args, seq, query, head, {}, nullptr);
+          }
+        }
+      });
+}
+
+/// Packed rows that belong to no sequence: zeros and -inf.
+template <class Row>
+void clear_rows_past_the_last(const flash_kernel_args& args) {
+  prim::sequence rest;
+  rest.q_begin = args.cu_seqlens_q[args.batch];
+  for (std::int64_t query = 0; query < args.q_len - rest.q_begin; ++query) {
+    for (int head = 0; head < args.q_heads; ++head) {
+      store_row<Row>(args, rest, query, head, {}, nullptr);
     }
-  });
+  }
 }
 
 /// Runs the row's kernel with user hooks. `args` come from `lower`, `context.workspace` has
@@ -166,6 +168,7 @@ status launch_with(const flash_kernel_args& args, const Hooks& hooks,
   } else {
     run_prefill<Row>(args, hooks, context);
   }
+  if (args.cu_seqlens_q != nullptr) clear_rows_past_the_last<Row>(args);
   return {};
 }
 

@@ -116,20 +116,17 @@ struct score_modifiers {
     for (int c = row.low; c < row.high; c += vec::width) {
       const int count = row.columns - c;
       if (count <= 0) break;
+      const reg before = pre.present() ? pre.load(c, count) : vec::zero();
+      const reg after = post.present() ? post.load(c, count) : vec::zero();
       reg x = vec::load(row.scores + c);
-      reg before = vec::zero();
-      if (pre.present()) {
-        before = pre.load(c, count);
-        x = vec::add(x, before);
-      }
+      if (pre.present()) x = vec::add(x, before);
       if (capped) {
         x = vec::mul(cap, prim::tanh_of<typename shape::isa_type>(vec::mul(x, inverse_cap)));
       }
-      if (pre.present()) x = hide_where_minus_infinity(before, x);
-      if (post.present()) {
-        const reg after = post.load(c, count);
-        x = hide_where_minus_infinity(after, vec::add(x, after));
-      }
+      if (post.present()) x = vec::add(x, after);
+      // Last, so that -inf in one bias hides whatever the cap, the other bias or the key make of
+      // it.
+      if (biases) x = hide_where_minus_infinity(after, hide_where_minus_infinity(before, x));
       vec::store(row.scores + c, x);
     }
   }

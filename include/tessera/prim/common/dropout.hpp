@@ -8,6 +8,8 @@
 #include <cstdint>
 
 #include <tessera/prim/common/host_device.hpp>
+#include <tessera/spec/flash_attention/kernel_args.hpp>
+#include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::prim {
 
@@ -40,10 +42,28 @@ TESSERA_HD constexpr philox_block dropout_words(std::uint64_t seed, std::int64_t
 }
 
 /// True where the weight of (entry, head, row, key) is kept: word >= ceil(p * 2^32) = `threshold`.
-TESSERA_HD constexpr bool dropout_keeps(std::uint64_t seed, std::uint32_t threshold,
+TESSERA_HD constexpr bool dropout_keeps(std::uint64_t seed, std::uint64_t threshold,
                                         std::int64_t entry, int head, std::int64_t row,
                                         std::int64_t key) noexcept {
   return dropout_words(seed, entry, head, row, key)[static_cast<std::size_t>(key % 4)] >= threshold;
+}
+
+/// Writes 1 (kept) or 0 for every element of a [B, Hq, Sq, Sk] mask, masked elements included.
+inline void write_dropout_mask(const tensor_view& mask, const flash_kernel_args& args) {
+  auto* data = static_cast<std::uint8_t*>(mask.data);
+  for (std::int64_t b = 0; b < mask.extent[0]; ++b) {
+    for (std::int64_t h = 0; h < mask.extent[1]; ++h) {
+      for (std::int64_t i = 0; i < mask.extent[2]; ++i) {
+        std::uint8_t* row = data + b * mask.stride[0] + h * mask.stride[1] + i * mask.stride[2];
+        for (std::int64_t j = 0; j < mask.extent[3]; ++j) {
+          row[j * mask.stride[3]] =
+              dropout_keeps(args.dropout_seed, args.dropout_threshold, b, static_cast<int>(h), i, j)
+                  ? 1
+                  : 0;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace tessera::prim

@@ -40,29 +40,35 @@ struct no_mask_functor {};
 /// lets the kernel skip tiles; it must never call a partly visible tile full or skip.
 template <class Logits = prim::no_logit_modifier, class Mask = prim::no_mask_functor>
 struct flash_hooks {
-  Logits logits{};
-  Mask mask{};
+  Logits logits;
+  Mask mask;
+
+  flash_hooks() = default;
+  constexpr flash_hooks(Logits logits_functor, Mask mask_functor)
+      : logits(std::move(logits_functor)), mask(std::move(mask_functor)) {}
 
   static constexpr bool has_logits = !std::is_same_v<Logits, prim::no_logit_modifier>;
   static constexpr bool has_mask = !std::is_same_v<Mask, prim::no_mask_functor>;
 };
 
-template <class Logits, class Mask>
-flash_hooks(Logits, Mask) -> flash_hooks<Logits, Mask>;
-
 /// Hooks with a logit modifier only.
 template <class Logits>
 constexpr auto with_logits(Logits logits) {
-  return flash_hooks<Logits, prim::no_mask_functor>{std::move(logits), {}};
+  return flash_hooks<Logits, prim::no_mask_functor>(std::move(logits), {});
 }
 
 /// Hooks with a mask only.
 template <class Mask>
 constexpr auto with_mask(Mask mask) {
-  return flash_hooks<prim::no_logit_modifier, Mask>{{}, std::move(mask)};
+  return flash_hooks<prim::no_logit_modifier, Mask>({}, std::move(mask));
 }
 
 namespace prim {
+
+template <class Candidate>
+inline constexpr bool is_hooks = false;
+template <class Logits, class Mask>
+inline constexpr bool is_hooks<flash_hooks<Logits, Mask>> = true;
 
 template <class Mask>
 concept classifies_tiles = requires(const Mask& mask, const score_tile& tile) {

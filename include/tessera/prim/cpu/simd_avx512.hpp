@@ -12,7 +12,8 @@
 #include <tessera/prim/cpu/simd_generic.hpp>
 #include <tessera/spec/dtype.hpp>
 
-// GCC 12 warns about the deliberately undefined operands inside its own intrinsics (GCC bug 105593).
+// GCC 12 warns about the deliberately undefined operands inside its own intrinsics (GCC bug
+// 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

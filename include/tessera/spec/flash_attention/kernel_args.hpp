@@ -81,7 +81,7 @@ struct flash_kernel_args {
 
   bool normalize = true;
   bool dropout = false;
-  std::uint32_t dropout_threshold = 0;  ///< kept iff word >= threshold
+  std::uint64_t dropout_threshold = 0;  ///< kept iff word >= threshold; at most 2^32
   float dropout_scale = 1.0f;           ///< 1 / (1 - p)
   std::uint64_t dropout_seed = 0;
 };

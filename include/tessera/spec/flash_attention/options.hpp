@@ -16,16 +16,16 @@ enum class alignment : std::uint8_t {
 /// Options of `flash_attention` and `attention`. Defaults in the declarations.
 struct flash_attention_options {
   /// Multiplies q.k before everything else. Unset: 1 / sqrt(D). Must be finite.
-  std::optional<double> softmax_scale;
+  std::optional<double> softmax_scale{};
   /// Row i sees keys up to its aligned position.
   bool causal = false;
   alignment causal_alignment = alignment::bottom_right;
   /// Keys before the aligned position that are visible, itself excluded. Unset: unbounded.
-  std::optional<std::int64_t> window_left;
+  std::optional<std::int64_t> window_left{};
   /// Keys after the aligned position that are visible. Unset: unbounded.
-  std::optional<std::int64_t> window_right;
+  std::optional<std::int64_t> window_right{};
   /// cap * tanh(s / cap) after `bias_pre`, before `bias_post` and masks. Must be positive.
-  std::optional<double> logits_soft_cap;
+  std::optional<double> logits_soft_cap{};
   /// Probability that a weight is dropped, 0 <= p < 1. Kept weights are multiplied by 1 / (1 - p).
   double dropout_probability = 0.0;
   /// Key of the Philox4x32-10 generator; see prim/common/dropout.hpp.

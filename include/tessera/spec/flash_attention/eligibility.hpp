@@ -1,0 +1,130 @@
+// Which rows can run which problems, and what is in the way if one cannot.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <tessera/spec/flash_attention/config.hpp>
+#include <tessera/spec/flash_attention/problem.hpp>
+
+namespace tessera {
+
+/// Everything that the choice of a row may depend on, read off a problem once. Eligibility and cost
+/// see nothing else, so a remembered choice is sound if exactly this is compared.
+struct flash_demand {
+  dtype type = dtype::none;
+  mask_mode mask = mask_mode::full;
+  flash_features features{};
+  bool causal = false;
+  bool top_left = false;
+  std::int64_t window_left = -1;  ///< -1: unbounded
+  std::int64_t window_right = -1;
+  flash_sizes sizes{};
+
+  friend constexpr bool operator==(const flash_demand& a, const flash_demand& b) noexcept {
+    return a.type == b.type && a.mask == b.mask && a.features == b.features &&
+           a.causal == b.causal && a.top_left == b.top_left && a.window_left == b.window_left &&
+           a.window_right == b.window_right && a.sizes.batch == b.sizes.batch &&
+           a.sizes.q_len == b.sizes.q_len && a.sizes.kv_len == b.sizes.kv_len &&
+           a.sizes.q_heads == b.sizes.q_heads && a.sizes.kv_heads == b.sizes.kv_heads &&
+           a.sizes.head_dim == b.sizes.head_dim && a.sizes.v_head_dim == b.sizes.v_head_dim;
+  }
+};
+
+constexpr flash_demand demand_of(const flash_problem& problem) noexcept {
+  return {.type = problem.q.type,
+          .mask = mask_needed(problem),
+          .features = features_needed(problem),
+          .causal = problem.options.causal,
+          .top_left = problem.options.causal_alignment == alignment::top_left,
+          .window_left = problem.options.window_left.value_or(-1),
+          .window_right = problem.options.window_right.value_or(-1),
+          .sizes = sizes_of(problem)};
+}
+
+/// The first thing that keeps a row from running a problem.
+enum class flash_mismatch : std::uint8_t { none, type, head_dim, v_head_dim, mask, features };
+
+/// Compares a row with what is asked; the device is not looked at.
+constexpr flash_mismatch mismatch_of(const flash_config& config,
+                                     const flash_demand& demand) noexcept {
+  const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
+  if (config.type != demand.type) return flash_mismatch::type;
+  if (config.head_dim != 0 && config.head_dim != demand.sizes.head_dim) {
+    return flash_mismatch::head_dim;
+  }
+  if (v_head_dim != 0 && v_head_dim != demand.sizes.v_head_dim) return flash_mismatch::v_head_dim;
+  if (config.mask < demand.mask) return flash_mismatch::mask;
+  if (!config.features.contains(demand.features)) return flash_mismatch::features;
+  return flash_mismatch::none;
+}
+
+/// The same for a problem; its shapes must fit together (see `lower`).
+constexpr flash_mismatch mismatch_of(const flash_config& config,
+                                     const flash_problem& problem) noexcept {
+  return mismatch_of(config, demand_of(problem));
+}
+
+/// "full", "causal", "window".
+constexpr std::string_view name_of(mask_mode mask) noexcept {
+  switch (mask) {
+    case mask_mode::full:
+      return "full";
+    case mask_mode::causal:
+      return "causal";
+    case mask_mode::window:
+      return "window";
+  }
+  return "invalid";
+}
+
+/// Names of `all_flash_features`, in its order.
+inline constexpr std::array<std::string_view, all_flash_features.size()> flash_feature_names{
+    "varlen", "lengths", "sinks",    "unnormalized", "soft_cap",
+    "bias",   "mask",    "segments", "dropout",      "weights"};
+
+/// "bias+mask"; "nothing" for the empty set.
+inline std::string list_of(flash_features features) {
+  std::string list;
+  for (std::size_t i = 0; i < all_flash_features.size(); ++i) {
+    if (!features.has(all_flash_features[i])) continue;
+    if (!list.empty()) list += '+';
+    list += flash_feature_names[i];
+  }
+  return list.empty() ? "nothing" : list;
+}
+
+/// The mismatch as a sentence with both sides: "head_dim is 96, the row has 128".
+inline std::string sentence_of(flash_mismatch mismatch, const flash_config& config,
+                               const flash_demand& demand) {
+  const auto sides = [](std::string_view what, std::string_view asked, std::string_view row) {
+    std::string sentence(what);
+    return sentence.append(" is ").append(asked).append(", the row has ").append(row);
+  };
+  switch (mismatch) {
+    case flash_mismatch::none:
+      return "the row runs the problem";
+    case flash_mismatch::type:
+      return sides("dtype", name_of(demand.type), name_of(config.type));
+    case flash_mismatch::head_dim:
+      return sides("head_dim", std::to_string(demand.sizes.head_dim),
+                   std::to_string(config.head_dim));
+    case flash_mismatch::v_head_dim:
+      return sides("v_head_dim", std::to_string(demand.sizes.v_head_dim),
+                   std::to_string(config.v_head_dim != 0 ? config.v_head_dim : config.head_dim));
+    case flash_mismatch::mask:
+      return sides("mask", name_of(demand.mask), name_of(config.mask));
+    case flash_mismatch::features:
+      return list_of(demand.features) + " is needed, the row lacks " +
+             list_of(demand.features.without(config.features));
+  }
+  return "invalid";
+}
+inline std::string sentence_of(flash_mismatch mismatch, const flash_config& config,
+                               const flash_problem& problem) {
+  return sentence_of(mismatch, config, demand_of(problem));
+}
+
+}  // namespace tessera

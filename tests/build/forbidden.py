@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""What the library does not do: print, end the process, keep unfinished work, name a session."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+CALLS = re.compile(
+    r"\b(abort|exit|_exit|quick_exit|terminate|printf|puts|putchar|fputs|fwrite|perror|system|popen)\s*\("
+    r"|\bfprintf\s*\(|\bstd::(cout|cerr|clog)\b|#\s*include\s*<(iostream|thread)>"
+    r"|\bstd::(thread|jthread|async)\b")
+# The one place that may write: the sink that TESSERA_EXPLAIN asks for.
+MAY_WRITE = re.compile(r"^include/tessera/runtime/impl/(explain_sink|environment)\.hpp$")
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|#\s*if\s+0\b")
+
+
+def without_comments(text: str) -> str:
+    blank = lambda match: re.sub(r"[^\n]", " ", match.group())
+    return re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.S)
+
+
+def main() -> int:
+    faults = []
+    for path in sorted((ROOT / "include").rglob("*.hpp")):
+        name = path.relative_to(ROOT).as_posix()
+        for number, line in enumerate(without_comments(path.read_text()).splitlines(), 1):
+            found = CALLS.search(line)
+            if found and not MAY_WRITE.match(name):
+                faults.append(f"{name}:{number}: {found.group().strip()} is not for the library")
+    for folder in ("include", "tools", "tests", "bench", "conan-free-cmake"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix not in {".hpp", ".cpp", ".cmake", ".sh", ".py"} or path == pathlib.Path(__file__).resolve():
+                continue
+            name = path.relative_to(ROOT).as_posix()
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if UNFINISHED.search(line):
+                    faults.append(f"{name}:{number}: unfinished: {line.strip()}")
+    print("\n".join(faults) if faults else "nothing forbidden")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

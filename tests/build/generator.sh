@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# What the generator refuses and how: generator.sh GENERATOR SOURCE_FOLDER.
+set -uo pipefail
+generator=${1:?"usage: generator.sh GENERATOR SOURCE_FOLDER"}
+source=${2:?}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+faults=0
+costs=$source/generated/cost
+
+expect() { # STATUS PATTERN ARGUMENT...
+  local status=$1 pattern=$2 output code
+  shift 2
+  output=$("$generator" --costs "$costs" "$@" 2>&1)
+  code=$?
+  if [[ $code != "$status" ]] || ! grep -Eq -- "$pattern" <<<"$output"; then
+    echo "tessera-generate $*: status $code (expected $status), expected /$pattern/ in:"
+    echo "$output" | head -20
+    faults=1
+  fi
+}
+rows() { printf '%s\n' "$@" >"$folder/rows.txt"; }
+known=$(grep -o '"flash_fwd[^"]*"' "$source/generated/rows/flash_fwd.inc" | head -1 | tr -d '"')
+
+expect 0 "total" --dry-run
+expect 0 "dropped [0-9]+ by bf16_dot_takes_bf16" --dry-run
+expect 0 "" --output "$source/generated" --check
+
+expect 0 "files" --output "$folder/table"
+expect 0 "" --output "$folder/table" --check
+expect 0 " 0 written, 0 removed" --output "$folder/table"
+sed -i '5s/$/ /' "$folder/table/rows/flash_fwd.inc"
+expect 1 "differs  rows/flash_fwd.inc: line 5" --output "$folder/table" --check
+rm "$folder/table/units/runtime.cpp"
+expect 1 "missing  units/runtime.cpp" --output "$folder/table" --check
+cp "$folder/table/units/flash_fwd_registry.cpp" "$folder/table/units/left_over.cpp"
+expect 1 "orphan   units/left_over.cpp" --output "$folder/table" --check
+expect 0 " 2 written, 1 removed" --output "$folder/table"
+echo "int mine;" >"$folder/table/units/runtime.cpp"
+expect 2 "runtime.cpp: exists and was not generated" --output "$folder/table"
+
+rows "# a comment" "" "  $known  # and another" "$known"
+expect 0 "1 rows in 1 units" --rows "$folder/rows.txt" --dry-run
+rows "$known" "flash_fwd.cpu_avx2.f32.d80.window.48x128"
+expect 0 "2 rows in" --rows "$folder/rows.txt" --dry-run
+rows "$known" "${known%?}"
+expect 2 "rows.txt:2: '.*nearest rows" --rows "$folder/rows.txt"
+rows "flash_fwd.cpu_avx2.f32.d64.window.47x128"
+expect 2 "rows.txt:1: .*block_q_is_whole_register_tiles" --rows "$folder/rows.txt"
+rows "flash_fwd.cpu_avx2.f32.d064.window.48x128"
+expect 2 "own name, flash_fwd.cpu_avx2.f32.d64.window.48x128" --rows "$folder/rows.txt"
+rows "flash_fwd.cpu_avx2.f32.d64.causal.48x128"
+expect 2 "cpu_uses_window_mask" --rows "$folder/rows.txt"
+rows "ragged_fwd.cpu_avx2.f32.d64.causal.48x128"
+expect 2 "belongs to no family" --rows "$folder/rows.txt"
+rows "# nothing"
+expect 2 "name no row" --rows "$folder/rows.txt"
+expect 2 "cannot read" --rows "$folder/none.txt"
+expect 2 "cannot read" --rows "$folder"
+rows "flash_fwd.cpu_avx2.f32.d64.window.48x128"
+expect 2 "none of the 1 rows is of the backends cpu_avx512" --rows "$folder/rows.txt" --backends cpu_avx512
+expect 0 "1 rows" --rows "$folder/rows.txt" --backends cpu --dry-run
+expect 2 "'cuda_sm90' is not a backend" --backends cuda_sm90
+
+expect 1 "the budget is 5" --budget-rows 5
+expect 1 "the budget is 1 s" --budget-seconds 1 --dry-run
+expect 1 "bytes, the budget is 100" --budget-bytes 100
+mkdir "$folder/cost"
+echo "$known 61 100 100" >"$folder/cost/flash_fwd.txt"
+costs=$folder/cost
+expect 1 "the budget of a unit is 60" --dry-run
+echo "$known 1 2000 100" >"$folder/cost/flash_fwd.txt"
+expect 1 "MiB, the budget of a unit is 1536 MiB"  --dry-run
+echo "$known much" >"$folder/cost/flash_fwd.txt"
+expect 2 "flash_fwd.txt:1: expected" 
+expect 2 "" --no-such-option
+
+((faults)) || echo "the generator refuses what it should"
+exit $faults

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Who may include whom among the rooms of include/tessera, what the public interface may pull in,
+and how long a header may be."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "include" / "tessera"
+
+# A room and the rooms it may include. "top" is include/tessera/*.hpp: it joins rooms for users.
+ALLOWED = {
+    "spec": {"spec"},
+    "prim": {"spec", "prim"},
+    "kernels": {"spec", "prim", "kernels"},
+    "runtime": {"spec", "runtime"},
+    "runtime/impl": {"spec", "runtime", "runtime/impl", "api", "prim/common"},
+    "api": {"spec", "runtime", "api"},
+    "interop": {"spec", "interop"},
+    "interop/impl": {"spec", "interop", "interop/impl"},
+    "top": {"spec", "prim", "kernels", "runtime", "api", "interop", "top"},
+}
+# Headers of other libraries, and who may include them.
+OUTSIDE = {
+    "boost/": re.compile(r"(^|/)reflect\.hpp$|problem_text\.hpp$|/table\.hpp$|/impl/"),
+    "omp.h": re.compile(r"^prim/cpu/|^kernels/|^runtime/impl/"),
+    "Eigen/": re.compile(r"^interop/"),
+    "immintrin.h": re.compile(r"^prim/cpu/|^runtime/impl/"),
+}
+# What the public interface must not reach, directly or not.
+PUBLIC = ["tessera.hpp", "flash_attention.hpp"]
+KEPT_OUT = ("boost/", "omp.h", "immintrin.h", "Eigen/", "cuda")
+LONGEST = 400
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+
+
+def room_of(path: str) -> str:
+    parts = path.split("/")
+    if len(parts) == 1:
+        return "top"
+    if len(parts) > 2 and parts[1] == "impl":
+        return f"{parts[0]}/impl"
+    return parts[0]
+
+
+def may_include(path: str, target: str) -> bool:
+    allowed = ALLOWED[room_of(path)]
+    return room_of(target) in allowed or any(
+        "/" in room and target.startswith(room + "/") for room in allowed)
+
+
+def main() -> int:
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.rglob("*.hpp")}
+    faults = []
+    ours = {}
+    outside = {}
+    for path, text in texts.items():
+        if room_of(path) not in ALLOWED:
+            faults.append(f"{path}: there is no rule for the room {room_of(path)}")
+            continue
+        names = INCLUDE.findall(text)
+        ours[path] = [name[len("tessera/"):] for name in names if name.startswith("tessera/")]
+        outside[path] = [name for name in names if not name.startswith("tessera/")]
+        for target in ours[path]:
+            if target not in texts:
+                faults.append(f"{path}: includes {target}, which does not exist")
+            elif not may_include(path, target):
+                faults.append(f"{path}: {room_of(path)} may not include {target}")
+        for name in outside[path]:
+            for prefix, who in OUTSIDE.items():
+                if name.startswith(prefix) and not who.search(path):
+                    faults.append(f"{path}: may not include {name}")
+        if text.count("\n") > LONGEST:
+            faults.append(f"{path}: has {text.count(chr(10))} lines, the most is {LONGEST}")
+        if "#pragma once" not in text:
+            faults.append(f"{path}: has no #pragma once")
+    for start in PUBLIC:
+        reached, waiting = set(), [start]
+        while waiting:
+            path = waiting.pop()
+            if path in reached:
+                continue
+            reached.add(path)
+            waiting += [name for name in ours.get(path, []) if name in texts]
+            for name in outside.get(path, []):
+                if name.startswith(KEPT_OUT):
+                    faults.append(f"{start}: reaches {name} through {path}")
+    print("\n".join(faults) if faults else f"{len(texts)} headers keep the rules")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

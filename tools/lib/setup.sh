@@ -1,0 +1,89 @@
+# Shared by tools/quickstart, tools/test, tools/bench and .ci/run: packages, configuring, building.
+# Sourced by bash; the caller's name prefixes every message, and messages go to stderr.
+
+tessera_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+tessera_build=${TESSERA_BUILD_DIR:-$tessera_root/build}
+tessera_self=${0#"$tessera_root"/}
+
+say() { printf '%s: %s\n' "$tessera_self" "$*" >&2; }
+stop() {
+  say "$2"
+  exit "$1"
+}
+
+# The package with Boost 1.81 or newer: Debian 12 has it beside an older default.
+boost_package() {
+  if [[ "$(. /etc/os-release && echo "$ID $VERSION_ID")" == "debian 12" ]]; then
+    echo libboost1.81-dev
+  else
+    echo libboost-dev
+  fi
+}
+
+# packages_for tools|test|bench|ci...: what each step needs, each package once.
+packages_for() {
+  local step
+  for step in "$@"; do
+    case $step in
+      tools) echo g++ cmake ninja-build libcli11-dev libfmt-dev "$(boost_package)" ;;
+      test) echo libgtest-dev libeigen3-dev pkg-config python3 ;;
+      bench) echo libbenchmark-dev ;;
+      ci) echo ccache clang clang-format clang-tidy libomp-dev qemu-user ;;
+    esac
+  done | tr ' ' '\n' | sort -u
+}
+
+is_installed() {
+  [[ $(dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null) == ii* ]]
+}
+
+# Installs what is missing for these steps; without root, prints the line to run and stops with 3.
+install_missing() {
+  if ! command -v dpkg-query >/dev/null; then
+    say "no dpkg on this machine; CMake will name what is missing"
+    return
+  fi
+  local missing=() package
+  for package in $(packages_for "$@"); do
+    is_installed "$package" || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  if ((EUID != 0)); then
+    say "packages are missing; install them with this line and start again:"
+    echo "sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 3
+  fi
+  say "installing ${missing[*]}"
+  {
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+  } >&2 || stop 1 "apt-get could not install: ${missing[*]}"
+}
+
+# Cores, but no more than one compiler per 1.5 GB of memory.
+job_count() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemTotal:/ { print int($2 / 1500000) }' /proc/meminfo)
+  ((memory < 1)) && memory=1
+  echo $((cores < memory ? cores : memory))
+}
+
+# configure [CMake arguments]: options that are not given keep the value of the last configuration.
+configure() {
+  local generator=()
+  [[ -e $tessera_build/CMakeCache.txt ]] || generator=(-G Ninja -DCMAKE_BUILD_TYPE=Release)
+  say "configuring $tessera_build"
+  cmake -S "$tessera_root" -B "$tessera_build" "${generator[@]}" "$@" >"$tessera_build.log" 2>&1 || {
+    cat "$tessera_build.log" >&2
+    stop 1 "configuring failed"
+  }
+  rm -f "$tessera_build.log"
+}
+
+# build TARGET...: progress is the build tool's own.
+build() {
+  say "building $* with $(job_count) jobs"
+  cmake --build "$tessera_build" --parallel "$(job_count)" --target "$@" >&2 ||
+    stop 1 "building failed"
+}

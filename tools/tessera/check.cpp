@@ -1,0 +1,292 @@
+// `tessera check`: golden files, the user's own too: our error and the source's beside each other.
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <boost/json/array.hpp>
+#include <fmt/format.h>
+
+#include <tessera/api/flash_attention.hpp>
+#include <tessera/spec/flash_attention/lower.hpp>
+
+#include "attention_call.hpp"
+#include "command.hpp"
+#include "execution.hpp"
+#include "json.hpp"
+#include "table.hpp"
+#include "tests/reference/elements.hpp"
+#include "tests/support/compare.hpp"
+
+namespace tessera::tool {
+namespace {
+
+namespace json = boost::json;
+
+struct check_flags : common_flags {
+  std::vector<std::string> files;
+  bool all_rows = false;
+  execution_flags execution;
+};
+
+/// What is said of one `ref.*` tensor.
+struct verdict {
+  std::string tensor;
+  bool computed = false;  ///< gradients are not, by a forward operation
+  support::comparison ours;
+  std::optional<double> source_error;
+
+  bool failed() const { return computed && !ours.passed; }
+};
+
+struct checked_row {
+  std::string row;
+  std::string tier;
+  std::vector<verdict> verdicts;
+};
+
+struct checked_file {
+  std::string file;
+  std::string op;
+  std::string about;
+  std::string source;
+  std::vector<checked_row> rows;
+  std::string refusal;  ///< why the file cannot be used; empty if it can
+  exit_status refusal_status = exit_status::bad_input;
+
+  std::size_t failures() const {
+    std::size_t count = 0;
+    for (const checked_row& row : rows) {
+      for (const verdict& one : row.verdicts) count += one.failed() ? 1 : 0;
+    }
+    return count;
+  }
+};
+
+std::int64_t row_length(const tensor_view& view) {
+  return view.rank > 0 ? view.extent[static_cast<std::size_t>(view.rank - 1)] : 1;
+}
+
+support::comparison compared(const tensor_view& values, const tensor_view& reference,
+                             std::string_view name) {
+  const support::error_scale scale =
+      reference.type == dtype::f64 ? support::scale_of(name) : support::error_scale::equal;
+  return support::compare(reference::to_doubles(values), reference::to_doubles(reference),
+                          row_length(reference), scale);
+}
+
+void require_same_shape(const attention_call& call, std::string_view name, const tensor_view& ours,
+                        const tensor_view& other) {
+  if (ours.rank == other.rank && ours.extent == other.extent) return;
+  throw failure(fmt::format("{}: tensor {} has {} elements in {} axes, {} gives {} in {}",
+                            call.path(), name, other.elements(), other.rank, name_of(call.op()),
+                            ours.elements(), ours.rank));
+}
+
+verdict judge(const attention_call& call, const safetensors_entry& reference) {
+  verdict one;
+  one.tensor = reference.name.substr(std::string_view("ref.").size());
+  const tensor_view* ours = nullptr;
+  const std::vector<safetensors_entry> outputs = call.outputs();
+  for (const safetensors_entry& output : outputs) {
+    if (output.name == "out." + one.tensor) ours = &output.tensor;
+  }
+  if (ours == nullptr) return one;
+  one.computed = true;
+  require_same_shape(call, reference.name, *ours, reference.tensor);
+  const tensor_view* source = call.file().tensor("out." + one.tensor);
+  if (source != nullptr) {
+    require_same_shape(call, "out." + one.tensor, *ours, *source);
+    one.source_error = compared(*source, reference.tensor, one.tensor).error;
+  }
+  const bool bits = reference.tensor.type != dtype::f64;
+  const double floor = bits ? 0.0 : support::floor_of(one.tensor, call.args().q.type);
+  one.ours = support::judged(compared(*ours, reference.tensor, one.tensor),
+                             bits ? 0.0 : one.source_error.value_or(0.0), floor);
+  return one;
+}
+
+checked_row run_row(attention_call& call, const check_flags& flags, const std::string& row) {
+  execution_flags execution = flags.execution;
+  if (!row.empty()) execution.row = row;
+  call.allocate_outputs();
+  const flash_plan plan =
+      plan_for(problem_of(call.args(), call.options(), call.op()), execution, call.path());
+  require(plan.run(call.args()), call.path());
+  checked_row checked{
+      std::string(plan.choice().row()), std::string(name_of(plan.choice().tier)), {}};
+  for (const safetensors_entry& entry : call.file().entries()) {
+    if (entry.name.starts_with("ref.")) checked.verdicts.push_back(judge(call, entry));
+  }
+  if (checked.verdicts.empty()) {
+    throw failure(fmt::format("{}: has {} tensors, 0 of them named ref.*: nothing to judge by",
+                              call.path(), call.file().entries().size()));
+  }
+  return checked;
+}
+
+/// The rows to run: all that fit, or one (empty: the chosen one).
+std::vector<std::string> rows_to_run(attention_call& call, const check_flags& flags) {
+  if (!flags.all_rows) return {std::string()};
+  call.allocate_outputs();
+  const result<explanation> found = explain(problem_of(call.args(), call.options(), call.op()));
+  if (!found) throw failure(call.path() + ": " + found.message());
+  std::vector<std::string> rows;
+  for (const row_estimate& fits : found->eligible) rows.emplace_back(fits.row);
+  return rows;
+}
+
+checked_file check_one(const std::string& path, const check_flags& flags) {
+  checked_file checked;
+  checked.file = path;
+  try {
+    attention_call call = attention_call::open(path);
+    const auto text = [&](const char* key) {
+      const auto found = call.file().metadata().find(key);
+      return found == call.file().metadata().end() ? std::string() : found->second;
+    };
+    checked.op = name_of(call.op());
+    checked.about = text("about");
+    checked.source = text("source");
+    for (const std::string& row : rows_to_run(call, flags)) {
+      checked.rows.push_back(run_row(call, flags, row));
+    }
+  } catch (const failure& failed) {
+    checked.refusal = failed.what();
+    checked.refusal_status = failed.status();
+  }
+  return checked;
+}
+
+json::object to_json(const checked_file& checked) {
+  json::array rows;
+  for (const checked_row& row : checked.rows) {
+    json::array tensors;
+    for (const verdict& one : row.verdicts) {
+      json::object tensor{{"name", one.tensor}, {"computed", one.computed}};
+      if (one.computed) {
+        tensor["error"] = one.ours.error;
+        tensor["source_error"] = one.source_error ? json::value(*one.source_error) : nullptr;
+        tensor["bound"] = one.ours.bound;
+        tensor["nan_and_inf_agree"] = one.ours.specials_agree;
+        tensor["passed"] = one.ours.passed;
+      }
+      tensors.push_back(std::move(tensor));
+    }
+    rows.push_back(
+        json::object{{"row", row.row}, {"tier", row.tier}, {"tensors", std::move(tensors)}});
+  }
+  json::object file{
+      {"file", checked.file},    {"op", checked.op},
+      {"about", checked.about},  {"source", checked.source},
+      {"rows", std::move(rows)}, {"passed", checked.failures() == 0 && checked.refusal.empty()}};
+  if (!checked.refusal.empty()) file["refusal"] = checked.refusal;
+  return file;
+}
+
+std::string number(double value) {
+  return value == 0.0 ? "0" : fmt::format("{:.1e}", value);
+}
+
+void add_rows(table& out, const checked_file& checked) {
+  std::string file = std::filesystem::path(checked.file).stem().string();
+  for (const checked_row& row : checked.rows) {
+    std::string row_name = row.row;
+    for (const verdict& one : row.verdicts) {
+      if (!one.computed) continue;
+      std::string answer = one.ours.passed ? "ok" : "out of bound";
+      if (!one.ours.specials_agree) answer = "NaN or Inf differs";
+      out.add({file,
+               one.tensor,
+               {number(one.ours.error), one.ours.passed ? style::plain : style::bad},
+               one.source_error ? number(*one.source_error) : "-",
+               number(one.ours.bound),
+               {answer, one.ours.passed ? style::good : style::bad},
+               row_name});
+      file.clear();
+      row_name.clear();
+    }
+  }
+}
+
+void print_report(const std::vector<checked_file>& all) {
+  table out({{"file"},
+             {"tensor"},
+             {"our error", side::right},
+             {"source's", side::right},
+             {"bound", side::right},
+             {""},
+             {"row", side::left, true}});
+  std::size_t judged = 0;
+  std::size_t not_computed = 0;
+  std::size_t failures = 0;
+  std::size_t refused = 0;
+  for (const checked_file& checked : all) {
+    add_rows(out, checked);
+    failures += checked.failures();
+    refused += checked.refusal.empty() ? 0 : 1;
+    for (const checked_row& row : checked.rows) {
+      for (const verdict& one : row.verdicts) ++(one.computed ? judged : not_computed);
+    }
+  }
+  if (!out.empty()) print(out.text(terminal_width()) + "\n");
+  print(fmt::format("{} file{}, {} tensor{} judged, {}", all.size(), all.size() == 1 ? "" : "s",
+                    judged, judged == 1 ? "" : "s",
+                    failures == 0 ? styled(style::good, "all within bound")
+                                  : styled(style::bad, fmt::format("{} out of bound", failures))));
+  if (refused > 0) print(fmt::format(", {} cannot be used", refused));
+  if (not_computed > 0) {
+    print(fmt::format("; {} ref.* not computed by a forward operation", not_computed));
+  }
+  print("\n");
+}
+
+exit_status check(const check_flags& flags) {
+  std::vector<checked_file> all;
+  exit_status status = exit_status::success;
+  {
+    progress steps(flags.quiet || flags.files.size() < 2, flags.files.size());
+    for (const std::string& path : flags.files) {
+      steps.step(std::filesystem::path(path).filename().string());
+      all.push_back(check_one(path, flags));
+    }
+  }
+  bool passed = true;
+  for (const checked_file& checked : all) {
+    passed = passed && checked.failures() == 0 && checked.refusal.empty();
+    if (checked.failures() > 0) status = std::max(status, exit_status::no);
+    if (checked.refusal.empty()) continue;
+    print_message(checked.refusal);
+    status = std::max(status, checked.refusal_status);
+  }
+  if (flags.json) {
+    json::array files;
+    for (const checked_file& checked : all) files.push_back(to_json(checked));
+    print_json(json::object{{"passed", passed}, {"files", std::move(files)}});
+  } else {
+    print_report(all);
+  }
+  return status;
+}
+
+}  // namespace
+
+void add_check(CLI::App& program, exit_status& status) {
+  CLI::App* command = program.add_subcommand("check", "Judge results against golden files");
+  const auto flags = std::make_shared<check_flags>();
+  command
+      ->add_option("FILE", flags->files,
+                   "safetensors files with in.*, ref.* and, for the source's own error, out.*")
+      ->required();
+  add_execution_flags(*command, flags->execution);
+  command
+      ->add_flag("--all-rows", flags->all_rows, "Run every row that fits, not only the chosen one")
+      ->excludes("--row");
+  add_common_flags(*command, *flags);
+  command->footer("Example:\n  tessera check tests/golden/attention/*minilm*.safetensors");
+  command->callback([flags, &status] { status = check(*flags); });
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,18 @@
+// Device facts as JSON, both ways: what `doctor --json` prints, `explain --device` reads.
+#pragma once
+
+#include <string>
+
+#include <boost/json/object.hpp>
+
+#include <tessera/runtime/device_facts.hpp>
+
+namespace tessera::tool {
+
+boost::json::object to_json(const device_facts& facts);
+
+/// Reads the facts from a JSON object, or from its member `device` if it has one. Members that are
+/// absent keep their defaults; unknown ones are refused.
+device_facts read_device(const std::string& path);
+
+}  // namespace tessera::tool

@@ -1,0 +1,75 @@
+// The `tessera` command: one file per command, all of them gathered here. Whatever goes wrong ends
+// as one message on stderr and a status; nothing ends as a signal.
+#include <csignal>
+#include <exception>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <tessera/version.hpp>
+
+#include "command.hpp"
+#include "terminal.hpp"
+
+namespace tessera::tool {
+
+void require(const status& done, const std::string& subject) {
+  if (!done) throw failure(fmt::format("{}: {}", subject, done.message()));
+}
+
+void add_common_flags(CLI::App& command, common_flags& flags) {
+  command.add_flag("--json", flags.json, "Print one JSON document on stdout");
+  command.add_flag("--quiet", flags.quiet, "No progress on stderr");
+}
+
+namespace {
+
+int with_message(const std::string& message, exit_status status) {
+  print_message(message);
+  return static_cast<int>(status);
+}
+
+int run_program(int argc, char** argv) {
+  exit_status status = exit_status::success;
+  CLI::App program("Attention kernels: list, run, check, measure and explain them.", "tessera");
+  program.set_version_flag("--version", fmt::format("tessera {}", version));
+  program.require_subcommand(1);
+  program.footer("`tessera COMMAND --help` shows an example of each command.");
+  program.get_formatter()->column_width(32);
+  add_list(program, status);
+  add_run(program, status);
+  add_check(program, status);
+  add_model(program, status);
+  add_explain(program, status);
+  add_doctor(program, status);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    return with_message(error.what(), exit_status::bad_input);
+  }
+  return static_cast<int>(status);
+}
+
+}  // namespace
+}  // namespace tessera::tool
+
+int main(int argc, char** argv) {
+  using tessera::tool::exit_status;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that went away is a failed write, not a signal
+  try {
+    return tessera::tool::run_program(argc, argv);
+  } catch (const tessera::tool::failure& failed) {
+    return tessera::tool::with_message(failed.what(), failed.status());
+  } catch (const std::bad_alloc&) {
+    return tessera::tool::with_message("not enough memory for these tensors",
+                                       exit_status::bad_input);
+  } catch (const std::exception& failed) {
+    return tessera::tool::with_message(failed.what(), exit_status::bad_input);
+  } catch (...) {
+    return tessera::tool::with_message("an unknown exception ended the command",
+                                       exit_status::bad_input);
+  }
+}

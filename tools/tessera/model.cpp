@@ -1,0 +1,301 @@
+// `tessera model`: what a model asks of attention, how fast this machine answers, and how exactly.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <boost/json/array.hpp>
+#include <fmt/format.h>
+
+#include <tessera/api/flash_attention.hpp>
+#include <tessera/spec/flash_attention/lower.hpp>
+#include <tessera/spec/flash_attention/problem_text.hpp>
+
+#include "bench/support/ceilings.hpp"
+#include "bench/support/sampled_check.hpp"
+#include "bench/support/work.hpp"
+#include "bench/support/workload.hpp"
+#include "command.hpp"
+#include "execution.hpp"
+#include "json.hpp"
+#include "model_description.hpp"
+#include "table.hpp"
+
+namespace tessera::tool {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::int64_t default_prompt = 2048;
+constexpr std::int64_t default_context = 8192;
+
+struct model_flags : common_flags {
+  std::vector<std::string> files;
+  std::vector<std::string> phases{"prefill", "decode"};
+  std::int64_t tokens = 0;  ///< 0: 2048 for prefill, 8192 for the others, the model's limit at most
+  std::int64_t batch = 1;
+  std::string dtype;  ///< empty: the model's own
+  execution_flags execution;
+};
+
+/// One measurement: a kind of layer in a phase.
+struct measured_layer {
+  std::string model;
+  std::string kind;
+  std::int64_t layers = 0;
+  model_phase phase = model_phase::prefill;
+  flash_problem problem{};
+  std::string row;
+  selection_tier tier = selection_tier::none;
+  selection_reason reason = selection_reason::none;
+  bench::timing time{};
+  bench::work counted{};
+  bool memory_bound = false;  ///< the ceiling that would be reached first is bandwidth
+  double of_ceiling = 0;      ///< time at that ceiling over measured time
+  support::comparison error{};
+
+  double rate() const {
+    return (memory_bound ? counted.touched_bytes : counted.flops) / time.median * 1e-9;
+  }
+};
+
+std::string_view name_of_phase(model_phase phase) {
+  if (phase == model_phase::prefill) return "prefill";
+  return phase == model_phase::decode ? "decode" : "append";
+}
+
+model_phase phase_named(const std::string& name) {
+  for (const model_phase phase : {model_phase::prefill, model_phase::decode, model_phase::append}) {
+    if (name_of_phase(phase) == name) return phase;
+  }
+  throw failure(
+      fmt::format("--phase: \"{}\" is not one of the 3 phases: prefill, decode, append", name));
+}
+
+std::int64_t tokens_of(const model_description& model, model_phase phase,
+                       const model_flags& flags) {
+  if (flags.tokens > 0) return flags.tokens;
+  const std::int64_t wanted = phase == model_phase::prefill ? default_prompt : default_context;
+  return std::min(wanted, model.max_tokens.value_or(wanted));
+}
+
+/// The problems that the model asks; an encoder has no cache and knows prefill only.
+std::vector<measured_layer> problems_of(const model_description& model, const model_flags& flags) {
+  std::vector<measured_layer> layers;
+  for (const layer_kind& kind : model.kinds) {
+    for (const std::string& name : flags.phases) {
+      const model_phase phase = phase_named(name);
+      if (phase != model_phase::prefill && !model.causal) continue;
+      measured_layer one;
+      one.model = model.name;
+      one.kind = kind.name;
+      one.layers = kind.layers;
+      one.phase = phase;
+      one.problem = problem_of(model, kind, phase, flags.batch, tokens_of(model, phase, flags));
+      layers.push_back(std::move(one));
+    }
+  }
+  return layers;
+}
+
+/// Seconds the call would take at the machine's ceilings.
+void compare_with(const bench::ceilings& limits, const flash_instance& row, measured_layer& one) {
+  const bool dots = row.config.target == backend::cpu_avx512_bf16;
+  const double peak = dots ? limits.bf16_dot_gflops : limits.fma_f32_gflops;
+  const double computing = one.counted.flops / peak * 1e-9;
+  const double reading = one.counted.touched_bytes / limits.read_gbytes * 1e-9;
+  one.memory_bound = reading > computing;
+  one.of_ceiling = std::max(computing, reading) / one.time.median;
+}
+
+void measure(measured_layer& one, const model_flags& flags, const bench::ceilings& limits) {
+  const std::string subject = fmt::format("{}, {} layers", one.model, one.kind);
+  const flash_plan plan = plan_for(one.problem, flags.execution, subject);
+  // A server's keys and values come from memory; without copies the last level would keep them.
+  const bool cold = one.phase != model_phase::prefill;
+  const bench::workload work(one.problem, cold ? 3 * bench::last_level_cache_bytes() : 0);
+  one.time =
+      bench::measure({.warm_ups = 1, .min_rounds = 3, .seconds = 0.25},
+                     [&](std::size_t round) { require(plan.run(work.args(round)), subject); });
+  const flash_attention_args args = work.args();
+  require(plan.run(args), subject);
+  one.error = bench::sampled_check(args, work.options());
+  one.counted = bench::work_of(args, work.options());
+  one.row = plan.choice().row();
+  one.tier = plan.choice().tier;
+  one.reason = plan.choice().reason;
+  compare_with(limits, *plan.choice().instance, one);
+}
+
+json::object to_json(const measured_layer& one) {
+  const auto text = [](std::string_view view) { return json::string(view); };
+  return {{"model", one.model},
+          {"layer_kind", one.kind},
+          {"layers", one.layers},
+          {"phase", text(name_of_phase(one.phase))},
+          {"problem", to_text(one.problem)},
+          {"row", one.row},
+          {"tier", text(name_of(one.tier))},
+          {"reason", text(name_of(one.reason))},
+          {"milliseconds",
+           {{"min", one.time.min * 1e3},
+            {"median", one.time.median * 1e3},
+            {"max", one.time.max * 1e3}}},
+          {"flops", one.counted.flops},
+          {"bytes", one.counted.bytes},
+          {"gflops_per_second", one.counted.flops / one.time.median * 1e-9},
+          {"gigabytes_per_second", one.counted.touched_bytes / one.time.median * 1e-9},
+          {"bound_by", one.memory_bound ? "read bandwidth" : "multiply-adds"},
+          {"percent_of_ceiling", one.of_ceiling * 100},
+          {"error", one.error.error},
+          {"error_bound", one.error.bound},
+          {"passed", one.error.passed}};
+}
+
+std::string heads_text(const model_description& model) {
+  std::string text = fmt::format("{} heads", model.q_heads);
+  if (model.kv_heads != model.q_heads) text += fmt::format(" on {}", model.kv_heads);
+  text += fmt::format(", d {}", model.head_dim);
+  if (model.logits_soft_cap) text += fmt::format(", soft cap {:g}", *model.logits_soft_cap);
+  if (model.sinks > 0) text += ", sinks";
+  return text + (model.causal ? "" : ", bidirectional");
+}
+
+void print_models(const std::vector<model_description>& models) {
+  table out({{"model"}, {"type"}, {"layers"}, {"attention"}, {"dtype"}});
+  for (const model_description& model : models) {
+    std::string layers;
+    for (const layer_kind& kind : model.kinds) {
+      layers += fmt::format("{}{} {}", layers.empty() ? "" : " + ", kind.layers, kind.name);
+    }
+    out.add({model.name, model.model_type, layers, heads_text(model),
+             fmt::format("{} ({})", name_of(model.type), model.type_origin)});
+  }
+  print(out.text(terminal_width()) + "\n");
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.0f}%", share * 100);
+}
+
+void print_layers(const std::vector<measured_layer>& layers) {
+  table out({{"model"},
+             {"layers"},
+             {"phase"},
+             {"ms", side::right},
+             {"rate", side::right},
+             {"of ceiling", side::right},
+             {"error", side::right},
+             {"tier"},
+             {"problem", side::left, true},
+             {"row", side::left, true}});
+  std::string last;
+  for (const measured_layer& one : layers) {
+    out.add({{one.model == last ? "" : one.model, style::bold},
+             one.kind,
+             std::string(name_of_phase(one.phase)),
+             fmt::format("{:.3f}", one.time.median * 1e3),
+             fmt::format("{:.1f} {}", one.rate(), one.memory_bound ? "GB/s   " : "GFLOP/s"),
+             percent(one.of_ceiling),
+             {fmt::format("{:.1e}", one.error.error), one.error.passed ? style::plain : style::bad},
+             std::string(name_of(one.tier)),
+             to_text(one.problem),
+             fmt::format("{} ({})", one.row, sentence_of(one.reason))});
+    last = one.model;
+  }
+  print(out.text(terminal_width()));
+}
+
+void print_legend(const bench::ceilings& limits, const std::vector<measured_layer>& layers) {
+  std::size_t wrong = 0;
+  for (const measured_layer& one : layers) wrong += one.error.passed ? 0 : 1;
+  print(fmt::format(
+      "\nOne layer each. Ceilings of this machine, just measured, {} thread{}: f32 FMA {:.0f} "
+      "GFLOP/s,\n{}read {:.1f} GB/s; the percentage is of the one that binds the problem.\n"
+      "Error: of sampled rows against the definition in double precision, {}.\n",
+      limits.threads, limits.threads == 1 ? "" : "s", limits.fma_f32_gflops,
+      limits.bf16_dot_gflops > 0 ? fmt::format("bf16 dot {:.0f} GFLOP/s, ", limits.bf16_dot_gflops)
+                                 : "",
+      limits.read_gbytes,
+      wrong == 0 ? styled(style::good, "all within bound")
+                 : styled(style::bad, fmt::format("{} out of bound", wrong))));
+}
+
+exit_status run_models(const model_flags& flags) {
+  std::vector<model_description> models;
+  std::vector<measured_layer> layers;
+  for (const std::string& file : flags.files) {
+    model_description model = read_model(file);
+    if (!flags.dtype.empty()) {
+      model.type = flags.dtype == "f32"   ? dtype::f32
+                   : flags.dtype == "f16" ? dtype::f16
+                                          : dtype::bf16;
+      model.type_origin = "--dtype";
+    }
+    for (const std::string& note : model.notes) print_message(file + ": " + note);
+    for (measured_layer& one : problems_of(model, flags)) layers.push_back(std::move(one));
+    models.push_back(std::move(model));
+  }
+  bench::ceilings limits;
+  {
+    progress steps(flags.quiet, layers.size() + 1);
+    steps.step("measuring this machine's ceilings");
+    limits = bench::measure_ceilings(flags.execution.threads);
+    for (measured_layer& one : layers) {
+      steps.step(fmt::format("{}, {} layers, {}", one.model, one.kind, name_of_phase(one.phase)));
+      measure(one, flags, limits);
+    }
+  }
+  const bool passed =
+      std::all_of(layers.begin(), layers.end(), [](const auto& one) { return one.error.passed; });
+  if (flags.json) {
+    json::array rows;
+    for (const measured_layer& one : layers) rows.push_back(to_json(one));
+    print_json(json::object{{"device", device_text()},
+                            {"threads", limits.threads},
+                            {"ceilings",
+                             {{"fma_f32_gflops_per_second", limits.fma_f32_gflops},
+                              {"bf16_dot_gflops_per_second", limits.bf16_dot_gflops},
+                              {"read_gigabytes_per_second", limits.read_gbytes}}},
+                            {"layers", std::move(rows)},
+                            {"passed", passed}});
+  } else {
+    print_models(models);
+    print_layers(layers);
+    print_legend(limits, layers);
+  }
+  return passed ? exit_status::success : exit_status::no;
+}
+
+}  // namespace
+
+void add_model(CLI::App& program, exit_status& status) {
+  CLI::App* command = program.add_subcommand("model", "What models ask, and how fast it is here");
+  const auto flags = std::make_shared<model_flags>();
+  command->add_option("FILE", flags->files, "Model descriptions (Hugging Face config.json)")
+      ->required();
+  command->add_option("--phase", flags->phases, "prefill, decode, append (default prefill,decode)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      ->add_option("--tokens", flags->tokens,
+                   "Prompt or context length (default: prefill 2048, else 8192, or what the model "
+                   "is made for)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--batch", flags->batch, "Sequences at once (default 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--dtype", flags->dtype, "Instead of the model's own")
+      ->type_name("bf16|f16|f32")
+      ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  add_execution_flags(*command, flags->execution);
+  add_common_flags(*command, *flags);
+  command->footer(
+      "Example:\n  tessera model tools/models/llama-3.1-8b.json --phase decode --tokens 4096");
+  command->callback([flags, &status] { status = run_models(*flags); });
+}
+
+}  // namespace tessera::tool
