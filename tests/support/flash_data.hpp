@@ -50,6 +50,16 @@ class flash_data {
     }
     return true;
   }
+  /// Changes if any byte of an input, or around it, changes.
+  std::uint64_t input_digest() const {
+    std::uint64_t digest = 14695981039346656037u;
+    for (const guarded_tensor* input :
+         {&q_, &k_, &v_, &bias_pre_, &bias_post_, &mask_, &q_segments_, &kv_segments_, &sinks_,
+          &q_lengths_, &k_lengths_}) {
+      digest = input->digest(digest);
+    }
+    return digest;
+  }
   std::array<guarded_tensor*, 5> outputs() {
     return {&out_, &lse_, &row_max_, &weights_, &dropout_mask_};
   }

@@ -123,6 +123,16 @@ class guarded_tensor {
     return true;
   }
 
+  /// FNV-1a over eight bytes at a time, continued from `digest`.
+  std::uint64_t digest(std::uint64_t digest) const {
+    for (std::size_t n = 0; n + 8 <= bytes_.size(); n += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes_.data() + n, 8);
+      digest = (digest ^ word) * 1099511628211u;
+    }
+    return digest;
+  }
+
   const std::vector<std::byte>& bytes() const noexcept { return bytes_; }
 
  private:

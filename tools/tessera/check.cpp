@@ -285,7 +285,7 @@ void add_check(CLI::App& program, exit_status& status) {
       ->add_flag("--all-rows", flags->all_rows, "Run every row that fits, not only the chosen one")
       ->excludes("--row");
   add_common_flags(*command, *flags);
-  command->footer("Example:\n  tessera check tests/golden/attention/*minilm*.safetensors");
+  command->footer("Example:\n  tessera check tests/golden/*minilm*.safetensors");
   command->callback([flags, &status] { status = check(*flags); });
 }
 

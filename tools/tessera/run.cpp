@@ -141,7 +141,7 @@ void add_run(CLI::App& program, exit_status& status) {
   add_common_flags(*command, *flags);
   command->footer(
       "Example:\n  tessera run flash_attention --input "
-      "tests/golden/attention/flash_attention.full.safetensors \\\n"
+      "tests/golden/flash_attention.full.safetensors \\\n"
       "      --output result.safetensors --option causal=true --repeat 10");
   command->callback([flags, &status] { status = run(*flags); });
 }

@@ -137,8 +137,10 @@ class decode_item {
     load_queries();
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += shape::block_kv) {
       const std::int64_t left = keys.end - key0;
-      attend(key0, left < shape::block_kv ? static_cast<int>(left) : shape::block_kv,
-             results.stride);
+      const int count = left < shape::block_kv ? static_cast<int>(left) : shape::block_kv;
+      const std::int64_t behind = left - count;
+      const int next = behind < shape::block_kv ? static_cast<int>(behind) : shape::block_kv;
+      attend(key0, count, next, results.stride);
     }
   }
 
@@ -165,7 +167,8 @@ class decode_item {
             strides.row};
   }
 
-  void attend(std::int64_t key0, int count, int stride) {
+  /// Keys [key0, key0 + count); the `next` keys behind them follow.
+  void attend(std::int64_t key0, int count, int next, int stride) {
     const auto tile =
         prim::score_tile{seq_.index,  kv_head_ * group_,       (kv_head_ + 1) * group_,
                          query_of(0), query_of(rows_ - 1) + 1, key0,
@@ -173,8 +176,9 @@ class decode_item {
     const prim::tile_visibility seen = classify<Row>(args_, hooks_, tile);
     if (seen == prim::tile_visibility::skip) return;
     const auto keys = rows_from(args_.k, args_.k_strides, key0);
+    const auto values = rows_from(args_.v, args_.v_strides, key0);
     prim::for_each_row_tile<most_rows>(
-        rows_, [&]<int Rows>(int first) { multiply_keys<Rows>(keys, count, first); });
+        rows_, [&]<int Rows>(int first) { multiply_keys<Rows>(keys, values, count, first); });
 
     for (int r = 0; r < rows_; ++r) {
       const row_of_scores row = scores_of(r, key0, count);
@@ -185,7 +189,6 @@ class decode_item {
         vec::store(sum_[r] + d, vec::mul(vec::load(sum_[r] + d), vec::broadcast(correction)));
       }
     }
-    const auto values = rows_from(args_.v, args_.v_strides, key0);
     const bool whole = seen == prim::tile_visibility::full && keys_of(0).end >= key0 + count &&
                        keys_of(rows_ - 1).begin <= key0 && !modifiers::may_hide(args_);
     if (!whole && holds_nonfinite(values, count)) {
@@ -193,7 +196,7 @@ class decode_item {
       return;
     }
     prim::for_each_row_tile<most_rows>(
-        rows_, [&]<int Rows>(int first) { add_values<Rows>(values, count, first); });
+        rows_, [&]<int Rows>(int first) { add_values<Rows>(values, keys, count, next, first); });
   }
 
   row_of_scores scores_of(int r, std::int64_t key0, int count) const {
@@ -209,9 +212,11 @@ class decode_item {
     return row;
   }
 
-  /// Scores of rows [first, first + Rows): Rows x (width / Rows) dot products at a time.
+  /// Scores of rows [first, first + Rows): Rows x (width / Rows) dot products at a time. Meanwhile
+  /// the values of the same keys are fetched.
   template <int Rows>
-  TESSERA_INLINE void multiply_keys(prim::row_source<element> keys, int count, int first) {
+  TESSERA_INLINE void multiply_keys(prim::row_source<element> keys,
+                                    prim::row_source<element> values, int count, int first) {
     constexpr int at_once = width / Rows;
     const int head_dim = shape::head_dim(args_);
     const float* q = scratch_.q + first * shape::q_stride;
@@ -221,11 +226,12 @@ class decode_item {
       TESSERA_UNROLL
       for (int k = 0; k < at_once; ++k) {
         row[k] = keys.row(key + k < count ? key + k : count - 1);
+        if (first == 0 && key + k < count) values.prefetch(key + k, shape::v_head_dim(args_));
       }
       reg acc[width];
       TESSERA_UNROLL
       for (int i = 0; i < width; ++i) acc[i] = vec::zero();
-      for (int d = 0; d < head_dim; d += reader::elements) {
+      const auto step = [&](int d, auto read) {
         reg query[Rows];
         TESSERA_UNROLL
         for (int r = 0; r < Rows; ++r) {
@@ -233,12 +239,19 @@ class decode_item {
         }
         TESSERA_UNROLL
         for (int k = 0; k < at_once; ++k) {
-          const reg x = reader::read(row[k] + d, head_dim - d);
+          const reg x = read(row[k] + d);
           TESSERA_UNROLL
           for (int r = 0; r < Rows; ++r) {
             acc[r * at_once + k] = words::multiply_add(query[r], x, acc[r * at_once + k]);
           }
         }
+      };
+      int d = 0;
+      for (; d + reader::elements <= head_dim; d += reader::elements) {
+        step(d, [](const element* p) { return reader::read(p); });
+      }
+      if (d < head_dim) {
+        step(d, [&](const element* p) { return reader::read(p, head_dim - d); });
       }
       float sums[width];
       vec::store(sums, vec::mul(vec::sums(acc), vec::broadcast(scale)));
@@ -249,21 +262,25 @@ class decode_item {
   }
 
   /// sum[r] += sum over keys of weight[r, key] * value[key], four registers of columns at a time.
+  /// Meanwhile the `next` keys behind the tile are fetched.
   template <int Rows>
-  TESSERA_INLINE void add_values(prim::row_source<element> values, int count, int first) {
+  TESSERA_INLINE void add_values(prim::row_source<element> values, prim::row_source<element> keys,
+                                 int count, int next, int first) {
     const int v_head_dim = shape::v_head_dim(args_);
+    const auto fetched = [&](int d) { return first == 0 && d == 0 ? next : 0; };
     int d = 0;
     for (; d + value_vectors * width <= v_head_dim; d += value_vectors * width) {
-      add_columns<Rows, value_vectors>(values, count, first, d, value_vectors * width);
+      add_columns<Rows, value_vectors>(values, keys, count, fetched(d), first, d,
+                                       value_vectors * width);
     }
     for (; d < v_head_dim; d += width) {
-      add_columns<Rows, 1>(values, count, first, d, v_head_dim - d);
+      add_columns<Rows, 1>(values, keys, count, fetched(d), first, d, v_head_dim - d);
     }
   }
 
   template <int Rows, int Vectors>
-  TESSERA_INLINE void add_columns(prim::row_source<element> values, int count, int first, int d,
-                                  int columns) {
+  TESSERA_INLINE void add_columns(prim::row_source<element> values, prim::row_source<element> keys,
+                                  int count, int next, int first, int d, int columns) {
     reg acc[Rows][Vectors];
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
@@ -271,6 +288,7 @@ class decode_item {
       for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::load(sum_[first + r] + d + v * width);
     }
     for (int key = 0; key < count; ++key) {
+      if (key < next) keys.prefetch(count + key, shape::head_dim(args_));
       const element* row = values.row(key) + d;
       reg x[Vectors];
       TESSERA_UNROLL

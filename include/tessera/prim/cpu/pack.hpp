@@ -18,6 +18,12 @@ struct row_source {
   const Element* data = nullptr;
   std::int64_t stride = 0;
   TESSERA_INLINE const Element* row(std::int64_t r) const { return data + r * stride; }
+  /// Asks for the cache lines of `elements` elements of a row.
+  TESSERA_INLINE void prefetch(std::int64_t r, int elements) const {
+    constexpr int line = 64 / static_cast<int>(sizeof(Element));
+    const Element* p = row(r);
+    for (int i = 0; i < elements; i += line) TESSERA_PREFETCH(p + i);
+  }
 };
 
 /// Reads and widens rows into words.
@@ -30,6 +36,11 @@ struct word_reader<f32_words<Isa>> {
   using reg = typename vec::reg;
   static constexpr int elements = vec::width;  ///< of the summed axis in one register
 
+  template <class Element>
+  static TESSERA_INLINE reg read(const Element* p) {
+    return vec::load_as(p);
+  }
+  /// The first `count` elements; zeros behind them.
   template <class Element>
   static TESSERA_INLINE reg read(const Element* p, int count) {
     return count >= elements ? vec::load_as(p) : vec::load_as_n(p, count);
@@ -53,6 +64,9 @@ struct word_reader<bf16_words<Isa>> {
   using reg = typename vec::reg;
   static constexpr int elements = 2 * vec::width;
 
+  static TESSERA_INLINE reg read(const bf16* p) {
+    return _mm512_castsi512_ps(_mm512_loadu_si512(p));
+  }
   static TESSERA_INLINE reg read(const bf16* p, int count) {
     const __mmask32 lanes = count >= elements ? ~__mmask32{0} : (__mmask32{1} << count) - 1u;
     return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(lanes, p));

@@ -1,0 +1,37 @@
+# tests/fuzz: programs with a main of their own, and libFuzzer targets (fuzz_*.cpp), which need
+# clang whatever compiles the rest. Short runs here; longer ones by hand.
+include_guard(GLOBAL)
+
+set(fuzz ${PROJECT_SOURCE_DIR}/tests/fuzz)
+file(GLOB sources CONFIGURE_DEPENDS ${fuzz}/*.cpp)
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  if(NOT name MATCHES "^fuzz_")
+    add_executable(${name} ${source})
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${name} PRIVATE tessera tessera_interop tessera_boost)
+    tessera_own_code(${name})
+  elseif(TESSERA_CLANGXX)
+    set(program ${CMAKE_CURRENT_BINARY_DIR}/fuzz/${name})
+    set(flags -std=c++20 -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+      -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include -isystem ${TESSERA_BOOST_INCLUDE_DIR})
+    add_custom_command(OUTPUT ${program}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name}
+      COMMAND ${TESSERA_CLANGXX} ${flags} -MD -MF ${program}.d ${source}
+        ${PROJECT_SOURCE_DIR}/generated/units/interop.cpp -o ${program}
+      DEPENDS ${source} ${PROJECT_SOURCE_DIR}/generated/units/interop.cpp
+      DEPFILE ${program}.d COMMENT "Building ${name} with libFuzzer" VERBATIM)
+    add_custom_target(${name} ALL DEPENDS ${program})
+    string(REPLACE "fuzz_" "" corpus ${name})
+    add_test(NAME fuzz/${corpus} COMMAND ${program} -max_total_time=20 -timeout=10 -rss_limit_mb=2048
+      ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name} ${fuzz}/corpus/${corpus})
+    set_tests_properties(fuzz/${corpus} PROPERTIES LABELS fuzz)
+  else()
+    message(STATUS "clang++ is not installed: ${name} is not built")
+  endif()
+endforeach()
+if(TARGET mutate_safetensors)
+  add_test(NAME fuzz/mutate_safetensors COMMAND mutate_safetensors 20000 1 ${fuzz}/corpus
+    ${PROJECT_SOURCE_DIR}/tests/golden)
+  set_tests_properties(fuzz/mutate_safetensors PROPERTIES LABELS fuzz)
+endif()

@@ -1,0 +1,68 @@
+// The cost model: what a row would take for a problem, from a handful of numbers that every family
+// can give. It ranks rows; it does not promise times.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// What one row does for one problem, tile edges and padding included.
+struct work_estimate {
+  double flops = 0;            ///< of the matrix products
+  double product_share = 1;    ///< part of the peak that the row's product loop reaches
+  double vector_operations = 0;  ///< elementwise operations beside the products
+  double bytes = 0;            ///< moved between memory (or a shared cache) and the cores
+  double tile_bytes = 0;       ///< working set of one thread
+  std::int64_t items = 1;      ///< independent pieces of about equal size
+};
+
+/// Floating point operations per cycle and core of the product loop. Two vector multiply-adds per
+/// cycle for AVX2 and AVX-512 (Zen 4 runs a 512-bit one on two 256-bit pipes, hence not 64; its
+/// VDPBF16PS does two multiply-adds per lane), two separate 4-lane multiplies and adds for SSE2.
+constexpr double flops_per_cycle(backend target) noexcept {
+  switch (target) {
+    case backend::cpu_generic:
+      return 8;
+    case backend::cpu_avx2:
+      return 32;
+    case backend::cpu_avx512:
+      return 36;
+    case backend::cpu_avx512_bf16:
+      return 72;
+  }
+  return 1;
+}
+
+/// Seconds that `work` takes on `threads` threads. The slower of products and memory, after the
+/// elementwise part, in whole waves of work items.
+constexpr double predicted_seconds(const work_estimate& work, backend target,
+                                   const device_facts& device, int threads) noexcept {
+  // A server core of the AVX-512 generation: clock under vector load, bytes per second that one
+  // core and one socket stream (STREAM-like reads, Zen 4), and the start of a parallel region.
+  constexpr double clock = 3.4e9;
+  constexpr double core_bandwidth = 20e9;
+  constexpr double socket_bandwidth = 200e9;
+  constexpr double region_seconds = 2e-6;
+  constexpr double item_seconds = 0.3e-6;
+
+  const int workers = std::max(1, std::min(threads, device.available_threads));
+  const double busy = static_cast<double>(std::min<std::int64_t>(workers, work.items));
+  const double pipes = flops_per_cycle(target) * clock;
+  double products = work.flops / (pipes * work.product_share);
+  const auto cache = static_cast<double>(device.l2_bytes);
+  if (cache > 0 && work.tile_bytes > 0.75 * cache) products *= 1.15;
+  const double elementwise = work.vector_operations / (2.0 * vector_floats(target) * clock);
+  const double bandwidth = std::min(core_bandwidth * busy, socket_bandwidth * device.sockets);
+  const double waves = static_cast<double>((work.items + workers - 1) / workers);
+  const double idle = waves * busy / static_cast<double>(work.items);
+  return std::max((products + elementwise) / busy, work.bytes / bandwidth) * std::max(idle, 1.0) +
+         waves * item_seconds + (workers > 1 ? region_seconds : 0.0);
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Builds random subsets of the default table and runs every row of each through the public call.
+
+usage: random_subsets.py COUNT WORK_FOLDER PREFIX [SEED]
+
+All subsets share one project: rows that an earlier subset compiled come from ccache, if there is
+one."""
+import random
+import re
+import shutil
+import sys
+
+from consumer import ROOT, Failed, Project
+
+
+def main():
+    count, work, prefix = sys.argv[1:4]
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
+    rows = re.findall(r'"(flash_fwd[^"]*)"', (ROOT / "generated/rows/flash_fwd.inc").read_text())
+    choose = random.Random(seed)
+    project = Project(work, prefix)
+    shutil.copy(ROOT / "tests/build/smoke.cpp", project.folder)
+    project.cmake_lists("tessera_add_kernels(subset ROWS rows.txt)\n"
+                        "add_executable(smoke smoke.cpp)\n"
+                        "target_link_libraries(smoke PRIVATE subset)\n")
+    for number in range(1, int(count) + 1):
+        subset = sorted(choose.sample(rows, choose.choice([1, 2, 3, 5, 8])))
+        project.write("rows.txt", "\n".join(subset) + "\n")
+        try:
+            project.configure()
+            project.build()
+            found = project.run("smoke").split()
+        except Failed as failed:
+            raise Failed(f"subset {number} of seed {seed}, {subset}:\n{failed}") from None
+        if found != subset:
+            raise Failed(f"subset {number} of seed {seed}: has {found}, expected {subset}")
+        print(f"{number}: {len(subset)} rows", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as failed:
+        sys.exit(str(failed))

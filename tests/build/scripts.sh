@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# What the set-up scripts refuse, before they touch anything.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+faults=0
+
+expect() { # STATUS PATTERN COMMAND...
+  local status=$1 pattern=$2 output code
+  shift 2
+  output=$("$@" 2>&1)
+  code=$?
+  if [[ $code != "$status" ]] || ! grep -Eq -- "$pattern" <<<"$output"; then
+    echo "$*: status $code (expected $status), expected /$pattern/ in: $output"
+    faults=1
+  fi
+}
+
+expect 2 "CPU back ends only" tools/quickstart --backends cpu,cuda
+expect 2 "CPU back ends only" tools/quickstart --backends=cuda
+expect 2 "'rocm' is not a back end; valid: cpu" tools/quickstart --backends rocm
+expect 2 "needs a list" tools/quickstart --backends
+expect 2 "'--fast' is not an option" tools/quickstart --fast
+expect 0 "usage" tools/quickstart --help
+expect 2 "usage" tools/bench --help
+expect 2 "usage" tools/bench one two
+for script in tools/quickstart tools/test tools/bench tools/lib/setup.sh .ci/run; do
+  bash -n "$script" || faults=1
+done
+((faults)) || echo "the scripts refuse what they should"
+exit $faults

@@ -1,0 +1,107 @@
+// Random calls, legal and illegal: each is right or refused with a reason.
+//
+// TESSERA_FUZZ_COUNT (default 2000) calls with seed TESSERA_FUZZ_SEED (default 1), from call
+// TESSERA_FUZZ_FIRST (default 0) on. Call number n of a seed is always the same one; a failure
+// prints the line that repeats it.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/flash_cases.hpp"
+#include "tests/support/flash_judge.hpp"
+#include "tests/support/flash_mutations.hpp"
+#include "tests/support/flash_run.hpp"
+
+namespace {
+
+using namespace tessera::support;
+using tessera::status_code;
+
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+struct tally {
+  std::uint64_t right = 0, refused = 0, ineligible = 0;
+};
+
+/// A legal call, through the library's own choice or, half of the time, through a random row.
+void check_legal(flash_data& data, random_source& random, tally& counts) {
+  const flash_case& one = data.shape();
+  tessera::context context{.threads = random.chance(0.25) ? 2 : 1};
+  bool eligible = true;
+  if (random.chance(0.5)) {
+    const auto table = tessera::flash_fwd_registry();
+    const tessera::flash_instance& row = random.pick(table);
+    context.row = row.name;
+    eligible = takes(row.config, tessera::problem_of(data.args(), data.options(), one.op));
+  }
+  const auto done = run(one.op, data.args(), data.options(), context);
+  if (!eligible) {
+    ++counts.ineligible;
+    ASSERT_EQ(done.code(), status_code::ineligible_row) << context.row << ": " << done.message();
+    ASSERT_FALSE(done.message().empty());
+    ASSERT_TRUE(data.outputs_untouched());
+    return;
+  }
+  ++counts.right;
+  ASSERT_TRUE(done) << context.row << ": " << done.message();
+  ASSERT_EQ(flash_expectation(data.args(), data.options()).complaints(), "") << context.row;
+  ASSERT_TRUE(data.margins_intact()) << context.row << ": bytes outside the outputs were written";
+}
+
+/// The same call with one thing wrong; false if no mutation tried fits it.
+bool check_illegal(flash_data& data, random_source& random, tally& counts) {
+  const std::span<const flash_mutation> mutations = all_mutations();
+  flash_call call(data);
+  const flash_mutation* wrong = nullptr;
+  for (int attempt = 0; attempt < 20 && wrong == nullptr; ++attempt) {
+    const flash_mutation& candidate = random.pick(mutations);
+    if (candidate.apply(call)) wrong = &candidate;
+  }
+  if (wrong == nullptr) return false;
+  ++counts.refused;
+  const auto done = run(call.op, call.args, call.options);
+  EXPECT_EQ(done.code(), status_code::invalid_argument) << wrong->name << ": " << done.message();
+  EXPECT_FALSE(done.message().empty()) << wrong->name;
+  EXPECT_TRUE(data.outputs_untouched()) << wrong->name;
+  return true;
+}
+
+TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
+  const std::uint64_t seed = setting("TESSERA_FUZZ_SEED", 1);
+  const std::uint64_t first = setting("TESSERA_FUZZ_FIRST", 0);
+  const std::uint64_t count = setting("TESSERA_FUZZ_COUNT", 2000);
+  tally counts;
+  for (std::uint64_t n = first; n < first + count; ++n) {
+    random_source random = stream(seed, n);
+    flash_data data(random_case(random, {.work = 6e4}));
+    const std::uint64_t inputs = data.input_digest();
+    if (!random.chance(0.3) || !check_illegal(data, random, counts)) {
+      check_legal(data, random, counts);
+    }
+    EXPECT_EQ(data.input_digest(), inputs) << "an input was changed";
+    if (HasFailure()) {
+      FAIL() << "to repeat: TESSERA_FUZZ_SEED=" << seed << " TESSERA_FUZZ_FIRST=" << n
+             << " TESSERA_FUZZ_COUNT=1 <this program> --gtest_filter='fuzz.*'";
+    }
+    if ((n - first + 1) % 10000 == 0) {
+      std::fprintf(stderr, "fuzz: %llu of %llu calls\n",
+                   static_cast<unsigned long long>(n - first + 1),
+                   static_cast<unsigned long long>(count));
+    }
+  }
+  RecordProperty("right", std::to_string(counts.right));
+  RecordProperty("refused", std::to_string(counts.refused));
+  RecordProperty("ineligible", std::to_string(counts.ineligible));
+  if (count >= 100) {
+    EXPECT_GT(counts.right, count / 4);
+    EXPECT_GT(counts.refused, count / 10);
+  }
+}
+
+}  // namespace

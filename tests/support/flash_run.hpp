@@ -1,0 +1,46 @@
+// Runs a call by its operation, and says which rows of the build can take it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <tessera/api/flash_attention.hpp>
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/registry.hpp>
+
+namespace tessera::support {
+
+inline status run(flash_op op, const flash_attention_args& args,
+                  const flash_attention_options& options, const context& context = {}) {
+  switch (op) {
+    case flash_op::flash_attention:
+      return flash_attention(args, options, context);
+    case flash_op::attention:
+      return attention(args, options, context);
+    case flash_op::scaled_dot_product_attention:
+      return scaled_dot_product_attention(args, options, context);
+  }
+  return {status_code::invalid_argument, "op: is not an operation"};
+}
+
+/// Whether a row can take a problem, decided from its config alone: what the library's own answer
+/// is compared with.
+inline bool takes(const flash_config& row, const flash_problem& problem) {
+  const flash_sizes sizes = sizes_of(problem);
+  const bool dims = row.head_dim == 0 ||
+                    (row.head_dim == sizes.head_dim && row.v_head_dim == sizes.v_head_dim);
+  return this_device().runs(row.target) && row.type == problem.q.type && dims &&
+         row.mask >= mask_needed(problem) && row.features.contains(features_needed(problem));
+}
+
+/// A row's name as GoogleTest accepts it in the name of a test.
+inline std::string test_name(std::string_view name) {
+  std::string text(name);
+  for (char& one : text) {
+    const bool plain = (one >= '0' && one <= '9') || (one >= 'a' && one <= 'z');
+    if (!plain) one = '_';
+  }
+  return text;
+}
+
+}  // namespace tessera::support

@@ -1,0 +1,61 @@
+// What holds for every command: help, wrong use, statuses, output that cannot be written.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "command_runner.hpp"
+
+namespace {
+
+using namespace tessera::testing;
+
+TEST(general, version_is_printed) {
+  const outcome ended = invoke("--version");
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_TRUE(ended.out.starts_with("tessera ")) << ended.out;
+}
+
+TEST(general, help_names_every_command_and_no_other) {
+  const outcome ended = invoke("--help");
+  EXPECT_EQ(ended.status, 0);
+  for (const char* name : {"list", "run", "check", "model", "explain", "doctor"}) {
+    EXPECT_NE(ended.out.find(std::string("\n  ") + name + " "), std::string::npos) << name;
+  }
+  for (const char* name : {"tune", "select", "report"}) {
+    EXPECT_EQ(ended.out.find(std::string("\n  ") + name + " "), std::string::npos) << name;
+  }
+}
+
+TEST(general, each_command_shows_an_example) {
+  for (const char* name : {"list", "run", "check", "model", "explain", "doctor"}) {
+    const outcome ended = invoke(std::string(name) + " --help");
+    EXPECT_EQ(ended.status, 0) << name;
+    EXPECT_NE(ended.out.find(std::string("Example:\n  tessera ") + name), std::string::npos)
+        << ended.out;
+  }
+}
+
+TEST(general, wrong_use_is_status_2_with_a_message) {
+  expect_refusal(invoke(""), "subcommand");
+  expect_refusal(invoke("tune"), "tune");
+  expect_refusal(invoke("list --nonsense"), "--nonsense");
+  expect_refusal(invoke("run flash_attention"), "--input");
+  expect_refusal(invoke("run flash_attention --input x --threads 0"), "--threads");
+  expect_refusal(invoke("run flash_attention --input x --repeat many"), "--repeat");
+  expect_refusal(invoke("check --row a --all-rows x"), "--all-rows");
+}
+
+TEST(general, output_that_cannot_be_written_is_an_error_not_a_signal) {
+  const outcome full = invoke("list --json >/dev/full");
+  EXPECT_EQ(full.status, 2);
+  EXPECT_NE(full.err.find("stdout"), std::string::npos) << full.err;
+  EXPECT_LT(invoke("list | true").status, 3);
+}
+
+TEST(general, no_colour_and_no_progress_bar_without_a_terminal) {
+  const outcome ended = invoke("list");
+  EXPECT_EQ(ended.out.find('\x1b'), std::string::npos);
+  EXPECT_EQ(ended.err, "");
+}
+
+}  // namespace

@@ -1,0 +1,114 @@
+// `model`: published descriptions are read as their authors mean them, hostile ones are refused.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "command_runner.hpp"
+
+namespace {
+
+using namespace tessera::testing;
+namespace json = boost::json;
+
+/// The document of a quick run.
+json::value quick(const std::string& arguments) {
+  const outcome ended = invoke("model --json --quiet " + arguments);
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+  return json_of(ended);
+}
+
+TEST(model, every_description_runs_and_is_right) {
+  std::string files;
+  std::size_t count = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(TESSERA_MODELS_DIR)) {
+    if (entry.path().extension() != ".json") continue;
+    files += " '" + entry.path().string() + "'";
+    ++count;
+  }
+  ASSERT_GE(count, 5u);
+  const json::value document = quick("--tokens 48 --phase prefill,decode,append" + files);
+  EXPECT_TRUE(document.at("passed").as_bool());
+  EXPECT_GE(document.at("layers").as_array().size(), 3 * (count - 1) + 1);
+  for (const json::value& layer : document.at("layers").as_array()) {
+    EXPECT_GT(layer.at("percent_of_ceiling").to_number<double>(), 0.0);
+    EXPECT_FALSE(layer.at("row").as_string().empty());
+    EXPECT_TRUE(layer.at("passed").as_bool()) << layer;
+  }
+}
+
+TEST(model, gemma_2_alternates_windows_and_caps_logits) {
+  const json::value document = quick("--tokens 32 --phase decode " + model("gemma-2-2b"));
+  const json::array& layers = document.at("layers").as_array();
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(layers[0].at("layers").as_int64(), 13);
+  EXPECT_EQ(layers[1].at("layers").as_int64(), 13);
+  const std::string full(layers[0].at("problem").as_string());
+  const std::string window(layers[1].at("problem").as_string());
+  EXPECT_NE(full.find("q=[1,1,8,256]f32 k=[1,32,4,256]"), std::string::npos) << full;
+  EXPECT_NE(full.find("logits_soft_cap=50"), std::string::npos) << full;
+  EXPECT_EQ(full.find("window_left"), std::string::npos) << full;
+  EXPECT_NE(window.find("window_left=4095"), std::string::npos) << window;
+  EXPECT_EQ(full.find("softmax_scale"), std::string::npos) << "256 is the head dim: " << full;
+}
+
+TEST(model, gpt_oss_has_sinks_and_windows_of_128) {
+  const json::value document = quick("--tokens 32 --phase prefill " + model("gpt-oss-20b"));
+  const json::array& layers = document.at("layers").as_array();
+  ASSERT_EQ(layers.size(), 2u);
+  for (const json::value& layer : layers) {
+    const std::string text(layer.at("problem").as_string());
+    EXPECT_EQ(layer.at("layers").as_int64(), 12);
+    EXPECT_NE(text.find("q=[1,32,64,64]bf16 k=[1,32,8,64]"), std::string::npos) << text;
+    EXPECT_NE(text.find("sinks=[64,1]"), std::string::npos) << text;
+  }
+  EXPECT_NE(std::string(layers[1].at("problem").as_string()).find("window_left=127"),
+            std::string::npos);
+}
+
+TEST(model, an_encoder_is_bidirectional_and_never_decodes) {
+  const json::value document = quick("--tokens 32 " + model("all-minilm-l6-v2"));
+  const json::array& layers = document.at("layers").as_array();
+  ASSERT_EQ(layers.size(), 1u);
+  const std::string text(layers[0].at("problem").as_string());
+  EXPECT_EQ(text, "flash_attention q=[1,32,12,32]f32 k=[1,32,12,32]");
+  EXPECT_EQ(layers[0].at("layers").as_int64(), 6);
+}
+
+TEST(model, batch_threads_and_dtype_are_obeyed) {
+  const json::value document =
+      quick("--tokens 16 --batch 3 --threads 1 --dtype f16 --phase prefill " + model("qwen3-0.6b"));
+  EXPECT_EQ(document.at("threads").as_int64(), 1);
+  EXPECT_EQ(document.at("layers").as_array().at(0).at("problem").as_string(),
+            "flash_attention q=[3,16,16,128]f16 k=[3,16,8,128] causal=true");
+}
+
+TEST(model, hostile_descriptions_are_refused) {
+  const scratch_folder folder;
+  const std::string path = folder / "config.json";
+  const auto refused = [&](std::string_view text, std::string_view fact) {
+    write_file(path, text);
+    expect_refusal(invoke("model --quiet " + path), fact);
+  };
+  refused("", "not JSON");
+  refused("{\"num_hidden_layers\": 2", "not JSON");
+  refused(std::string(100'000, '['), "not JSON");
+  refused("[]", "not a JSON object");
+  refused("{} trailing", "not JSON");
+  refused(R"({"hidden_size": 64, "hidden_size": 128})", "2 times");
+  refused(R"({"num_hidden_layers": 2})", "num_attention_heads");
+  const std::string head = R"({"num_hidden_layers": 2, "hidden_size": 64, )";
+  refused(head + R"("num_attention_heads": -3})", "-3");
+  refused(head + R"("num_attention_heads": 1e99})", "num_attention_heads");
+  refused(head + R"("num_attention_heads": "4"})", "num_attention_heads");
+  refused(head + R"("num_attention_heads": 7})", "hidden_size");
+  refused(head + R"("num_attention_heads": 4, "num_key_value_heads": 3})", "does not divide");
+  refused(head + R"("num_attention_heads": 4, "head_dim": 4096})", "4096");
+  refused(head + R"("num_attention_heads": 4, "torch_dtype": "int4"})", "int4");
+  refused(head + R"("num_attention_heads": 4, "layer_types": ["full_attention"]})", "layer_types");
+  refused(head + R"("num_attention_heads": 4, "kv_lora_rank": 512})", "kv_lora_rank");
+  refused(head + R"("num_attention_heads": 4, "attn_logit_softcapping": -1})", "softcapping");
+  expect_refusal(invoke("model " + (folder / "absent.json")), "absent.json");
+  expect_refusal(invoke("model " + model("qwen3-0.6b") + " --phase chat"), "chat");
+}
+
+}  // namespace
