@@ -34,7 +34,7 @@ double share_of_ceiling(const bench::work& counted, const flash_instance& row, d
 void run_problem(benchmark::State& state, const flash_problem& problem) {
   const result<flash_plan> made = plan(problem);
   if (!made) return state.SkipWithError(made.message().c_str());
-  // Decode reads keys and values once; copies beyond the last-level cache keep it honest.
+  // Decode reads keys and values once, in a server from memory.
   const bool decode = sizes_of(problem).q_len == 1;
   const bench::workload work(problem, decode ? 3 * bench::last_level_cache_bytes() : 0);
   if (const status done = made->run(work.args()); !done) {

@@ -1,6 +1,6 @@
 // Tensors for a problem, filled reproducibly with ordinary values: what the benches and the `model`
-// command run when there is no file. Keys and values exist in several copies where one would stay
-// in the cache, so that successive rounds read memory as a server does.
+// command run when there is no file. Where keys and values would stay in the cache, they are a
+// moving piece of longer ones, so that successive rounds read memory as a server does.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include <tessera/spec/flash_attention/args.hpp>
@@ -21,8 +20,8 @@ namespace tessera::bench {
 
 class workload {
  public:
-  /// Allocates and fills every tensor of the problem. Key and value copies together take at least
-  /// `cold_bytes`; 0: one copy.
+  /// Allocates and fills every tensor of the problem. Keys and values lie in memory of at least
+  /// `cold_bytes` together, of which each round uses another piece; 0: exactly their own.
   explicit workload(const flash_problem& problem, std::size_t cold_bytes = 0,
                     std::uint64_t seed = 1)
       : options_(problem.options), random_(seed) {
@@ -31,24 +30,22 @@ class workload {
     fill_ids(problem);
     args_.sinks = values(problem.sinks);
     fill_lengths(problem);
-    const std::size_t once = bytes_of(problem.k) + bytes_of(problem.v);
-    const std::size_t copies =
-        std::clamp<std::size_t>(once == 0 ? 1 : (cold_bytes + once - 1) / once, 1, 1024);
-    const tensor_view k = values(problem.k);
-    const tensor_view v = values(problem.v);
-    keys_and_values_.emplace_back(k, v);
-    while (keys_and_values_.size() < copies) keys_and_values_.emplace_back(copy(k), copy(v));
+    fill_keys(problem, cold_bytes);
     make_outputs(problem);
   }
 
   const flash_attention_options& options() const noexcept { return options_; }
 
-  /// The arguments of a round; rounds cycle through the copies of keys and values.
+  /// The arguments of a round; rounds cycle through the pieces, far jumps in between.
   flash_attention_args args(std::size_t round = 0) const {
+    constexpr std::size_t prime = 7919;
     flash_attention_args one = args_;
-    const auto& [k, v] = keys_and_values_[round % keys_and_values_.size()];
-    one.k = k;
-    one.v = v;
+    const std::int64_t tokens = static_cast<std::int64_t>(round * prime % pieces_) * step_;
+    for (tensor_view* view : {&one.k, &one.v}) {
+      const auto axis = static_cast<std::size_t>(view->rank - 3);
+      view->data = static_cast<std::byte*>(view->data) +
+                   tokens * view->stride[axis] * static_cast<std::int64_t>(size_of(view->type));
+    }
     return one;
   }
 
@@ -72,12 +69,6 @@ class workload {
     view.extent = shape.extent;
     view.stride = contiguous_strides(shape.extent, shape.rank);
     return view;
-  }
-
-  tensor_view copy(const tensor_view& from) {
-    tensor_view to = allocate(from.shape());
-    std::memcpy(to.data, from.data, bytes_of(from.shape()));
-    return to;
   }
 
   template <class Element, class Draw>
@@ -145,6 +136,35 @@ class workload {
     args_.seqlens_k = lengths(problem.seqlens_k, problem.k.extent[1]);
   }
 
+  /// Tokens that one round reads: all, or those of the last row's window.
+  static std::int64_t tokens_of_round(const flash_problem& problem, std::int64_t tokens) {
+    const flash_attention_options& options = problem.options;
+    if (!options.window_left || !(options.causal || options.window_right)) return tokens;
+    const std::int64_t right = options.causal ? 0 : *options.window_right;
+    return std::min({*options.window_left, tokens}) + std::min(right, tokens) + 1;
+  }
+
+  void fill_keys(const flash_problem& problem, std::size_t cold_bytes) {
+    const auto axis = static_cast<std::size_t>(problem.k.rank - 3);
+    const std::int64_t tokens = problem.k.extent[axis];
+    step_ = std::max<std::int64_t>(std::min(tokens_of_round(problem, tokens), tokens), 1);
+    const std::size_t once = bytes_of(problem.k) + bytes_of(problem.v);
+    if (once > 0 && cold_bytes > once) {
+      const std::size_t per_token = once / static_cast<std::size_t>(tokens);
+      const std::size_t per_piece =
+          std::max<std::size_t>(per_token, 1) * static_cast<std::size_t>(step_);
+      pieces_ = 1 + (cold_bytes - once + per_piece - 1) / per_piece;
+    }
+    const auto piece_of = [&](tensor_shape shape) {
+      shape.extent[axis] += static_cast<std::int64_t>(pieces_ - 1) * step_;
+      tensor_view view = values(shape);
+      view.extent[axis] = tokens;
+      return view;
+    };
+    args_.k = piece_of(problem.k);
+    args_.v = piece_of(problem.v);
+  }
+
   void make_outputs(const flash_problem& problem) {
     tensor_shape out = problem.q;
     const auto last = static_cast<std::size_t>(out.rank - 1);
@@ -162,8 +182,9 @@ class workload {
   std::vector<buffer> memory_;
   flash_attention_options options_;
   support::random_source random_;
-  flash_attention_args args_{};  // without k and v
-  std::vector<std::pair<tensor_view, tensor_view>> keys_and_values_;
+  flash_attention_args args_{};  // k and v: the first piece
+  std::size_t pieces_ = 1;
+  std::int64_t step_ = 1;  // tokens from piece to piece
 };
 
 }  // namespace tessera::bench

@@ -6,7 +6,9 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <tessera/spec/flash_attention/args.hpp>
@@ -20,7 +22,13 @@ namespace tessera::support {
 /// Owns every tensor of a call; `args()` and `options()` stay valid as long as it lives.
 class flash_data {
  public:
-  explicit flash_data(const flash_case& one) : case_(one) {
+  /// Whether a mask functor lets row i of entry b and head h see key j.
+  using visible_function = std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i,
+                                              std::int64_t j)>;
+
+  /// `visible`, if given, hides more than the tensors of the call do; what it hides is poisoned too.
+  explicit flash_data(const flash_case& one, visible_function visible = {})
+      : case_(one), visible_(std::move(visible)) {
     random_source random(one.seed);
     make_inputs(random);
     make_outputs();
@@ -251,6 +259,7 @@ class flash_data {
         for (std::int64_t i = 0; i < rows.q_length; ++i) {
           for (std::int64_t j = 0; j < rows.k_length; ++j) {
             if (!reference::sees(args_, case_.options, rows, b, h, i, j)) continue;
+            if (visible_ && !visible_(b, h, i, j)) continue;
             q.mark(token_offset(args_.q, b, rows.q_begin + i, h));
             k.mark(token_offset(args_.k, b, rows.k_begin + j, h / group));
             v.mark(token_offset(args_.v, b, rows.k_begin + j, h / group));
@@ -283,6 +292,7 @@ class flash_data {
   }
 
   flash_case case_;
+  visible_function visible_;
   flash_attention_args args_{};
   guarded_tensor q_, k_, v_, bias_pre_, bias_post_, mask_, q_segments_, kv_segments_, sinks_;
   guarded_tensor q_lengths_, k_lengths_;

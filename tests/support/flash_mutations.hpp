@@ -1,6 +1,7 @@
 // Every way in which tests make a legal call illegal.
 #pragma once
 
+#include <ostream>
 #include <vector>
 
 #include "mutations/lengths.hpp"
@@ -10,6 +11,9 @@
 #include "mutations/tensors.hpp"
 
 namespace tessera::support {
+
+/// How GoogleTest prints a mutation.
+inline void PrintTo(const flash_mutation& one, std::ostream* stream) { *stream << one.name; }
 
 /// Every mutation.
 inline const std::vector<flash_mutation>& all_mutations() {

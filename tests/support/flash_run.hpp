@@ -1,12 +1,20 @@
 // Runs a call by its operation, and says which rows of the build can take it.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <string_view>
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/registry.hpp>
+
+namespace tessera {
+
+/// How GoogleTest prints a row.
+inline void PrintTo(const flash_instance& row, std::ostream* stream) { *stream << row.name; }
+
+}  // namespace tessera
 
 namespace tessera::support {
 

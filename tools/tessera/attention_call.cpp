@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <tessera/spec/flash_attention/reflect.hpp>
 
@@ -217,26 +219,29 @@ void attention_call::read_tensors() {
   }
 }
 
+tensor_view attention_call::output(dtype type, std::initializer_list<std::int64_t> extent) {
+  tensor_view view;
+  view.type = type;
+  view.rank = static_cast<std::int8_t>(extent.size());
+  std::copy(extent.begin(), extent.end(), view.extent.begin());
+  view.stride = contiguous_strides(view.extent, view.rank);
+  const double bytes = std::accumulate(
+      extent.begin(), extent.end(), static_cast<double>(size_of(type)),
+      [](double product, std::int64_t size) { return product * static_cast<double>(size); });
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (bytes > memory) {
+    throw failure(fmt::format("{}: an output needs {:.3g} bytes, this machine has {:.3g}", path_,
+                              bytes, memory));
+  }
+  memory_.emplace_back(static_cast<std::size_t>(bytes));
+  std::memset(memory_.back().data(), 0xff, memory_.back().size());
+  view.data = memory_.back().data();
+  return view;
+}
+
 void attention_call::allocate_outputs() {
-  const auto allocate = [&](dtype type, std::initializer_list<std::int64_t> extent) {
-    tensor_shape shape{type, static_cast<std::int8_t>(extent.size()), {}};
-    std::copy(extent.begin(), extent.end(), shape.extent.begin());
-    std::size_t bytes = size_of(type);
-    for (const std::int64_t size : extent) {
-      if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes)) {
-        throw failure(fmt::format("{}: an output would have more than 2^64 bytes", path_));
-      }
-    }
-    memory_.emplace_back(bytes);
-    std::memset(memory_.back().data(), 0xff, bytes);
-    tensor_view view;
-    view.data = memory_.back().data();
-    view.type = type;
-    view.rank = shape.rank;
-    view.extent = shape.extent;
-    view.stride = contiguous_strides(shape.extent, shape.rank);
-    return view;
-  };
+  memory_.clear();
   const auto& q = args_.q.extent;
   const auto& k = args_.k.extent;
   const auto& v = args_.v.extent;
@@ -244,17 +249,17 @@ void attention_call::allocate_outputs() {
   if (!packed && (args_.q.rank != 4 || args_.k.rank != 4 || args_.v.rank != 4)) return;
   const dtype type = args_.q.type;
   if (packed) {
-    args_.out = allocate(type, {q[0], q[1], v[2]});
-    args_.lse = allocate(dtype::f32, {q[1], q[0]});
-    if (!options_.normalize) args_.row_max = allocate(dtype::f32, {q[1], q[0]});
+    args_.out = output(type, {q[0], q[1], v[2]});
+    args_.lse = output(dtype::f32, {q[1], q[0]});
+    if (!options_.normalize) args_.row_max = output(dtype::f32, {q[1], q[0]});
     return;
   }
-  args_.out = allocate(type, {q[0], q[1], q[2], v[3]});
-  args_.lse = allocate(dtype::f32, {q[0], q[2], q[1]});
-  if (!options_.normalize) args_.row_max = allocate(dtype::f32, {q[0], q[2], q[1]});
-  if (op_ == flash_op::attention) args_.weights = allocate(type, {q[0], q[2], q[1], k[1]});
+  args_.out = output(type, {q[0], q[1], q[2], v[3]});
+  args_.lse = output(dtype::f32, {q[0], q[2], q[1]});
+  if (!options_.normalize) args_.row_max = output(dtype::f32, {q[0], q[2], q[1]});
+  if (op_ == flash_op::attention) args_.weights = output(type, {q[0], q[2], q[1], k[1]});
   if (options_.dropout_probability > 0.0) {
-    args_.dropout_mask = allocate(dtype::u8, {q[0], q[2], q[1], k[1]});
+    args_.dropout_mask = output(dtype::u8, {q[0], q[2], q[1], k[1]});
   }
 }
 

@@ -2,6 +2,8 @@
 // Serves `run` and `check`.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +59,7 @@ class attention_call {
       : path_(std::move(path)), file_(std::move(file)) {}
   void read_tensors();
   void read_options();
+  tensor_view output(dtype type, std::initializer_list<std::int64_t> extent);
 
   std::string path_;
   safetensors_file file_;

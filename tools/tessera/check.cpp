@@ -8,6 +8,7 @@
 #include <CLI/App.hpp>
 #include <boost/json/array.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/spec/flash_attention/lower.hpp>
@@ -247,7 +248,7 @@ exit_status check(const check_flags& flags) {
   std::vector<checked_file> all;
   exit_status status = exit_status::success;
   {
-    progress steps(flags.quiet || flags.files.size() < 2, flags.files.size());
+    progress steps(flags.quiet || !has_colour(STDERR_FILENO), flags.files.size());
     for (const std::string& path : flags.files) {
       steps.step(std::filesystem::path(path).filename().string());
       all.push_back(check_one(path, flags));

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/events.hpp>
+#include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/registry.hpp>
 #include <tessera/version.hpp>
 
@@ -38,7 +38,7 @@ struct finding {
   std::string remedy;
 };
 
-std::optional<std::string> environment(const char* name) {
+std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) return std::nullopt;
   return std::string(value);
@@ -55,8 +55,8 @@ void check_instructions(const device_facts& device, std::vector<finding>& findin
   const device_facts whole = detect_device();
   if (device.highest != whole.highest) {
     findings.push_back({fmt::format("TESSERA_CPU={} caps this device at {}, it has {}",
-                                    environment("TESSERA_CPU").value_or(""),
-                                    name_of(device.highest), name_of(whole.highest)),
+                                    variable("TESSERA_CPU").value_or(""), name_of(device.highest),
+                                    name_of(whole.highest)),
                         "unset TESSERA_CPU to use all of it"});
   }
   std::size_t here = 0;
@@ -73,7 +73,7 @@ void check_instructions(const device_facts& device, std::vector<finding>& findin
 void check_threads(const device_facts& device, int threads, std::vector<finding>& findings) {
   const int available = device.available_threads;
   if (threads < available) {
-    const auto set = environment("OMP_NUM_THREADS");
+    const auto set = variable("OMP_NUM_THREADS");
     findings.push_back(
         {fmt::format("{} thread{} will be used, this process may use {}", threads,
                      threads == 1 ? "" : "s", available),
@@ -117,37 +117,15 @@ void check_system(const device_facts& device, std::vector<finding>& findings) {
 #endif
 }
 
-/// Warnings of the library about its environment, such as values it does not know.
-class warning_collector {
- public:
-  warning_collector() : sink_{&collect, this}, before_(set_event_sink(&sink_)) {}
-  ~warning_collector() { set_event_sink(before_); }
-  warning_collector(const warning_collector&) = delete;
-  warning_collector& operator=(const warning_collector&) = delete;
-
-  const std::vector<std::string>& warnings() const { return warnings_; }
-
- private:
-  static void collect(void* receiver, const event& what) noexcept {
-    if (what.kind != event_kind::warning) return;
-    try {
-      static_cast<warning_collector*>(receiver)->warnings_.emplace_back(what.message);
-    } catch (const std::bad_alloc&) {
-      return;  // the warning is lost, the diagnosis goes on
-    }
-  }
-
-  std::vector<std::string> warnings_;
-  event_sink sink_;
-  const event_sink* before_;
-};
-
 std::vector<finding> diagnose(int threads) {
   std::vector<finding> findings;
   const device_facts& device = this_device();
   check_instructions(device, findings);
   check_threads(device, threads, findings);
   check_system(device, findings);
+  for (const std::string& warning : process_environment().warnings) {
+    findings.push_back({warning, "correct or unset the variable"});
+  }
   return findings;
 }
 
@@ -167,7 +145,7 @@ json::object ceilings_json(const bench::ceilings& limits) {
 void print_json_report(const bench::ceilings& limits, const std::vector<finding>& findings) {
   json::object set;
   for (const char* name : variables) {
-    const auto value = environment(name);
+    const auto value = variable(name);
     set[name] = value ? json::value(*value) : json::value(nullptr);
   }
   json::array wrong;
@@ -230,7 +208,7 @@ void print_report(const bench::ceilings& limits, const std::vector<finding>& fin
   line("tables", "none in this version: rows are chosen by predicted time");
   print(styled(style::bold, "Environment") + "\n");
   for (const char* name : variables) {
-    const auto value = environment(name);
+    const auto value = variable(name);
     print(fmt::format("  {:<18} {}\n", name, value ? *value : styled(style::dim, "not set")));
   }
   if (findings.empty()) {
@@ -242,17 +220,12 @@ void print_report(const bench::ceilings& limits, const std::vector<finding>& fin
 }
 
 exit_status doctor(const common_flags& flags) {
-  const warning_collector collector;
-  // Asking the registry's device is what makes the library look at its environment.
-  std::vector<finding> findings = diagnose(omp_get_max_threads());
+  const std::vector<finding> findings = diagnose(omp_get_max_threads());
   bench::ceilings limits;
   {
     progress steps(flags.quiet, 1);
     steps.step("measuring ceilings");
     limits = bench::measure_ceilings();
-  }
-  for (const std::string& warning : collector.warnings()) {
-    findings.push_back({warning, "correct or unset the variable"});
   }
   if (flags.json) {
     print_json_report(limits, findings);

@@ -113,7 +113,7 @@ void print_table(const std::vector<const flash_instance*>& rows) {
                     name_of(this_device().highest)));
   if (seconds > 0)
     print(fmt::format("; {:.0f} s to compile, {:.1f} MiB", seconds, bytes / 1048576));
-  print(fmt::format("; every row has {}\n", common_features(rows)));
+  print(fmt::format("\nEvery row has {}.\n", common_features(rows)));
 }
 
 exit_status list(const list_flags& flags) {

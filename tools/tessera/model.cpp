@@ -112,7 +112,7 @@ void compare_with(const bench::ceilings& limits, const flash_instance& row, meas
 void measure(measured_layer& one, const model_flags& flags, const bench::ceilings& limits) {
   const std::string subject = fmt::format("{}, {} layers", one.model, one.kind);
   const flash_plan plan = plan_for(one.problem, flags.execution, subject);
-  // A server's keys and values come from memory; without copies the last level would keep them.
+  // A server's keys and values come from memory, not from the last-level cache.
   const bool cold = one.phase != model_phase::prefill;
   const bench::workload work(one.problem, cold ? 3 * bench::last_level_cache_bytes() : 0);
   one.time =
@@ -193,7 +193,7 @@ void print_layers(const std::vector<measured_layer>& layers) {
   std::string last;
   for (const measured_layer& one : layers) {
     out.add({{one.model == last ? "" : one.model, style::bold},
-             one.kind,
+             fmt::format("{} x {}", one.layers, one.kind),
              std::string(name_of_phase(one.phase)),
              fmt::format("{:.3f}", one.time.median * 1e3),
              fmt::format("{:.1f} {}", one.rate(), one.memory_bound ? "GB/s   " : "GFLOP/s"),
@@ -201,7 +201,7 @@ void print_layers(const std::vector<measured_layer>& layers) {
              {fmt::format("{:.1e}", one.error.error), one.error.passed ? style::plain : style::bad},
              std::string(name_of(one.tier)),
              to_text(one.problem),
-             fmt::format("{} ({})", one.row, sentence_of(one.reason))});
+             fmt::format("{} ({})", one.row, name_of(one.reason))});
     last = one.model;
   }
   print(out.text(terminal_width()));

@@ -90,7 +90,7 @@ void print_report(const attention_call& call, const flash_plan& plan, const benc
                                 time.max * 1e3);
   }
   line("time", milliseconds);
-  line("rate", fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", counted.flops / time.median * 1e-9,
+  line("rate", fmt::format("{:.4g} GFLOP/s, {:.4g} GB/s", counted.flops / time.median * 1e-9,
                            counted.bytes / time.median * 1e-9));
   std::string outputs;
   for (const safetensors_entry& output : call.outputs()) {

@@ -45,6 +45,7 @@ std::string table::text(std::size_t width) const {
       text += padded(cell_at(c), columns_[c].align, widths[c], last);
       if (!last) text.append(gap, ' ');
     }
+    while (text.ends_with(' ')) text.pop_back();
     text += '\n';
   };
   line([&](std::size_t c) { return cell(columns_[c].heading, style::bold); });

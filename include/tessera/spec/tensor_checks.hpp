@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -122,30 +122,49 @@ struct byte_range {
   std::uintptr_t end = 0;
 
   constexpr bool empty() const noexcept { return begin == end; }
-  constexpr bool meets(const byte_range& other) const noexcept {
-    return begin < other.end && other.begin < end;
-  }
 };
 
-/// Most bytes between the first and the last byte of a tensor. Far beyond any memory; keeps sums
-/// over a pair of tensors within an int64.
-inline constexpr std::int64_t max_span_bytes = std::int64_t{1} << 61;
+/// No axis of a tensor spans more elements. Far beyond any memory; keeps the offsets of five axes,
+/// in bytes and over a pair of tensors, within an int64.
+inline constexpr std::int64_t max_axis_span = std::int64_t{1} << 54;
 
-/// Offsets of the lowest and highest element from `data`, in elements; false if out of range.
-inline bool offsets_fit(const tensor_view& view, std::int64_t& low, std::int64_t& high) noexcept {
-  const std::int64_t limit = max_span_bytes >> std::countr_zero(size_of(view.type));
-  low = high = 0;
+/// Offsets of the lowest and highest element from `data`, in elements.
+struct element_offsets {
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  bool in_range = true;  ///< no axis beyond max_axis_span
+  bool empty = false;    ///< no element at all; the rest means nothing then
+};
+
+inline element_offsets offsets_of(const tensor_view& view) noexcept {
+  element_offsets offsets;
   for (int axis = 0; axis < view.rank; ++axis) {
     const auto at = static_cast<std::size_t>(axis);
-    if (view.extent[at] <= 1) continue;
     std::int64_t reach = 0;
-    if (__builtin_mul_overflow(view.extent[at] - 1, view.stride[at], &reach)) return false;
-    if (__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high)) {
-      return false;
+    if (view.extent[at] == 0) offsets.empty = true;
+    if (view.extent[at] <= 1) continue;
+    const bool overflow = __builtin_mul_overflow(view.extent[at] - 1, view.stride[at], &reach);
+    if (overflow || reach > max_axis_span || reach < -max_axis_span) {
+      offsets.in_range = false;
+    } else {
+      offsets.low += std::min<std::int64_t>(reach, 0);
+      offsets.high += std::max<std::int64_t>(reach, 0);
     }
-    if (low < -limit || high > limit) return false;
   }
-  return high - low < limit;
+  return offsets;
+}
+
+/// Names the axis that spans too much.
+[[gnu::cold]] inline bool refuse_span(std::string_view name, const tensor_view& view,
+                                      status& failure) {
+  int axis = 0;
+  for (tensor_view one = view; axis + 1 < view.rank; ++axis) {
+    one.rank = static_cast<std::int8_t>(axis + 1);
+    if (!offsets_of(one).in_range) break;
+  }
+  const auto at = static_cast<std::size_t>(axis);
+  return refuse(failure, name, ": axis ", axis, " has extent ", view.extent[at], " and stride ",
+                view.stride[at], ", which span more than ", max_axis_span, " elements");
 }
 
 /// The bytes of a tensor whose rank and extents have been checked. Refuses a null or misaligned
@@ -153,9 +172,8 @@ inline bool offsets_fit(const tensor_view& view, std::int64_t& low, std::int64_t
 inline bool has_memory(std::string_view name, const tensor_view& view, byte_range& range,
                        status& failure) {
   range = {};
-  for (int axis = 0; axis < view.rank; ++axis) {
-    if (view.extent[static_cast<std::size_t>(axis)] == 0) return true;
-  }
+  const element_offsets offsets = offsets_of(view);
+  if (offsets.empty) return true;
   if (view.data == nullptr) {
     return refuse(failure, name, ": data is null, the shape has ", view.elements(), " elements");
   }
@@ -165,17 +183,12 @@ inline bool has_memory(std::string_view name, const tensor_view& view, byte_rang
     return refuse(failure, name, ": address is ", address & (size - 1), " bytes past a multiple of ",
                   size, ", the size of ", name_of(view.type));
   }
-  std::int64_t low = 0;
-  std::int64_t high = 0;
-  if (!offsets_fit(view, low, high)) {
-    return refuse(failure, name, ": extents and strides span more than ", max_span_bytes,
-                  " bytes");
-  }
-  const std::uintptr_t before = static_cast<std::uintptr_t>(-low) * size;
-  const std::uintptr_t after = static_cast<std::uintptr_t>(high) * size + size;
+  if (!offsets.in_range) return refuse_span(name, view, failure);
+  const std::uintptr_t before = static_cast<std::uintptr_t>(-offsets.low) * size;
+  const std::uintptr_t after = static_cast<std::uintptr_t>(offsets.high) * size + size;
   if (before > address || after > UINTPTR_MAX - address) {
-    return refuse(failure, name, ": extents and strides reach from ", low, " to ", high,
-                  " elements around the address, beyond the address space");
+    return refuse(failure, name, ": extents and strides reach from ", offsets.low, " to ",
+                  offsets.high, " elements around the address, beyond the address space");
   }
   range = {address - before, address + after};
   return true;
@@ -189,32 +202,42 @@ inline bool has_contiguous_rows(std::string_view name, const tensor_view& view, 
                 ", must be 1");
 }
 
+/// The last axis whose stride does not exceed the span of the axes after it, -1 if there is none
+/// (row-major, with or without gaps). `span` is that of the axes after it, in elements.
+inline int folded_axis(const tensor_view& view, std::int64_t& span) noexcept {
+  span = 0;
+  int axis = view.rank - 1;
+  for (; axis >= 0; --axis) {
+    const auto at = static_cast<std::size_t>(axis);
+    if (view.extent[at] <= 1) continue;
+    if (view.stride[at] <= span) break;
+    span += view.stride[at] * (view.extent[at] - 1);
+  }
+  return axis;
+}
+
 /// An output: writable, and no two elements share memory. Sorted by size, each stride must exceed
 /// the span of the smaller ones; strides that interleave in other ways are refused although their
 /// elements may be distinct.
 inline bool has_distinct_elements(std::string_view name, const tensor_view& view,
                                   status& failure) {
   if (view.read_only) return refuse(failure, name, ": is read-only, and an output");
-  std::array<std::pair<std::int64_t, std::int64_t>, max_rank> axes{};  // |stride|, steps
-  std::size_t count = 0;
-  for (int axis = view.rank - 1; axis >= 0; --axis) {
-    const auto at = static_cast<std::size_t>(axis);
-    if (view.extent[at] <= 1) continue;
-    axes[count++] = {view.stride[at] < 0 ? -view.stride[at] : view.stride[at], view.extent[at] - 1};
-  }
-  for (std::size_t i = 1; i < count; ++i) {
-    for (std::size_t j = i; j > 0 && axes[j] < axes[j - 1]; --j) std::swap(axes[j], axes[j - 1]);
-  }
   std::int64_t span = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (axes[i].first <= span) {
-      return refuse(failure, name, ": a stride is ", axes[i].first,
-                    ", the elements below it span ", span + 1,
-                    ", and elements of an output must not share memory");
+  if (folded_axis(view, span) < 0) return true;
+  tensor_view sorted = view;
+  for (int axis = 0; axis < view.rank; ++axis) {
+    auto at = static_cast<std::size_t>(axis);
+    sorted.stride[at] = view.extent[at] > 1 ? std::abs(view.stride[at]) : 0;
+    for (; at > 0 && sorted.stride[at] > sorted.stride[at - 1]; --at) {
+      std::swap(sorted.stride[at], sorted.stride[at - 1]);
+      std::swap(sorted.extent[at], sorted.extent[at - 1]);
     }
-    span += axes[i].first * axes[i].second;
   }
-  return true;
+  const int axis = folded_axis(sorted, span);
+  if (axis < 0) return true;
+  return refuse(failure, name, ": a stride is ", sorted.stride[static_cast<std::size_t>(axis)],
+                ", the axes with smaller strides span ", span + 1,
+                " elements; elements of an output must not share memory");
 }
 
 }  // namespace tessera::checks

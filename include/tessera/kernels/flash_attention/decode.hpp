@@ -220,7 +220,7 @@ class decode_item {
     constexpr int at_once = width / Rows;
     const int head_dim = shape::head_dim(args_);
     const float* q = scratch_.q + first * shape::q_stride;
-    const float scale = modifiers::score_scale(args_);
+    const float scale = args_.softmax_scale;
     for (int key = 0; key < count; key += at_once) {
       const element* row[at_once];
       TESSERA_UNROLL
@@ -369,7 +369,7 @@ void merge_splits(const flash_kernel_args& args, const prim::sequence& seq, std:
     if (part.maximum == prim::minus_infinity && part.denominator == 0.0f) continue;
     const float factor = part.maximum == merged.maximum
                              ? 1.0f
-                             : prim::exp2_of<typename shape::isa_type>(part.maximum - shift);
+                             : prim::exp_of<typename shape::isa_type>(part.maximum - shift);
     merged.denominator += factor * part.denominator;
     for (int d = 0; d < results.stride; d += shape::width) {
       const auto sum = vec::fma(vec::broadcast(factor), vec::load(results.sum(i) + d),

@@ -66,7 +66,8 @@ void store_weights(const flash_kernel_args& args, const row_of_scores& row,
   const auto scale =
       vec::broadcast(result.weight_scale * (args.dropout ? args.dropout_scale : 1.0f));
   for (int c = row.low; c < row.high && c < row.columns; c += vec::width) {
-    auto weight = vec::mul(vec::exp2(vec::sub(vec::load(row.scores + c), shift)), scale);
+    auto weight = vec::mul(
+        prim::exp_of<typename shape::isa_type>(vec::sub(vec::load(row.scores + c), shift)), scale);
     if constexpr (shape::has(flash_feature::dropout)) {
       if (args.dropout) weight = vec::mul(weight, kept_lanes<vec>(args, row.at, row.key0 + c));
     }

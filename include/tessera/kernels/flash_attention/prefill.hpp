@@ -112,7 +112,8 @@ class prefill_item {
     load_queries();
     const prim::key_interval keys{keys_of(0).begin, keys_of(rows_ - 1).end};
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += shape::block_kv) {
-      attend(key0, keys_in_tile(key0, keys.end));
+      const int count = keys_in_tile(key0, keys.end);
+      attend(key0, count, keys_in_tile(key0 + count, keys.end));
     }
     prim::softmax_result results[shape::block_q];
     for (int r = 0; r < rows_; ++r) results[r] = finish_row(r);
@@ -151,8 +152,9 @@ class prefill_item {
     std::memset(scratch_.out, 0, static_cast<std::size_t>(rows_ * out_stride) * sizeof(float));
   }
 
-  /// One key block: keys [key0, key0 + count).
-  void attend(std::int64_t key0, int count) {
+  /// One key block: keys [key0, key0 + count). Meanwhile the `next` keys behind it are fetched,
+  /// since no hardware prefetcher follows rows that are pages apart.
+  void attend(std::int64_t key0, int count, int next) {
     const auto tile =
         prim::score_tile{seq_.index,  kv_head_ * group_,       (kv_head_ + 1) * group_,
                          query_of(0), query_of(rows_ - 1) + 1, key0,
@@ -161,12 +163,12 @@ class prefill_item {
     if (seen == prim::tile_visibility::skip) return;
     set_ranges(key0, count);
     pack_keys(key0, count);
-    multiply_keys(count);
+    multiply_keys(count, rows_from(args_.k, args_.k_strides, key0 + count), next);
     const bool whole = seen == prim::tile_visibility::full && keys_of(0).end >= key0 + count &&
                        keys_of(rows_ - 1).begin <= key0 && !modifiers::may_hide(args_);
     const bool finite = pack_values(key0, count, whole);
     softmax(key0, count);
-    multiply_values(count);
+    multiply_values(count, rows_from(args_.v, args_.v_strides, key0 + count), next);
     if (!finite) add_nonfinite_values(key0, count);
   }
 
@@ -212,15 +214,18 @@ class prefill_item {
     return false;
   }
 
-  void multiply_keys(int count) {
+  void multiply_keys(int count, prim::row_source<element> ahead, int next) {
+    const int panels = (count + shape::tile_columns - 1) / shape::tile_columns;
     const int depth = prim::words_for<words>(shape::head_dim(args_));
-    const float scale = modifiers::score_scale(args_);
+    const float scale = args_.softmax_scale;
     for (int column = 0; column < count; column += shape::tile_columns) {
       const float* panel = scratch_.k + static_cast<std::int64_t>(column) * depth;
       prim::for_each_row_tile<shape::tile_rows>(rows_, [&]<int Rows>(int first) {
         if (column >= scratch_.high[first] || column + shape::tile_columns <= scratch_.low[first]) {
           return;
         }
+        const int part = column / shape::tile_columns * rows_ + first;
+        ahead.prefetch_parts(next, shape::head_dim(args_), part, part + Rows, panels * rows_);
         using tile = prim::register_tile<isa_type, words, Rows, shape::tile_vectors>;
         tile::template product<shape::q_stride>(
             scratch_.q + static_cast<std::int64_t>(first) * shape::q_stride, panel, depth, scale,
@@ -253,7 +258,7 @@ class prefill_item {
     }
   }
 
-  void multiply_values(int count) {
+  void multiply_values(int count, prim::row_source<element> ahead, int next) {
     const int out_stride = buffers::out_stride(shape::v_head_dim(args_));
     const int padded = round_up(count, shape::width);
     const int registers = round_up(shape::v_head_dim(args_), shape::width) / shape::width;
@@ -264,6 +269,9 @@ class prefill_item {
         const int low = scratch_.low[first] / words::per_word;
         const int high = scratch_.high[first] / words::per_word;
         if (low == high) return;
+        const int part = vector * rows_ + first * Vectors;
+        ahead.prefetch_parts(next, shape::v_head_dim(args_), part, part + Rows * Vectors,
+                             registers * rows_);
         using tile = prim::register_tile<isa_type, words, Rows, Vectors>;
         tile::template update<shape::score_stride>(
             score_row(first) + low, panel + low * tile::columns, high - low,
@@ -314,7 +322,7 @@ class prefill_item {
       const int count = keys_in_tile(key0, keys.end);
       set_ranges(key0, count);
       pack_keys(key0, count);
-      multiply_keys(count);
+      multiply_keys(count, {}, 0);
       for (int r = 0; r < rows_; ++r) {
         const row_of_scores row = scores_of(r, key0, count);
         modifiers::apply(args_, hooks_, row);

@@ -33,15 +33,6 @@ struct score_modifiers {
   static constexpr bool masks = shape::has(flash_feature::mask);
   static constexpr bool segments = shape::has(flash_feature::segments);
 
-  /// True if scores arrive in natural units and leave multiplied by log2(e); else the product with
-  /// the keys already carries that factor.
-  static constexpr bool natural_units = caps || biases || Hooks::has_logits;
-
-  /// What the raw dot products are multiplied by.
-  static TESSERA_INLINE float score_scale(const flash_kernel_args& args) {
-    return natural_units ? args.softmax_scale : args.softmax_scale * prim::log2_e;
-  }
-
   /// True if keys inside the visible interval may be hidden, beyond what `tile_visibility` says.
   static TESSERA_INLINE bool may_hide(const flash_kernel_args& args) {
     return Hooks::has_mask || Hooks::has_logits || (masks && args.mask.data != nullptr) ||
@@ -54,7 +45,6 @@ struct score_modifiers {
                                    const row_of_scores& row) {
     if constexpr (caps || biases) add_biases_and_cap(args, row);
     if constexpr (Hooks::has_logits) modify(hooks, row);
-    if constexpr (natural_units) scale_to_base_2(row);
     if constexpr (masks) hide_by_mask(args, row);
     if constexpr (segments) hide_by_segment(args, row);
     if constexpr (Hooks::has_mask) hide_by_functor(hooks, row);
@@ -141,13 +131,6 @@ struct score_modifiers {
     }
   }
 
-  static TESSERA_INLINE void scale_to_base_2(const row_of_scores& row) {
-    const reg factor = vec::broadcast(prim::log2_e);
-    for (int c = row.low; c < row.high; c += vec::width) {
-      vec::store(row.scores + c, vec::mul(vec::load(row.scores + c), factor));
-    }
-  }
-
   static TESSERA_INLINE void hide_by_mask(const flash_kernel_args& args, const row_of_scores& row) {
     if (args.mask.data == nullptr) return;
     const auto* mask = static_cast<const std::uint8_t*>(args.mask.data) +
@@ -212,11 +195,12 @@ TESSERA_INLINE float softmax_row(const flash_kernel_args& args, const row_of_sco
   const float shift = prim::finite_maximum(maximum);
   const float correction = state.maximum == maximum
                                ? 1.0f
-                               : prim::exp2_of<typename shape::isa_type>(state.maximum - shift);
+                               : prim::exp_of<typename shape::isa_type>(state.maximum - shift);
   const auto shifts = vec::broadcast(shift);
   auto sum = vec::zero();
   for (int c = row.low; c < row.high; c += vec::width) {
-    auto weight = vec::exp2(vec::sub(vec::load(row.scores + c), shifts));
+    auto weight =
+        prim::exp_of<typename shape::isa_type>(vec::sub(vec::load(row.scores + c), shifts));
     sum = vec::add(sum, weight);
     if constexpr (shape::has(flash_feature::dropout)) {
       if (args.dropout) weight = vec::mul(weight, kept_lanes<vec>(args, row.at, row.key0 + c));

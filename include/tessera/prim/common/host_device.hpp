@@ -12,10 +12,12 @@
 #define TESSERA_INLINE __attribute__((always_inline)) inline
 #define TESSERA_RESTRICT __restrict__
 #define TESSERA_PREFETCH(address) __builtin_prefetch(address)
+#define TESSERA_PREFETCH_L2(address) __builtin_prefetch(address, 0, 2)
 #else
 #define TESSERA_INLINE inline
 #define TESSERA_RESTRICT
 #define TESSERA_PREFETCH(address) static_cast<void>(address)
+#define TESSERA_PREFETCH_L2(address) static_cast<void>(address)
 #endif
 
 // Asks for a loop of at most 16 rounds to be unrolled completely, so that an array indexed by its

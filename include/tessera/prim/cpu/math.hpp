@@ -29,11 +29,18 @@ TESSERA_INLINE typename simd<Isa>::reg tanh_of(typename simd<Isa>::reg x) {
   return vec::select_below(magnitude, vec::broadcast(0.625f), small, signed_large);
 }
 
-/// 2^x of one float, by the same polynomial as the vector form.
+/// exp(x) for x <= 87; exactly 0 for -inf; NaN stays NaN.
 template <class Isa>
-TESSERA_INLINE float exp2_of(float x) {
+TESSERA_INLINE typename simd<Isa>::reg exp_of(typename simd<Isa>::reg x) {
   using vec = simd<Isa>;
-  return vec::first(vec::exp2(vec::broadcast(x)));
+  return vec::exp2(vec::mul(x, vec::broadcast(log2_e)));
+}
+
+/// The same of one float, by the same arithmetic.
+template <class Isa>
+TESSERA_INLINE float exp_of(float x) {
+  using vec = simd<Isa>;
+  return vec::first(exp_of<Isa>(vec::broadcast(x)));
 }
 
 }  // namespace tessera::prim

@@ -24,6 +24,15 @@ struct row_source {
     const Element* p = row(r);
     for (int i = 0; i < elements; i += line) TESSERA_PREFETCH(p + i);
   }
+  /// The same into the second-level cache, for parts [part, end) of `parts` of the first `count`
+  /// rows.
+  TESSERA_INLINE void prefetch_parts(int count, int elements, int part, int end, int parts) const {
+    constexpr int line = 64 / static_cast<int>(sizeof(Element));
+    for (int r = count * part / parts; r < count * end / parts; ++r) {
+      const Element* p = row(r);
+      for (int i = 0; i < elements; i += line) TESSERA_PREFETCH_L2(p + i);
+    }
+  }
 };
 
 /// Reads and widens rows into words.

@@ -61,7 +61,7 @@ class flash_memory {
   struct placed {
     const flash_tensor_role* role;
     const tensor_view* view;
-    byte_range range;
+    std::uintptr_t begin, end;  ///< first byte, one past the last
   };
 
   flash_memory() noexcept {}  // leaves the entries beyond count_ alone
@@ -75,7 +75,7 @@ class flash_memory {
     if (role.contiguous_rows && !has_contiguous_rows(role.name, view, failure)) return false;
     if (range.empty()) return true;
     if (role.output && !has_distinct_elements(role.name, view, failure)) return false;
-    placed_[count_++] = {&role, &view, range};
+    placed_[count_++] = {&role, &view, range.begin, range.end};
     return true;
   }
 
@@ -85,20 +85,20 @@ class flash_memory {
       if (!output.role->output) continue;
       for (std::size_t j = 0; j < count_; ++j) {
         const placed& other = placed_[j];
-        if (j == i || !output.range.meets(other.range)) continue;
+        if (j == i || output.begin >= other.end || other.begin >= output.end) continue;
         if (!share_memory(*output.view, *other.view)) continue;
-        const std::uintptr_t begin = std::max(output.range.begin, other.range.begin);
-        const std::uintptr_t end = std::min(output.range.end, other.range.end);
+        const std::uintptr_t begin = std::max(output.begin, other.begin);
+        const std::uintptr_t end = std::min(output.end, other.end);
         return refuse(failure, output.role->name, ": shares memory with ", other.role->name,
-                      ", ", end - begin, " of its ", output.range.end - output.range.begin,
+                      ", ", end - begin, " of its ", output.end - output.begin,
                       " bytes lie between the first and last of it");
       }
     }
     return true;
   }
 
-  std::array<placed, flash_tensor_roles.size()> placed_;
   std::size_t count_ = 0;
+  std::array<placed, flash_tensor_roles.size()> placed_;
 };
 
 /// Offsets start at 0, never decrease and end inside the tensor. Gives the longest sequence.

@@ -173,6 +173,9 @@ class flash_shapes {
   /// bias_pre, bias_post and mask. Rows and keys of packed ones are compared with the longest
   /// sequence when the offsets are read.
   bool score_tensors() const {
+    if (!args_.bias_pre.present() && !args_.bias_post.present() && !args_.mask.present()) {
+      return true;
+    }
     for (const auto& [name, view] :
          {named{"bias_pre", &args_.bias_pre}, named{"bias_post", &args_.bias_post}}) {
       if (view->present() && !is_floating_16_or_32(view->type)) {
@@ -244,6 +247,7 @@ class flash_shapes {
   }
 
   bool lengths() const {
+    if (!args_.seqlens_q.present() && !args_.seqlens_k.present()) return true;
     for (const auto& [name, view] :
          {named{"seqlens_q", &args_.seqlens_q}, named{"seqlens_k", &args_.seqlens_k}}) {
       if (!view->present()) continue;
@@ -264,6 +268,7 @@ class flash_shapes {
   bool optional_outputs() const { return statistics() && weights() && dropout_mask(); }
 
   bool statistics() const {
+    if (!args_.lse.present() && !args_.row_max.present()) return true;
     if (args_.row_max.present() && options_.normalize) {
       return no("row_max: is given, normalize is true; it belongs to unnormalized outputs");
     }

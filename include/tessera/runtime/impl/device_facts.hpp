@@ -1,0 +1,157 @@
+// Finding out what the processor and the operating system support. CPUID and system calls only; no
+// file is read.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/environment.hpp>
+
+#if defined(__linux__)
+#include <sched.h>
+#include <unistd.h>
+#endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace tessera {
+
+namespace {
+
+#if defined(__x86_64__)
+
+struct cpuid_words {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+/// Zeros for leaves that the processor does not have.
+cpuid_words cpuid(unsigned leaf, unsigned subleaf = 0) noexcept {
+  cpuid_words words;
+  if (__get_cpuid_count(leaf, subleaf, &words.a, &words.b, &words.c, &words.d) == 0) return {};
+  return words;
+}
+
+constexpr bool bit(unsigned word, int index) noexcept {
+  return (word >> index & 1u) != 0;
+}
+
+/// Register states that the operating system saves (XCR0).
+std::uint64_t saved_states() noexcept {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return std::uint64_t{high} << 32 | low;
+}
+
+backend highest_backend() noexcept {
+  const cpuid_words basic = cpuid(1);
+  const cpuid_words extended = cpuid(7);
+  constexpr std::uint64_t ymm = 0x06;  // SSE and AVX state
+  constexpr std::uint64_t zmm = 0xE6;  // and opmask, upper halves, upper registers
+  if (!bit(basic.c, 27)) return backend::cpu_generic;  // OSXSAVE
+  const std::uint64_t states = saved_states();
+  const bool avx2 = (states & ymm) == ymm && bit(basic.c, 28) && bit(basic.c, 12) &&
+                    bit(basic.c, 29) && bit(extended.b, 5);  // AVX, FMA, F16C, AVX2
+  const bool avx512 = avx2 && (states & zmm) == zmm && bit(extended.b, 16) &&
+                      bit(extended.b, 17) && bit(extended.b, 30) &&
+                      bit(extended.b, 31);  // F, DQ, BW, VL
+  if (avx512 && bit(cpuid(7, 1).a, 5)) return backend::cpu_avx512_bf16;
+  if (avx512) return backend::cpu_avx512;
+  return avx2 ? backend::cpu_avx2 : backend::cpu_generic;
+}
+
+/// Data and unified caches; the deterministic cache leaf of Intel and its AMD twin read alike.
+void find_caches(device_facts& facts) noexcept {
+  const cpuid_words vendor = cpuid(0);
+  const bool amd = vendor.c == 0x444D4163 || vendor.c == 0x656E6975;  // "cAMD", "uine" (Hygon)
+  for (unsigned index = 0; index < 16; ++index) {
+    const cpuid_words cache = cpuid(amd ? 0x8000001D : 4, index);
+    const unsigned kind = cache.a & 0x1F;  // 1: data, 3: unified
+    if (kind == 0) break;
+    if (kind == 2) continue;
+    const std::int64_t ways = (cache.b >> 22) + 1;
+    const std::int64_t partitions = (cache.b >> 12 & 0x3FF) + 1;
+    const std::int64_t line = (cache.b & 0xFFF) + 1;
+    const std::int64_t bytes = ways * partitions * line * (std::int64_t{cache.c} + 1);
+    switch (cache.a >> 5 & 7) {
+      case 1:
+        facts.l1d_bytes = bytes;
+        break;
+      case 2:
+        facts.l2_bytes = bytes;
+        break;
+      case 3:
+        facts.l3_bytes = bytes;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void find_product(device_facts& facts) noexcept {
+  std::array<char, 49> text{};
+  for (unsigned part = 0; part < 3; ++part) {
+    const cpuid_words words = cpuid(0x80000002 + part);
+    std::memcpy(text.data() + 16 * part, &words, sizeof words);
+  }
+  const char* begin = text.data();
+  while (*begin == ' ') ++begin;
+  std::size_t length = std::strlen(begin);
+  while (length > 0 && begin[length - 1] == ' ') --length;
+  std::memcpy(facts.product.data(), begin, std::min(length, facts.product.size() - 1));
+}
+
+/// Threads per core and per package, from the topology leaf.
+void find_cores(device_facts& facts) noexcept {
+  const int per_core = std::max(1, static_cast<int>(cpuid(0xB, 0).b & 0xFFFF));
+  const int per_package = std::max(per_core, static_cast<int>(cpuid(0xB, 1).b & 0xFFFF));
+  facts.physical_cores = std::max(1, facts.hardware_threads / per_core);
+  facts.sockets = std::max(1, (facts.hardware_threads + per_package - 1) / per_package);
+}
+
+#endif
+
+void find_threads(device_facts& facts) noexcept {
+  const auto concurrency = static_cast<int>(std::thread::hardware_concurrency());
+  facts.hardware_threads = facts.available_threads = std::max(1, concurrency);
+#if defined(__linux__)
+  facts.hardware_threads =
+      std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    facts.available_threads = std::max(1, CPU_COUNT(&allowed));
+  }
+#endif
+  facts.physical_cores = facts.hardware_threads;
+}
+
+}  // namespace
+
+device_facts detect_device() noexcept {
+  device_facts facts;
+  find_threads(facts);
+#if defined(__x86_64__)
+  facts.highest = highest_backend();
+  find_cores(facts);
+  find_caches(facts);
+  find_product(facts);
+#endif
+  return facts;
+}
+
+const device_facts& this_device() noexcept {
+  static const device_facts once = [] {
+    device_facts facts = detect_device();
+    facts.highest = std::min(facts.highest, process_environment().cpu.value_or(facts.highest));
+    return facts;
+  }();
+  return once;
+}
+
+}  // namespace tessera
