@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
         entry{"choosing/selection_with_memo", selection_with_memo},
         entry{"choosing/bare_launch", bare_launch}, entry{"choosing/planned_run", planned_run},
         entry{"choosing/flash_attention_call", whole_call}}) {
-    benchmark::RegisterBenchmark(name, function)->UseManualTime()->MinTime(0.3);
+    benchmark::RegisterBenchmark(name, function)->UseManualTime();
   }
   return tessera::bench::run_benches(argc, argv);
 }

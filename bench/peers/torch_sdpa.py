@@ -62,7 +62,7 @@ def main():
     print(f"{'ours us':>12} {'torch us':>12} {'ratio':>6}  problem")
     for case in record["benchmarks"]:
         problem = case["name"].split("/", 1)[1].removesuffix("/manual_time")
-        parsed = parse(re.sub(r"/min_time:\S+", "", problem))
+        parsed = parse(problem)
         if parsed is None or "median_us" not in case:
             continue
         peer = median_seconds(*parsed) * 1e6

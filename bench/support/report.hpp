@@ -2,7 +2,6 @@
 // aligned columns at the end. Programs register benchmarks and call `run_benches`.
 #pragma once
 
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -35,9 +34,9 @@ timing measure_in(benchmark::State& state, Work&& work) {
   return statistics_of(std::move(seconds));
 }
 
-/// Collects finished cases and prints them as one table. The counters it shows: `median` (of
-/// `unit`), `rate` (of `rate_unit`, the first of "GFLOP/s" or "GB/s" that the case has) and
-/// `of_ceiling`.
+/// Collects finished cases and prints them as one table: two lines a case, the numbers with the
+/// case's name and below it the label, which is the row. The counters it shows are `median_us`,
+/// `GFLOP/s`, `GB/s` and `of_ceiling`; a case has those that say something about it.
 class table_reporter : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
@@ -60,22 +59,19 @@ class table_reporter : public benchmark::BenchmarkReporter {
   }
 
   void Finalize() override {
-    std::size_t width = 4;
-    for (const line& one : lines_) width = std::max(width, one.name.size());
-    std::printf("%-*s  %12s  %9s  %8s  %8s  %s\n", static_cast<int>(width), "case", "median us",
-                "GFLOP/s", "GB/s", "ceiling", "row");
+    std::printf("%12s  %8s  %7s  %7s  %s\n", "median us", "GFLOP/s", "GB/s", "ceiling",
+                "case, row");
     for (const line& one : lines_) {
-      std::printf("%-*s  %s  %s  %s  %s  %s%s\n", static_cast<int>(width), one.name.c_str(),
-                  text(one.median, 12, 3).c_str(), text(one.gflops, 9, 1).c_str(),
-                  text(one.gbytes, 8, 1).c_str(),
-                  one.of_ceiling > 0 ? (text(one.of_ceiling * 100, 7, 1) + "%").c_str()
-                                     : text(0, 8, 0).c_str(),
-                  one.failed ? "FAILED: " : "", one.note.c_str());
+      const std::string share =
+          one.of_ceiling > 0 ? text(one.of_ceiling * 100, 6, 1) + "%" : text(0, 7, 0);
+      std::printf("%s  %s  %s  %s  %s\n", text(one.median, 12, 3).c_str(),
+                  text(one.gflops, 8, 1).c_str(), text(one.gbytes, 7, 1).c_str(), share.c_str(),
+                  one.name.c_str());
+      std::printf("%42s%s%s\n", "", one.failed ? "FAILED: " : "", one.note.c_str());
     }
     const ceilings& limits = this_run_ceilings();
     std::printf(
-        "ceilings, %d threads: f32 FMA %.1f GFLOP/s, bf16 dot %.1f GFLOP/s, read %.1f GB/s, "
-        "copy %.1f GB/s\n",
+        "ceilings, %d threads: f32 FMA %.1f GFLOP/s, bf16 dot %.1f, read %.1f GB/s, copy %.1f\n",
         limits.threads, limits.fma_f32_gflops, limits.bf16_dot_gflops, limits.read_gbytes,
         limits.copy_gbytes);
   }

@@ -71,9 +71,24 @@ class workload {
     return view;
   }
 
+  /// Draws the first elements and repeats them behind: large tensors are made as fast as memory.
   template <class Element, class Draw>
   static void fill(const tensor_view& view, const Draw& draw) {
+    constexpr std::int64_t most_drawn = std::int64_t{1} << 22;
     auto* data = static_cast<Element*>(view.data);
+    const std::int64_t count = view.elements();
+    const std::int64_t drawn = std::min(count, most_drawn);
+    for (std::int64_t index = 0; index < drawn; ++index) data[index] = draw(index);
+    for (std::int64_t done = drawn; done < count; done += drawn) {
+      std::memcpy(data + done, data,
+                  static_cast<std::size_t>(std::min(drawn, count - done)) * sizeof(Element));
+    }
+  }
+
+  /// Integers that follow from their position.
+  template <class Draw>
+  static void number(const tensor_view& view, const Draw& draw) {
+    auto* data = static_cast<std::int32_t*>(view.data);
     for (std::int64_t index = 0; index < view.elements(); ++index) data[index] = draw(index);
   }
 
@@ -104,7 +119,7 @@ class workload {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
       const std::int64_t tokens = std::max<std::int64_t>(view.extent[1], 1);
-      fill<std::int32_t>(view, [&](std::int64_t index) {
+      number(view, [&](std::int64_t index) {
         return static_cast<std::int32_t>(index % tokens * 8 / tokens);
       });
       return view;
@@ -119,7 +134,7 @@ class workload {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
       const std::int64_t sequences = std::max<std::int64_t>(view.extent[0] - 1, 1);
-      fill<std::int32_t>(view, [&](std::int64_t index) {
+      number(view, [&](std::int64_t index) {
         return static_cast<std::int32_t>(tokens * index / sequences);
       });
       return view;
@@ -129,7 +144,7 @@ class workload {
     const auto lengths = [&](const tensor_shape& shape, std::int64_t tokens) {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
-      fill<std::int32_t>(view, [&](std::int64_t) { return static_cast<std::int32_t>(tokens); });
+      number(view, [&](std::int64_t) { return static_cast<std::int32_t>(tokens); });
       return view;
     };
     args_.seqlens_q = lengths(problem.seqlens_q, problem.q.extent[1]);

@@ -7,7 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 tool=${1:?"usage: headers.sh COMPILER|--tidy [JOBS]"}
 jobs=${2:-$(nproc)}
 widest="-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16"
-flags="-std=c++20 -Iinclude -fopenmp -Wall -Wextra -Wpedantic -Wconversion -Wshadow"
+eigen=$(pkg-config --cflags eigen3 2>/dev/null || echo -I/usr/include/eigen3)
+flags="-std=c++20 -Iinclude ${eigen/-I/-isystem } -fopenmp -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wno-unused-function"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 

@@ -56,7 +56,7 @@ class mutator {
   std::vector<std::byte> next() {
     parts file = split(seeds_[pick(seeds_.size())]);
     bool lie = false;  // about the header's length
-    for (std::size_t step = 1 + pick(3); step > 0; --step) lie = mutate(file) || lie;
+    for (std::size_t step = 1 + pick(3) * pick(2); step > 0; --step) lie = mutate(file) || lie;
     if (!lie) file.length = file.header.size();
     std::vector<std::byte> bytes = joined(file);
     if (pick(16) == 0) bytes.resize(pick(bytes.size() + 1));
@@ -69,10 +69,26 @@ class mutator {
   }
 
   bool mutate(parts& file) {
-    static constexpr std::string_view values[] = {
-        "0",    "1",     "-1",   "7",   "8",  "4294967296", "9223372036854775807",
-        "1e3",  "0.5",   "null", "[]",  "{}", "\"\"",       "18446744073709551615",
-        "true", "1e999", "[[",   "{\"", "\"", "99999999999999999999"};
+    static constexpr std::string_view values[] = {"0",
+                                                  "1",
+                                                  "-1",
+                                                  "7",
+                                                  "8",
+                                                  "4294967296",
+                                                  "9223372036854775807",
+                                                  "1e3",
+                                                  "0.5",
+                                                  "null",
+                                                  "[]",
+                                                  "{}",
+                                                  "\"\"",
+                                                  "18446744073709551615",
+                                                  "true",
+                                                  "1e999",
+                                                  "[[",
+                                                  "{\"",
+                                                  "\"",
+                                                  "99999999999999999999"};
     static constexpr std::string_view words[] = {
         "\"shape\"", "\"dtype\"", "\"data_offsets\"", "\"__metadata__\"", "\"F32\"", "\"BF16\"",
         "\"BOOL\"",  "\"I64\"",   "\"U8\"",           "\"F8_E4M3\"",      "\"X\"",   "\"\\u0000\""};
@@ -103,9 +119,10 @@ class mutator {
         file.data.resize(pick(2 * file.data.size() + 16), 'x');
         return false;
       case 8: {  // the length lies
-        const std::uint64_t lies[] = {0, 1, text.size() + 1, text.size() + file.data.size() + 1,
-                                      100'000'000, 100'000'001, ~std::uint64_t{0},
-                                      std::uint64_t{1} << 63, random_()};
+        const std::uint64_t lies[] = {
+            0,           1,           text.size() + 1,   text.size() + file.data.size() + 1,
+            100'000'000, 100'000'001, ~std::uint64_t{0}, std::uint64_t{1} << 63,
+            random_()};
         file.length = lies[pick(std::size(lies))];
         return true;
       }

@@ -1,11 +1,12 @@
 // Every golden file through the row the library chooses, and through every row that can take it.
+#include "tests/support/golden.hpp"
+
 #include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/flash_run.hpp"
-#include "tests/support/golden.hpp"
 
 namespace {
 
@@ -36,8 +37,10 @@ TEST_P(golden, agrees_on_every_row) {
   EXPECT_GT(ran, 0) << "no row of this build takes the case on this machine";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    files, golden, testing::ValuesIn(tessera::support::golden_files(TESSERA_GOLDEN_DIR)),
-    [](const auto& row) { return tessera::support::test_name(row.param.stem().string()); });
+INSTANTIATE_TEST_SUITE_P(files, golden,
+                         testing::ValuesIn(tessera::support::golden_files(TESSERA_GOLDEN_DIR)),
+                         [](const auto& row) {
+                           return tessera::support::test_name(row.param.stem().string());
+                         });
 
 }  // namespace

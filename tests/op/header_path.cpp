@@ -127,8 +127,7 @@ std::vector<std::int64_t> offsets_of(const flash_case& one) {
     const auto entry = static_cast<std::size_t>(b);
     const std::int64_t q = one.q_lengths.empty() ? one.q_len : one.q_lengths[entry];
     const std::int64_t k = one.k_lengths.empty() ? one.kv_len : one.k_lengths[entry];
-    const bool bottom_right =
-        one.options.causal_alignment == tessera::alignment::bottom_right;
+    const bool bottom_right = one.options.causal_alignment == tessera::alignment::bottom_right;
     offsets.push_back(bottom_right ? k - q : 0);
   }
   return offsets;
@@ -220,8 +219,8 @@ TYPED_TEST(header_path, prefix_lm_with_tile_classes) {
     SCOPED_TRACE(index);
     random_source random = stream(25, index);
     case_limits limits = limits_of<TypeParam>();
-    limits.features = limits.features.without(tessera::flash_feature::varlen |
-                                              tessera::flash_feature::lengths);
+    limits.features =
+        limits.features.without(tessera::flash_feature::varlen | tessera::flash_feature::lengths);
     const flash_case one = random_case(random, limits);
     const ::prefix_lm mask{random.between(0, 40), offsets_of(one).empty() ? 0 : offsets_of(one)[0]};
     expect_right<TypeParam>(one, keeps_logits{}, mask);
@@ -283,8 +282,8 @@ TEST(header_path_row, a_workspace_too_small_is_refused_before_anything_is_writte
   one.head_dim = one.v_head_dim = 64;
   flash_data data(one);
   alignas(64) std::array<std::byte, 64> small{};
-  const auto done = tessera::launch<causal_d64_row>(
-      data.args(), tessera::flash_attention_options{}, tessera::cpu{.threads = 1, .workspace = small});
+  const auto done = tessera::launch<causal_d64_row>(data.args(), tessera::flash_attention_options{},
+                                                    tessera::cpu{.threads = 1, .workspace = small});
   EXPECT_EQ(done.code(), tessera::status_code::workspace);
   EXPECT_NE(done.message().find("64"), std::string::npos) << done.message();
   EXPECT_TRUE(data.outputs_untouched());

@@ -114,8 +114,7 @@ TEST(override, an_unknown_row_is_refused_by_name) {
 
 TEST(override, a_row_that_cannot_take_the_problem_is_refused_and_never_replaced) {
   flash_data data(legal_calls()[1]);
-  const auto problem =
-      tessera::problem_of(data.args(), data.options(), data.shape().op);
+  const auto problem = tessera::problem_of(data.args(), data.options(), data.shape().op);
   int refused = 0;
   for (const tessera::flash_instance& row : tessera::flash_fwd_registry()) {
     if (takes(row.config, problem)) continue;

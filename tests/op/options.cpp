@@ -30,9 +30,9 @@ TEST_P(options, are_right_with_every_other_option) {
     if (!compatible(GetParam(), other)) continue;
     for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
       SCOPED_TRACE(std::string(name_of(other)) + " " + std::string(name_of(type)));
-      random_source random = stream(static_cast<std::uint64_t>(GetParam()) * 100 +
-                                        static_cast<std::uint64_t>(other),
-                                    static_cast<std::uint64_t>(type));
+      random_source random =
+          stream(static_cast<std::uint64_t>(GetParam()) * 100 + static_cast<std::uint64_t>(other),
+                 static_cast<std::uint64_t>(type));
       case_limits limits;
       limits.type = type;
       for (int repeat = 0; repeat < 3; ++repeat) {

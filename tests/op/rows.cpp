@@ -53,8 +53,8 @@ class rows : public testing::TestWithParam<flash_instance> {
     snapshot first;
     for (const int threads : {1, 2, 1}) {
       data.reset_outputs();
-      const auto done = run(one.op, data.args(), data.options(),
-                            {.row = GetParam().name, .threads = threads});
+      const auto done =
+          run(one.op, data.args(), data.options(), {.row = GetParam().name, .threads = threads});
       ASSERT_TRUE(done) << done.message();
       if (first.empty()) {
         first = bytes_of(data);
@@ -110,8 +110,9 @@ TEST_P(rows, are_right_with_long_keys) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(table, rows, testing::ValuesIn(tessera::flash_fwd_registry().begin(),
-                                                        tessera::flash_fwd_registry().end()),
+INSTANTIATE_TEST_SUITE_P(table, rows,
+                         testing::ValuesIn(tessera::flash_fwd_registry().begin(),
+                                           tessera::flash_fwd_registry().end()),
                          [](const auto& row) { return test_name(row.param.name); });
 
 }  // namespace

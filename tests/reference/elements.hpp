@@ -14,10 +14,10 @@ namespace tessera::reference {
 template <class Element>
 Element load(const void* data, std::int64_t offset) noexcept {
   Element element;
-  std::memcpy(&element,
-              static_cast<const std::byte*>(data) +
-                  offset * static_cast<std::int64_t>(sizeof(Element)),
-              sizeof(Element));
+  std::memcpy(
+      &element,
+      static_cast<const std::byte*>(data) + offset * static_cast<std::int64_t>(sizeof(Element)),
+      sizeof(Element));
   return element;
 }
 

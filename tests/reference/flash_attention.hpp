@@ -212,8 +212,7 @@ class flash_head {
       }
     }
     for (std::size_t d = 0; d < sum.size(); ++d) {
-      result.out[d] =
-          static_cast<double>(Precision::rounded(args_.out.type, sum[d] * normalizer));
+      result.out[d] = static_cast<double>(Precision::rounded(args_.out.type, sum[d] * normalizer));
       result.out_size = std::max(result.out_size, static_cast<double>(size[d] * normalizer));
     }
     result.lse = static_cast<double>(m + std::log(l));

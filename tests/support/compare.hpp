@@ -8,9 +8,10 @@
 // | gradients | the tensor's largest |reference| |
 // | whole numbers (dropout_mask) | equal, bit for bit |
 //
-// bound = max(2 x error of a peer, floor): the peer is the same formula evaluated in the tensors' own
-// precision (generated problems, flash_judge.hpp) or the program that made a golden file. Floors are
-// those measured for the golden files: f32 5e-6, f16 1e-3, bf16 8e-3; lse and row_max have f32's.
+// bound = max(2 x error of a peer, floor): the peer is the same formula evaluated in the tensors'
+// own precision (generated problems, flash_judge.hpp) or the program that made a golden file.
+// Floors are those measured for the golden files: f32 5e-6, f16 1e-3, bf16 8e-3; lse and row_max
+// have f32's.
 #pragma once
 
 #include <algorithm>
@@ -65,8 +66,8 @@ inline double largest(std::span<const double> values) noexcept {
   return most;
 }
 
-/// Compares element by element in row-major order; `unit(index)` is the scale of an element's error.
-/// The bound is left to `judged`.
+/// Compares element by element in row-major order; `unit(index)` is the scale of an element's
+/// error. The bound is left to `judged`.
 template <class Unit>
 comparison compare_in_units(std::span<const double> ours, std::span<const double> expected,
                             Unit unit) {

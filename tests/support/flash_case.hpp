@@ -19,8 +19,8 @@ namespace tessera::support {
 struct score_axes {
   dtype type = dtype::f32;
   std::array<bool, 4> spread{true, true, true, true};  ///< batch, head, row, key
-  std::int64_t slack = 0;  ///< packed: rows and keys beyond the longest sequence
-  double hidden = 0.0;  ///< share of elements that hide: -inf in a bias, 0 in a mask
+  std::int64_t slack = 0;   ///< packed: rows and keys beyond the longest sequence
+  double hidden = 0.0;      ///< share of elements that hide: -inf in a bias, 0 in a mask
   bool hides_rows = false;  ///< hide whole rows and keys now and then
 };
 
@@ -83,20 +83,20 @@ enum class flash_trait : std::uint8_t {
 };
 
 inline constexpr std::array all_flash_traits{
-    flash_trait::causal,       flash_trait::top_left,     flash_trait::window_left,
-    flash_trait::window_right, flash_trait::scale,        flash_trait::soft_cap,
-    flash_trait::bias_pre,     flash_trait::bias_post,    flash_trait::mask,
-    flash_trait::segments,     flash_trait::sinks,        flash_trait::dropout,
-    flash_trait::q_lengths,    flash_trait::k_lengths,    flash_trait::packed,
-    flash_trait::unnormalized, flash_trait::weights,      flash_trait::strides,
+    flash_trait::causal,       flash_trait::top_left,  flash_trait::window_left,
+    flash_trait::window_right, flash_trait::scale,     flash_trait::soft_cap,
+    flash_trait::bias_pre,     flash_trait::bias_post, flash_trait::mask,
+    flash_trait::segments,     flash_trait::sinks,     flash_trait::dropout,
+    flash_trait::q_lengths,    flash_trait::k_lengths, flash_trait::packed,
+    flash_trait::unnormalized, flash_trait::weights,   flash_trait::strides,
     flash_trait::large_logits};
 
 constexpr std::string_view name_of(flash_trait trait) noexcept {
   constexpr std::array<std::string_view, all_flash_traits.size()> names{
-      "causal",    "top_left", "window_left", "window_right", "scale",
-      "soft_cap",  "bias_pre", "bias_post",   "mask",         "segments",
-      "sinks",     "dropout",  "q_lengths",   "k_lengths",    "packed",
-      "unnormalized", "weights", "strides",   "large_logits"};
+      "causal",       "top_left", "window_left", "window_right", "scale",
+      "soft_cap",     "bias_pre", "bias_post",   "mask",         "segments",
+      "sinks",        "dropout",  "q_lengths",   "k_lengths",    "packed",
+      "unnormalized", "weights",  "strides",     "large_logits"};
   return names[static_cast<std::size_t>(trait)];
 }
 
@@ -146,7 +146,9 @@ constexpr bool compatible(flash_trait a, flash_trait b) noexcept {
   const auto either = [&](flash_trait one, auto other) {
     return (a == one && other(b)) || (b == one && other(a));
   };
-  const auto is = [](flash_trait wanted) { return [wanted](flash_trait t) { return t == wanted; }; };
+  const auto is = [](flash_trait wanted) {
+    return [wanted](flash_trait t) { return t == wanted; };
+  };
   return !either(flash_trait::packed, dense_only) &&
          !either(flash_trait::unnormalized, is(flash_trait::weights));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -26,12 +27,12 @@ struct case_limits {
   std::int64_t longest = 300;               ///< most rows and keys
 };
 
-/// A length up to `most`, mostly one at which loops change their course.
+/// A length up to `most`, mostly one at which loops change their course, rarely 0.
 inline std::int64_t edge_length(random_source& random, std::int64_t most) {
-  constexpr std::array<std::int64_t, 24> edges{0,  1,  2,  3,  5,  7,  8,   14,  15,  16,  17,  28,
-                                               31, 32, 33, 63, 64, 65, 112, 127, 128, 129, 255, 257};
-  if (most <= 0) return 0;
-  if (random.chance(0.2)) return random.between(0, most);
+  constexpr std::array<std::int64_t, 23> edges{1,  2,  3,  5,  7,  8,   14,  15,  16,  17,  28, 31,
+                                               32, 33, 63, 64, 65, 112, 127, 128, 129, 255, 257};
+  if (most <= 0 || random.chance(0.04)) return 0;
+  if (random.chance(0.2)) return random.between(1, most);
   const auto end = std::upper_bound(edges.begin(), edges.end(), most);
   return edges[static_cast<std::size_t>(random.below(end - edges.begin()))];
 }
@@ -69,8 +70,8 @@ inline double work_of(const flash_case& one) {
 
 /// Sizes within the limits.
 inline void choose_sizes(flash_case& one, random_source& random, const case_limits& limits) {
-  one.type = limits.type != dtype::none ? limits.type
-                                        : random.pick({dtype::f32, dtype::f16, dtype::bf16});
+  one.type =
+      limits.type != dtype::none ? limits.type : random.pick({dtype::f32, dtype::f16, dtype::bf16});
   one.head_dim = limits.head_dim > 0 ? limits.head_dim : random_head_dim(random);
   one.v_head_dim = one.head_dim;
   if (limits.v_head_dim > 0) one.v_head_dim = limits.v_head_dim;
@@ -100,6 +101,10 @@ inline void choose_sizes(flash_case& one, random_source& random, const case_limi
     } else {
       one.kv_len = edge_length(random, one.kv_len - 1);
     }
+  }
+  // Rows before the first key of a bottom-right diagonal see nothing: not too many of those.
+  if (one.q_len > one.kv_len && limits.decode_rows == 0 && random.chance(0.7)) {
+    std::swap(one.q_len, one.kv_len);
   }
 }
 
@@ -155,8 +160,8 @@ inline void make_strided(flash_case& one, random_source& random) {
   one.segment_layout = random_layout(random, 2, false, false);
 }
 
-/// Gives the case one property. `packed` goes before `strides`, sizes before everything.
-inline void apply_trait(flash_case& one, flash_trait trait, random_source& random) {
+/// Traits that are options; false for others.
+inline bool apply_option_trait(flash_case& one, flash_trait trait, random_source& random) {
   switch (trait) {
     case flash_trait::causal:
       one.options.causal = true;
@@ -176,6 +181,23 @@ inline void apply_trait(flash_case& one, flash_trait trait, random_source& rando
     case flash_trait::soft_cap:
       one.options.logits_soft_cap = random.pick({0.5, 2.0, 30.0, 50.0});
       break;
+    case flash_trait::dropout:
+      one.options.dropout_probability = random.pick({0.1, 0.25, 0.5, 0.9});
+      one.options.dropout_seed = random.bits();
+      break;
+    case flash_trait::unnormalized:
+      one.options.normalize = false;
+      one.wants_row_max = true;
+      break;
+    default:
+      return false;
+  }
+  return true;
+}
+
+/// Traits that are tensors shaped like the scores, or logits; false for others.
+inline bool apply_score_trait(flash_case& one, flash_trait trait, random_source& random) {
+  switch (trait) {
     case flash_trait::bias_pre:
       one.bias_pre = random_score_axes(random, random_bias_type(random, one.type));
       break;
@@ -186,6 +208,22 @@ inline void apply_trait(flash_case& one, flash_trait trait, random_source& rando
       one.mask = random_score_axes(random, dtype::u8);
       if (one.mask->hidden == 0.0) one.mask->hidden = 0.3;
       break;
+    case flash_trait::weights:
+      one.op = flash_op::attention;
+      one.weights = random.pick({dtype::f32, one.type});
+      break;
+    case flash_trait::large_logits:
+      one.logit_size = random.pick({8.0, 60.0});
+      break;
+    default:
+      return false;
+  }
+  return true;
+}
+
+/// Traits of tokens, sequences and memory; false for others.
+inline bool apply_token_trait(flash_case& one, flash_trait trait, random_source& random) {
+  switch (trait) {
     case flash_trait::segments:
       one.segments = one.q_len == one.kv_len && random.chance(0.5) ? segment_kind::shared
                                                                    : segment_kind::separate;
@@ -194,10 +232,6 @@ inline void apply_trait(flash_case& one, flash_trait trait, random_source& rando
       one.sink_count = random.pick({1, 1, 2, 4});
       one.sinks_per_head = random.chance(0.6);
       one.extreme_sinks = random.chance(0.2);
-      break;
-    case flash_trait::dropout:
-      one.options.dropout_probability = random.pick({0.1, 0.25, 0.5, 0.9});
-      one.options.dropout_seed = random.bits();
       break;
     case flash_trait::q_lengths:
       one.q_lengths = random_lengths(random, one.batch, one.q_len);
@@ -208,21 +242,21 @@ inline void apply_trait(flash_case& one, flash_trait trait, random_source& rando
     case flash_trait::packed:
       make_packed(one, random);
       break;
-    case flash_trait::unnormalized:
-      one.options.normalize = false;
-      one.wants_row_max = true;
-      break;
-    case flash_trait::weights:
-      one.op = flash_op::attention;
-      one.weights = random.pick({dtype::f32, one.type});
-      break;
     case flash_trait::strides:
       make_strided(one, random);
       break;
-    case flash_trait::large_logits:
-      one.logit_size = random.pick({8.0, 60.0});
-      break;
+    default:
+      return false;
   }
+  return true;
+}
+
+/// Gives the case one property. `packed` goes before `strides`, sizes before everything.
+inline void apply_trait(flash_case& one, flash_trait trait, random_source& random) {
+  [[maybe_unused]] const bool applied = apply_option_trait(one, trait, random) ||
+                                        apply_score_trait(one, trait, random) ||
+                                        apply_token_trait(one, trait, random);
+  assert(applied);
 }
 
 /// A case within the limits that has `traits` (compatible with each other) and nothing else.
@@ -255,9 +289,8 @@ inline flash_case random_case(random_source& random, const case_limits& limits =
               shuffled[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n) + 1))]);
   }
   for (const flash_trait trait : shuffled) {
-    const bool fits = std::all_of(traits.begin(), traits.end(), [&](flash_trait other) {
-      return compatible(trait, other);
-    });
+    const bool fits = std::all_of(traits.begin(), traits.end(),
+                                  [&](flash_trait other) { return compatible(trait, other); });
     if (fits && takes(op, trait) && limits.features.contains(feature_of(trait)) &&
         random.chance(density)) {
       traits.push_back(trait);

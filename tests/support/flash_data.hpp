@@ -23,10 +23,11 @@ namespace tessera::support {
 class flash_data {
  public:
   /// Whether a mask functor lets row i of entry b and head h see key j.
-  using visible_function = std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i,
-                                              std::int64_t j)>;
+  using visible_function =
+      std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>;
 
-  /// `visible`, if given, hides more than the tensors of the call do; what it hides is poisoned too.
+  /// `visible`, if given, hides more than the tensors of the call do; what it hides is poisoned
+  /// too.
   explicit flash_data(const flash_case& one, visible_function visible = {})
       : case_(one), visible_(std::move(visible)) {
     random_source random(one.seed);
@@ -185,8 +186,8 @@ class flash_data {
 
   void make_sinks(random_source& random) {
     if (case_.sink_count == 0) return;
-    sinks_ = guarded_tensor(dtype::f32, 2,
-                            {case_.sinks_per_head ? case_.q_heads : 1, case_.sink_count});
+    sinks_ =
+        guarded_tensor(dtype::f32, 2, {case_.sinks_per_head ? case_.q_heads : 1, case_.sink_count});
     sinks_.fill([&](std::int64_t) {
       if (case_.extreme_sinks && random.chance(0.5)) {
         return random.pick({1e4f, -1e4f, -HUGE_VALF, 60.0f});
@@ -200,11 +201,10 @@ class flash_data {
     make_token_tensor(out_, args_.out, case_.q_len, case_.q_heads, case_.v_head_dim,
                       case_.out_layout);
     const auto statistic = [&](guarded_tensor& tensor, tensor_view& view) {
-      tensor = case_.packed ? guarded_tensor(dtype::f32, 2, {case_.q_heads, case_.q_len},
-                                             case_.lse_layout)
-                            : guarded_tensor(dtype::f32, 3,
-                                             {case_.batch, case_.q_heads, case_.q_len},
-                                             case_.lse_layout);
+      tensor = case_.packed
+                   ? guarded_tensor(dtype::f32, 2, {case_.q_heads, case_.q_len}, case_.lse_layout)
+                   : guarded_tensor(dtype::f32, 3, {case_.batch, case_.q_heads, case_.q_len},
+                                    case_.lse_layout);
       view = tensor.view();
     };
     if (case_.wants_lse) statistic(lse_, args_.lse);

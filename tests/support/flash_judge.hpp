@@ -11,7 +11,8 @@
 //
 // each times max(1, 4 u L / floor): u = 2^-24 is the rounding unit of the logits and L the largest
 // sum of |terms| that makes one of the row's logits. An error e in a logit is a relative error e of
-// its weight, whatever the kernel does.
+// its weight, whatever the kernel does. Errors below 2^-110 never count: weights below the smallest
+// normal float, 2^-126, may vanish, and so may sums of thousands of them.
 #pragma once
 
 #include <algorithm>
@@ -80,6 +81,8 @@ class flash_expectation {
   }
 
  private:
+  static constexpr double vanishing = 0x1p-110;
+
   static const std::vector<double>& named(const reference::flash_result& result,
                                           std::string_view name) {
     if (name == "lse") return result.lse;
@@ -89,7 +92,7 @@ class flash_expectation {
 
   double unit_of(std::string_view name, std::size_t index, double want, double floor) const {
     const auto conditioned = [&](double scale, double logit_size) {
-      return scale * std::max(1.0, 4.0 * 0x1p-24 * logit_size / floor);
+      return std::max(scale * std::max(1.0, 4.0 * 0x1p-24 * logit_size / floor), vanishing / floor);
     };
     if (name == "out") {
       const std::size_t row = index / width_of(args_.v);
@@ -110,10 +113,9 @@ class flash_expectation {
 
   bool same_bits(const tensor_view& view) const {
     const std::vector<double> bits = reference::to_doubles(view);
-    return std::equal(bits.begin(), bits.end(), truth_.dropout_mask.begin(),
-                      truth_.dropout_mask.end(), [](double ours, std::uint8_t want) {
-                        return ours == static_cast<double>(want);
-                      });
+    return std::equal(
+        bits.begin(), bits.end(), truth_.dropout_mask.begin(), truth_.dropout_mask.end(),
+        [](double ours, std::uint8_t want) { return ours == static_cast<double>(want); });
   }
 
   flash_attention_args args_;

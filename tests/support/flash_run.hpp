@@ -4,6 +4,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/runtime/device_facts.hpp>
@@ -12,7 +13,9 @@
 namespace tessera {
 
 /// How GoogleTest prints a row.
-inline void PrintTo(const flash_instance& row, std::ostream* stream) { *stream << row.name; }
+inline void PrintTo(const flash_instance& row, std::ostream* stream) {
+  *stream << row.name;
+}
 
 }  // namespace tessera
 
@@ -35,10 +38,22 @@ inline status run(flash_op op, const flash_attention_args& args,
 /// is compared with.
 inline bool takes(const flash_config& row, const flash_problem& problem) {
   const flash_sizes sizes = sizes_of(problem);
-  const bool dims = row.head_dim == 0 ||
-                    (row.head_dim == sizes.head_dim && row.v_head_dim == sizes.v_head_dim);
+  const bool dims =
+      row.head_dim == 0 || (row.head_dim == sizes.head_dim && row.v_head_dim == sizes.v_head_dim);
   return this_device().runs(row.target) && row.type == problem.q.type && dims &&
          row.mask >= mask_needed(problem) && row.features.contains(features_needed(problem));
+}
+
+/// Rows of the build that take the call, on this machine.
+inline std::vector<flash_instance> rows_for(const flash_attention_args& args,
+                                            const flash_attention_options& options,
+                                            flash_op op = flash_op::flash_attention) {
+  std::vector<flash_instance> rows;
+  const flash_problem problem = problem_of(args, options, op);
+  for (const flash_instance& row : flash_fwd_registry()) {
+    if (takes(row.config, problem)) rows.push_back(row);
+  }
+  return rows;
 }
 
 /// A row's name as GoogleTest accepts it in the name of a test.

@@ -1,5 +1,5 @@
-// A golden file as a call: inputs, options, and outputs in guarded memory, one for each `ref.*` that
-// a forward operation gives. The format is described in tests/golden/README.md.
+// A golden file as a call: inputs, options, and outputs in guarded memory, one for each `ref.*`
+// that a forward operation gives. The format is described in tests/golden/README.md.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
 // `tessera check`: golden files, the user's own too: our error and the source's beside each other.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -191,10 +192,12 @@ std::string number(double value) {
   return value == 0.0 ? "0" : fmt::format("{:.1e}", value);
 }
 
+/// One line per judged tensor; the file's name on its first, the row's name on the row's last.
 void add_rows(table& out, const checked_file& checked) {
   std::string file = std::filesystem::path(checked.file).stem().string();
   for (const checked_row& row : checked.rows) {
-    std::string row_name = row.row;
+    const auto last = std::find_if(row.verdicts.rbegin(), row.verdicts.rend(),
+                                   [](const verdict& one) { return one.computed; });
     for (const verdict& one : row.verdicts) {
       if (!one.computed) continue;
       std::string answer = one.ours.passed ? "ok" : "out of bound";
@@ -205,9 +208,8 @@ void add_rows(table& out, const checked_file& checked) {
                one.source_error ? number(*one.source_error) : "-",
                number(one.ours.bound),
                {answer, one.ours.passed ? style::good : style::bad},
-               row_name});
+               &one == &*last ? row.row : ""});
       file.clear();
-      row_name.clear();
     }
   }
 }

@@ -35,7 +35,7 @@ int run_program(int argc, char** argv) {
   exit_status status = exit_status::success;
   CLI::App program("Attention kernels: list, run, check, measure and explain them.", "tessera");
   program.set_version_flag("--version", fmt::format("tessera {}", version));
-  program.require_subcommand(1);
+  program.require_subcommand(0, 1);
   program.footer("`tessera COMMAND --help` shows an example of each command.");
   program.get_formatter()->column_width(32);
   add_list(program, status);
@@ -48,7 +48,11 @@ int run_program(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
-    return with_message(error.what(), exit_status::bad_input);
+    return with_message(fmt::format("{} (see `tessera --help`)", error.what()),
+                        exit_status::bad_input);
+  }
+  if (program.get_subcommands().empty()) {
+    return with_message("no command is given (see `tessera --help`)", exit_status::bad_input);
   }
   return static_cast<int>(status);
 }

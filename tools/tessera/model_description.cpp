@@ -117,10 +117,10 @@ void read_type(const description& source, model_description& model) {
     source.refuse(key, fmt::format("is \"{}\", known are bfloat16, float16, float32", name));
   } else if (source.has("quantization_config")) {
     model.type = dtype::bf16;
-    model.type_origin = "quantised weights, attention in bf16";
+    model.type_origin = "quantised weights";
   } else {
     model.type = dtype::f32;
-    model.type_origin = "no torch_dtype, which means float32";
+    model.type_origin = "no torch_dtype";
   }
 }
 

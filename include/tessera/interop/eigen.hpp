@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -102,21 +103,22 @@ requires eigen::stored<std::remove_reference_t<Expression>> result<tensor_view> 
     return refuse("rank is " + std::to_string(extent.size()) + ", it can be 0 to " +
                   std::to_string(max_rank));
   }
-  std::int64_t count = 1;
+  std::int64_t count = 1;  // axes of extent 0 as 1: strides are products of the other ones
+  bool counted = true, empty = false;
   for (const std::int64_t size : extent) {
-    const bool fits = size >= 0 && (size == 0 || count <= seen.elements() / size);
-    if (!fits || (size == 0 && seen.elements() != 0)) count = -1;
-    if (count < 0) break;
-    count *= size;
+    empty = empty || size == 0;
+    counted = counted && size >= 0 &&
+              count <= std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(size, 1);
+    if (counted) count *= std::max<std::int64_t>(size, 1);
   }
-  if (count != seen.elements()) {
+  if (!counted || (empty ? 0 : count) != seen.elements()) {
     return refuse("has " + std::to_string(seen.elements()) + " elements, the shape asked for has " +
-                  (count < 0 ? std::string("another number") : std::to_string(count)));
+                  (counted ? std::to_string(empty ? 0 : count) : std::string("no such number")));
   }
   std::int64_t step = 1;  // what the last axis of several elements is away from the one before it
   for (int axis = seen.rank - 1; axis >= 0; --axis) {
     const auto a = static_cast<std::size_t>(axis);
-    if (seen.extent[a] > 1 && seen.stride[a] != step) {
+    if (!empty && seen.extent[a] > 1 && seen.stride[a] != step) {
       return refuse("axis " + std::to_string(axis) + " has stride " +
                     std::to_string(seen.stride[a]) + ", row-major order has " +
                     std::to_string(step));

@@ -138,16 +138,19 @@ inline work_estimate flash_fwd_family::estimate(const flash_config& config,
 
   const double key_bytes = head_dims * static_cast<double>(size_of(config.type));
   if (decode) {
-    // No packing and no register tile: every query row passes over the keys as they lie.
-    work.product_share = 0.25;
+    // No packing and no register tile. Measured on Zen 4: 1.2 operations per lane and cycle, 1.6
+    // with VDPBF16PS, whatever the peak.
+    const double per_lane = config.target == backend::cpu_avx512_bf16 ? 1.6 : 1.2;
+    work.product_share = per_lane * vector_floats(config.target) / flops_per_cycle(config.target);
     work.bytes = facts.heads * blocks * keys * key_bytes;
     const double splits = std::clamp(up(static_cast<double>(sizes.kv_len), 512) / 512, 1.0, 32.0);
     work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * blocks * splits));
   } else {
-    // Each block of rows packs the keys it sees: read, rearranged with about two operations per
-    // element, and written as floats.
-    work.product_share = 0.75;
-    work.bytes = facts.heads * keys * key_bytes;
+    // Each block of rows packs the keys it sees: about two operations per element. The panels are
+    // floats and pass through the same caches as the keys.
+    // Shares of the peak measured on Zen 4: 14 x 2 register tiles 0.75, 6 x 2 tiles 0.55.
+    work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
+    work.bytes = facts.heads * keys * (key_bytes + 4.0 * head_dims);
     work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
     work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * blocks));
     work.tile_bytes = 4.0 * (config.block_kv * head_dims + config.block_q * config.block_kv +

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/explain.hpp>
@@ -65,10 +66,12 @@ struct chooser {
   answer<Family> (*ask)(const inquiry<Family>&) = nullptr;
 };
 
-/// Adds a tier's note if somebody wants to know.
-template <class Family>
-void note(const inquiry<Family>& asked, selection_tier tier, bool decided, std::string reason) {
+/// Adds a tier's note, made of `parts`, if somebody wants to know; else costs a comparison.
+template <class Family, class... Parts>
+void note(const inquiry<Family>& asked, selection_tier tier, bool decided, const Parts&... parts) {
   if (asked.notes == nullptr) return;
+  std::string reason;
+  (reason.append(parts), ...);
   asked.notes->tiers.push_back({tier, decided, std::move(reason)});
 }
 

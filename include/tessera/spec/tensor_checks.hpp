@@ -136,22 +136,22 @@ struct element_offsets {
   bool empty = false;    ///< no element at all; the rest means nothing then
 };
 
+/// Without branches, since every call passes here: an axis with one element adds nothing.
 inline element_offsets offsets_of(const tensor_view& view) noexcept {
-  element_offsets offsets;
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  bool empty = false;
+  bool far = false;
   for (int axis = 0; axis < view.rank; ++axis) {
     const auto at = static_cast<std::size_t>(axis);
     std::int64_t reach = 0;
-    if (view.extent[at] == 0) offsets.empty = true;
-    if (view.extent[at] <= 1) continue;
-    const bool overflow = __builtin_mul_overflow(view.extent[at] - 1, view.stride[at], &reach);
-    if (overflow || reach > max_axis_span || reach < -max_axis_span) {
-      offsets.in_range = false;
-    } else {
-      offsets.low += std::min<std::int64_t>(reach, 0);
-      offsets.high += std::max<std::int64_t>(reach, 0);
-    }
+    far |= __builtin_mul_overflow(view.extent[at] - 1, view.stride[at], &reach);
+    far |= (reach > max_axis_span) | (reach < -max_axis_span);
+    empty |= view.extent[at] == 0;
+    low += static_cast<std::uint64_t>(std::min<std::int64_t>(reach, 0));
+    high += static_cast<std::uint64_t>(std::max<std::int64_t>(reach, 0));
   }
-  return offsets;
+  return {static_cast<std::int64_t>(low), static_cast<std::int64_t>(high), !far, empty};
 }
 
 /// Names the axis that spans too much.

@@ -1,5 +1,5 @@
-// What a mutation is: it makes one thing of a legal call wrong and knows words that the refusal must
-// contain.
+// What a mutation is: it makes one thing of a legal call wrong and knows words that the refusal
+// must contain.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,11 @@ struct flash_call {
     for (std::size_t n = 0; n < values.size(); ++n) {
       integers[n] = static_cast<std::int32_t>(values[n]);
     }
-    view = tensor_view{.data = integers.data(), .type = dtype::i32, .rank = 1,
-                       .extent = {view.extent[0]}, .stride = {1}};
+    view = tensor_view{.data = integers.data(),
+                       .type = dtype::i32,
+                       .rank = 1,
+                       .extent = {view.extent[0]},
+                       .stride = {1}};
     return integers.data();
   }
 
@@ -49,7 +52,9 @@ struct flash_mutation {
 
 namespace mutations {
 
-inline bool has_elements(const tensor_view& view) { return view.present() && view.elements() > 0; }
+inline bool has_elements(const tensor_view& view) {
+  return view.present() && view.elements() > 0;
+}
 
 /// Position of the head axis of q, k, v and out.
 inline std::size_t head_axis(const flash_call& call) {
@@ -68,7 +73,9 @@ bool if_elements(tensor_view& view, Change change) {
   return has_elements(view) && if_present(view, change);
 }
 
-inline void misalign(tensor_view& view) { view.data = static_cast<std::byte*>(view.data) + 1; }
+inline void misalign(tensor_view& view) {
+  view.data = static_cast<std::byte*>(view.data) + 1;
+}
 
 }  // namespace mutations
 

@@ -1,7 +1,4 @@
 // Safetensors: what is written is read back, whatever its type, shape and strides.
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +9,9 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/unit/interop/safetensors_files.hpp"
 
@@ -26,9 +26,9 @@ class folder {
   folder() {
     static int count = 0;
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = fs::path(testing::TempDir()) /
-            (std::string(test->name()) + "." + std::to_string(::getpid()) + "." +
-             std::to_string(count++));
+    path_ =
+        fs::path(testing::TempDir()) / (std::string(test->name()) + "." +
+                                        std::to_string(::getpid()) + "." + std::to_string(count++));
     fs::create_directories(path_);
   }
   ~folder() { fs::remove_all(path_); }
@@ -79,8 +79,10 @@ TEST(safetensors, every_type_and_rank_comes_back) {
     }
   }
   entries.push_back({"flags", typed_view(memory.front().data(), dtype::u8, {4}), true});
-  const safetensors_metadata metadata{{"op", "attention"}, {"options", R"({"causal": true})"},
-                                      {"", "empty key"},  {"text", "line\nquote\" \\ \u00e9 \x01"}};
+  const safetensors_metadata metadata{{"op", "attention"},
+                                      {"options", R"({"causal": true})"},
+                                      {"", "empty key"},
+                                      {"text", "line\nquote\" \\ \u00e9 \x01"}};
   const fs::path path = in / "all.safetensors";
   const auto written = write_safetensors(path, entries, metadata);
   ASSERT_TRUE(written) << written.message();
@@ -153,11 +155,10 @@ TEST(safetensors, written_data_begins_at_a_multiple_of_64) {
 TEST(safetensors, misaligned_tensors_are_read) {
   // The header's 1 to 16 trailing spaces put the data at every remainder.
   for (std::size_t spaces = 0; spaces < 16; ++spaces) {
-    const std::string header =
-        R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-        R"("b":{"dtype":"F64","shape":[2],"data_offsets":[1,17]},)"
-        R"("c":{"dtype":"F64","shape":[0],"data_offsets":[17,17]}})" +
-        std::string(spaces, ' ');
+    const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                               R"("b":{"dtype":"F64","shape":[2],"data_offsets":[1,17]},)"
+                               R"("c":{"dtype":"F64","shape":[0],"data_offsets":[17,17]}})" +
+                               std::string(spaces, ' ');
     const bytes file = file_of(header, 17);
     const auto read = safetensors_file::parse(file);
     ASSERT_TRUE(read) << read.message();
@@ -183,11 +184,10 @@ TEST(safetensors, moving_a_file_keeps_its_views) {
 }
 
 TEST(safetensors, names_come_in_the_order_of_bytes) {
-  const bytes file = file_of(
-      R"({"z":{"dtype":"U8","shape":[2],"data_offsets":[1,3]},)"
-      R"("e":{"dtype":"U8","shape":[0],"data_offsets":[3,3]},)"
-      R"("a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})",
-      3);
+  const bytes file = file_of(R"({"z":{"dtype":"U8","shape":[2],"data_offsets":[1,3]},)"
+                             R"("e":{"dtype":"U8","shape":[0],"data_offsets":[3,3]},)"
+                             R"("a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})",
+                             3);
   const auto read = safetensors_file::parse(file);
   ASSERT_TRUE(read) << read.message();
   EXPECT_EQ(read->names(), (std::vector<std::string_view>{"a", "z", "e"}));
@@ -225,7 +225,8 @@ TEST(safetensors, what_cannot_be_written_is_refused) {
   EXPECT_EQ(message({"a", wrong}), R"(safetensors data: tensor "a": is not in the CPU's memory)");
   wrong = fine;
   wrong.data = nullptr;
-  EXPECT_EQ(message({"a", wrong}), R"(safetensors data: tensor "a": data is null, it has 16 bytes)");
+  EXPECT_EQ(message({"a", wrong}),
+            R"(safetensors data: tensor "a": data is null, it has 16 bytes)");
   wrong = fine;
   wrong.extent[0] = -4;
   EXPECT_EQ(message({"a", wrong}),
@@ -233,8 +234,7 @@ TEST(safetensors, what_cannot_be_written_is_refused) {
   wrong.extent[0] = std::int64_t{1} << 62;
   EXPECT_EQ(message({"a", wrong}), R"(safetensors data: tensor "a": is more than 2^63 - 1 bytes)");
   wrong.rank = 9;
-  EXPECT_EQ(message({"a", wrong}),
-            R"(safetensors data: tensor "a": rank is 9, it can be 0 to 5)");
+  EXPECT_EQ(message({"a", wrong}), R"(safetensors data: tensor "a": rank is 9, it can be 0 to 5)");
 }
 
 TEST(safetensors, a_refused_or_failed_write_leaves_the_old_file) {

@@ -1,10 +1,10 @@
 // Files that lie, end early or were changed: each is refused with the reason, none is read past its
 // end.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "tests/unit/interop/safetensors_files.hpp"
 
@@ -21,7 +21,8 @@ std::uint64_t touch(const safetensors_file& file) {
   std::uint64_t sum = 0;
   for (const safetensors_entry& entry : file.entries()) {
     const auto* data = static_cast<const unsigned char*>(entry.tensor.data);
-    const auto size = static_cast<std::size_t>(entry.tensor.elements()) * size_of(entry.tensor.type);
+    const auto size =
+        static_cast<std::size_t>(entry.tensor.elements()) * size_of(entry.tensor.type);
     for (std::size_t at = 0; at < size; ++at) sum += data[at];
   }
   return sum;
@@ -109,8 +110,7 @@ const wrong_header wrong_headers[] = {
     {R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
      R"(f: tensor "a": dtype is there twice)"},
     {R"({"__metadata__":{"x":"1","x":"2"}})", 0, R"(f: __metadata__: "x" is there twice)"},
-    {R"({"__metadata__":{},"__metadata__":{}})", 0,
-     R"(f: header: "__metadata__" is there twice)"},
+    {R"({"__metadata__":{},"__metadata__":{}})", 0, R"(f: header: "__metadata__" is there twice)"},
     // Metadata is texts.
     {R"({"__metadata__":{"x":1}})", 0, R"(f: __metadata__: "x" is 1, not a text)"},
     {R"({"__metadata__":{"x":{}}})", 0, R"(f: __metadata__: "x" is an object, not a text)"},
@@ -148,8 +148,7 @@ const wrong_header wrong_headers[] = {
     {R"({"a":{"data_offsets":[0,-4]}})", 0,
      R"(f: tensor "a": data_offsets holds -4, not a whole number of at least 0)"},
     {R"({"a":{"data_offsets":[0]}})", 0, R"(f: tensor "a": data_offsets has 1 numbers, not 2)"},
-    {R"({"a":{"data_offsets":[0,1,2]}})", 0,
-     R"(f: tensor "a": data_offsets has 3 numbers, not 2)"},
+    {R"({"a":{"data_offsets":[0,1,2]}})", 0, R"(f: tensor "a": data_offsets has 3 numbers, not 2)"},
     {R"({"a":{"data_offsets":[0,[1]]}})", 0,
      R"(f: tensor "a": data_offsets holds a list, not a whole number of at least 0)"},
     // Sizes and offsets.

@@ -1,11 +1,11 @@
 // Masks made of random sequences of rules, each followed step by step by a list of booleans.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "tests/unit/mask_info/oracle.hpp"
 
@@ -156,8 +156,8 @@ class walk {
     });
   }
   void unite() {
-    const mask_info other = need(
-        mask_info::from_random(truth_.batch, truth_.q_len, truth_.kv_len, 0.8, random_()));
+    const mask_info other =
+        need(mask_info::from_random(truth_.batch, truth_.q_len, truth_.kv_len, 0.8, random_()));
     note("or", mask_.unite(other));
     truth_.add([&](auto b, auto, auto i, auto j) { return other.visible(b, 0, i, j); });
   }

@@ -2,13 +2,13 @@
 // attention op sees given its tensors and options. Both know nothing of `mask_info`.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <tessera/api/mask_info.hpp>
 
@@ -82,8 +82,7 @@ inline bool op_sees(const flash_attention_args& args, const flash_attention_opti
   const std::int64_t rows = length(args.seqlens_q, args.q.extent[1]);
   const std::int64_t keys = length(args.seqlens_k, args.k.extent[1]);
   if (i >= rows || j >= keys) return false;
-  const std::int64_t at =
-      options.causal_alignment == alignment::bottom_right ? i + keys - rows : i;
+  const std::int64_t at = options.causal_alignment == alignment::bottom_right ? i + keys - rows : i;
   if (options.causal && j > at) return false;
   if (options.window_left && j < at - *options.window_left) return false;
   if (options.window_right && j > at + *options.window_right) return false;
@@ -136,8 +135,7 @@ inline void expect_says(const mask_info& mask, const oracle& truth, const std::s
     if (!agrees && wrong++ == 0) {
       ADD_FAILURE() << what << ": [" << b << "," << h << "," << i << "," << j << "] should be "
                     << expected << ", visible " << mask.visible(b, h, i, j) << ", written "
-                    << int(written.at(b, h, i, j)) << ", op "
-                    << op_sees(args, options, b, h, i, j);
+                    << int(written.at(b, h, i, j)) << ", op " << op_sees(args, options, b, h, i, j);
     }
   });
   EXPECT_EQ(wrong, 0u) << what;
@@ -150,8 +148,8 @@ inline void expect_tiles(const mask_info& mask, const oracle& truth, std::int64_
     for (std::int64_t h = 0; h < truth.heads; ++h) {
       for (std::int64_t i = 0; i < truth.q_len; i += rows) {
         for (std::int64_t j = 0; j < truth.kv_len; j += keys) {
-          const masks::tile tile{b, h, i, std::min(i + rows, truth.q_len), j,
-                                 std::min(j + keys, truth.kv_len)};
+          const masks::tile tile{
+              b, h, i, std::min(i + rows, truth.q_len), j, std::min(j + keys, truth.kv_len)};
           bool some = false, all = true;
           for (std::int64_t x = tile.q_begin; x < tile.q_end; ++x) {
             for (std::int64_t y = tile.kv_begin; y < tile.kv_end; ++y) {
@@ -173,6 +171,20 @@ template <class Value>
 Value need(result<Value> made) {
   EXPECT_TRUE(made) << made.message();
   return std::move(made).value();
+}
+
+/// [batch, rest] over the ids.
+inline tensor_view ids_view(const ids& values, std::int64_t batch) {
+  return view(values.data(), {batch, std::int64_t(values.size()) / batch});
+}
+
+/// Whether the call was given no mask tensor: the mask went in as options and vectors.
+inline bool lowered_without_tensor(const mask_info& mask) {
+  flash_attention_args args = call_of(mask);
+  flash_attention_options options;
+  const auto kept = mask.apply_to(args, options);
+  EXPECT_TRUE(kept) << kept.message();
+  return !args.mask.present();
 }
 
 }  // namespace tessera::test

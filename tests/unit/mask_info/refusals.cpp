@@ -1,9 +1,9 @@
 // What mask_info refuses, and that a refusal changes nothing.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "tests/unit/mask_info/oracle.hpp"
 
@@ -40,7 +40,9 @@ TEST_F(refusals, sizes) {
 }
 
 TEST_F(refusals, offsets_and_lengths) {
-  EXPECT_EQ(of([](auto& mask) { return mask.apply_causal({1, 2, 3}); }),
+  EXPECT_EQ(of([](auto& mask) {
+              return mask.apply_causal({1, 2, 3});
+            }),
             "offset: has 3 numbers, batch is 2");
   EXPECT_EQ(of([](auto& mask) { return mask.apply_causal(std::int64_t{1} << 40); }),
             "offset: is 1099511627776, its magnitude can be 2147483647");
@@ -50,7 +52,9 @@ TEST_F(refusals, offsets_and_lengths) {
             "window_right: is -2, it can be 0 to 2147483647");
   EXPECT_EQ(of([](auto& mask) { return mask.apply_chunked(-4); }),
             "chunk_size: is -4, it can be 1 to 2147483647");
-  EXPECT_EQ(of([](auto& mask) { return mask.apply_chunked(4, {1, 2, 3}); }),
+  EXPECT_EQ(of([](auto& mask) {
+              return mask.apply_chunked(4, {1, 2, 3});
+            }),
             "offset: has 3 numbers, batch is 2");
   EXPECT_EQ(of([](auto& mask) {
               return mask.apply_lengths(std::nullopt, masks::per_batch({4, 5}));
@@ -60,7 +64,9 @@ TEST_F(refusals, offsets_and_lengths) {
             "seqlens_q: entry 0 is -1, it can be 0 to 3");
   EXPECT_EQ(of([](auto& mask) { return mask.apply_kv_lengths(2, 4); }),
             "q_len: is 4, the mask has 3 rows");
-  EXPECT_EQ(of([](auto& mask) { return mask.apply_kv_lengths({1, 4}, 1); }),
+  EXPECT_EQ(of([](auto& mask) {
+              return mask.apply_kv_lengths({1, 4}, 1);
+            }),
             "kv_lengths: entry 1 is 4, the mask has 3 rows");
   EXPECT_EQ(of([](auto& mask) { return mask.apply_kv_lengths(1, 1, 0); }),
             "sliding_window: is 0, it can be 1 to 2147483647");
@@ -100,12 +106,15 @@ TEST_F(refusals, tensors) {
   wrong.extent[1] = -3;
   EXPECT_EQ(of([&](auto& mask) { return mask.apply_segments(wrong, keys_); }),
             "q_segment_ids: axis 1 is -3, it can be 0 to 2147483647");
-  EXPECT_EQ(of([&](auto& mask) { return mask.apply_mask(rows_); }),
-            "mask: rank is 2, expected 4");
-  EXPECT_EQ(of([&](auto& mask) { return mask.apply_mask(view(values_.data(), {2, 1, 3, 5})); }),
+  EXPECT_EQ(of([&](auto& mask) { return mask.apply_mask(rows_); }), "mask: rank is 2, expected 4");
+  EXPECT_EQ(of([&](auto& mask) {
+              return mask.apply_mask(view(values_.data(), {2, 1, 3, 5}));
+            }),
             "mask: axis 3 is 5, expected 4 or 1");
   const float number = 1;
-  EXPECT_EQ(of([&](auto& mask) { return mask.apply_mask(view(&number, {1, 1, 1, 1})); }),
+  EXPECT_EQ(of([&](auto& mask) {
+              return mask.apply_mask(view(&number, {1, 1, 1, 1}));
+            }),
             "mask: dtype is f32, masks are u8 or i32");
   EXPECT_EQ(mask_info::from_attention_mask(view(values_.data(), {4})).message(),
             "mask: rank is 1, it can be 2, 3 or 4");

@@ -1,28 +1,14 @@
 // Every constructor and combination rule of mask_info against its definition.
-#include <gtest/gtest.h>
-
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "tests/unit/mask_info/oracle.hpp"
 
 namespace tessera::test {
 namespace {
-
-tensor_view ids_view(const ids& values, std::int64_t batch) {
-  return view(values.data(), {batch, std::int64_t(values.size()) / batch});
-}
-
-/// Whether the call was given no mask tensor: the mask went in as options and vectors.
-bool lowered_without_tensor(const mask_info& mask) {
-  flash_attention_args args = call_of(mask);
-  flash_attention_options options;
-  const auto kept = mask.apply_to(args, options);
-  EXPECT_TRUE(kept) << kept.message();
-  return !args.mask.present();
-}
 
 TEST(mask_info, all_visible) {
   const mask_info mask = need(mask_info::all_visible(2, 3, 5));
@@ -47,9 +33,8 @@ TEST(mask_info, causal_by_offset_and_by_alignment) {
     ASSERT_TRUE(bottom_right.apply_causal());
     oracle truth(2, 1, q, kv);
     expect_says(top_left, oracle(truth).keep([](auto, auto, auto i, auto j) { return j <= i; }));
-    expect_says(bottom_right, oracle(truth).keep([&](auto, auto, auto i, auto j) {
-      return j <= i + kv - q;
-    }));
+    expect_says(bottom_right,
+                oracle(truth).keep([&](auto, auto, auto i, auto j) { return j <= i + kv - q; }));
     EXPECT_TRUE(lowered_without_tensor(top_left));
     EXPECT_TRUE(lowered_without_tensor(bottom_right));
   }
@@ -130,7 +115,8 @@ TEST(mask_info, segments) {
   const mask_info mask = need(mask_info::from_segments(ids_view(q, 2), ids_view(kv, 2)));
   oracle truth(2, 1, 5, 3);
   truth.keep([&](auto b, auto, auto i, auto j) {
-    return q[std::size_t(b * 5 + i)] >= 0 && q[std::size_t(b * 5 + i)] == kv[std::size_t(b * 3 + j)];
+    return q[std::size_t(b * 5 + i)] >= 0 &&
+           q[std::size_t(b * 5 + i)] == kv[std::size_t(b * 3 + j)];
   });
   expect_says(mask, truth);
   expect_tiles(mask, truth, 2, 1);
@@ -151,45 +137,6 @@ TEST(mask_info, query_ids_serve_for_keys) {
     return q[std::size_t(i)] >= 0 && q[std::size_t(i)] == q[std::size_t(j)];
   });
   expect_says(mask, truth);
-}
-
-TEST(mask_info, an_id_that_comes_back_attends_and_its_positions_restart) {
-  const ids q{3, 3, 0, 0, 0, 3, -1, 3};
-  const mask_info mask = need(mask_info::from_segments(ids_view(q, 1)));
-  EXPECT_TRUE(mask.visible(0, 0, 0, 5));
-  EXPECT_TRUE(mask.visible(0, 0, 7, 1));
-  const segment_pair positions = mask.positions();
-  EXPECT_EQ(positions.q, (ids{0, 1, 0, 1, 2, 0, -1, 0}));
-  const std::int32_t last = std::numeric_limits<std::int32_t>::max();
-  EXPECT_EQ(positions.kv, (ids{0, 1, 0, 1, 2, 0, last, 0}));
-
-  mask_info causal = mask;
-  ASSERT_TRUE(causal.apply_causal_positions());
-  oracle truth(1, 1, 8, 8);
-  truth.keep([&](auto, auto, auto i, auto j) {
-    return q[std::size_t(i)] >= 0 && q[std::size_t(i)] == q[std::size_t(j)] &&
-           positions.q[std::size_t(i)] >= positions.kv[std::size_t(j)];
-  });
-  expect_says(causal, truth);
-  expect_tiles(causal, truth, 3, 2);
-}
-
-TEST(mask_info, positions_restart_at_each_row) {
-  EXPECT_EQ(positions_of(ids{1, 1, 1, 1, 1, 1}, 3, -1), (ids{0, 1, 2, 0, 1, 2}));
-  EXPECT_EQ(positions_of(ids{-1, 0, -1}, 3, -1), (ids{-1, 0, -1}));
-  EXPECT_EQ(positions_of(ids{}, 0, -1), ids{});
-}
-
-TEST(mask_info, given_positions_are_kept_and_used) {
-  const ids segments{0, 0, 0}, positions{5, 3, 4};
-  mask_info mask = need(mask_info::from_segments(ids_view(segments, 1), {},
-                                                 ids_view(positions, 1)));
-  EXPECT_EQ(mask.positions(), (segment_pair{positions, positions}));
-  expect_says(mask, oracle(1, 1, 3, 3));
-  ASSERT_TRUE(mask.apply_causal_positions());
-  expect_says(mask, oracle(1, 1, 3, 3).keep([&](auto, auto, auto i, auto j) {
-    return positions[std::size_t(j)] <= positions[std::size_t(i)];
-  }));
 }
 
 TEST(mask_info, rows_that_are_all_padding) {
@@ -398,9 +345,8 @@ TEST(mask_info, kv_lengths_cut_the_rows_that_end_there) {
       ASSERT_TRUE(mask.apply_causal());
       ASSERT_TRUE(mask.apply_kv_lengths(lengths, q_len, window));
       oracle whole(4, 1, 7, 7);
-      whole.keep([&](auto b, auto, auto i, auto j) {
-        return j <= i && j < lengths[std::size_t(b)];
-      });
+      whole.keep(
+          [&](auto b, auto, auto i, auto j) { return j <= i && j < lengths[std::size_t(b)]; });
       const std::int64_t keys = window ? std::min<std::int64_t>(*window, 7) : 7;
       std::vector<std::int64_t> q_begin, kv_begin;
       for (const std::int64_t length : lengths) {
@@ -466,32 +412,6 @@ TEST(mask_info, masks_join_by_and_and_or) {
   expect_says(both, all.keep(a).keep(o));
   expect_says(either, some.keep(a).add(o));
   expect_tiles(either, some, 2, 2);
-}
-
-TEST(mask_info, bias_is_minus_infinity_where_hidden) {
-  mask_info mask = need(mask_info::all_visible(1, 2, 2));
-  ASSERT_TRUE(mask.apply_causal());
-  const float hidden = -std::numeric_limits<float>::infinity();
-  EXPECT_EQ(mask.bias(), (std::vector<float>{0, hidden, 0, 0}));
-}
-
-TEST(mask_info, block_masks_have_ids_in_any_order) {
-  const ids q{0, 0, 1, -1, 2}, kv{2, 1, 0, 0, -1, 1};
-  const mask_info mask = need(mask_info::from_segments(ids_view(q, 1), ids_view(kv, 1)));
-  const auto found = segment_ids_of(mask.attention_mask());
-  ASSERT_TRUE(found) << found.message();
-  EXPECT_EQ(*found, (segment_pair{q, kv}));
-}
-
-TEST(mask_info, masks_that_are_no_blocks_have_no_ids) {
-  mask_info causal = need(mask_info::all_visible(1, 3, 3));
-  ASSERT_TRUE(causal.apply_causal());
-  EXPECT_EQ(causal.exact_segment_ids().message(),
-            "mask: element [0,0,1,0] is 1, segment ids would make it 0");
-  std::vector<std::uint8_t> by_head{1, 0, 0, 1, 1, 1, 1, 1};
-  const mask_info heads = need(mask_info::from_attention_mask(view(by_head.data(), {1, 2, 2, 2})));
-  EXPECT_EQ(heads.exact_segment_ids().message(),
-            "mask: element [0,1,0,1] is 1, segment ids would make it 0");
 }
 
 TEST(mask_info, one_entry_serves_any_number) {

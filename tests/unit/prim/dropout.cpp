@@ -1,11 +1,11 @@
 // The dropout generator: published answers, agreement with the definition in tests/reference, and
 // the share it keeps.
-#include <tessera/prim/common/dropout.hpp>
-
 #include <cmath>
 #include <cstdint>
 
 #include <gtest/gtest.h>
+
+#include <tessera/prim/common/dropout.hpp>
 
 #include "../../reference/philox.hpp"
 #include "../../support/random.hpp"

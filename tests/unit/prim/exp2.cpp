@@ -42,30 +42,34 @@ void sweep(std::uint32_t step, Function function, Check check) {
 TEST(exp2, is_within_three_ulps_from_minus_126_to_127) {
   double worst = 0.0;
   float where = 0.0f;
-  sweep(509, [](auto x) { return vec::exp2(x); }, [&](float x, float y) {
-    if (!(x >= -126.0f && x <= 127.0f)) return;
-    const double error = ulps(y, std::exp2(static_cast<double>(x)));
-    if (error > worst) worst = error, where = x;
-  });
+  sweep(
+      509, [](auto x) { return vec::exp2(x); },
+      [&](float x, float y) {
+        if (!(x >= -126.0f && x <= 127.0f)) return;
+        const double error = ulps(y, std::exp2(static_cast<double>(x)));
+        if (error > worst) worst = error, where = x;
+      });
   EXPECT_LE(worst, 3.0) << "at " << where;
   RecordProperty("worst_ulps", std::to_string(worst));
 }
 
 TEST(exp2, vanishes_below_minus_126) {
-  sweep(4093, [](auto x) { return vec::exp2(x); }, [](float x, float y) {
-    if (!(x < -126.0f)) return;
-    ASSERT_GE(y, 0.0f) << x;
-    ASSERT_LE(y, 0x1p-126f) << x;
-    if (x < -150.0f) {
-      ASSERT_EQ(y, 0.0f) << x;
-    }
-  });
+  sweep(
+      4093, [](auto x) { return vec::exp2(x); },
+      [](float x, float y) {
+        if (!(x < -126.0f)) return;
+        ASSERT_GE(y, 0.0f) << x;
+        ASSERT_LE(y, 0x1p-126f) << x;
+        if (x < -150.0f) {
+          ASSERT_EQ(y, 0.0f) << x;
+        }
+      });
 }
 
 TEST(exp2, minus_infinity_is_exactly_zero_and_nan_stays) {
   EXPECT_EQ(vec::first(vec::exp2(vec::broadcast(-HUGE_VALF))), 0.0f);
-  EXPECT_TRUE(std::isnan(vec::first(
-      vec::exp2(vec::broadcast(std::numeric_limits<float>::quiet_NaN())))));
+  EXPECT_TRUE(
+      std::isnan(vec::first(vec::exp2(vec::broadcast(std::numeric_limits<float>::quiet_NaN())))));
 }
 
 TEST(exp2, grows_with_its_argument_at_whole_numbers) {
@@ -80,15 +84,39 @@ TEST(exp2, grows_with_its_argument_at_whole_numbers) {
   }
 }
 
+TEST(exp, loses_no_more_than_the_product_with_log2_e) {
+  // Rounding x * log2(e) moves the result by |x| units, on top of exp2's own error.
+  double worst = 0.0;
+  float where = 0.0f;
+  sweep(
+      1021, [](auto x) { return tessera::prim::exp_of<tessera::test::native_isa>(x); },
+      [&](float x, float y) {
+        if (!(x >= -87.0f && x <= 87.0f)) return;
+        const double error = ulps(y, std::exp(static_cast<double>(x))) - 2.0 * std::fabs(x);
+        if (error > worst) worst = error, where = x;
+      });
+  EXPECT_LE(worst, 3.0) << "at " << where;
+}
+
+TEST(exp, of_one_float_has_the_bits_of_the_vector_form) {
+  for (float x = -90.0f; x < 80.0f; x += 0.37f) {
+    using tessera::test::native_isa;
+    EXPECT_EQ(tessera::prim::exp_of<native_isa>(x),
+              vec::first(tessera::prim::exp_of<native_isa>(vec::broadcast(x))));
+  }
+  EXPECT_EQ(tessera::prim::exp_of<tessera::test::native_isa>(-HUGE_VALF), 0.0f);
+}
+
 TEST(tanh, is_within_three_ulps_everywhere) {
   double worst = 0.0;
   float where = 0.0f;
-  sweep(1021, [](auto x) { return tessera::prim::tanh_of<tessera::test::native_isa>(x); },
-        [&](float x, float y) {
-          if (x == 0.0f || std::fabs(x) < 0x1p-60f) return;
-          const double error = ulps(y, std::tanh(static_cast<double>(x)));
-          if (error > worst) worst = error, where = x;
-        });
+  sweep(
+      1021, [](auto x) { return tessera::prim::tanh_of<tessera::test::native_isa>(x); },
+      [&](float x, float y) {
+        if (x == 0.0f || std::fabs(x) < 0x1p-60f) return;
+        const double error = ulps(y, std::tanh(static_cast<double>(x)));
+        if (error > worst) worst = error, where = x;
+      });
   EXPECT_LE(worst, 3.0) << "at " << where;
   RecordProperty("worst_ulps", std::to_string(worst));
 }

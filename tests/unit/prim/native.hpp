@@ -16,6 +16,8 @@ inline lanes lanes_of(vec::reg x) {
   vec::store(values.data(), x);
   return values;
 }
-inline vec::reg reg_of(const lanes& values) { return vec::load(values.data()); }
+inline vec::reg reg_of(const lanes& values) {
+  return vec::load(values.data());
+}
 
 }  // namespace tessera::test

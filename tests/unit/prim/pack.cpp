@@ -97,9 +97,9 @@ void expect_values_pack(int count, int v_head_dim, bool skip_some) {
     for (int d = 0; d < registers * width; ++d) {
       const int panel = d / (Vectors * width);
       const int panel_columns = std::min(Vectors, registers - panel * Vectors) * width;
-      const auto word = static_cast<std::size_t>(
-          panel * Vectors * width * (padded / Words::per_word) +
-          key / Words::per_word * panel_columns + d % (Vectors * width));
+      const auto word =
+          static_cast<std::size_t>(panel * Vectors * width * (padded / Words::per_word) +
+                                   key / Words::per_word * panel_columns + d % (Vectors * width));
       const bool inside =
           key < count && d < v_head_dim && !(skip_some && skip[static_cast<std::size_t>(key)]);
       const float want =

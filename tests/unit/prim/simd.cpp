@@ -111,7 +111,8 @@ template <class Element>
 void expect_partial_conversions_stay_in_bounds() {
   for (int count = 1; count < width; ++count) {
     std::vector<Element> source(static_cast<std::size_t>(count));
-    for (std::size_t n = 0; n < source.size(); ++n) source[n] = Element(1.5f + static_cast<float>(n));
+    for (std::size_t n = 0; n < source.size(); ++n)
+      source[n] = Element(1.5f + static_cast<float>(n));
     const lanes loaded = lanes_of(vec::load_as_n(source.data(), count));
     std::vector<Element> target(static_cast<std::size_t>(width), Element(-7.0f));
     vec::store_as_n(target.data(), reg_of(counting(1.0f)), count);
@@ -123,10 +124,18 @@ void expect_partial_conversions_stay_in_bounds() {
   }
 }
 
-TEST(simd, every_f16_widens_exactly) { expect_every_pattern_widens<f16>(); }
-TEST(simd, every_bf16_widens_exactly) { expect_every_pattern_widens<bf16>(); }
-TEST(simd, f16_rounds_as_the_scalar_type) { expect_same_rounding_as_scalar<f16>(); }
-TEST(simd, bf16_rounds_as_the_scalar_type) { expect_same_rounding_as_scalar<bf16>(); }
+TEST(simd, every_f16_widens_exactly) {
+  expect_every_pattern_widens<f16>();
+}
+TEST(simd, every_bf16_widens_exactly) {
+  expect_every_pattern_widens<bf16>();
+}
+TEST(simd, f16_rounds_as_the_scalar_type) {
+  expect_same_rounding_as_scalar<f16>();
+}
+TEST(simd, bf16_rounds_as_the_scalar_type) {
+  expect_same_rounding_as_scalar<bf16>();
+}
 TEST(simd, partial_conversions_stay_in_bounds) {
   expect_partial_conversions_stay_in_bounds<float>();
   expect_partial_conversions_stay_in_bounds<f16>();

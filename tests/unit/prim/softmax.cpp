@@ -21,7 +21,7 @@ softmax_state state_of(const std::vector<double>& logits) {
   for (const double logit : logits) maximum = std::fmax(maximum, logit);
   for (const double logit : logits) sum += std::exp(logit - maximum);
   if (!logits.empty()) {
-    state.maximum = static_cast<float>(maximum * static_cast<double>(tessera::prim::log2_e));
+    state.maximum = static_cast<float>(maximum);
     state.denominator = static_cast<float>(sum);
   }
   return state;
@@ -67,7 +67,9 @@ TEST(finish_row, with_sinks_above_and_below) {
   expect_finishes({0.5}, {60.0f});
 }
 
-TEST(finish_row, sinks_alone) { expect_finishes({}, {0.5f, -0.5f}); }
+TEST(finish_row, sinks_alone) {
+  expect_finishes({}, {0.5f, -0.5f});
+}
 
 TEST(finish_row, nothing_at_all_is_zero_and_minus_infinity) {
   const float hidden[] = {-HUGE_VALF};

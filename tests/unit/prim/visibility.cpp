@@ -1,12 +1,12 @@
 // The interval of keys a row sees, exhaustively over small sizes, against the definition.
-#include <tessera/prim/common/visibility.hpp>
+#include "../../reference/visibility.hpp"
 
 #include <cstdint>
 #include <optional>
 
 #include <gtest/gtest.h>
 
-#include "../../reference/visibility.hpp"
+#include <tessera/prim/common/visibility.hpp>
 
 namespace {
 
@@ -92,7 +92,8 @@ TEST(row_visibility, causal_and_full_modes_express_theirs) {
 TEST(row_visibility, the_hull_of_a_block_of_rows_covers_it_and_stays_inside) {
   for_each_probe([](const probe& one) {
     const auto args = kernel_args(one);
-    const auto rows = row_visibility<mask_mode::window>::of(args, tessera::prim::sequence_of(args, 0));
+    const auto rows =
+        row_visibility<mask_mode::window>::of(args, tessera::prim::sequence_of(args, 0));
     for (std::int64_t first = 0; first < one.q_len; ++first) {
       for (std::int64_t last = first; last < one.q_len; ++last) {
         const key_interval block{rows.keys_of(first).begin, rows.keys_of(last).end};

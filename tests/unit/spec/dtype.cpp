@@ -1,13 +1,13 @@
 // Conversions of the 16-bit types against their definition: a value is the nearest multiple of its
 // binade's quantum, ties to even.
-#include <tessera/spec/dtype.hpp>
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 #include <gtest/gtest.h>
+
+#include <tessera/spec/dtype.hpp>
 
 namespace {
 
@@ -82,12 +82,12 @@ void expect_rounds_around_every_value(const format& to, std::uint32_t infinity) 
     const auto value = static_cast<float>(low);
     Element high;
     high.bits = static_cast<std::uint16_t>(bits + 1);
-    const float above = bits + 1 == infinity ? static_cast<float>(to.overflow)
-                                             : static_cast<float>(high);
+    const float above =
+        bits + 1 == infinity ? static_cast<float>(to.overflow) : static_cast<float>(high);
     const float middle = bits + 1 == infinity ? above : value + (above - value) / 2;
     for (const float center : {value, middle}) {
-      for (const float probe : {std::nextafter(center, 0.0f), center,
-                                std::nextafter(center, HUGE_VALF)}) {
+      for (const float probe :
+           {std::nextafter(center, 0.0f), center, std::nextafter(center, HUGE_VALF)}) {
         expect_rounds<Element>(to, probe);
         expect_rounds<Element>(to, -probe);
       }
@@ -95,8 +95,12 @@ void expect_rounds_around_every_value(const format& to, std::uint32_t infinity) 
   }
 }
 
-TEST(dtype, every_f16_pattern_decodes) { expect_decodes<f16>(half, 5); }
-TEST(dtype, every_bf16_pattern_decodes) { expect_decodes<bf16>(brain, 8); }
+TEST(dtype, every_f16_pattern_decodes) {
+  expect_decodes<f16>(half, 5);
+}
+TEST(dtype, every_bf16_pattern_decodes) {
+  expect_decodes<bf16>(brain, 8);
+}
 
 TEST(dtype, f16_rounds_to_nearest_even_around_every_value) {
   expect_rounds_around_every_value<f16>(half, 0x7c00u);
@@ -114,8 +118,8 @@ TEST(dtype, patterns_across_all_floats_round_to_nearest_even) {
 }
 
 TEST(dtype, nan_payloads_stay_nan) {
-  for (const std::uint32_t word : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u,
-                                   0xffffffffu, 0x7f80ffffu}) {
+  for (const std::uint32_t word :
+       {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffffffffu, 0x7f80ffffu}) {
     const auto nan = std::bit_cast<float>(word);
     EXPECT_TRUE(std::isnan(static_cast<float>(f16(nan)))) << word;
     EXPECT_TRUE(std::isnan(static_cast<float>(bf16(nan)))) << word;

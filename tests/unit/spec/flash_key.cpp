@@ -97,8 +97,11 @@ TEST(flash_key, each_tensor_and_option_needs_its_feature) {
   needs([&](flash_problem& p) { p.bias_post = scores; }, flash_feature::bias);
   needs([&](flash_problem& p) { p.mask = scores; }, flash_feature::mask);
   needs([&](flash_problem& p) { p.weights = scores; }, flash_feature::weights);
-  needs([](flash_problem& p) { p.q_segment_ids = {dtype::i32, 2, {2, 8}}; },
-        flash_feature::segments);
+  needs(
+      [](flash_problem& p) {
+        p.q_segment_ids = {dtype::i32, 2, {2, 8}};
+      },
+      flash_feature::segments);
   needs([](flash_problem& p) { p.sinks = {dtype::f32, 2, {8, 1}}; }, flash_feature::sinks);
   needs([](flash_problem& p) { p.seqlens_q = {dtype::i32, 1, {2}}; }, flash_feature::lengths);
   needs([](flash_problem& p) { p.seqlens_k = {dtype::i32, 1, {2}}; }, flash_feature::lengths);

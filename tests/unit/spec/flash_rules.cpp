@@ -1,12 +1,12 @@
 // Legality of configs: each rule has a config that breaks it and nothing else, and the defaults
 // that `resolved` fills in are legal on every backend.
-#include <tessera/spec/flash_attention/rules.hpp>
-
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include <tessera/spec/flash_attention/rules.hpp>
 
 namespace {
 

@@ -1,5 +1,3 @@
-#include <tessera/spec/tensor_view.hpp>
-
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -8,6 +6,7 @@
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/status.hpp>
+#include <tessera/spec/tensor_view.hpp>
 
 namespace {
 

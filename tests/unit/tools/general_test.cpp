@@ -36,7 +36,7 @@ TEST(general, each_command_shows_an_example) {
 }
 
 TEST(general, wrong_use_is_status_2_with_a_message) {
-  expect_refusal(invoke(""), "subcommand");
+  expect_refusal(invoke(""), "no command");
   expect_refusal(invoke("tune"), "tune");
   expect_refusal(invoke("list --nonsense"), "--nonsense");
   expect_refusal(invoke("run flash_attention"), "--input");

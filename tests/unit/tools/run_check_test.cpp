@@ -81,6 +81,8 @@ TEST(check, an_answer_out_of_bound_is_status_1) {
   const auto opened = safetensors_file::open(golden("flash_attention.full"));
   ASSERT_TRUE(opened) << opened.message();
   std::vector<safetensors_entry> entries(opened->entries().begin(), opened->entries().end());
+  // Without the source's own answer, which would be as far from a wrong reference as ours.
+  std::erase_if(entries, [](const auto& entry) { return entry.name == "out.out"; });
   std::vector<double> wrong;
   for (safetensors_entry& entry : entries) {
     if (entry.name != "ref.out") continue;

@@ -216,7 +216,6 @@ inline result<mask_info> mask_info::from_attention_mask(const tensor_view& mask,
   if (mask.rank < 2 || mask.rank > 4) {
     return masks::refusal("mask: rank is " + std::to_string(mask.rank) + ", it can be 2, 3 or 4");
   }
-  const auto rank = static_cast<std::size_t>(mask.rank);
   if (mask.rank == 2) {
     if (!q_len || *q_len == mask.extent[1]) return from_validity(mask);
     const masks::sizes of{mask.extent[0], 1, *q_len, mask.extent[1]};
@@ -225,9 +224,10 @@ inline result<mask_info> mask_info::from_attention_mask(const tensor_view& mask,
     tensor_view rows = tessera::view(&all_valid, {of.batch, of.q_len}, {0, 0});
     return from_validity(rows, mask);
   }
-  if (q_len && *q_len != mask.extent[rank - 2]) {
+  const std::size_t rows_axis = mask.rank == 4 ? 2 : 1;
+  if (q_len && *q_len != mask.extent[rows_axis]) {
     return masks::refusal("q_len: is " + std::to_string(*q_len) + ", the mask has " +
-                          std::to_string(mask.extent[rank - 2]) + " rows");
+                          std::to_string(mask.extent[rows_axis]) + " rows");
   }
   tensor_view rank4 = mask;
   if (mask.rank == 3) {

@@ -39,7 +39,7 @@ inline constexpr std::array file_types{
 struct header_tensor {
   std::string name;
   file_type type{};
-  std::int8_t rank = 0;
+  int rank = 0;
   std::array<std::int64_t, max_rank> extent{};
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -155,7 +155,7 @@ class header_handler {
 
 /// Parses `text`; refusals begin with `source`.
 inline result<header> parse_header(std::string_view text, std::string_view source) {
-  const auto refuse = [&](std::string fact) {
+  const auto refuse = [&](std::string_view fact) {
     return status(status_code::malformed, std::string(source).append(": ").append(fact));
   };
   if (text.empty() || text.front() != '{') {

@@ -111,6 +111,9 @@ inline result<std::size_t> header_length(std::span<const std::byte> bytes,
 
 }  // namespace safetensors
 
+// One unit includes this file (see all.hpp), so the functions are not inline.
+// NOLINTBEGIN(misc-definitions-in-headers)
+
 void safetensors_file::unmap::operator()(const std::byte* mapped) const noexcept {
   ::munmap(const_cast<std::byte*>(mapped), bytes);
 }
@@ -167,7 +170,7 @@ status safetensors_file::read(std::span<const std::byte> bytes, std::string_view
     tensor_view seen;
     seen.data = const_cast<std::byte*>(first);
     seen.type = tensor.type.type;
-    seen.rank = tensor.rank;
+    seen.rank = static_cast<std::int8_t>(tensor.rank);
     seen.read_only = true;
     seen.extent = tensor.extent;
     seen.stride = contiguous_strides(seen.extent, seen.rank);
@@ -212,5 +215,7 @@ result<safetensors_file> safetensors_file::open(const std::filesystem::path& pat
   if (auto done = opened.read(bytes, path.string()); !done) return done;
   return opened;
 }
+
+// NOLINTEND(misc-definitions-in-headers)
 
 }  // namespace tessera

@@ -222,6 +222,9 @@ class temporary_file {
 
 }  // namespace safetensors
 
+// One unit includes this file (see all.hpp), so the functions are not inline.
+// NOLINTBEGIN(misc-definitions-in-headers)
+
 status write_safetensors(const std::filesystem::path& path,
                          std::span<const safetensors_entry> entries,
                          const safetensors_metadata& metadata) {
@@ -256,5 +259,7 @@ result<std::vector<std::byte>> safetensors_bytes(std::span<const safetensors_ent
   if (auto done = safetensors::store_file(*plan, entries, append); !done) return done;
   return bytes;
 }
+
+// NOLINTEND(misc-definitions-in-headers)
 
 }  // namespace tessera

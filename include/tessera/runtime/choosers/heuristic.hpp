@@ -59,9 +59,10 @@ answer<Family> choose_cheapest(const inquiry<Family>& asked) {
                 : fitting == 1 ? selection_reason::only_row
                                : selection_reason::cheapest;
   if (generic) best.near_miss = nearest_miss(asked);
-  note(asked, selection_tier::heuristic, true,
-       "lowest predicted time of " + std::to_string(fitting) +
-           (fitting == 1 ? " row that fits" : " rows that fit"));
+  if (asked.notes != nullptr) {
+    note(asked, selection_tier::heuristic, true, "lowest predicted time of ",
+         std::to_string(fitting), fitting == 1 ? " row that fits" : " rows that fit");
+  }
   return {best, {}};
 }
 

@@ -57,15 +57,14 @@ answer<Family> choose_named(const inquiry<Family>& asked) {
   const auto* const row = find_row(asked.instances, name);
   if (row == nullptr) return {{}, unknown_row(asked, name, origin)};
   if (asked.fits(*row)) {
-    note(asked, selection_tier::override, true, std::string(origin) + " names the row");
+    note(asked, selection_tier::override, true, origin, " names the row");
     const auto reason =
         by_call ? selection_reason::named_by_call : selection_reason::named_by_environment;
     return {{.instance = row, .tier = selection_tier::override, .reason = reason}, {}};
   }
   const std::string obstacle = asked.obstacle(*row);
   if (asked.policy.on_ineligible == ineligible_override::fall_through) {
-    note(asked, selection_tier::override, false,
-         std::string(name) + " is named and passed over: " + obstacle);
+    note(asked, selection_tier::override, false, name, " is named and passed over: ", obstacle);
     return {};
   }
   return {{},

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include <tessera/spec/flash_attention/args.hpp>
 #include <tessera/spec/flash_attention/kernel_args.hpp>
@@ -49,12 +50,7 @@ inline constexpr std::array flash_tensor_roles{
 class flash_memory {
  public:
   static bool check(const flash_attention_args& args, status& failure) {
-    flash_memory memory;
-    for (const flash_tensor_role& role : flash_tensor_roles) {
-      const tensor_view& view = args.*role.member;
-      if (view.present() && !memory.add(role, view, failure)) return false;
-    }
-    return memory.outputs_are_apart(failure);
+    return check(args, failure, std::make_index_sequence<flash_tensor_roles.size()>{});
   }
 
  private:
@@ -64,9 +60,25 @@ class flash_memory {
     std::uintptr_t begin, end;  ///< first byte, one past the last
   };
 
+  /// Written out per role, so that absent tensors cost a comparison each.
+  template <std::size_t... Roles>
+  static bool check(const flash_attention_args& args, status& failure,
+                    std::index_sequence<Roles...>) {
+    flash_memory memory;
+    return (memory.add_present<Roles>(args, failure) && ...) && memory.outputs_are_apart(failure);
+  }
+
+  template <std::size_t Role>
+  bool add_present(const flash_attention_args& args, status& failure) {
+    constexpr const flash_tensor_role& role = flash_tensor_roles[Role];
+    const tensor_view& view = args.*role.member;
+    return !view.present() || add(role, view, failure);
+  }
+
   flash_memory() noexcept {}  // leaves the entries beyond count_ alone
 
-  bool add(const flash_tensor_role& role, const tensor_view& view, status& failure) {
+  [[gnu::noinline]] bool add(const flash_tensor_role& role, const tensor_view& view,
+                             status& failure) {
     if (view.device != device_id{}) {
       return refuse(failure, role.name, ": device is ", view.device, ", must be ", device_id{});
     }

@@ -1,0 +1,329 @@
+// What holds between calls: batches and packing, splits and merges, dropout bits, empty sizes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/flash_cases.hpp"
+#include "tests/support/flash_judge.hpp"
+#include "tests/support/flash_run.hpp"
+
+namespace {
+
+using namespace tessera::support;
+using tessera::dtype;
+using tessera::flash_attention_args;
+using tessera::flash_attention_options;
+using tessera::flash_op;
+using tessera::tensor_view;
+
+void expect_right(const flash_case& one, const tessera::context& context = {}) {
+  flash_data data(one);
+  const flash_expectation expectation(data.args(), data.options());
+  const auto done = run(one.op, data.args(), data.options(), context);
+  ASSERT_TRUE(done) << done.message();
+  EXPECT_EQ(expectation.complaints(), "");
+  EXPECT_TRUE(data.margins_intact());
+}
+
+/// `count` entries of axis 0, from `first` on.
+tensor_view sliced(tensor_view view, std::int64_t first, std::int64_t count) {
+  if (!view.present()) return view;
+  view.data = static_cast<std::byte*>(view.data) +
+              first * view.stride[0] * static_cast<std::int64_t>(size_of(view.type));
+  view.extent[0] = count;
+  return view;
+}
+
+flash_case two_by_two() {
+  flash_case one;
+  one.batch = 2;
+  one.q_heads = 4;
+  one.kv_heads = 2;
+  one.q_len = 40;
+  one.kv_len = 70;
+  one.head_dim = one.v_head_dim = 64;
+  one.options.causal = true;
+  one.poison = false;
+  one.seed = 3;
+  return one;
+}
+
+TEST(batch, an_entry_has_the_same_bits_alone_and_among_others) {
+  for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+    flash_case one = two_by_two();
+    one.type = type;
+    flash_data data(one);
+    for (const auto& row : rows_for(data.args(), data.options())) {
+      SCOPED_TRACE(row.name);
+      data.reset_outputs();
+      ASSERT_TRUE(run(one.op, data.args(), data.options(), {.row = row.name}));
+      const std::vector<double> together = tessera::reference::to_doubles(data.args().out);
+      data.reset_outputs();
+      for (std::int64_t b = 0; b < one.batch; ++b) {
+        flash_attention_args entry = data.args();
+        for (tensor_view* view : {&entry.q, &entry.k, &entry.v, &entry.out, &entry.lse}) {
+          *view = sliced(*view, b, 1);
+        }
+        ASSERT_TRUE(run(one.op, entry, data.options(), {.row = row.name}));
+      }
+      EXPECT_EQ(tessera::reference::to_doubles(data.args().out), together);
+    }
+  }
+}
+
+TEST(packed, a_sequence_has_the_bits_of_the_same_call_alone) {
+  flash_case one = two_by_two();
+  one.packed = true;
+  one.batch = 4;
+  one.q_lengths = {17, 0, 1, 40};
+  one.k_lengths = {33, 5, 64, 40};
+  one.q_len = 58;
+  one.kv_len = 142;
+  for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+    one.type = type;
+    flash_data data(one);
+    for (const auto& row : rows_for(data.args(), data.options())) {
+      SCOPED_TRACE(row.name);
+      data.reset_outputs();
+      ASSERT_TRUE(run(one.op, data.args(), data.options(), {.row = row.name}));
+      const std::vector<double> together = tessera::reference::to_doubles(data.args().out);
+      data.reset_outputs();
+      for (std::int64_t n = 0; n < one.batch; ++n) {
+        const auto used = tessera::reference::rows_of(data.args(), n);
+        const auto dense = [](tensor_view view, std::int64_t first, std::int64_t count) {
+          view = sliced(view, first, count);
+          const tensor_view rows = view;
+          view.rank = 4;
+          view.extent = {1, rows.extent[0], rows.extent[1], rows.extent[2]};
+          view.stride = {0, rows.stride[0], rows.stride[1], rows.stride[2]};
+          return view;
+        };
+        const flash_attention_args alone{
+            .q = dense(data.args().q, used.q_begin, used.q_length),
+            .k = dense(data.args().k, used.k_begin, used.k_length),
+            .v = dense(data.args().v, used.k_begin, used.k_length),
+            .out = dense(data.args().out, used.q_begin, used.q_length)};
+        ASSERT_TRUE(run(one.op, alone, data.options(), {.row = row.name}));
+      }
+      EXPECT_EQ(tessera::reference::to_doubles(data.args().out), together);
+    }
+  }
+}
+
+TEST(split_kv, every_row_agrees_on_one_query_and_many_keys) {
+  for (const std::int64_t kv_len : {4097, 9001}) {
+    flash_case one;
+    one.q_heads = 8;
+    one.kv_heads = 2;
+    one.head_dim = one.v_head_dim = 64;
+    one.kv_len = kv_len;
+    one.options.causal = true;
+    one.sink_count = 1;
+    one.seed = 17;
+    flash_data data(one);
+    const flash_expectation expectation(data.args(), data.options());
+    for (const auto& row : rows_for(data.args(), data.options())) {
+      SCOPED_TRACE(row.name);
+      data.reset_outputs();
+      ASSERT_TRUE(run(one.op, data.args(), data.options(), {.row = row.name}));
+      EXPECT_EQ(expectation.complaints(), "");
+    }
+  }
+}
+
+TEST(lse, merges_partial_results_into_the_whole) {
+  flash_case one = two_by_two();
+  one.options.causal = false;
+  one.batch = 1;
+  one.kv_len = 150;
+  flash_data data(one);
+  const flash_expectation expectation(data.args(), data.options());
+
+  // Keys [0, cut) and [cut, 150), each with its own out and lse; then the rule of partial results.
+  for (const std::int64_t cut : {0, 1, 64, 149, 150}) {
+    SCOPED_TRACE(cut);
+    flash_data low(one), high(one);
+    flash_attention_args first = low.args(), second = high.args();
+    first.k.extent[1] = first.v.extent[1] = cut;
+    for (auto [view, whole] : {std::pair{&second.k, data.args().k}, {&second.v, data.args().v}}) {
+      view->data = static_cast<std::byte*>(view->data) + cut * whole.stride[1] * 4;
+      view->extent[1] = one.kv_len - cut;
+    }
+    ASSERT_TRUE(run(one.op, first, one.options));
+    ASSERT_TRUE(run(one.op, second, one.options));
+    for (std::int64_t h = 0; h < one.q_heads; ++h) {
+      for (std::int64_t i = 0; i < one.q_len; ++i) {
+        const double a = tessera::reference::at(first.lse, std::int64_t{0}, h, i);
+        const double b = tessera::reference::at(second.lse, std::int64_t{0}, h, i);
+        const double most = std::max(a, b);
+        const double lse = most + std::log(std::exp(a - most) + std::exp(b - most));
+        store(data.args().lse, tessera::reference::offset_of<3>(data.args().lse, {0, h, i}), lse);
+        for (std::int64_t d = 0; d < one.v_head_dim; ++d) {
+          const std::array<std::int64_t, 4> at{0, i, h, d};
+          const double out =
+              std::exp(a - lse) * tessera::reference::at(first.out, std::int64_t{0}, i, h, d) +
+              std::exp(b - lse) * tessera::reference::at(second.out, std::int64_t{0}, i, h, d);
+          store(data.args().out, tessera::reference::offset_of(data.args().out, at), out);
+        }
+      }
+    }
+    EXPECT_EQ(expectation.complaints(), "");
+  }
+}
+
+TEST(unnormalized, divides_into_the_normalized_result_by_lse_and_row_max) {
+  flash_case one = two_by_two();
+  one.sink_count = 2;
+  flash_data whole(one);
+  ASSERT_TRUE(run(one.op, whole.args(), one.options));
+  one.options.normalize = false;
+  one.wants_row_max = true;
+  flash_data raw(one);
+  ASSERT_TRUE(run(one.op, raw.args(), one.options));
+  flash_attention_options normalized = one.options;
+  normalized.normalize = true;
+  const flash_expectation expectation(whole.args(), normalized);
+  tessera::reference::for_each_element(raw.args().out, [&](std::int64_t flat, std::int64_t offset) {
+    const std::int64_t h = flat / one.v_head_dim % one.q_heads;
+    const std::int64_t i = flat / one.v_head_dim / one.q_heads % one.q_len;
+    const std::int64_t b = flat / one.v_head_dim / one.q_heads / one.q_len;
+    const double denominator = std::exp(tessera::reference::at(raw.args().lse, b, h, i) -
+                                        tessera::reference::at(raw.args().row_max, b, h, i));
+    store(raw.args().out, offset, tessera::reference::read(raw.args().out, offset) / denominator);
+  });
+  const comparison found = expectation.judge("out", raw.args().out);
+  EXPECT_TRUE(found.passed) << sentence_of(found, "out", raw.args().out.shape());
+}
+
+TEST(dropout, every_row_drops_the_same_elements) {
+  flash_case one = two_by_two();
+  one.op = flash_op::attention;
+  one.weights = dtype::f32;
+  one.wants_dropout_mask = true;
+  one.options.causal = false;
+  one.options.dropout_probability = 0.4;
+  one.options.dropout_seed = 0xDEADBEEF12345678u;
+  flash_data data(one);
+  for (const auto& row : rows_for(data.args(), data.options(), one.op)) {
+    SCOPED_TRACE(row.name);
+    data.reset_outputs();
+    ASSERT_TRUE(run(one.op, data.args(), data.options(), {.row = row.name}));
+    const std::vector<double> kept = tessera::reference::to_doubles(data.args().dropout_mask);
+    const std::vector<double> weights = tessera::reference::to_doubles(data.args().weights);
+    for (std::size_t n = 0; n < kept.size(); ++n) {
+      const auto index = static_cast<std::int64_t>(n);
+      const std::int64_t j = index % one.kv_len, i = index / one.kv_len % one.q_len;
+      const std::int64_t h = index / one.kv_len / one.q_len % one.q_heads;
+      const std::int64_t b = index / one.kv_len / one.q_len / one.q_heads;
+      ASSERT_EQ(kept[n] != 0.0,
+                tessera::reference::dropout_keeps(0.4, one.options.dropout_seed, b, h, i, j));
+      ASSERT_EQ(weights[n] != 0.0, kept[n] != 0.0) << "no weight of this call underflows";
+    }
+  }
+}
+
+TEST(dropout, extreme_probabilities_keep_all_and_nothing) {
+  for (const double p : {1.0 - 0x1p-32, 1.0 - 0x1p-33, 1.0 - 0x1p-40, 1.0 - 0x1p-53}) {
+    SCOPED_TRACE(p);
+    flash_case one = two_by_two();
+    one.options.dropout_probability = p;
+    flash_data data(one);
+    ASSERT_TRUE(run(one.op, data.args(), data.options()));
+    for (const double value : tessera::reference::to_doubles(data.args().out)) {
+      ASSERT_EQ(value, 0.0);
+    }
+  }
+  for (const double p : {0x1p-33, 0x1p-60}) {
+    SCOPED_TRACE(p);
+    flash_case one = two_by_two();
+    one.options.dropout_probability = p;
+    expect_right(one);
+  }
+}
+
+TEST(nan, in_a_visible_slot_reaches_exactly_the_rows_that_see_it) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  flash_case one = two_by_two();
+  flash_data data(one);
+  // Key 60 of the first entry and kv head 1: heads 2 and 3, rows from 30 on (70 - 40 keys ahead).
+  store(data.args().k, 60 * data.args().k.stride[1] + data.args().k.stride[2] + 5,
+        static_cast<double>(nan));
+  for (const auto& row : rows_for(data.args(), data.options())) {
+    SCOPED_TRACE(row.name);
+    data.reset_outputs();
+    ASSERT_TRUE(run(one.op, data.args(), data.options(), {.row = row.name}));
+    for (std::int64_t b = 0; b < one.batch; ++b) {
+      for (std::int64_t h = 0; h < one.q_heads; ++h) {
+        for (std::int64_t i = 0; i < one.q_len; ++i) {
+          const bool sees = b == 0 && h >= 2 && i + 30 >= 60;
+          ASSERT_EQ(std::isnan(tessera::reference::at(data.args().lse, b, h, i)), sees) << i;
+          ASSERT_EQ(std::isnan(tessera::reference::at(data.args().out, b, i, h, std::int64_t{7})),
+                    sees)
+              << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(infinity, a_sink_of_plus_infinity_takes_everything) {
+  flash_case one = two_by_two();
+  one.sink_count = 1;
+  one.sinks_per_head = false;
+  flash_data data(one);
+  store(data.args().sinks, 0, HUGE_VAL);
+  const flash_expectation expectation(data.args(), data.options());
+  for (const auto& row : rows_for(data.args(), data.options())) {
+    SCOPED_TRACE(row.name);
+    data.reset_outputs();
+    ASSERT_TRUE(run(one.op, data.args(), data.options(), {.row = row.name}));
+    EXPECT_EQ(expectation.complaints(), "");
+  }
+}
+
+TEST(empty_sizes, are_legal_and_give_zero_and_minus_infinity) {
+  for (const int which : {0, 1, 2, 3}) {
+    SCOPED_TRACE(which);
+    flash_case one = two_by_two();
+    if (which == 0) one.batch = 0;
+    if (which == 1) one.q_len = 0;
+    if (which == 2) one.kv_len = 0;
+    if (which == 3) {
+      one.packed = true;
+      one.batch = 0;
+      one.q_len = 3;  // rows that belong to no sequence
+      one.kv_len = 2;
+    }
+    flash_data data(one);
+    for (const auto& row : rows_for(data.args(), data.options())) {
+      SCOPED_TRACE(row.name);
+      data.reset_outputs();
+      ASSERT_TRUE(run(one.op, data.args(), data.options(), {.row = row.name}));
+      for (const double value : tessera::reference::to_doubles(data.args().out)) {
+        EXPECT_EQ(value, 0.0);
+      }
+      for (const double value : tessera::reference::to_doubles(data.args().lse)) {
+        EXPECT_EQ(value, -HUGE_VAL);
+      }
+    }
+    expect_right(one);
+  }
+}
+
+TEST(sinks, none_of_them_is_the_same_as_no_tensor) {
+  flash_case one = two_by_two();
+  flash_data data(one);
+  flash_attention_args args = data.args();
+  float nothing = 0.0f;
+  args.sinks = tessera::view(&nothing, {4, 0});
+  ASSERT_TRUE(run(one.op, args, one.options));
+  const flash_expectation expectation(data.args(), data.options());
+  EXPECT_EQ(expectation.complaints(), "");
+}
+
+}  // namespace

@@ -1,0 +1,168 @@
+// Plans: chosen once, run often, safe whatever is brought to a run.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tessera/tessera.hpp>
+
+#include "small_call.hpp"
+
+namespace tessera::testing {
+namespace {
+
+constexpr double tolerance = 1e-5;
+
+TEST(Plan, RunsLikeTheCall) {
+  small_call call(17, 33, 3, 64);
+  auto made = plan(problem_of(call.args()), {.threads = 2});
+  ASSERT_TRUE(made) << made.message();
+  EXPECT_EQ(made->choice().tier, selection_tier::heuristic);
+  EXPECT_EQ(made->threads(), 2);
+  EXPECT_EQ(made->problem(), problem_of(call.args()));
+  for (int i = 0; i < 3; ++i) {
+    call.out.assign(call.out.size(), 0.0f);
+    const status done = made->run(call.args());
+    ASSERT_TRUE(done) << done.message();
+    EXPECT_LT(call.error(), tolerance);
+  }
+}
+
+TEST(Plan, TakesOutputsItWasNotToldOf) {
+  small_call call(4, 5, 2, 64);
+  std::vector<float> lse(8, 99.0f);
+  const auto made = plan(problem_of(call.args()));
+  ASSERT_TRUE(made) << made.message();
+  flash_attention_args args = call.args();
+  args.lse = view(lse.data(), {1, 2, 4});
+  ASSERT_TRUE(made->run(args));
+  for (const float one : lse) EXPECT_LT(one, 50.0f);
+}
+
+TEST(Plan, RefusesOtherProblems) {
+  small_call call(6, 6, 2, 64);
+  std::vector<float> sinks(2, 0.0f);
+  const auto made = plan(problem_of(call.args()));
+  ASSERT_TRUE(made) << made.message();
+  const auto refusal = [&](const std::function<void(flash_attention_args&)>& bend) {
+    flash_attention_args args = call.args();
+    bend(args);
+    return made->run(args).message();
+  };
+  EXPECT_EQ(refusal([](auto& a) { a.q.extent[1] = a.out.extent[1] = 5; }),
+            "q: length is 5, the plan has 6");
+  EXPECT_EQ(refusal([](auto& a) { a.k.extent[1] = a.v.extent[1] = 4; }),
+            "k: length is 4, the plan has 6");
+  EXPECT_EQ(refusal([](auto& a) { a.v.extent[3] = a.out.extent[3] = 32; }),
+            "v: head_dim is 32, the plan has 64");
+  EXPECT_EQ(refusal([&](auto& a) { a.sinks = view(sinks.data(), {2, 1}); }),
+            "sinks: is given, the plan has none");
+  EXPECT_EQ(refusal([](auto& a) { a.k.extent[1] = 4; }), "v: length is 6, k has 4");
+  EXPECT_EQ(refusal([](auto& a) { a.out.data = a.q.data; }),
+            "out: shares memory with q, 3072 of its 3072 bytes lie between the first and last of "
+            "it");
+  EXPECT_EQ(refusal([](auto& a) { a.q.data = nullptr; }),
+            "q: data is null, the shape has 768 elements");
+  EXPECT_EQ(refusal([](auto& a) { a.q.rank = 3; }),
+            "q: rank is 3, dense tensors have 4 [B,Sq,Hq,D]");
+}
+
+TEST(Plan, ChecksTheLengthsOfEachRun) {
+  small_call call(6, 6, 2, 64);
+  std::vector<std::int32_t> lengths{6};
+  flash_attention_args args = call.args();
+  args.seqlens_k = view(lengths.data(), {1});
+  const auto made = plan(problem_of(args));
+  ASSERT_TRUE(made) << made.message();
+  EXPECT_TRUE(made->run(args));
+  lengths[0] = 7;
+  EXPECT_EQ(made->run(args).message(), "seqlens_k: entry 0 is 7, must be 0 to the 6 rows of k");
+}
+
+TEST(Plan, RefusesWhatTheOperationRefuses) {
+  small_call call(6, 6, 2, 64);
+  flash_problem problem = problem_of(call.args());
+  problem.k.extent[3] = 32;
+  EXPECT_EQ(plan(problem).message(), "k: head_dim is 32, q has 64");
+  EXPECT_EQ(plan(flash_problem{}).code(), status_code::invalid_argument);
+  EXPECT_EQ(plan(problem_of(call.args()), {.row = "no.such.row"}).code(),
+            status_code::unknown_row);
+  EXPECT_EQ(plan(problem_of(call.args()), {.threads = 5000}).message(),
+            "context.threads: is 5000, must be 0 to 4096");
+}
+
+TEST(Plan, SharesItsMemoryWithOneRunAtATime) {
+  small_call call(64, 512, 4, 64);
+  const auto made = plan(problem_of(call.args()), {.threads = 1});
+  ASSERT_TRUE(made) << made.message();
+  std::atomic<int> succeeded{0};
+  std::atomic<int> refused{0};
+  const auto work = [&] {
+    small_call own(64, 512, 4, 64);
+    for (int i = 0; i < 50; ++i) {
+      const status done = made->run(own.args());
+      ++(done ? succeeded : refused);
+      EXPECT_EQ(done.code(), done ? status_code::ok : status_code::workspace) << done.message();
+      EXPECT_LT(done ? own.error() : 0.0, tolerance);
+    }
+  };
+  std::thread one(work);
+  std::thread two(work);
+  one.join();
+  two.join();
+  EXPECT_EQ(succeeded + refused, 100);
+  EXPECT_GE(succeeded, 50);
+}
+
+TEST(Plan, RunsConcurrentlyWithSeparateMemory) {
+  small_call call(16, 64, 2, 64);
+  const auto made = plan(problem_of(call.args()), {.threads = 1});
+  ASSERT_TRUE(made) << made.message();
+  const auto work = [&] {
+    small_call own(16, 64, 2, 64);
+    std::vector<std::byte> memory(made->workspace_bytes() + 64);
+    const auto past = reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
+    const std::span<std::byte> aligned{memory.data() + (64 - past) % 64, made->workspace_bytes()};
+    for (int i = 0; i < 50; ++i) {
+      const status done = made->run(own.args(), aligned);
+      EXPECT_TRUE(done) << done.message();
+    }
+    EXPECT_LT(own.error(), tolerance);
+  };
+  std::thread one(work);
+  std::thread two(work);
+  one.join();
+  two.join();
+}
+
+TEST(Plan, CallsFromManyThreadsDoNotDisturbEachOther) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      for (int i = 0; i < 20; ++i) {
+        small_call own(5 + t, 9 + i, 2, 64);
+        const status done = flash_attention(own.args(), {}, {.threads = 1});
+        EXPECT_TRUE(done) << done.message();
+        EXPECT_LT(own.error(), tolerance);
+      }
+    });
+  }
+  for (std::thread& one : threads) one.join();
+}
+
+TEST(Plan, MovesWithItsMemory) {
+  small_call call(6, 6, 2, 64);
+  auto made = plan(problem_of(call.args()));
+  ASSERT_TRUE(made) << made.message();
+  const flash_plan moved = std::move(*made);
+  ASSERT_TRUE(moved.run(call.args()));
+  EXPECT_LT(call.error(), tolerance);
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,118 @@
+// The environment and the device.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/environment.hpp>
+
+namespace tessera::testing {
+namespace {
+
+std::map<std::string, std::string> variables;
+
+const char* look_up(const char* name) {
+  const auto found = variables.find(name);
+  return found == variables.end() ? nullptr : found->second.c_str();
+}
+
+environment with(std::map<std::string, std::string> values) {
+  variables = std::move(values);
+  return read_environment(look_up);
+}
+
+TEST(Environment, ReadsEveryVariable) {
+  const environment all = with({{"TESSERA_EXPLAIN", "2"},
+                                {"TESSERA_CPU", "avx512_bf16"},
+                                {"TESSERA_ROW", "attention=a.b,flash_attention=c.d"},
+                                {"TESSERA_TABLE_DIR", "/tables"},
+                                {"TESSERA_RECORD", "/trace"},
+                                {"OMP_NUM_THREADS", "4,2"}});
+  EXPECT_TRUE(all.warnings.empty());
+  EXPECT_EQ(all.explain, 2);
+  EXPECT_EQ(all.cpu, backend::cpu_avx512_bf16);
+  ASSERT_EQ(all.rows.size(), 2u);
+  EXPECT_EQ(all.rows[0].op, "attention");
+  EXPECT_EQ(all.rows[0].row, "a.b");
+  EXPECT_EQ(all.rows[1].op, "flash_attention");
+  EXPECT_EQ(all.rows[1].row, "c.d");
+  EXPECT_EQ(all.table_directory, "/tables");
+  EXPECT_EQ(all.record_file, "/trace");
+  EXPECT_EQ(all.threads, 4);
+}
+
+TEST(Environment, UnsetAndEmptyAreDefaults) {
+  for (const auto& values : {std::map<std::string, std::string>{},
+                             {{"TESSERA_EXPLAIN", ""}, {"TESSERA_CPU", ""}, {"TESSERA_ROW", ""}}}) {
+    const environment all = with(values);
+    EXPECT_TRUE(all.warnings.empty());
+    EXPECT_EQ(all.explain, 0);
+    EXPECT_EQ(all.cpu, std::nullopt);
+    EXPECT_TRUE(all.rows.empty());
+    EXPECT_EQ(all.threads, 0);
+  }
+}
+
+TEST(Environment, UnknownValuesGiveOneWarningThatNamesTheValidOnes) {
+  const auto warning = [](const char* name, const char* value) {
+    const environment all = with({{name, value}});
+    EXPECT_EQ(all.warnings.size(), 1u) << name;
+    return all.warnings.empty() ? std::string() : all.warnings.front();
+  };
+  EXPECT_EQ(warning("TESSERA_EXPLAIN", "yes"),
+            "TESSERA_EXPLAIN: 'yes' is not a value it takes, and is ignored; valid are 0, 1, 2, 3");
+  EXPECT_EQ(warning("TESSERA_EXPLAIN", "4"),
+            "TESSERA_EXPLAIN: '4' is not a value it takes, and is ignored; valid are 0, 1, 2, 3");
+  EXPECT_EQ(warning("TESSERA_CPU", "sse9"),
+            "TESSERA_CPU: 'sse9' is not a value it takes, and is ignored; valid are generic, avx2, "
+            "avx512, avx512_bf16");
+  EXPECT_EQ(warning("TESSERA_ROW", "softmax=row"),
+            "TESSERA_ROW: 'softmax=row' is not a value it takes, and is ignored; valid are "
+            "<op>=<row> with op one of flash_attention, attention, scaled_dot_product_attention");
+  EXPECT_EQ(warning("TESSERA_ROW", "attention"),
+            "TESSERA_ROW: 'attention' is not a value it takes, and is ignored; valid are "
+            "<op>=<row> with op one of flash_attention, attention, scaled_dot_product_attention");
+  EXPECT_EQ(warning("OMP_NUM_THREADS", "many"),
+            "OMP_NUM_THREADS: 'many' is not a value it takes, and is ignored; valid are positive "
+            "numbers");
+}
+
+TEST(Device, IsPlausible) {
+  const device_facts found = detect_device();
+  EXPECT_EQ(found.kind, device_kind::cpu);
+  EXPECT_GE(found.physical_cores, 1);
+  EXPECT_GE(found.hardware_threads, found.physical_cores);
+  EXPECT_GE(found.available_threads, 1);
+  EXPECT_GE(found.sockets, 1);
+  EXPECT_GE(found.l1d_bytes, 8 * 1024);
+  EXPECT_GE(found.l2_bytes, found.l1d_bytes);
+  EXPECT_LE(this_device().highest, found.highest);
+  EXPECT_TRUE(this_device().runs(backend::cpu_generic));
+}
+
+TEST(Device, AgreesWithTheCompilerAboutThisMachine) {
+#if defined(__x86_64__)
+  const backend highest = detect_device().highest;
+  EXPECT_EQ(highest >= backend::cpu_avx2,
+            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(highest >= backend::cpu_avx512,
+            __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+#else
+  EXPECT_EQ(detect_device().highest, backend::cpu_generic);
+#endif
+}
+
+TEST(Device, RunsWhatItsInstructionSetContains) {
+  device_facts device;
+  device.highest = backend::cpu_avx512;
+  EXPECT_TRUE(device.runs(backend::cpu_avx2));
+  EXPECT_TRUE(device.runs(backend::cpu_avx512));
+  EXPECT_FALSE(device.runs(backend::cpu_avx512_bf16));
+  device.kind = device_kind::cuda;
+  EXPECT_FALSE(device.runs(backend::cpu_generic));
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,71 @@
+// Explanations: data, and the text of TESSERA_EXPLAIN.
+#include <gtest/gtest.h>
+
+#include "pretended.hpp"
+
+namespace tessera::testing {
+namespace {
+
+TEST(Explain, AsksEveryTierAndJudgesEveryRow) {
+  const question one("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]",
+                     backend::cpu_avx512_bf16, 2);
+  const explanation all = explain(one.asked());
+  EXPECT_EQ(all.op, "flash_attention");
+  EXPECT_EQ(all.row, "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x64");
+  EXPECT_EQ(all.tier, selection_tier::heuristic);
+  EXPECT_EQ(all.reason, selection_reason::cheapest);
+  EXPECT_EQ(all.reason_text, "decode, 128 work items for 2 threads");
+  ASSERT_EQ(all.tiers.size(), chain<flash_fwd_family>.size());
+  for (std::size_t i = 0; i < all.tiers.size(); ++i) {
+    EXPECT_EQ(all.tiers[i].tier, chain<flash_fwd_family>[i].tier);
+    EXPECT_FALSE(all.tiers[i].reason.empty());
+  }
+  EXPECT_EQ(all.eligible.size() + all.rejected.size(), rows().size());
+  EXPECT_EQ(all.eligible.front().row, all.row);
+  EXPECT_TRUE(all.better_row.empty());
+}
+
+TEST(Explain, HasThreeLevels) {
+  const question one("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]",
+                     backend::cpu_avx512_bf16, 2);
+  const explanation all = explain(one.asked());
+  const std::string line =
+      "flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128] -> "
+      "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x64 (heuristic: decode, 128 work items for 2 "
+      "threads)";
+  EXPECT_EQ(to_text(all, 1), line);
+  const std::string two = to_text(all, 2);
+  EXPECT_EQ(two.find(line + "\n  override: no row is named\n  memory: no earlier choice is used\n"
+                            "  heuristic: lowest predicted time of "),
+            0u)
+      << two;
+  const std::string three = to_text(all, 3);
+  EXPECT_EQ(three.find(two), 0u);
+  EXPECT_NE(three.find("\n  not  flash_fwd.cpu_avx2.bf16.d64.decode.16x64: head_dim is 128, the "
+                       "row has 64"),
+            std::string::npos)
+      << three;
+}
+
+TEST(Explain, NamesTheRowThatWouldServeBetter) {
+  const question one("flash_attention q=[1,512,8,96]bf16 k=[1,512,8,96] logits_soft_cap=5",
+                     backend::cpu_avx512);
+  const explanation all = explain(one.asked());
+  EXPECT_EQ(all.reason, selection_reason::generic_fallback);
+  EXPECT_EQ(all.better_row, "flash_fwd.cpu_avx512.bf16.d96.window.soft_cap.112x256");
+  const question f32("flash_attention q=[1,512,8,80]f32 k=[1,512,8,80] v=[1,512,8,40]");
+  EXPECT_EQ(explain(f32.asked()).better_row, "flash_fwd.cpu_avx512.f32.d80v40.window.112x256");
+}
+
+TEST(Explain, TellsWhyNothingRuns) {
+  question one("flash_attention q=[1,512,8,64]f32 k=[1,512,8,64]");
+  one.row_of_call = "nothing";
+  const explanation all = explain(one.asked());
+  EXPECT_TRUE(all.row.empty());
+  EXPECT_EQ(all.refusal, one.answer().message());
+  EXPECT_EQ(all.tiers.size(), chain<flash_fwd_family>.size());
+  EXPECT_EQ(to_text(all, 1), all.problem + " -> no row (" + all.refusal + ")");
+}
+
+}  // namespace
+}  // namespace tessera::testing

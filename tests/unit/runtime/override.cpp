@@ -1,0 +1,147 @@
+// Rows asked for by name: they win, they are checked, they leave no trace.
+#include <gtest/gtest.h>
+
+#include "pretended.hpp"
+
+namespace tessera::testing {
+namespace {
+
+constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
+constexpr std::string_view slow = "flash_fwd.cpu_generic.f32.dany.window.every.32x256";
+constexpr std::string_view wide = "flash_fwd.cpu_avx512.f32.d128.window.112x256";
+constexpr std::string_view best = "flash_fwd.cpu_avx512.f32.d64.window.112x256";
+
+TEST(Override, WinsUnderEveryPolicy) {
+  for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
+    question one(text);
+    one.policy.on_ineligible = policy;
+    one.row_of_call = slow;
+    const auto chosen = one.answer();
+    ASSERT_TRUE(chosen) << chosen.message();
+    EXPECT_EQ(chosen->row(), slow);
+    EXPECT_EQ(chosen->tier, selection_tier::override);
+    EXPECT_EQ(chosen->reason, selection_reason::named_by_call);
+    EXPECT_FALSE(chosen->remembered);
+  }
+}
+
+TEST(Override, OfTheCallWinsOverTheEnvironment) {
+  question one(text);
+  one.row_of_environment = slow;
+  EXPECT_EQ(one.answer()->reason, selection_reason::named_by_environment);
+  EXPECT_EQ(one.row(), slow);
+  one.row_of_call = best;
+  EXPECT_EQ(one.row(), best);
+  EXPECT_EQ(one.answer()->reason, selection_reason::named_by_call);
+}
+
+TEST(Override, LeavesNoTraceInTheMemory) {
+  selection_memory<flash_fwd_family> memory;
+  question one(text);
+  one.memory = &memory;
+  one.row_of_call = slow;
+  ASSERT_TRUE(one.answer());
+  one.row_of_call = {};
+  const auto chosen = one.answer();
+  EXPECT_EQ(chosen->row(), best);
+  EXPECT_FALSE(chosen->remembered);
+  EXPECT_TRUE(one.answer()->remembered);
+  one.row_of_call = slow;
+  EXPECT_EQ(one.row(), slow) << "an override is asked before the memory";
+}
+
+TEST(Override, UnknownRowsAreRefused) {
+  for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
+    question one(text);
+    one.policy.on_ineligible = policy;
+    one.row_of_call = "flash_fwd.cpu_avx512.f32.d64.window.112x512";
+    const auto chosen = one.answer();
+    EXPECT_EQ(chosen.code(), status_code::unknown_row);
+    EXPECT_EQ(chosen.message(),
+              "context.row: 'flash_fwd.cpu_avx512.f32.d64.window.112x512' is not one of the " +
+                  std::to_string(rows().size()) +
+                  " flash_fwd rows of this build; the most similar is " + std::string(best));
+  }
+}
+
+TEST(Override, IneligibleRowsAreRefusedWithTheDifference) {
+  question one(text);
+  one.row_of_environment = wide;
+  EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
+  EXPECT_EQ(one.answer().message(),
+            "TESSERA_ROW: flash_fwd.cpu_avx512.f32.d128.window.112x256 cannot run this problem: "
+            "head_dim is 64, the row has 128");
+  question other(text, backend::cpu_avx2);
+  other.row_of_call = best;
+  EXPECT_EQ(other.answer().message(),
+            "context.row: flash_fwd.cpu_avx512.f32.d64.window.112x256 cannot run this problem: "
+            "the row needs cpu_avx512, this device has cpu_avx2");
+}
+
+TEST(Override, MayFallThroughWhereThePolicySaysSo) {
+  question one(text);
+  one.row_of_call = wide;
+  one.policy.on_ineligible = ineligible_override::fall_through;
+  EXPECT_EQ(one.row(), best);
+  EXPECT_EQ(one.answer()->tier, selection_tier::heuristic);
+}
+
+TEST(Memory, KeepsTheTierAndForgetsOnDemand) {
+  selection_memory<flash_fwd_family> memory;
+  question one(text);
+  one.memory = &memory;
+  EXPECT_FALSE(one.answer()->remembered);
+  const auto known = one.answer();
+  EXPECT_TRUE(known->remembered);
+  EXPECT_EQ(known->tier, selection_tier::heuristic);
+  EXPECT_EQ(known->row(), best);
+  forget_selections();
+  EXPECT_FALSE(one.answer()->remembered);
+  EXPECT_TRUE(one.answer()->remembered);
+}
+
+TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
+  constexpr std::string_view base = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
+  for (const char* other : {
+           "flash_attention q=[1,65,8,64]f32 k=[1,64,8,64]",
+           "flash_attention q=[1,64,8,64]f32 k=[1,63,8,64]",
+           "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64]",
+           "flash_attention q=[1,64,8,64]f32 k=[1,64,4,64]",
+           "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] v=[1,64,8,32]",
+           "flash_attention q=[1,64,8,64]bf16 k=[1,64,8,64]",
+           "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] causal=true",
+           "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] window_left=5",
+           "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] sinks=[1,1]f32",
+           "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] logits_soft_cap=5",
+       }) {
+    selection_memory<flash_fwd_family> memory;
+    question one(base);
+    one.memory = &memory;
+    ASSERT_TRUE(one.answer());
+    question two(other);
+    two.memory = &memory;
+    EXPECT_FALSE(two.answer()->remembered) << other;
+  }
+  selection_memory<flash_fwd_family> memory;
+  question one(base);
+  one.memory = &memory;
+  ASSERT_TRUE(one.answer());
+  one.threads = 3;
+  EXPECT_FALSE(one.answer()->remembered) << "threads decide too";
+}
+
+TEST(Memory, IsBoundedAndStaysRight) {
+  selection_memory<flash_fwd_family> memory;
+  for (int round = 0; round < 2; ++round) {
+    for (int length = 1; length < 500; ++length) {
+      question one("flash_attention q=[1," + std::to_string(length) +
+                   ",8,64]f32 k=[1,512,8,64]");
+      const std::string_view fresh = one.row();
+      one.memory = &memory;
+      EXPECT_EQ(one.row(), fresh) << length;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

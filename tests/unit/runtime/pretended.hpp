@@ -1,0 +1,100 @@
+// A registry and devices that are not there: choices can be tested as data on any machine.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/runtime/flash_fwd.hpp>
+#include <tessera/runtime/select.hpp>
+#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/spec/flash_attention/rules.hpp>
+
+namespace tessera::testing {
+
+/// Rows for common head dims with base features and rows that take everything, for every backend
+/// and type; their launchers must not be called.
+class pretended_rows {
+ public:
+  pretended_rows() {
+    for (const backend target : all_backends) {
+      for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+        for (const flash_phase phase : {flash_phase::prefill, flash_phase::decode}) {
+          add({.target = target, .type = type, .phase = phase, .features = every_feature_of(phase)});
+          if (target == backend::cpu_generic) continue;
+          for (const int head_dim : {64, 128}) {
+            add({.target = target, .type = type, .head_dim = head_dim, .phase = phase});
+          }
+        }
+      }
+    }
+    add({.target = backend::cpu_avx512,
+         .head_dim = 128,
+         .features = base_features | flash_feature::soft_cap});
+    for (std::size_t i = 0; i < configs_.size(); ++i) {
+      rows_.push_back({.name = names_[i], .config = configs_[i]});
+    }
+    std::sort(rows_.begin(), rows_.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+
+  const std::vector<flash_instance>& all() const { return rows_; }
+
+ private:
+  void add(flash_config config) {
+    if (broken_table_rule(config) != flash_rule::none) return;
+    configs_.push_back(resolved(config));
+    names_.emplace_back(name_of(config).view());
+  }
+
+  std::vector<flash_config> configs_;
+  std::vector<std::string> names_;
+  std::vector<flash_instance> rows_;
+};
+
+inline const std::vector<flash_instance>& rows() {
+  static const pretended_rows all;
+  return all.all();
+}
+
+inline device_facts device_with(backend highest, int threads = 8) {
+  device_facts device;
+  device.highest = highest;
+  device.physical_cores = device.hardware_threads = device.available_threads = threads;
+  return device;
+}
+
+/// A question about a problem in text form, on a pretended device.
+struct question {
+  explicit question(std::string_view text, backend highest = backend::cpu_avx512_bf16,
+                    int workers = 8)
+      : problem(*parse_problem(text)), device(device_with(highest, workers)), threads(workers) {}
+
+  inquiry<flash_fwd_family> asked() const {
+    return {.problem = problem,
+            .demand = demand_of(problem),
+            .instances = rows(),
+            .device = device,
+            .threads = threads,
+            .policy = policy,
+            .row_of_call = row_of_call,
+            .row_of_environment = row_of_environment,
+            .memory = memory};
+  }
+  auto answer() const { return select(asked()); }
+  std::string_view row() const {
+    const auto chosen = answer();
+    return chosen ? chosen->row() : std::string_view("none");
+  }
+
+  flash_problem problem;
+  device_facts device;
+  int threads;
+  selection_policy policy{};
+  std::string_view row_of_call{}, row_of_environment{};
+  selection_memory<flash_fwd_family>* memory = nullptr;
+};
+
+}  // namespace tessera::testing

@@ -1,0 +1,127 @@
+// Problem text: there and back, and refusals.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <string>
+
+#include <tessera/spec/flash_attention/problem_text.hpp>
+
+namespace tessera::testing {
+namespace {
+
+TEST(ProblemText, ReadsTheDocumentedLine) {
+  const auto problem = parse_problem(
+      "flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023");
+  ASSERT_TRUE(problem) << problem.message();
+  EXPECT_EQ(problem->op, flash_op::flash_attention);
+  EXPECT_EQ(problem->q, (tensor_shape{dtype::bf16, 4, {1, 2048, 32, 128}}));
+  EXPECT_EQ(problem->k, (tensor_shape{dtype::bf16, 4, {1, 2048, 8, 128}}));
+  EXPECT_EQ(problem->v, problem->k);
+  EXPECT_TRUE(problem->options.causal);
+  EXPECT_EQ(problem->options.window_left, 1023);
+  EXPECT_EQ(problem->options.window_right, std::nullopt);
+  EXPECT_FALSE(problem->mask.present());
+}
+
+TEST(ProblemText, LeavesOutWhatIsDefault) {
+  const char* const line =
+      "attention q=[1,16,4,64]f32 k=[1,16,4,64] v=[1,16,4,32] weights=[1,4,16,16]f32 "
+      "softmax_scale=0.1 causal_alignment=top_left dropout_seed=18446744073709551615 "
+      "normalize=false";
+  const auto problem = parse_problem(line);
+  ASSERT_TRUE(problem) << problem.message();
+  EXPECT_EQ(to_text(*problem), line);
+}
+
+TEST(ProblemText, ComesBackUnchanged) {
+  std::mt19937_64 random(3);
+  const auto shape = [&] {
+    tensor_shape made{static_cast<dtype>(1 + random() % 9), 0, {}};
+    made.rank = static_cast<std::int8_t>(random() % (max_rank + 1));
+    for (std::int8_t axis = 0; axis < made.rank; ++axis) {
+      made.extent[static_cast<std::size_t>(axis)] = static_cast<std::int64_t>(random());
+    }
+    return made;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    flash_problem problem{.op = static_cast<flash_op>(random() % 3), .q = shape(), .k = shape(),
+                          .v = shape()};
+    if (random() % 2 != 0) problem.bias_post = shape();
+    if (random() % 2 != 0) problem.cu_seqlens_q = shape();
+    if (random() % 2 != 0) problem.weights = shape();
+    if (random() % 2 != 0) {
+      problem.options.softmax_scale = static_cast<double>(random()) * 0x1p-70;
+    }
+    if (random() % 2 != 0) problem.options.window_right = static_cast<std::int64_t>(random());
+    problem.options.dropout_probability = static_cast<double>(random() % 3) / 7.0;
+    problem.options.dropout_seed = random();
+    problem.options.causal = random() % 2 != 0;
+    const auto back = parse_problem(to_text(problem));
+    ASSERT_TRUE(back) << back.message();
+    EXPECT_EQ(*back, problem) << to_text(problem);
+  }
+}
+
+TEST(ProblemText, RefusesInOneSentence) {
+  const auto message = [](std::string_view text) {
+    const auto problem = parse_problem(text);
+    EXPECT_FALSE(problem) << text;
+    EXPECT_EQ(problem.code(), status_code::malformed);
+    return problem.message();
+  };
+  EXPECT_EQ(message("softmax q=[1]f32"),
+            "problem: starts with 'softmax', must be one of flash_attention, attention, "
+            "scaled_dot_product_attention");
+  EXPECT_EQ(message(""), message("   \t\n"));
+  EXPECT_EQ(message("attention k=[1]f32"),
+            "problem: q is missing, e.g. q=[1,2048,32,128]bf16");
+  EXPECT_EQ(message("attention q=[1]f32"), "problem: k is missing, e.g. k=[1,2048,8,128]");
+  EXPECT_EQ(message("attention q=[1] k=[1]f32"),
+            "problem: q has no dtype; only k and v take that of q");
+  EXPECT_EQ(message("attention q=[1]f32 k=[1] mask=[1]"),
+            "problem: mask has no dtype; only k and v take that of q");
+  EXPECT_EQ(message("attention q=[1]f32 k"), "problem: 'k' has no '=', fields are name=value");
+  EXPECT_EQ(message("attention q=[1]f32 q=[1]f32"), "problem: q is given twice");
+  EXPECT_EQ(message("attention q=[1]f32 k=[1] causal=yes"),
+            "problem: causal is 'yes', must be true or false");
+  EXPECT_EQ(message("attention q=[1]f32 k=[1] window_left=3.5"),
+            "problem: window_left is '3.5', must be a 64-bit integer");
+  EXPECT_EQ(message("attention q=[1]f32 k=[1] causal_alignment=left"),
+            "problem: causal_alignment is 'left', must be one of bottom_right, top_left");
+  EXPECT_EQ(message("attention q=[1]f32 k=[1] dropout_seed=-1"),
+            "problem: dropout_seed is '-1', must be an unsigned 64-bit integer");
+  const std::string unknown = message("attention q=[1]f32 k=[1] window=3");
+  EXPECT_EQ(unknown.find("problem: attention has no field 'window', the fields are q, k, v, "), 0u)
+      << unknown;
+  for (const char* shape : {"1,2", "[1,2", "[1,,2]f32", "[1,]f32", "[,1]f32", "[a]f32", "[1]f33",
+                            "[1]none", "[1,2,3,4,5,6]f32", "[9223372036854775808]f32", "[ 1]f32",
+                            "[1]f32x", "", "]", "[1][2]"}) {
+    EXPECT_FALSE(parse_problem(std::string("attention k=[1]f32 q=") + shape)) << shape;
+  }
+}
+
+TEST(ProblemText, SurvivesMutilation) {
+  const std::string line =
+      "flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023";
+  std::mt19937 random(5);
+  int refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = line.substr(0, random() % (line.size() + 1));
+    for (auto changes = random() % 4; changes-- > 0 && !text.empty();) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
+    const auto problem = parse_problem(text);
+    if (!problem) {
+      ++refused;
+      EXPECT_FALSE(problem.message().empty());
+      continue;
+    }
+    const auto again = parse_problem(to_text(*problem));
+    ASSERT_TRUE(again) << text;
+  }
+  EXPECT_GT(refused, 10000);
+}
+
+}  // namespace
+}  // namespace tessera::testing
