@@ -17,7 +17,7 @@ check() { # HEADER: one unit that includes it twice
   printf '#include <%s>\n#include <%s>\n' "${1#include/}" "${1#include/}" >"$unit"
   if [[ $tool == --tidy ]]; then
     # shellcheck disable=SC2086
-    clang-tidy --quiet "$unit" -- $flags $widest 2>"$unit.log" || { cat "$unit.log"; return 1; }
+    clang-tidy --quiet --config-file=.clang-tidy "$unit" -- $flags $widest 2>"$unit.log" || { cat "$unit.log"; return 1; }
   else
     local sets=("")
     case $1 in

@@ -235,10 +235,10 @@ void print_report(const std::vector<checked_file>& all) {
     }
   }
   if (!out.empty()) print(out.text(terminal_width()) + "\n");
+  std::string verdict_text = judged > 0 ? styled(style::good, "all within bound") : "none to judge";
+  if (failures > 0) verdict_text = styled(style::bad, fmt::format("{} out of bound", failures));
   print(fmt::format("{} file{}, {} tensor{} judged, {}", all.size(), all.size() == 1 ? "" : "s",
-                    judged, judged == 1 ? "" : "s",
-                    failures == 0 ? styled(style::good, "all within bound")
-                                  : styled(style::bad, fmt::format("{} out of bound", failures))));
+                    judged, judged == 1 ? "" : "s", verdict_text));
   if (refused > 0) print(fmt::format(", {} cannot be used", refused));
   if (not_computed > 0) {
     print(fmt::format("; {} ref.* not computed by a forward operation", not_computed));

@@ -1,5 +1,7 @@
 #include "execution.hpp"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <tessera/runtime/device_facts.hpp>
@@ -19,6 +21,15 @@ void add_execution_flags(CLI::App& command, execution_flags& flags) {
       ->check(CLI::Range(1, 4096));
 }
 
+std::string as_flags(std::string message) {
+  for (const auto& [ours, theirs] :
+       {std::pair<std::string_view, std::string_view>{"context.row", "--row"},
+        {"context.threads", "--threads"}}) {
+    if (message.starts_with(ours)) message.replace(0, ours.size(), theirs);
+  }
+  return message;
+}
+
 flash_plan plan_for(const flash_problem& problem, const execution_flags& flags,
                     const std::string& subject) {
   if (!flags.backend.empty() && flags.backend != "cpu") {
@@ -32,7 +43,7 @@ flash_plan plan_for(const flash_problem& problem, const execution_flags& flags,
   if (!made) {
     const bool no_row =
         made.code() == status_code::unknown_row || made.code() == status_code::no_row;
-    throw failure(fmt::format("{}: {}", subject, made.message()),
+    throw failure(fmt::format("{}: {}", subject, as_flags(made.message())),
                   no_row ? exit_status::no : exit_status::bad_input);
   }
   return *std::move(made);

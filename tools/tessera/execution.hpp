@@ -25,6 +25,9 @@ struct execution_flags {
 /// Adds `--row`, `--backend` and `--threads`.
 void add_execution_flags(CLI::App& command, execution_flags& flags);
 
+/// A message of the library in the words of the command line: `context.row` is `--row` there.
+std::string as_flags(std::string message);
+
 /// The plan of a problem. `subject` comes first in what goes wrong. A row that is not in the build
 /// is the answer "no".
 flash_plan plan_for(const flash_problem& problem, const execution_flags& flags,

@@ -12,6 +12,7 @@
 #include "attention_call.hpp"
 #include "command.hpp"
 #include "device_file.hpp"
+#include "execution.hpp"
 #include "json.hpp"
 #include "table.hpp"
 
@@ -28,6 +29,11 @@ struct explain_flags : common_flags {
   int threads = 0;
 };
 
+/// `message` with `prefix`, which it may have already.
+std::string with_prefix(std::string_view prefix, const std::string& message) {
+  return message.starts_with(prefix) ? message : std::string(prefix) + message;
+}
+
 /// The problem of `--problem`, which may start with the operation's name.
 flash_problem problem_from(const explain_flags& flags) {
   static_cast<void>(op_named(flags.op, "OP"));
@@ -40,7 +46,7 @@ flash_problem problem_from(const explain_flags& flags) {
         fmt::format("--problem: names the operation \"{}\", OP is \"{}\"", first, flags.op));
   }
   result<flash_problem> problem = parse_problem(named ? text : flags.op + " " + text);
-  if (!problem) throw failure("--problem: " + problem.message());
+  if (!problem) throw failure("--" + with_prefix("problem: ", problem.message()));
   return *std::move(problem);
 }
 
@@ -83,7 +89,7 @@ void print_head(const explanation& what, const device_facts& device) {
                              device.product_name().empty() ? "unnamed" : device.product_name(),
                              name_of(device.highest), device.available_threads));
   if (what.row.empty()) {
-    line("row", styled(style::bad, "none: " + what.refusal));
+    line("row", styled(style::bad, "none: " + as_flags(what.refusal)));
   } else {
     line("row", styled(style::good, what.row));
     line("because", fmt::format("{}: {}", name_of(what.tier), what.reason_text));
@@ -98,7 +104,7 @@ void print_report(const explanation& what, const device_facts& device) {
   for (const tier_answer& tier : what.tiers) {
     tiers.add({std::string(name_of(tier.tier)),
                {tier.decided ? "yes" : "no", tier.decided ? style::good : style::dim},
-               tier.reason});
+               as_flags(tier.reason)});
   }
   print("\n" + tiers.text(terminal_width()));
   table eligible({{"rows that fit"}, {"predicted ms", side::right}});
@@ -122,8 +128,9 @@ exit_status explain_problem(const explain_flags& flags) {
       explain(problem, {.row = flags.row, .threads = flags.threads}, elsewhere ? &device : nullptr);
   if (!what) {
     const bool unknown = what.code() == status_code::unknown_row;
-    throw failure((unknown ? "--row: " : "--problem: ") + what.message(),
-                  unknown ? exit_status::no : exit_status::bad_input);
+    throw failure(
+        unknown ? as_flags(what.message()) : "--" + with_prefix("problem: ", what.message()),
+        unknown ? exit_status::no : exit_status::bad_input);
   }
   if (flags.json) {
     json::object document = explanation_json(*what);

@@ -19,9 +19,9 @@ struct device_facts {
   /// The most specialised backend that may run: CPUID, XCR0 and the cap TESSERA_CPU.
   backend highest = backend::cpu_generic;
   int sockets = 1;
-  int physical_cores = 1;     ///< of the machine
-  int hardware_threads = 1;   ///< of the machine
-  int available_threads = 1;  ///< that this process may use (affinity)
+  int physical_cores = 1;                    ///< of the machine
+  int hardware_threads = 1;                  ///< of the machine
+  int available_threads = 1;                 ///< that this process may use (affinity)
   std::int64_t l1d_bytes = 32 * 1024;        ///< of one core
   std::int64_t l2_bytes = 1024 * 1024;       ///< of one core
   std::int64_t l3_bytes = 16 * 1024 * 1024;  ///< of one cluster of cores

@@ -18,13 +18,13 @@ struct row_request {
 
 /// Values after parsing. A value that cannot be read counts as unset and leaves a warning.
 struct environment {
-  int explain = 0;                     ///< TESSERA_EXPLAIN: 0 to 3; choices are told on stderr
-  std::optional<backend> cpu;          ///< TESSERA_CPU: no row above this instruction set
-  std::vector<row_request> rows;       ///< TESSERA_ROW
-  std::string table_directory;         ///< TESSERA_TABLE_DIR: where the user's lookup table lies
-  std::string record_file;             ///< TESSERA_RECORD: where problems are recorded
-  int threads = 0;                     ///< OMP_NUM_THREADS; 0: unset
-  std::vector<std::string> warnings;   ///< one sentence each, naming the valid values
+  int explain = 0;                    ///< TESSERA_EXPLAIN: 0 to 3; choices are told on stderr
+  std::optional<backend> cpu;         ///< TESSERA_CPU: no row above this instruction set
+  std::vector<row_request> rows;      ///< TESSERA_ROW
+  std::string table_directory;        ///< TESSERA_TABLE_DIR: where the user's lookup table lies
+  std::string record_file;            ///< TESSERA_RECORD: where problems are recorded
+  int threads = 0;                    ///< OMP_NUM_THREADS; 0: unset
+  std::vector<std::string> warnings;  ///< one sentence each, naming the valid values
 };
 
 /// Parses the variables that `lookup` returns; null means unset.

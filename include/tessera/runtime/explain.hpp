@@ -32,12 +32,12 @@ struct row_rejection {
 /// Everything there is to say about one choice.
 struct explanation {
   std::string op;
-  std::string problem;          ///< problem text: "flash_attention q=[1,1,32,128]bf16 ..."
-  std::string row;              ///< the row that runs; empty if none does
+  std::string problem;  ///< problem text: "flash_attention q=[1,1,32,128]bf16 ..."
+  std::string row;      ///< the row that runs; empty if none does
   selection_tier tier = selection_tier::none;
   selection_reason reason = selection_reason::none;
-  std::string reason_text;      ///< "decode, 8 work items for 2 threads"
-  std::string refusal;          ///< why no row runs; empty if one does
+  std::string reason_text;              ///< "decode, 8 work items for 2 threads"
+  std::string refusal;                  ///< why no row runs; empty if one does
   std::vector<tier_answer> tiers;       ///< in the order they were asked
   std::vector<row_estimate> eligible;   ///< cheapest first
   std::vector<row_rejection> rejected;  ///< in the order of the registry

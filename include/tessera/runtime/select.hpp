@@ -1,5 +1,5 @@
-// The chain of choosers: who is asked for a row, in which order. A pure function of the problem, the
-// rows, the device and the circumstances; the only thing it writes is the memory it is given.
+// The chain of choosers: who is asked for a row, in which order. A pure function of the problem,
+// the rows, the device and the circumstances; the only thing it writes is the memory it is given.
 //
 // To add a tier: write its chooser (a file in choosers/) and one line in `chain`.
 #pragma once
@@ -37,9 +37,8 @@ template <class Family>
     const int elsewhere = asked.device.runs(row.config.target) ? 0 : 16;
     candidates.push_back({&row, Family::distance(row.config, asked.demand) + elsewhere});
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const candidate& a, const candidate& b) {
-    return a.distance < b.distance;
-  });
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const candidate& a, const candidate& b) { return a.distance < b.distance; });
   std::string sentence = "none of the " + std::to_string(asked.instances.size()) + " ";
   sentence.append(Family::name).append(" rows of this build runs ");
   sentence += Family::text_of(asked.problem);

@@ -180,8 +180,8 @@ inline bool has_memory(std::string_view name, const tensor_view& view, byte_rang
   const auto address = reinterpret_cast<std::uintptr_t>(view.data);
   const std::uintptr_t size = size_of(view.type);
   if ((address & (size - 1)) != 0) {  // sizes are powers of two
-    return refuse(failure, name, ": address is ", address & (size - 1), " bytes past a multiple of ",
-                  size, ", the size of ", name_of(view.type));
+    return refuse(failure, name, ": address is ", address & (size - 1),
+                  " bytes past a multiple of ", size, ", the size of ", name_of(view.type));
   }
   if (!offsets.in_range) return refuse_span(name, view, failure);
   const std::uintptr_t before = static_cast<std::uintptr_t>(-offsets.low) * size;
@@ -198,8 +198,7 @@ inline bool has_memory(std::string_view name, const tensor_view& view, byte_rang
 inline bool has_contiguous_rows(std::string_view name, const tensor_view& view, status& failure) {
   const auto last = static_cast<std::size_t>(view.rank - 1);
   if (view.stride[last] == 1 || view.extent[last] <= 1) return true;
-  return refuse(failure, name, ": stride of the last axis is ", view.stride[last],
-                ", must be 1");
+  return refuse(failure, name, ": stride of the last axis is ", view.stride[last], ", must be 1");
 }
 
 /// The last axis whose stride does not exceed the span of the axes after it, -1 if there is none
@@ -219,8 +218,7 @@ inline int folded_axis(const tensor_view& view, std::int64_t& span) noexcept {
 /// An output: writable, and no two elements share memory. Sorted by size, each stride must exceed
 /// the span of the smaller ones; strides that interleave in other ways are refused although their
 /// elements may be distinct.
-inline bool has_distinct_elements(std::string_view name, const tensor_view& view,
-                                  status& failure) {
+inline bool has_distinct_elements(std::string_view name, const tensor_view& view, status& failure) {
   if (view.read_only) return refuse(failure, name, ": is read-only, and an output");
   std::int64_t span = 0;
   if (folded_axis(view, span) < 0) return true;

@@ -1,9 +1,9 @@
 // What allocates: nothing that is done twice. Counts through replaced allocation functions.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <new>
+
+#include <gtest/gtest.h>
 
 #include <tessera/tessera.hpp>
 
@@ -22,11 +22,17 @@ void* allocate_or_throw(std::size_t size, std::size_t alignment) {
   return memory;
 }
 // Out of line: GCC would see through it and take the pair below for a mistake.
-[[gnu::noinline]] void release(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void release(void* memory) noexcept {
+  std::free(memory);
+}
 }  // namespace
 
-void* operator new(std::size_t size) { return allocate_or_throw(size, 16); }
-void* operator new[](std::size_t size) { return allocate_or_throw(size, 16); }
+void* operator new(std::size_t size) {
+  return allocate_or_throw(size, 16);
+}
+void* operator new[](std::size_t size) {
+  return allocate_or_throw(size, 16);
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate_or_throw(size, static_cast<std::size_t>(alignment));
 }
@@ -36,12 +42,24 @@ void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return allocate(size == 0 ? 1 : size, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* memory) noexcept { release(memory); }
-void operator delete[](void* memory) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory) noexcept {
+  release(memory);
+}
+void operator delete[](void* memory) noexcept {
+  release(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  release(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  release(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  release(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  release(memory);
+}
 
 namespace tessera::testing {
 namespace {
@@ -81,10 +99,8 @@ TEST(Allocations, ValidationMakesNone) {
   small_call call(9, 17, 2, 64);
   flash_kernel_args lowered;
   const flash_attention_args args = call.args();
-  EXPECT_EQ(allocations_of([&] {
-              EXPECT_TRUE(lower(flash_op::flash_attention, args, {}, lowered));
-            }),
-            0);
+  EXPECT_EQ(
+      allocations_of([&] { EXPECT_TRUE(lower(flash_op::flash_attention, args, {}, lowered)); }), 0);
 }
 
 TEST(Allocations, AreCounted) {

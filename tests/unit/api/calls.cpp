@@ -1,10 +1,10 @@
 // The free functions: results, refusals, circumstances.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/tessera.hpp>
@@ -101,9 +101,9 @@ TEST(Calls, UseTheCallersWorkspace) {
                 .message(),
             "workspace: has " + std::to_string(needed - 1) + " bytes, " + std::to_string(needed) +
                 " are needed");
-  EXPECT_EQ(
-      flash_attention(call.args(), {}, {.threads = 1, .workspace = {aligned + 4, needed}}).message(),
-      "workspace: address is 4 bytes past a multiple of 64");
+  EXPECT_EQ(flash_attention(call.args(), {}, {.threads = 1, .workspace = {aligned + 4, needed}})
+                .message(),
+            "workspace: address is 4 bytes past a multiple of 64");
 }
 
 TEST(Calls, WriteTheDropoutMask) {

@@ -1,6 +1,4 @@
 // Plans: chosen once, run often, safe whatever is brought to a run.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -8,6 +6,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <tessera/tessera.hpp>
 
@@ -60,7 +60,9 @@ TEST(Plan, RefusesOtherProblems) {
             "k: length is 4, the plan has 6");
   EXPECT_EQ(refusal([](auto& a) { a.v.extent[3] = a.out.extent[3] = 32; }),
             "v: head_dim is 32, the plan has 64");
-  EXPECT_EQ(refusal([&](auto& a) { a.sinks = view(sinks.data(), {2, 1}); }),
+  EXPECT_EQ(refusal([&](auto& a) {
+              a.sinks = view(sinks.data(), {2, 1});
+            }),
             "sinks: is given, the plan has none");
   EXPECT_EQ(refusal([](auto& a) { a.k.extent[1] = 4; }), "v: length is 6, k has 4");
   EXPECT_EQ(refusal([](auto& a) { a.out.data = a.q.data; }),
@@ -90,20 +92,19 @@ TEST(Plan, RefusesWhatTheOperationRefuses) {
   problem.k.extent[3] = 32;
   EXPECT_EQ(plan(problem).message(), "k: head_dim is 32, q has 64");
   EXPECT_EQ(plan(flash_problem{}).code(), status_code::invalid_argument);
-  EXPECT_EQ(plan(problem_of(call.args()), {.row = "no.such.row"}).code(),
-            status_code::unknown_row);
+  EXPECT_EQ(plan(problem_of(call.args()), {.row = "no.such.row"}).code(), status_code::unknown_row);
   EXPECT_EQ(plan(problem_of(call.args()), {.threads = 5000}).message(),
             "context.threads: is 5000, must be 0 to 4096");
 }
 
 TEST(Plan, SharesItsMemoryWithOneRunAtATime) {
-  small_call call(64, 512, 4, 64);
+  small_call call(16, 256, 2, 64);
   const auto made = plan(problem_of(call.args()), {.threads = 1});
   ASSERT_TRUE(made) << made.message();
   std::atomic<int> succeeded{0};
   std::atomic<int> refused{0};
   const auto work = [&] {
-    small_call own(64, 512, 4, 64);
+    small_call own(16, 256, 2, 64);
     for (int i = 0; i < 50; ++i) {
       const status done = made->run(own.args());
       ++(done ? succeeded : refused);

@@ -50,7 +50,8 @@ struct small_call {
         double sum = 0;
         for (std::int64_t j = 0; j < keys; ++j) {
           double score = 0;
-          for (std::int64_t d = 0; d < head_dim; ++d) score += at(q, i, head, d) * at(k, j, head, d);
+          for (std::int64_t d = 0; d < head_dim; ++d)
+            score += at(q, i, head, d) * at(k, j, head, d);
           score = std::exp(score / std::sqrt(static_cast<double>(head_dim)));
           weight[static_cast<std::size_t>(j)] = score;
           sum += score;

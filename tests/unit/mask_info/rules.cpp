@@ -29,12 +29,13 @@ TEST(mask_info, causal_by_offset_and_by_alignment) {
     }
     mask_info top_left = need(mask_info::all_visible(2, q, kv));
     ASSERT_TRUE(top_left.apply_causal(alignment::top_left));
+    const std::int64_t shift = kv - q;
     mask_info bottom_right = need(mask_info::all_visible(2, q, kv));
     ASSERT_TRUE(bottom_right.apply_causal());
     oracle truth(2, 1, q, kv);
     expect_says(top_left, oracle(truth).keep([](auto, auto, auto i, auto j) { return j <= i; }));
     expect_says(bottom_right,
-                oracle(truth).keep([&](auto, auto, auto i, auto j) { return j <= i + kv - q; }));
+                oracle(truth).keep([&](auto, auto, auto i, auto j) { return j <= i + shift; }));
     EXPECT_TRUE(lowered_without_tensor(top_left));
     EXPECT_TRUE(lowered_without_tensor(bottom_right));
   }

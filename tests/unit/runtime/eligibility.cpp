@@ -7,10 +7,8 @@
 namespace tessera::testing {
 namespace {
 
-constexpr flash_config row{.target = backend::cpu_avx512,
-                           .type = dtype::f32,
-                           .head_dim = 128,
-                           .mask = mask_mode::causal};
+constexpr flash_config row{
+    .target = backend::cpu_avx512, .type = dtype::f32, .head_dim = 128, .mask = mask_mode::causal};
 
 std::string obstacle(const flash_config& config, std::string_view text) {
   const result<flash_problem> problem = parse_problem(text);
@@ -27,8 +25,9 @@ TEST(Eligibility, NamesBothSides) {
             "dtype is bf16, the row has f32");
   EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] window_left=4"),
             "mask is window, the row has causal");
-  EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] logits_soft_cap=5 "
-                          "mask=[1,1,9,9]u8 sinks=[1,2]f32"),
+  EXPECT_EQ(obstacle(row,
+                     "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] logits_soft_cap=5 "
+                     "mask=[1,1,9,9]u8 sinks=[1,2]f32"),
             "sinks+soft_cap+mask is needed, the row lacks soft_cap+mask");
   EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] causal=true"),
             "the row runs the problem");

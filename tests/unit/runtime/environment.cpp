@@ -1,8 +1,8 @@
 // The environment and the device.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>

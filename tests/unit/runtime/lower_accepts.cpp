@@ -1,8 +1,8 @@
 // Calls that look odd and are legal, and what they are lowered to.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "attention_call.hpp"
 

@@ -1,11 +1,11 @@
 // Whatever a caller puts into views and options, `lower` answers; what it accepts lies inside the
 // memory that the views describe. Meant to run under sanitizers too.
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "attention_call.hpp"
 
@@ -17,12 +17,24 @@ class hostile {
   explicit hostile(std::uint64_t seed) : random_(seed) {}
 
   std::int64_t number() {
-    constexpr std::array<std::int64_t, 18> odd{
-        0,     1,     -1,    2,          3,           5,
-        7,     8,     -8,    16,         1 << 20,     std::int64_t{1} << 31,
-        std::int64_t{1} << 40, std::int64_t{1} << 54, std::int64_t{1} << 62,
-        std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min(),
-        std::numeric_limits<std::int64_t>::min() + 1};
+    constexpr std::array<std::int64_t, 18> odd{0,
+                                               1,
+                                               -1,
+                                               2,
+                                               3,
+                                               5,
+                                               7,
+                                               8,
+                                               -8,
+                                               16,
+                                               1 << 20,
+                                               std::int64_t{1} << 31,
+                                               std::int64_t{1} << 40,
+                                               std::int64_t{1} << 54,
+                                               std::int64_t{1} << 62,
+                                               std::numeric_limits<std::int64_t>::max(),
+                                               std::numeric_limits<std::int64_t>::min(),
+                                               std::numeric_limits<std::int64_t>::min() + 1};
     return odd[random_() % odd.size()];
   }
 

@@ -1,11 +1,11 @@
 // Every refusal of an attention call, with its sentence.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "attention_call.hpp"
 
@@ -18,7 +18,9 @@ struct refusal {
   std::string sentence;
 };
 
-void PrintTo(const refusal& one, std::ostream* out) { *out << one.name; }
+void PrintTo(const refusal& one, std::ostream* out) {
+  *out << one.name;
+}
 
 class Refusal : public ::testing::TestWithParam<refusal> {};
 
@@ -32,7 +34,9 @@ TEST_P(Refusal, IsOneSentenceAndWritesNothing) {
   EXPECT_EQ(call.out, before);
 }
 
-std::string name_of_test(const ::testing::TestParamInfo<refusal>& info) { return info.param.name; }
+std::string name_of_test(const ::testing::TestParamInfo<refusal>& info) {
+  return info.param.name;
+}
 
 constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
 
@@ -45,17 +49,21 @@ const std::vector<refusal> operands{
      "q: rank is 3, dense tensors have 4 [B,Sq,Hq,D]"},
     {"q_rank_negative", [](auto& c) { c.args.q.rank = -1; },
      "q: rank is -1, dense tensors have 4 [B,Sq,Hq,D]"},
-    {"k_rank_beyond_the_arrays", [](auto& c) { c.args.k.rank = 120; },
-     "k: rank is 120, q has 4"},
+    {"k_rank_beyond_the_arrays", [](auto& c) { c.args.k.rank = 120; }, "k: rank is 120, q has 4"},
     {"q_dtype", [](auto& c) { c.args.q.type = dtype::f64; },
      "q: dtype is f64, must be f32, f16 or bf16"},
     {"q_dtype_is_no_enumerator", [](auto& c) { c.args.q.type = static_cast<dtype>(200); },
      "q: dtype is invalid, must be f32, f16 or bf16"},
     {"k_dtype", [](auto& c) { c.args.k.type = dtype::f16; }, "k: dtype is f16, q has f32"},
-    {"v_device", [](auto& c) { c.args.v.device = {device_kind::cuda, 1}; },
+    {"v_device",
+     [](auto& c) {
+       c.args.v.device = {device_kind::cuda, 1};
+     },
      "v: device is cuda:1, must be cpu:0"},
     {"k_device_is_no_enumerator",
-     [](auto& c) { c.args.k.device = {static_cast<device_kind>(9), 0}; },
+     [](auto& c) {
+       c.args.k.device = {static_cast<device_kind>(9), 0};
+     },
      "k: device is kind 9:0, must be cpu:0"},
     {"k_head_dim", [](auto& c) { c.args.k.extent[3] = 6; }, "k: head_dim is 6, q has 8"},
     {"v_heads", [](auto& c) { c.args.v.extent[2] = 1; }, "v: heads is 1, k has 2"},
@@ -69,8 +77,7 @@ const std::vector<refusal> operands{
        c.args.out.extent[2] = 3;
      },
      "q: heads is 3, not a multiple of the 2 of k"},
-    {"no_heads", [](auto& c) { c.args.q.extent[2] = 0; },
-     "q: heads is 0, must be 1 to 2147483647"},
+    {"no_heads", [](auto& c) { c.args.q.extent[2] = 0; }, "q: heads is 0, must be 1 to 2147483647"},
     {"head_dim_zero", [](auto& c) { c.args.q.extent[3] = 0; },
      "q: head_dim is 0, must be 1 to 256"},
     {"head_dim_too_large", [](auto& c) { c.args.q.extent[3] = 257; },
@@ -94,8 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Operands, Refusal, ::testing::ValuesIn(operands), name_
 const std::vector<refusal> memory{
     {"null", [](auto& c) { c.args.k.data = nullptr; },
      "k: data is null, the shape has 224 elements"},
-    {"misaligned",
-     [](auto& c) { c.args.v.data = reinterpret_cast<std::byte*>(c.v.data()) + 2; },
+    {"misaligned", [](auto& c) { c.args.v.data = reinterpret_cast<std::byte*>(c.v.data()) + 2; },
      "v: address is 2 bytes past a multiple of 4, the size of f32"},
     {"last_stride", [](auto& c) { c.args.q.stride[3] = 2; },
      "q: stride of the last axis is 2, must be 1"},
@@ -131,7 +137,9 @@ const std::vector<refusal> memory{
      },
      "out: shares memory with v, 4 of its 1280 bytes lie between the first and last of it"},
     {"lse_is_out",
-     [](auto& c) { c.args.lse = view(c.out.data(), {batch, q_heads, q_len}); },
+     [](auto& c) {
+       c.args.lse = view(c.out.data(), {batch, q_heads, q_len});
+     },
      "out: shares memory with lse, 160 of its 1280 bytes lie between the first and last of it"},
     {"lse_is_an_input",
      [](auto& c) {
@@ -143,24 +151,50 @@ const std::vector<refusal> memory{
 INSTANTIATE_TEST_SUITE_P(Memory, Refusal, ::testing::ValuesIn(memory), name_of_test);
 
 const std::vector<refusal> optional_tensors{
-    {"bias_dtype", [](auto& c) { c.args.bias_pre = view(c.integers.data(), {2, 4, 5, 7}); },
+    {"bias_dtype",
+     [](auto& c) {
+       c.args.bias_pre = view(c.integers.data(), {2, 4, 5, 7});
+     },
      "bias_pre: dtype is i32, must be f32, f16 or bf16"},
-    {"bias_rank", [](auto& c) { c.args.bias_post = view(c.floats.data(), {4, 5, 7}); },
+    {"bias_rank",
+     [](auto& c) {
+       c.args.bias_post = view(c.floats.data(), {4, 5, 7});
+     },
      "bias_post: rank is 3, must be 4"},
-    {"bias_rows", [](auto& c) { c.args.bias_pre = view(c.floats.data(), {2, 4, 3, 7}); },
+    {"bias_rows",
+     [](auto& c) {
+       c.args.bias_pre = view(c.floats.data(), {2, 4, 3, 7});
+     },
      "bias_pre: rows is 3, q has 5 (1 broadcasts)"},
-    {"bias_keys", [](auto& c) { c.args.bias_pre = view(c.floats.data(), {1, 1, 1, 5}); },
+    {"bias_keys",
+     [](auto& c) {
+       c.args.bias_pre = view(c.floats.data(), {1, 1, 1, 5});
+     },
      "bias_pre: keys is 5, k has 7 (1 broadcasts)"},
-    {"mask_heads", [](auto& c) { c.args.mask = view(c.bytes.data(), {2, 2, 5, 7}); },
+    {"mask_heads",
+     [](auto& c) {
+       c.args.mask = view(c.bytes.data(), {2, 2, 5, 7});
+     },
      "mask: heads is 2, q has 4 (1 broadcasts)"},
-    {"mask_dtype", [](auto& c) { c.args.mask = view(c.floats.data(), {2, 4, 5, 7}); },
+    {"mask_dtype",
+     [](auto& c) {
+       c.args.mask = view(c.floats.data(), {2, 4, 5, 7});
+     },
      "mask: dtype is f32, must be u8"},
-    {"mask_batch", [](auto& c) { c.args.mask = view(c.bytes.data(), {3, 4, 5, 7}); },
+    {"mask_batch",
+     [](auto& c) {
+       c.args.mask = view(c.bytes.data(), {3, 4, 5, 7});
+     },
      "mask: batch is 3, q has 2 (1 broadcasts)"},
     {"kv_segments_alone",
-     [](auto& c) { c.args.kv_segment_ids = view(c.integers.data(), {2, 7}); },
+     [](auto& c) {
+       c.args.kv_segment_ids = view(c.integers.data(), {2, 7});
+     },
      "kv_segment_ids: is given, q_segment_ids is absent"},
-    {"q_segments_alone", [](auto& c) { c.args.q_segment_ids = view(c.integers.data(), {2, 5}); },
+    {"q_segments_alone",
+     [](auto& c) {
+       c.args.q_segment_ids = view(c.integers.data(), {2, 5});
+     },
      "kv_segment_ids: is absent, and q_segment_ids serve for keys only where lengths are equal: "
      "q has 5, k has 7"},
     {"segments_length",
@@ -177,9 +211,15 @@ const std::vector<refusal> optional_tensors{
      "q_segment_ids: dtype is f32, must be i32"},
     {"sinks_rank", [](auto& c) { c.args.sinks = view(c.floats.data(), {4}); },
      "sinks: rank is 1, must be 2"},
-    {"sinks_heads", [](auto& c) { c.args.sinks = view(c.floats.data(), {2, 3}); },
+    {"sinks_heads",
+     [](auto& c) {
+       c.args.sinks = view(c.floats.data(), {2, 3});
+     },
      "sinks: heads is 2, q has 4 (1 broadcasts)"},
-    {"sinks_dtype", [](auto& c) { c.args.sinks = view(c.integers.data(), {4, 1}); },
+    {"sinks_dtype",
+     [](auto& c) {
+       c.args.sinks = view(c.integers.data(), {4, 1});
+     },
      "sinks: dtype is i32, must be f32"},
     {"sinks_of_sdpa",
      [](auto& c) {
@@ -187,15 +227,25 @@ const std::vector<refusal> optional_tensors{
        c.args.sinks = view(c.floats.data(), {4, 1});
      },
      "sinks: is given, scaled_dot_product_attention has no sinks"},
-    {"lse_shape", [](auto& c) { c.args.lse = view(c.statistics.data(), {2, 5, 4}); },
+    {"lse_shape",
+     [](auto& c) {
+       c.args.lse = view(c.statistics.data(), {2, 5, 4});
+     },
      "lse: heads is 5, q has 4"},
-    {"lse_dtype", [](auto& c) { c.args.lse = view(c.integers.data(), {2, 4, 5}); },
+    {"lse_dtype",
+     [](auto& c) {
+       c.args.lse = view(c.integers.data(), {2, 4, 5});
+     },
      "lse: dtype is i32, must be f32"},
     {"row_max_of_normalized",
-     [](auto& c) { c.args.row_max = view(c.statistics.data(), {2, 4, 5}); },
+     [](auto& c) {
+       c.args.row_max = view(c.statistics.data(), {2, 4, 5});
+     },
      "row_max: is given, normalize is true; it belongs to unnormalized outputs"},
     {"weights_of_flash_attention",
-     [](auto& c) { c.args.weights = view(c.statistics.data(), {2, 4, 5, 7}); },
+     [](auto& c) {
+       c.args.weights = view(c.statistics.data(), {2, 4, 5, 7});
+     },
      "weights: is given, flash_attention does not write it; attention does"},
     {"weights_dtype",
      [](auto& c) {
@@ -223,7 +273,9 @@ const std::vector<refusal> optional_tensors{
      },
      "weights: stride of the last axis is 2, must be 1"},
     {"dropout_mask_without_dropout",
-     [](auto& c) { c.args.dropout_mask = view(c.kept.data(), {2, 4, 5, 7}); },
+     [](auto& c) {
+       c.args.dropout_mask = view(c.kept.data(), {2, 4, 5, 7});
+     },
      "dropout_mask: is given, dropout_probability is 0"},
     {"dropout_mask_dtype",
      [](auto& c) {
@@ -361,8 +413,7 @@ const std::vector<refusal> lengths{
 INSTANTIATE_TEST_SUITE_P(Lengths, Refusal, ::testing::ValuesIn(lengths), name_of_test);
 
 const std::vector<refusal> options{
-    {"op", [](auto& c) { c.op = static_cast<flash_op>(17); },
-     "op: is 17, the last operation is 2"},
+    {"op", [](auto& c) { c.op = static_cast<flash_op>(17); }, "op: is 17, the last operation is 2"},
     {"alignment", [](auto& c) { c.options.causal_alignment = static_cast<alignment>(4); },
      "causal_alignment: is 4, the last alignment is 1"},
     {"scale_infinite",

@@ -134,8 +134,7 @@ TEST(Memory, IsBoundedAndStaysRight) {
   selection_memory<flash_fwd_family> memory;
   for (int round = 0; round < 2; ++round) {
     for (int length = 1; length < 500; ++length) {
-      question one("flash_attention q=[1," + std::to_string(length) +
-                   ",8,64]f32 k=[1,512,8,64]");
+      question one("flash_attention q=[1," + std::to_string(length) + ",8,64]f32 k=[1,512,8,64]");
       const std::string_view fresh = one.row();
       one.memory = &memory;
       EXPECT_EQ(one.row(), fresh) << length;

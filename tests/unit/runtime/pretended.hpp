@@ -22,7 +22,10 @@ class pretended_rows {
     for (const backend target : all_backends) {
       for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
         for (const flash_phase phase : {flash_phase::prefill, flash_phase::decode}) {
-          add({.target = target, .type = type, .phase = phase, .features = every_feature_of(phase)});
+          add({.target = target,
+               .type = type,
+               .phase = phase,
+               .features = every_feature_of(phase)});
           if (target == backend::cpu_generic) continue;
           for (const int head_dim : {64, 128}) {
             add({.target = target, .type = type, .head_dim = head_dim, .phase = phase});

@@ -1,9 +1,9 @@
 // Problem text: there and back, and refusals.
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <random>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include <tessera/spec/flash_attention/problem_text.hpp>
 
@@ -45,8 +45,8 @@ TEST(ProblemText, ComesBackUnchanged) {
     return made;
   };
   for (int round = 0; round < 2000; ++round) {
-    flash_problem problem{.op = static_cast<flash_op>(random() % 3), .q = shape(), .k = shape(),
-                          .v = shape()};
+    flash_problem problem{
+        .op = static_cast<flash_op>(random() % 3), .q = shape(), .k = shape(), .v = shape()};
     if (random() % 2 != 0) problem.bias_post = shape();
     if (random() % 2 != 0) problem.cu_seqlens_q = shape();
     if (random() % 2 != 0) problem.weights = shape();
@@ -74,8 +74,7 @@ TEST(ProblemText, RefusesInOneSentence) {
             "problem: starts with 'softmax', must be one of flash_attention, attention, "
             "scaled_dot_product_attention");
   EXPECT_EQ(message(""), message("   \t\n"));
-  EXPECT_EQ(message("attention k=[1]f32"),
-            "problem: q is missing, e.g. q=[1,2048,32,128]bf16");
+  EXPECT_EQ(message("attention k=[1]f32"), "problem: q is missing, e.g. q=[1,2048,32,128]bf16");
   EXPECT_EQ(message("attention q=[1]f32"), "problem: k is missing, e.g. k=[1,2048,8,128]");
   EXPECT_EQ(message("attention q=[1] k=[1]f32"),
             "problem: q has no dtype; only k and v take that of q");
@@ -94,9 +93,9 @@ TEST(ProblemText, RefusesInOneSentence) {
   const std::string unknown = message("attention q=[1]f32 k=[1] window=3");
   EXPECT_EQ(unknown.find("problem: attention has no field 'window', the fields are q, k, v, "), 0u)
       << unknown;
-  for (const char* shape : {"1,2", "[1,2", "[1,,2]f32", "[1,]f32", "[,1]f32", "[a]f32", "[1]f33",
-                            "[1]none", "[1,2,3,4,5,6]f32", "[9223372036854775808]f32", "[ 1]f32",
-                            "[1]f32x", "", "]", "[1][2]"}) {
+  for (const char* shape :
+       {"1,2", "[1,2", "[1,,2]f32", "[1,]f32", "[,1]f32", "[a]f32", "[1]f33", "[1]none",
+        "[1,2,3,4,5,6]f32", "[9223372036854775808]f32", "[ 1]f32", "[1]f32x", "", "]", "[1][2]"}) {
     EXPECT_FALSE(parse_problem(std::string("attention k=[1]f32 q=") + shape)) << shape;
   }
 }

@@ -17,17 +17,16 @@ TEST(Select, TakesTheHighestInstructionSetOfTheDevice) {
   };
   EXPECT_EQ(on(prefill, backend::cpu_avx2), "flash_fwd.cpu_avx2.f32.d128.window.48x256");
   EXPECT_EQ(on(prefill, backend::cpu_avx512), "flash_fwd.cpu_avx512.f32.d128.window.112x256");
-  EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512),
-            "flash_fwd.cpu_avx512.bf16.d128.window.112x256");
+  EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512), "flash_fwd.cpu_avx512.bf16.d128.window.112x256");
   EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512_bf16),
             "flash_fwd.cpu_avx512_bf16.bf16.d128.window.112x256");
-  EXPECT_EQ(on(prefill, backend::cpu_generic), "flash_fwd.cpu_generic.f32.dany.window.every.32x256");
+  EXPECT_EQ(on(prefill, backend::cpu_generic),
+            "flash_fwd.cpu_generic.f32.dany.window.every.32x256");
 }
 
 TEST(Select, TakesDecodeRowsForFewQueryRows) {
   EXPECT_EQ(question(decode).row(), "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x64");
-  EXPECT_EQ(question(decode, backend::cpu_avx2).row(),
-            "flash_fwd.cpu_avx2.bf16.d128.decode.16x64");
+  EXPECT_EQ(question(decode, backend::cpu_avx2).row(), "flash_fwd.cpu_avx2.bf16.d128.decode.16x64");
   EXPECT_EQ(question(prefill_bf16).answer()->instance->config.phase, flash_phase::prefill);
 }
 
@@ -136,8 +135,8 @@ TEST(Cost, MoreWorkTakesLonger) {
 
 TEST(Cost, VisibleKeysFollowTheMask) {
   const auto keys = [](std::string_view options) {
-    return mean_visible_keys(demand_of(*parse_problem(
-        "flash_attention q=[1,64,1,64]f32 k=[1,256,1,64] " + std::string(options))));
+    return mean_visible_keys(demand_of(
+        *parse_problem("flash_attention q=[1,64,1,64]f32 k=[1,256,1,64] " + std::string(options))));
   };
   EXPECT_EQ(keys(""), 256);
   EXPECT_NEAR(keys("causal=true"), 192 + 32.5, 0.6);

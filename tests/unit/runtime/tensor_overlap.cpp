@@ -1,9 +1,9 @@
 // share_memory against the definition: every pair of elements, byte by byte.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <random>
 #include <set>
+
+#include <gtest/gtest.h>
 
 #include <tessera/spec/tensor_checks.hpp>
 #include <tessera/spec/tensor_overlap.hpp>
@@ -18,8 +18,7 @@ std::set<std::int64_t> bytes_of(const tensor_view& view, const std::byte* base) 
   for (std::int64_t a = 0; a < view.extent[0]; ++a) {
     for (std::int64_t b = 0; b < view.extent[1]; ++b) {
       for (std::int64_t c = 0; c < view.extent[2]; ++c) {
-        const std::int64_t element =
-            a * view.stride[0] + b * view.stride[1] + c * view.stride[2];
+        const std::int64_t element = a * view.stride[0] + b * view.stride[1] + c * view.stride[2];
         for (std::int64_t i = 0; i < size; ++i) bytes.insert(start + element * size + i);
       }
     }

@@ -211,15 +211,8 @@ inline status mask_info::apply_token_type_ids(const tensor_view& q_types,
 }
 
 inline void mask_info::keep_part(const masks::part& part) {
-  // Rows and keys of the part that the whole does not have see nothing.
-  const auto inside = [&](const masks::per_batch& begin, std::int64_t length, bool end) {
-    return masks::combined(sizes_.batch, [&](auto b) { return (end ? length : 0) - begin[b]; });
-  };
-  masks::box whole{
-      inside(part.q_begin, sizes_.q_len, false), inside(part.q_begin, sizes_.q_len, true),
-      inside(part.kv_begin, sizes_.kv_len, false), inside(part.kv_begin, sizes_.kv_len, true)};
+  // A part reaches outside only in apply_kv_lengths, whose box of lengths hides what is there.
   terms_ = masks::slice(terms_, sizes_, part);
-  terms_.push_back({std::move(whole)});
   if (segments_) {
     segments_ = std::get<masks::same_id>(masks::slice(*segments_, sizes_, part).is);
   }

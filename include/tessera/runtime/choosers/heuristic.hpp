@@ -36,12 +36,11 @@ answer<Family> choose_cheapest(const inquiry<Family>& asked) {
   for (const auto& row : asked.instances) {
     if (!asked.fits(row)) continue;
     ++fitting;
-    const double seconds = predicted_seconds(Family::estimate(row.config, facts),
-                                             row.config.target, asked.device, asked.threads);
+    const double seconds = predicted_seconds(Family::estimate(row.config, facts), row.config.target,
+                                             asked.device, asked.threads);
     if (asked.notes != nullptr) asked.notes->eligible.push_back({row.name, seconds});
-    const bool better =
-        best.instance == nullptr || seconds < best.predicted_seconds ||
-        (seconds == best.predicted_seconds && row.name < best.instance->name);
+    const bool better = best.instance == nullptr || seconds < best.predicted_seconds ||
+                        (seconds == best.predicted_seconds && row.name < best.instance->name);
     if (!better) continue;
     best.instance = &row;
     best.predicted_seconds = seconds;
@@ -51,9 +50,8 @@ answer<Family> choose_cheapest(const inquiry<Family>& asked) {
     return {};
   }
   const auto& config = best.instance->config;
-  const bool generic = Family::is_generic(config) ||
-                       (config.target == backend::cpu_generic &&
-                        asked.device.highest != backend::cpu_generic);
+  const bool generic = Family::is_generic(config) || (config.target == backend::cpu_generic &&
+                                                      asked.device.highest != backend::cpu_generic);
   best.tier = selection_tier::heuristic;
   best.reason = generic        ? selection_reason::generic_fallback
                 : fitting == 1 ? selection_reason::only_row

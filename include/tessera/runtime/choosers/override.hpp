@@ -26,9 +26,9 @@ const Instance* most_similar_row(std::span<const Instance> instances, std::strin
         std::mismatch(row.name.begin(), row.name.end(), name.begin(), name.end());
     return end - row.name.begin();
   };
-  const auto best = std::max_element(
-      instances.begin(), instances.end(),
-      [&](const Instance& a, const Instance& b) { return shared(a) < shared(b); });
+  const auto best =
+      std::max_element(instances.begin(), instances.end(),
+                       [&](const Instance& a, const Instance& b) { return shared(a) < shared(b); });
   return best == instances.end() ? nullptr : &*best;
 }
 

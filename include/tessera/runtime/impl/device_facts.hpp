@@ -51,15 +51,14 @@ std::uint64_t saved_states() noexcept {
 backend highest_backend() noexcept {
   const cpuid_words basic = cpuid(1);
   const cpuid_words extended = cpuid(7);
-  constexpr std::uint64_t ymm = 0x06;  // SSE and AVX state
-  constexpr std::uint64_t zmm = 0xE6;  // and opmask, upper halves, upper registers
+  constexpr std::uint64_t ymm = 0x06;                  // SSE and AVX state
+  constexpr std::uint64_t zmm = 0xE6;                  // and opmask, upper halves, upper registers
   if (!bit(basic.c, 27)) return backend::cpu_generic;  // OSXSAVE
   const std::uint64_t states = saved_states();
   const bool avx2 = (states & ymm) == ymm && bit(basic.c, 28) && bit(basic.c, 12) &&
                     bit(basic.c, 29) && bit(extended.b, 5);  // AVX, FMA, F16C, AVX2
-  const bool avx512 = avx2 && (states & zmm) == zmm && bit(extended.b, 16) &&
-                      bit(extended.b, 17) && bit(extended.b, 30) &&
-                      bit(extended.b, 31);  // F, DQ, BW, VL
+  const bool avx512 = avx2 && (states & zmm) == zmm && bit(extended.b, 16) && bit(extended.b, 17) &&
+                      bit(extended.b, 30) && bit(extended.b, 31);  // F, DQ, BW, VL
   if (avx512 && bit(cpuid(7, 1).a, 5)) return backend::cpu_avx512_bf16;
   if (avx512) return backend::cpu_avx512;
   return avx2 ? backend::cpu_avx2 : backend::cpu_generic;
@@ -121,8 +120,7 @@ void find_threads(device_facts& facts) noexcept {
   const auto concurrency = static_cast<int>(std::thread::hardware_concurrency());
   facts.hardware_threads = facts.available_threads = std::max(1, concurrency);
 #if defined(__linux__)
-  facts.hardware_threads =
-      std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  facts.hardware_threads = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
     facts.available_threads = std::max(1, CPU_COUNT(&allowed));

@@ -54,8 +54,7 @@ void read_rows(environment& all, std::string_view value) {
     const std::string_view op = request.substr(0, equals);
     if (equals == std::string_view::npos || equals + 1 == request.size() ||
         !enumerator_named<flash_op>(op)) {
-      warn(all, "TESSERA_ROW", request,
-           "<op>=<row> with op one of " + enumerator_list<flash_op>());
+      warn(all, "TESSERA_ROW", request, "<op>=<row> with op one of " + enumerator_list<flash_op>());
       continue;
     }
     all.rows.push_back({std::string(op), std::string(request.substr(equals + 1))});

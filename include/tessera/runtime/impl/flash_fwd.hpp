@@ -17,8 +17,7 @@ std::string flash_fwd_family::reason_of(const flash_config& config, const facts_
     return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
   };
   return std::string(enumerator_name(config.phase)) + ", " +
-         plural(estimate(config, facts).items, "work item") + " for " +
-         plural(threads, "thread");
+         plural(estimate(config, facts).items, "work item") + " for " + plural(threads, "thread");
 }
 
 std::string flash_fwd_family::text_of(const flash_problem& problem) {

@@ -193,7 +193,8 @@ result<explanation> explain(const flash_problem& problem, const context& context
   int threads = 0;
   if (status done = lower(problem, planned); !done) return done;
   if (status done = resolve_threads(context.threads, threads); !done) return done;
-  return explain(inquiry_of(problem, context, threads, device != nullptr ? *device : this_device()));
+  return explain(
+      inquiry_of(problem, context, threads, device != nullptr ? *device : this_device()));
 }
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ inline constexpr std::size_t workspace_alignment = 64;
 
 struct release_workspace {
   void operator()(std::byte* memory) const noexcept {
-    ::operator delete(memory, std::align_val_t{workspace_alignment});
+    ::operator delete (memory, std::align_val_t{workspace_alignment});
   }
 };
 
@@ -33,7 +33,7 @@ class scratch_memory {
       void* const fresh =
           bytes > PTRDIFF_MAX
               ? nullptr
-              : ::operator new(bytes, std::align_val_t{workspace_alignment}, std::nothrow);
+              : ::operator new (bytes, std::align_val_t{workspace_alignment}, std::nothrow);
       if (fresh == nullptr) {
         return {status_code::workspace, "workspace: " + std::to_string(bytes) +
                                             " bytes are needed, and there is not that much memory"};
@@ -57,14 +57,14 @@ namespace {
 /// Refuses memory that is too small or misaligned.
 status check_workspace(std::span<std::byte> memory, std::size_t needed) {
   if (memory.size() < needed) {
-    return {status_code::workspace, "workspace: has " + std::to_string(memory.size()) +
-                                        " bytes, " + std::to_string(needed) + " are needed"};
+    return {status_code::workspace, "workspace: has " + std::to_string(memory.size()) + " bytes, " +
+                                        std::to_string(needed) + " are needed"};
   }
   const auto past = reinterpret_cast<std::uintptr_t>(memory.data()) % impl::workspace_alignment;
   if (past != 0) {
-    return {status_code::workspace,
-            "workspace: address is " + std::to_string(past) + " bytes past a multiple of " +
-                std::to_string(impl::workspace_alignment)};
+    return {status_code::workspace, "workspace: address is " + std::to_string(past) +
+                                        " bytes past a multiple of " +
+                                        std::to_string(impl::workspace_alignment)};
   }
   return {};
 }

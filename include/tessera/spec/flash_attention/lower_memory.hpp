@@ -101,8 +101,8 @@ class flash_memory {
         if (!share_memory(*output.view, *other.view)) continue;
         const std::uintptr_t begin = std::max(output.begin, other.begin);
         const std::uintptr_t end = std::min(output.end, other.end);
-        return refuse(failure, output.role->name, ": shares memory with ", other.role->name,
-                      ", ", end - begin, " of its ", output.end - output.begin,
+        return refuse(failure, output.role->name, ": shares memory with ", other.role->name, ", ",
+                      end - begin, " of its ", output.end - output.begin,
                       " bytes lie between the first and last of it");
       }
     }

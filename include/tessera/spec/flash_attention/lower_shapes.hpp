@@ -75,7 +75,8 @@ class flash_shapes {
       return no("q: rank is ", static_cast<int>(q.rank), ", ", packed_ ? "packed" : "dense",
                 " tensors have ", rank, packed_ ? " [Tq,Hq,D]" : " [B,Sq,Hq,D]");
     }
-    for (const auto& [name, view] : {named{"k", &args_.k}, named{"v", &args_.v}, named{"out", &args_.out}}) {
+    for (const auto& [name, view] :
+         {named{"k", &args_.k}, named{"v", &args_.v}, named{"out", &args_.out}}) {
       if (view->type != q.type) {
         return no(name, ": dtype is ", name_of(view->type), ", q has ", name_of(q.type));
       }
@@ -191,9 +192,9 @@ class flash_shapes {
          {"heads", q_heads_, "q", extent_rule::one_or_exact},
          {"rows", packed_ ? 0 : q_len_, "q", rows},
          {"keys", packed_ ? 0 : kv_len_, "k", rows}}};
-    for (const auto& [name, view] : {named{"bias_pre", &args_.bias_pre},
-                                     named{"bias_post", &args_.bias_post},
-                                     named{"mask", &args_.mask}}) {
+    for (const auto& [name, view] :
+         {named{"bias_pre", &args_.bias_pre}, named{"bias_post", &args_.bias_post},
+          named{"mask", &args_.mask}}) {
       if (view->present() && !has_shape(name, *view, axes, failure_)) return false;
     }
     return true;

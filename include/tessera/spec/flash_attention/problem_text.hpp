@@ -28,7 +28,7 @@ namespace text {
 
 template <class Number>
 requires(std::integral<Number> || std::floating_point<Number>) void append_value(std::string& out,
-                                                                                  Number value) {
+                                                                                 Number value) {
   std::array<char, 32> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   out.append(digits.data(), end);
@@ -57,8 +57,8 @@ inline void append_shape(std::string& out, const tensor_shape& shape, bool with_
 
 /// True if all of `word` was read as a number.
 template <class Number>
-requires(std::integral<Number> || std::floating_point<Number>) bool read_value(
-    std::string_view word, Number& value) {
+requires(std::integral<Number> ||
+         std::floating_point<Number>) bool read_value(std::string_view word, Number& value) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   return error == std::errc{} && end == word.data() + word.size();
 }
