@@ -108,18 +108,17 @@ inline std::vector<flash_axes> flash_fwd_axes() {
           .tiles = {{112, 256}},
       },
       {
-          .about = "avx512: other tiles, for a choice by length",
-          .targets = {cpu_avx512},
-          .types = {f32},
+          .about = "avx512: long prompts, which pack each key block for more rows",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{64}, {128}},
-          .tiles = {{56, 256}, {112, 512}},
+          .tiles = {{224, 256}},
       },
       {
           .about = "avx512: Gemma, with and without its soft cap",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{256}},
           .features = {base, soft_cap},
-          .tiles = {{56, 256}},
+          .tiles = {{56, 256}, {224, 128}},
       },
       {
           .about = "avx512: batches packed by segment",

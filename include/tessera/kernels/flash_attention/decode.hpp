@@ -231,27 +231,21 @@ class decode_item {
       reg acc[width];
       TESSERA_UNROLL
       for (int i = 0; i < width; ++i) acc[i] = vec::zero();
-      const auto step = [&](int d, auto read) {
-        reg query[Rows];
-        TESSERA_UNROLL
-        for (int r = 0; r < Rows; ++r) {
-          query[r] = vec::load(q + r * shape::q_stride + d / words::per_word);
-        }
-        TESSERA_UNROLL
-        for (int k = 0; k < at_once; ++k) {
-          const reg x = read(row[k] + d);
+      // One key after the other: memory is read in the order in which it lies.
+      TESSERA_UNROLL
+      for (int k = 0; k < at_once; ++k) {
+        const auto step = [&](int d, reg x) {
           TESSERA_UNROLL
           for (int r = 0; r < Rows; ++r) {
-            acc[r * at_once + k] = words::multiply_add(query[r], x, acc[r * at_once + k]);
+            const reg query = vec::load(q + r * shape::q_stride + d / words::per_word);
+            acc[r * at_once + k] = words::multiply_add(query, x, acc[r * at_once + k]);
           }
+        };
+        int d = 0;
+        for (; d + reader::elements <= head_dim; d += reader::elements) {
+          step(d, reader::read(row[k] + d));
         }
-      };
-      int d = 0;
-      for (; d + reader::elements <= head_dim; d += reader::elements) {
-        step(d, [](const element* p) { return reader::read(p); });
-      }
-      if (d < head_dim) {
-        step(d, [&](const element* p) { return reader::read(p, head_dim - d); });
+        if (d < head_dim) step(d, reader::read(row[k] + d, head_dim - d));
       }
       float sums[width];
       vec::store(sums, vec::mul(vec::sums(acc), vec::broadcast(scale)));

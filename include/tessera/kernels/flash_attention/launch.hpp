@@ -160,8 +160,13 @@ status launch_with(const flash_kernel_args& args, const Hooks& hooks,
   using shape = traits<Row>;
   const std::size_t needed = workspace_bytes<Row>(args, context.threads);
   if (context.workspace_bytes < needed) {
-    return {status_code::workspace, "workspace has " + std::to_string(context.workspace_bytes) +
-                                        " bytes, the launch needs " + std::to_string(needed)};
+    return {status_code::workspace, "workspace: has " + std::to_string(context.workspace_bytes) +
+                                        " bytes, " + std::to_string(needed) + " are needed"};
+  }
+  const auto past = reinterpret_cast<std::uintptr_t>(context.workspace) % 64;
+  if (needed > 0 && past != 0) {
+    return {status_code::workspace,
+            "workspace: address is " + std::to_string(past) + " bytes past a multiple of 64"};
   }
   if constexpr (shape::config.phase == flash_phase::decode) {
     run_decode<Row>(args, hooks, context);

@@ -152,8 +152,10 @@ class prefill_item {
     std::memset(scratch_.out, 0, static_cast<std::size_t>(rows_ * out_stride) * sizeof(float));
   }
 
-  /// One key block: keys [key0, key0 + count). Meanwhile the `next` keys behind it are fetched,
-  /// since no hardware prefetcher follows rows that are pages apart.
+  /// One key block: keys [key0, key0 + count). No hardware prefetcher follows rows that are pages
+  /// apart, so each product fetches what the next step packs: the values of this block, then the
+  /// `next` keys behind it. No more than that is in flight, because rows a power of two apart share
+  /// few cache sets.
   void attend(std::int64_t key0, int count, int next) {
     const auto tile =
         prim::score_tile{seq_.index,  kv_head_ * group_,       (kv_head_ + 1) * group_,
@@ -163,12 +165,12 @@ class prefill_item {
     if (seen == prim::tile_visibility::skip) return;
     set_ranges(key0, count);
     pack_keys(key0, count);
-    multiply_keys(count, rows_from(args_.k, args_.k_strides, key0 + count), next);
+    multiply_keys(count, rows_from(args_.v, args_.v_strides, key0), count);
     const bool whole = seen == prim::tile_visibility::full && keys_of(0).end >= key0 + count &&
                        keys_of(rows_ - 1).begin <= key0 && !modifiers::may_hide(args_);
     const bool finite = pack_values(key0, count, whole);
     softmax(key0, count);
-    multiply_values(count, rows_from(args_.v, args_.v_strides, key0 + count), next);
+    multiply_values(count, rows_from(args_.k, args_.k_strides, key0 + count), next);
     if (!finite) add_nonfinite_values(key0, count);
   }
 
@@ -225,7 +227,7 @@ class prefill_item {
           return;
         }
         const int part = column / shape::tile_columns * rows_ + first;
-        ahead.prefetch_parts(next, shape::head_dim(args_), part, part + Rows, panels * rows_);
+        ahead.prefetch_parts(next, shape::v_head_dim(args_), part, part + Rows, panels * rows_);
         using tile = prim::register_tile<isa_type, words, Rows, shape::tile_vectors>;
         tile::template product<shape::q_stride>(
             scratch_.q + static_cast<std::int64_t>(first) * shape::q_stride, panel, depth, scale,
@@ -270,7 +272,7 @@ class prefill_item {
         const int high = scratch_.high[first] / words::per_word;
         if (low == high) return;
         const int part = vector * rows_ + first * Vectors;
-        ahead.prefetch_parts(next, shape::v_head_dim(args_), part, part + Rows * Vectors,
+        ahead.prefetch_parts(next, shape::head_dim(args_), part, part + Rows * Vectors,
                              registers * rows_);
         using tile = prim::register_tile<isa_type, words, Rows, Vectors>;
         tile::template update<shape::score_stride>(

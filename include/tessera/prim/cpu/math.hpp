@@ -6,7 +6,7 @@
 
 namespace tessera::prim {
 
-/// tanh(x), within 2 ulp, saturating for large |x|; NaN stays NaN. Below 0.625 an odd polynomial
+/// tanh(x), within 3 ulp, saturating for large |x|; NaN stays NaN. Below 0.625 an odd polynomial
 /// (coefficients of the Cephes library's tanhf), above it 1 - 2 / (exp(2 |x|) + 1).
 template <class Isa>
 TESSERA_INLINE typename simd<Isa>::reg tanh_of(typename simd<Isa>::reg x) {

@@ -37,9 +37,10 @@ struct flash_attention_options {
 };
 
 /// Window options for "the last `tokens` tokens, itself included", as serving engines count.
+/// `tokens` is at least 1; less gives a window that every operation refuses.
 constexpr flash_attention_options last_tokens_window(flash_attention_options options,
                                                      std::int64_t tokens) noexcept {
-  options.window_left = tokens - 1;
+  options.window_left = tokens > 0 ? tokens - 1 : -1;
   options.window_right = 0;
   return options;
 }

@@ -27,6 +27,7 @@ status launch(const flash_kernel_args& args, const launch_context& context);
 template <class Row, flash_rule Broken>
 struct legal_table_row {
   static_assert(Broken == flash_rule::none, "the row breaks the rule named here");
+  static constexpr bool value = true;
 };
 
 /// Rows out of order, or two rows of one name, stop here; the compiler prints both.
@@ -53,7 +54,7 @@ struct table_row {
       .launch = &flash::launch<Row>,
       .compile_seconds = static_cast<float>(Milliseconds) / 1000.0f,
       .object_bytes = static_cast<std::uint32_t>(Bytes)};
-  static_assert(sizeof(legal_table_row<Row, broken_table_rule(Row::config)>) > 0);
+  static_assert(legal_table_row<Row, broken_table_rule(Row::config)>::value);
 };
 
 /// The instances of `table_row`s, sorted by name.
