@@ -23,10 +23,14 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/flash_fwd_bf16_1.cpp
   units/cpu_avx512/flash_fwd_bf16_2.cpp
   units/cpu_avx512/flash_fwd_bf16_3.cpp
+  units/cpu_avx512/flash_fwd_bf16_4.cpp
+  units/cpu_avx512/flash_fwd_bf16_5.cpp
   units/cpu_avx512/flash_fwd_f16_0.cpp
   units/cpu_avx512/flash_fwd_f16_1.cpp
   units/cpu_avx512/flash_fwd_f16_2.cpp
   units/cpu_avx512/flash_fwd_f16_3.cpp
+  units/cpu_avx512/flash_fwd_f16_4.cpp
+  units/cpu_avx512/flash_fwd_f16_5.cpp
   units/cpu_avx512/flash_fwd_f32_0.cpp
   units/cpu_avx512/flash_fwd_f32_1.cpp
   units/cpu_avx512/flash_fwd_f32_2.cpp
@@ -39,4 +43,6 @@ set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/flash_fwd_bf16_1.cpp
   units/cpu_avx512_bf16/flash_fwd_bf16_2.cpp
   units/cpu_avx512_bf16/flash_fwd_bf16_3.cpp
+  units/cpu_avx512_bf16/flash_fwd_bf16_4.cpp
+  units/cpu_avx512_bf16/flash_fwd_bf16_5.cpp
 )

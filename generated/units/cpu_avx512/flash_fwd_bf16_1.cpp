@@ -3,21 +3,21 @@
 
 namespace tessera {
 namespace rows {
+struct flash_fwd_cpu_avx512_bf16_d128_window_224x256 {
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 128, 128, mask_mode::window, flash_phase::prefill, base_features, 224, 256};
+};
+struct flash_fwd_cpu_avx512_bf16_d128_window_segments_112x256 {
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 128, 128, mask_mode::window, flash_phase::prefill, base_features | flash_feature::segments, 112, 256};
+};
 struct flash_fwd_cpu_avx512_bf16_d256_decode_16x64 {
   static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features, 16, 64};
 };
-struct flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap, 16, 64};
-};
-struct flash_fwd_cpu_avx512_bf16_d256_window_56x256 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features, 56, 256};
-};
 }  // namespace rows
 
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d128_window_224x256>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d128_window_224x256>(const flash_kernel_args&, const launch_context&);
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_112x256>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_112x256>(const flash_kernel_args&, const launch_context&);
 template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64>(const flash_kernel_args&, int);
 template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64>(const flash_kernel_args&, const launch_context&);
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64>(const flash_kernel_args&, const launch_context&);
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_window_56x256>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_window_56x256>(const flash_kernel_args&, const launch_context&);
 }  // namespace tessera

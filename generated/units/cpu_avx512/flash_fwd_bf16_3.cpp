@@ -3,21 +3,16 @@
 
 namespace tessera {
 namespace rows {
-struct flash_fwd_cpu_avx512_bf16_d96_window_112x256 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 96, 96, mask_mode::window, flash_phase::prefill, base_features, 112, 256};
+struct flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_224x128 {
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features | flash_feature::soft_cap, 224, 128};
 };
-struct flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 0, 0, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap | flash_feature::bias | flash_feature::mask | flash_feature::segments | flash_feature::dropout, 16, 64};
-};
-struct flash_fwd_cpu_avx512_bf16_dany_window_every_112x256 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 0, 0, mask_mode::window, flash_phase::prefill, every_feature, 112, 256};
+struct flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_56x256 {
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features | flash_feature::soft_cap, 56, 256};
 };
 }  // namespace rows
 
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d96_window_112x256>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d96_window_112x256>(const flash_kernel_args&, const launch_context&);
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64>(const flash_kernel_args&, const launch_context&);
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_112x256>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_112x256>(const flash_kernel_args&, const launch_context&);
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_224x128>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_224x128>(const flash_kernel_args&, const launch_context&);
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_56x256>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_56x256>(const flash_kernel_args&, const launch_context&);
 }  // namespace tessera
