@@ -59,7 +59,8 @@ constexpr double predicted_seconds(const work_estimate& work, backend target,
   if (cache > 0 && work.tile_bytes > 0.75 * cache) products *= 1.15;
   const double elementwise = work.vector_operations / (2.0 * vector_floats(target) * clock);
   const double bandwidth = std::min(core_bandwidth * busy, socket_bandwidth * device.sockets);
-  const double waves = static_cast<double>((work.items + workers - 1) / workers);
+  const std::int64_t rounds = (work.items + workers - 1) / workers;
+  const auto waves = static_cast<double>(rounds);
   const double idle = waves * busy / static_cast<double>(work.items);
   const double computing = (products + elementwise) / busy;
   const double moving = work.bytes / bandwidth;

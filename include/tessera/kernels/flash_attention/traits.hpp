@@ -20,9 +20,9 @@ struct row_is_legal {
   static constexpr bool value = true;
 };
 
-template <class Row, bool Compiled>
+template <class Row>
 struct row_has_its_instructions {
-  static_assert(Compiled,
+  static_assert(isa::of<Row::config.target>::compiled,
                 "this translation unit lacks the compiler flags of the row's backend "
                 "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
   static constexpr bool value = true;
@@ -31,8 +31,7 @@ struct row_has_its_instructions {
 /// Stops the compilation of a row that breaks a rule, naming both.
 template <class Row>
 constexpr bool require_legal() {
-  return row_is_legal<Row, broken_rule(Row::config)>::value &&
-         row_has_its_instructions<Row, isa::of<Row::config.target>::compiled>::value;
+  return row_is_legal<Row, broken_rule(Row::config)>::value && row_has_its_instructions<Row>::value;
 }
 
 constexpr int round_up(int value, int step) {

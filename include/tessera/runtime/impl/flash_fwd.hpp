@@ -13,7 +13,7 @@ namespace tessera {
 
 std::string flash_fwd_family::reason_of(const flash_config& config, const facts_type& facts,
                                         int threads) {
-  const auto plural = [](std::int64_t count, std::string one) {
+  const auto plural = [](std::int64_t count, const char* one) {
     return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
   };
   return std::string(enumerator_name(config.phase)) + ", " +
