@@ -11,6 +11,7 @@
 
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/runtime/impl/flash_attention.hpp>
+#include <tessera/runtime/impl/planned_memory.hpp>
 #include <tessera/runtime/impl/threads.hpp>
 #include <tessera/runtime/impl/workspace.hpp>
 #include <tessera/spec/flash_attention/lower.hpp>
@@ -20,6 +21,7 @@ namespace tessera {
 struct flash_plan::state {
   flash_problem problem{};
   flash_kernel_args planned{};  ///< sizes and option scalars; its pointers point to nothing
+  impl::planned_memory tensors{};
   flash_selection choice{};
   int threads = 1;
   std::size_t workspace_bytes = 0;
@@ -55,38 +57,6 @@ constexpr std::array planned_tensors{
   std::string sentence(what);
   sentence.append(" is ").append(std::to_string(given)).append(", the plan has ");
   return {status_code::invalid_argument, sentence + std::to_string(planned)};
-}
-
-bool equal(const tensor_view& given, const tensor_shape& planned) noexcept {
-  if (given.type != planned.type) return false;
-  if (!given.present()) return true;
-  if (given.rank != planned.rank) return false;
-  for (std::size_t axis = 0; axis < static_cast<std::size_t>(planned.rank); ++axis) {
-    if (given.extent[axis] != planned.extent[axis]) return false;
-  }
-  return true;
-}
-
-/// True if `out` is shaped like the planned q with the head dim of v.
-bool is_output_of(const tensor_view& out, const flash_problem& problem) noexcept {
-  const auto last = static_cast<std::size_t>(problem.q.rank - 1);
-  tensor_shape expected = problem.q;
-  expected.extent[last] = problem.v.extent[last];
-  return equal(out, expected);
-}
-
-/// True if every tensor has the planned shape and no output is wanted that the plan does not know
-/// of: then nothing about shapes is left to check. A quick yes; no only means to look closer.
-bool has_planned_shapes(const flash_attention_args& args, const flash_problem& problem) {
-  if (!equal(args.q, problem.q) || !equal(args.k, problem.k) || !equal(args.v, problem.v) ||
-      !is_output_of(args.out, problem) || !equal(args.kv_segment_ids, problem.kv_segment_ids) ||
-      !equal(args.cu_seqlens_k, problem.cu_seqlens_k)) {
-    return false;
-  }
-  for (const planned_tensor& one : planned_tensors) {
-    if (!equal(args.*one.given, problem.*one.planned)) return false;
-  }
-  return !args.lse.present() && !args.row_max.present() && !args.dropout_mask.present();
 }
 
 /// Validates the shapes of a run that are not exactly the planned ones, and compares what the
@@ -148,11 +118,15 @@ std::size_t flash_plan::workspace_bytes() const noexcept {
 
 status flash_plan::run(const flash_attention_args& args, std::span<std::byte> workspace) const {
   const state& plan = *state_;
-  if (!has_planned_shapes(args, plan.problem)) {
-    if (status done = check_shapes(plan.problem, plan.planned, args); !done) return done;
-  }
   flash_kernel_args lowered = plan.planned;
-  if (status done = lower_memory(args, lowered); !done) return done;
+  if (plan.tensors.admits(args)) {
+    status failure;
+    if (!checks::are_contents(args, lowered, failure)) return failure;
+    checks::fill_tensors(args, lowered);
+  } else {
+    if (status done = check_shapes(plan.problem, plan.planned, args); !done) return done;
+    if (status done = lower_memory(args, lowered); !done) return done;
+  }
   if (is_empty(lowered)) return {};
   if (status done = check_workspace(workspace, plan.workspace_bytes); !done) return done;
   return launch(*plan.choice.instance, args, lowered, plan.threads, workspace);
@@ -178,6 +152,7 @@ result<flash_plan> plan(const flash_problem& problem, const context& context) {
   result<flash_selection> chosen = choose(problem, context, made->threads);
   if (!chosen) return chosen.failure();
   made->choice = *chosen;
+  made->tensors = impl::planned_memory(problem);
   made->workspace_bytes = made->choice.instance->workspace_bytes(made->planned, made->threads);
   made->memory = context.workspace;
   const status memory = context.workspace.empty()
