@@ -74,6 +74,62 @@ TEST(Plan, RefusesOtherProblems) {
             "q: rank is 3, dense tensors have 4 [B,Sq,Hq,D]");
 }
 
+// The quick check of a planned run must never take what the full one refuses, nor refuse what it
+// takes: layouts other than the row-major one go the long way, with the same answers.
+TEST(Plan, TakesExactlyTheMemoryThatTheCallTakes) {
+  small_call call(6, 9, 2, 64);
+  const auto made = plan(problem_of(call.args()));
+  ASSERT_TRUE(made) << made.message();
+  std::vector<float> wide(6 * 2 * 80, 0.5f);
+  std::vector<float> lse(12);
+  alignas(64) static char bytes[6 * 2 * 64 * 4 + 64];
+  const std::vector<std::function<void(flash_attention_args&)>> bends{
+      [](auto&) {},
+      [&](auto& a) {
+        a.q = view(wide.data(), {1, 6, 2, 64}, {960, 160, 80, 1});
+      },
+      [&](auto& a) {
+        a.out = view(wide.data(), {1, 6, 2, 64}, {960, 160, 80, 1});
+      },
+      [](auto& a) { a.k.stride[0] = 12345; },
+      [](auto& a) {
+        a.k.stride[1] = -a.k.stride[1];
+        a.k.data = static_cast<float*>(a.k.data) + 8 * 128;
+      },
+      [](auto& a) { a.v.data = a.k.data; },
+      [](auto& a) { a.out.read_only = true; },
+      [](auto& a) { a.out.data = a.k.data; },
+      [](auto& a) { a.out.data = static_cast<float*>(a.q.data) + 6 * 2 * 64 - 1; },
+      [](auto& a) { a.q.data = bytes + 1; },
+      [](auto& a) { a.v.data = nullptr; },
+      [](auto& a) { a.out.stride[2] = 0; },
+      [](auto& a) { a.q.device.kind = device_kind::cuda; },
+      [](auto& a) { a.q.data = reinterpret_cast<void*>(UINTPTR_MAX - 63); },
+      [&](auto& a) {
+        a.lse = view(lse.data(), {1, 2, 6});
+      },
+      [&](auto& a) {
+        a.lse = view(lse.data(), {1, 6, 2});
+      },
+      [&](auto& a) {
+        a.lse = view(static_cast<float*>(a.out.data), {1, 2, 6});
+      },
+      [&](auto& a) {
+        a.row_max = view(lse.data(), {1, 2, 6});
+      },
+  };
+  int taken = 0;
+  for (std::size_t i = 0; i < bends.size(); ++i) {
+    flash_attention_args args = call.args();
+    bends[i](args);
+    const status planned = made->run(args);
+    const status called = flash_attention(args);
+    EXPECT_EQ(planned.message(), called.message()) << "bend " << i;
+    taken += planned ? 1 : 0;
+  }
+  EXPECT_EQ(taken, 7);
+}
+
 TEST(Plan, ChecksTheLengthsOfEachRun) {
   small_call call(6, 6, 2, 64);
   std::vector<std::int32_t> lengths{6};
