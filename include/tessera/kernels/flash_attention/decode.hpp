@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include <tessera/kernels/flash_attention/finish.hpp>
+#include <tessera/kernels/flash_attention/row_block.hpp>
 #include <tessera/kernels/flash_attention/scores.hpp>
-#include <tessera/kernels/flash_attention/tiles.hpp>
 #include <tessera/kernels/flash_attention/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
@@ -88,17 +88,19 @@ TESSERA_INLINE std::int64_t token_of(const flash_kernel_args& args, const prim::
 /// One work item on one thread: rows [first_row, first_row + block_q) of the folded axis against
 /// one split of the keys.
 template <class Row, class Hooks>
-class decode_item {
-  using shape = traits<Row>;
-  using isa_type = typename shape::isa_type;
-  using words = typename shape::words;
+class decode_item : row_block<Row, Hooks> {
+  using base = row_block<Row, Hooks>;
+  using base::args_, base::hooks_, base::seq_, base::rows_;
+  using base::head_of, base::keys_in_tile, base::query_of, base::rows_from;
+  using typename base::element;
+  using typename base::isa_type;
+  using typename base::modifiers;
+  using typename base::shape;
+  using typename base::words;
   using reader = prim::word_reader<words>;
-  using element = typename shape::element;
   using vec = typename shape::vec;
   using reg = typename shape::reg;
-  using modifiers = score_modifiers<Row, Hooks>;
   static constexpr int width = shape::width;
-  static constexpr mask_mode mask = shape::config.mask;
   /// Query rows and value registers of a register tile. Rows times keys of a score tile make one
   /// register of sums.
   static constexpr int most_rows = width / 4;
@@ -107,20 +109,10 @@ class decode_item {
  public:
   decode_item(const flash_kernel_args& args, const Hooks& hooks, const decode_buffers<Row>& scratch,
               std::int64_t entry, int kv_head, std::int64_t first_row)
-      : args_(args),
-        hooks_(hooks),
-        scratch_(scratch),
-        seq_(prim::sequence_of(args, entry)),
-        visible_(prim::row_visibility<mask>::of(args, seq_)),
-        group_(group_of(args)),
-        kv_head_(kv_head),
-        first_row_(first_row) {
-    const std::int64_t used = seq_.q_len * group_ - first_row;
-    rows_ = used < shape::block_q ? static_cast<int>(used) : shape::block_q;
-  }
+      : base(args, hooks, entry, kv_head, first_row), scratch_(scratch) {}
 
   void run(std::int64_t split, const split_results& results) {
-    if (rows_ <= 0) return;
+    if (rows_ == 0) return;
     const key_splits splits = key_splits::of(seq_.k_len);
     if (split >= splits.count) return;
     for (int r = 0; r < rows_; ++r) {
@@ -131,49 +123,22 @@ class decode_item {
       std::memset(sum_[r], 0, static_cast<std::size_t>(results.stride) * sizeof(float));
     }
     const prim::key_interval keys =
-        prim::intersection({keys_of(0).begin, keys_of(rows_ - 1).end},
-                           {split * splits.keys, (split + 1) * splits.keys});
+        prim::intersection(base::keys_of_all(), {split * splits.keys, (split + 1) * splits.keys});
     if (keys.empty()) return;
-    load_queries();
+    for (int r = 0; r < rows_; ++r) base::load_query(r, scratch_.q + r * shape::q_stride);
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += shape::block_kv) {
-      const std::int64_t left = keys.end - key0;
-      const int count = left < shape::block_kv ? static_cast<int>(left) : shape::block_kv;
-      const std::int64_t behind = left - count;
-      const int next = behind < shape::block_kv ? static_cast<int>(behind) : shape::block_kv;
+      const int count = keys_in_tile(key0, keys.end);
+      const int next = keys_in_tile(key0 + count, keys.end);
       attend(key0, count, next, results.stride);
     }
   }
 
  private:
-  TESSERA_INLINE std::int64_t query_of(int r) const { return (first_row_ + r) / group_; }
-  TESSERA_INLINE int head_of(int r) const {
-    return kv_head_ * group_ + static_cast<int>((first_row_ + r) % group_);
-  }
-  TESSERA_INLINE prim::key_interval keys_of(int r) const { return visible_.keys_of(query_of(r)); }
   TESSERA_INLINE float* score_row(int r) const { return scratch_.scores + r * shape::score_stride; }
-
-  void load_queries() {
-    for (int r = 0; r < rows_; ++r) {
-      prim::pack_query<isa_type, words>(
-          token_row<const element>(args_.q, args_.q_strides, seq_.index, seq_.q_begin + query_of(r),
-                                   head_of(r)),
-          shape::head_dim(args_), scratch_.q + r * shape::q_stride);
-    }
-  }
-
-  prim::row_source<element> rows_from(const void* data, const row_strides& strides,
-                                      std::int64_t key0) const {
-    return {token_row<const element>(data, strides, seq_.index, seq_.k_begin + key0, kv_head_),
-            strides.row};
-  }
 
   /// Keys [key0, key0 + count); the `next` keys behind them follow.
   void attend(std::int64_t key0, int count, int next, int stride) {
-    const auto tile =
-        prim::score_tile{seq_.index,  kv_head_ * group_,       (kv_head_ + 1) * group_,
-                         query_of(0), query_of(rows_ - 1) + 1, key0,
-                         key0 + count};
-    const prim::tile_visibility seen = classify<Row>(args_, hooks_, tile);
+    const prim::tile_visibility seen = base::visibility_of(key0, count);
     if (seen == prim::tile_visibility::skip) return;
     const auto keys = rows_from(args_.k, args_.k_strides, key0);
     const auto values = rows_from(args_.v, args_.v_strides, key0);
@@ -181,7 +146,8 @@ class decode_item {
         rows_, [&]<int Rows>(int first) { multiply_keys<Rows>(keys, values, count, first); });
 
     for (int r = 0; r < rows_; ++r) {
-      const row_of_scores row = scores_of(r, key0, count);
+      const row_of_scores row =
+          base::scores_of(r, score_row(r), key0, count, 0, round_up(count, width));
       modifiers::apply(args_, hooks_, row);
       const float correction = softmax_row<Row>(args_, row, *state_[r]);
       if (correction == 1.0f) continue;
@@ -189,27 +155,12 @@ class decode_item {
         vec::store(sum_[r] + d, vec::mul(vec::load(sum_[r] + d), vec::broadcast(correction)));
       }
     }
-    const bool whole = seen == prim::tile_visibility::full && keys_of(0).end >= key0 + count &&
-                       keys_of(rows_ - 1).begin <= key0 && !modifiers::may_hide(args_);
-    if (!whole && holds_nonfinite(values, count)) {
+    if (!base::all_see(seen, key0, count) && holds_nonfinite(values, count)) {
       add_seen_values(values, count);
       return;
     }
     prim::for_each_row_tile<most_rows>(
         rows_, [&]<int Rows>(int first) { add_values<Rows>(values, keys, count, next, first); });
-  }
-
-  row_of_scores scores_of(int r, std::int64_t key0, int count) const {
-    row_of_scores row;
-    row.scores = score_row(r);
-    row.at = {seq_.index, head_of(r), query_of(r), 0, query_of(r) + visible_.offset};
-    row.key0 = key0;
-    row.columns = count;
-    row.high = round_up(count, width);
-    const prim::key_interval keys = prim::intersection(keys_of(r), {key0, key0 + count});
-    row.begin = keys.empty() ? row.high : static_cast<int>(keys.begin - key0);
-    row.end = keys.empty() ? row.high : static_cast<int>(keys.end - key0);
-    return row;
   }
 
   /// Scores of rows [first, first + Rows): Rows x (width / Rows) dot products at a time. Meanwhile
@@ -330,15 +281,7 @@ class decode_item {
     }
   }
 
-  const flash_kernel_args& args_;
-  const Hooks& hooks_;
   const decode_buffers<Row>& scratch_;
-  prim::sequence seq_;
-  prim::row_visibility<mask> visible_;
-  int group_;
-  int kv_head_;
-  std::int64_t first_row_;
-  int rows_ = 0;
   float* sum_[shape::block_q];  ///< of this split, one per row
   prim::softmax_state* state_[shape::block_q];
 };

@@ -16,8 +16,8 @@
 #include <cstring>
 
 #include <tessera/kernels/flash_attention/finish.hpp>
+#include <tessera/kernels/flash_attention/row_block.hpp>
 #include <tessera/kernels/flash_attention/scores.hpp>
-#include <tessera/kernels/flash_attention/tiles.hpp>
 #include <tessera/kernels/flash_attention/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
@@ -76,41 +76,32 @@ struct prefill_buffers {
 
 /// One work item on one thread.
 template <class Row, class Hooks>
-class prefill_item {
-  using shape = traits<Row>;
-  using isa_type = typename shape::isa_type;
-  using words = typename shape::words;
-  using element = typename shape::element;
-  using vec = typename shape::vec;
-  using modifiers = score_modifiers<Row, Hooks>;
+class prefill_item : row_block<Row, Hooks> {
+  using base = row_block<Row, Hooks>;
+  using base::args_, base::hooks_, base::seq_, base::group_, base::kv_head_, base::first_row_,
+      base::rows_;
+  using base::head_of, base::keys_in_tile, base::keys_of, base::rows_from;
+  using typename base::element;
+  using typename base::isa_type;
+  using typename base::modifiers;
+  using typename base::shape;
+  using typename base::words;
   using buffers = prefill_buffers<Row>;
-  static constexpr mask_mode mask = shape::config.mask;
 
  public:
   prefill_item(const flash_kernel_args& args, const Hooks& hooks, const buffers& scratch,
                std::int64_t entry, int kv_head, std::int64_t first_row)
-      : args_(args),
-        hooks_(hooks),
-        scratch_(scratch),
-        seq_(prim::sequence_of(args, entry)),
-        visible_(prim::row_visibility<mask>::of(args, seq_)),
-        group_(group_of(args)),
-        kv_head_(kv_head),
-        first_row_(first_row) {}
+      : base(args, hooks, entry, kv_head, first_row), scratch_(scratch) {}
 
   /// Computes rows [first_row, first_row + block_q) of the folded (query, head-in-group) axis.
   void run() {
     const bool packed = args_.cu_seqlens_q != nullptr;
-    const std::int64_t all = (packed ? seq_.q_len : args_.q_len) * group_;
-    const std::int64_t used = seq_.q_len * group_;
-    const std::int64_t end = first_row_ + shape::block_q < all ? first_row_ + shape::block_q : all;
-    const std::int64_t first_unused = used > first_row_ ? used : first_row_;
-    for (std::int64_t row = first_unused; row < end; ++row) finish({}, row, nullptr);
-    rows_ = static_cast<int>((end < used ? end : used) - first_row_);
-    if (rows_ <= 0) return;
+    const std::int64_t all = (packed ? seq_.q_len : args_.q_len) * group_ - first_row_;
+    for (int r = rows_; r < shape::block_q && r < all; ++r) finish(r, {}, nullptr);
+    if (rows_ == 0) return;
 
     load_queries();
-    const prim::key_interval keys{keys_of(0).begin, keys_of(rows_ - 1).end};
+    const prim::key_interval keys = base::keys_of_all();
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += shape::block_kv) {
       const int count = keys_in_tile(key0, keys.end);
       attend(key0, count, keys_in_tile(key0 + count, keys.end));
@@ -123,14 +114,6 @@ class prefill_item {
   }
 
  private:
-  static TESSERA_INLINE int keys_in_tile(std::int64_t key0, std::int64_t end) {
-    return end - key0 < shape::block_kv ? static_cast<int>(end - key0) : shape::block_kv;
-  }
-  TESSERA_INLINE std::int64_t query_of(int r) const { return (first_row_ + r) / group_; }
-  TESSERA_INLINE int head_of(int r) const {
-    return kv_head_ * group_ + static_cast<int>((first_row_ + r) % group_);
-  }
-  TESSERA_INLINE prim::key_interval keys_of(int r) const { return visible_.keys_of(query_of(r)); }
   TESSERA_INLINE float* score_row(int r) const {
     return scratch_.scores + static_cast<std::int64_t>(r) * shape::score_stride;
   }
@@ -140,13 +123,9 @@ class prefill_item {
   }
 
   void load_queries() {
-    const int head_dim = shape::head_dim(args_);
     const int out_stride = buffers::out_stride(shape::v_head_dim(args_));
     for (int r = 0; r < rows_; ++r) {
-      const auto* row = token_row<const element>(args_.q, args_.q_strides, seq_.index,
-                                                 seq_.q_begin + query_of(r), head_of(r));
-      prim::pack_query<isa_type, words>(
-          row, head_dim, scratch_.q + static_cast<std::int64_t>(r) * shape::q_stride);
+      base::load_query(r, scratch_.q + static_cast<std::int64_t>(r) * shape::q_stride);
       scratch_.state[r] = {};
     }
     std::memset(scratch_.out, 0, static_cast<std::size_t>(rows_ * out_stride) * sizeof(float));
@@ -157,18 +136,12 @@ class prefill_item {
   /// `next` keys behind it. No more than that is in flight, because rows a power of two apart share
   /// few cache sets.
   void attend(std::int64_t key0, int count, int next) {
-    const auto tile =
-        prim::score_tile{seq_.index,  kv_head_ * group_,       (kv_head_ + 1) * group_,
-                         query_of(0), query_of(rows_ - 1) + 1, key0,
-                         key0 + count};
-    const prim::tile_visibility seen = classify<Row>(args_, hooks_, tile);
+    const prim::tile_visibility seen = base::visibility_of(key0, count);
     if (seen == prim::tile_visibility::skip) return;
     set_ranges(key0, count);
     pack_keys(key0, count);
     multiply_keys(count, rows_from(args_.v, args_.v_strides, key0), count);
-    const bool whole = seen == prim::tile_visibility::full && keys_of(0).end >= key0 + count &&
-                       keys_of(rows_ - 1).begin <= key0 && !modifiers::may_hide(args_);
-    const bool finite = pack_values(key0, count, whole);
+    const bool finite = pack_values(key0, count, base::all_see(seen, key0, count));
     softmax(key0, count);
     multiply_values(count, rows_from(args_.k, args_.k_strides, key0 + count), next);
     if (!finite) add_nonfinite_values(key0, count);
@@ -187,12 +160,6 @@ class prefill_item {
             high == low ? scratch_.low[r] : round_up(static_cast<int>(high), shape::width);
       }
     });
-  }
-
-  prim::row_source<element> rows_from(const void* data, const row_strides& strides,
-                                      std::int64_t key0) const {
-    return {token_row<const element>(data, strides, seq_.index, seq_.k_begin + key0, kv_head_),
-            strides.row};
   }
 
   void pack_keys(std::int64_t key0, int count) {
@@ -237,18 +204,7 @@ class prefill_item {
   }
 
   row_of_scores scores_of(int r, std::int64_t key0, int count) const {
-    row_of_scores row;
-    row.scores = score_row(r);
-    row.at = {seq_.index, head_of(r), query_of(r), 0, query_of(r) + visible_.offset};
-    row.key0 = key0;
-    row.columns = count;
-    row.low = scratch_.low[r];
-    row.high = scratch_.high[r];
-    const prim::key_interval keys = prim::intersection(
-        keys_of(r), {key0 + row.low, key0 + (row.high < count ? row.high : count)});
-    row.begin = keys.empty() ? row.high : static_cast<int>(keys.begin - key0);
-    row.end = keys.empty() ? row.high : static_cast<int>(keys.end - key0);
-    return row;
+    return base::scores_of(r, score_row(r), key0, count, scratch_.low[r], scratch_.high[r]);
   }
 
   void softmax(std::int64_t key0, int count) {
@@ -309,13 +265,12 @@ class prefill_item {
     const prim::softmax_result result =
         prim::finish_row(scratch_.state[r], args_.sinks + head * args_.sink_head_stride,
                          args_.sink_count, args_.sink_stride, args_.normalize);
-    finish(result, first_row_ + r, out_row(r));
+    finish(r, result, out_row(r));
     return result;
   }
 
-  void finish(const prim::softmax_result& result, std::int64_t row, const float* accumulated) {
-    store_row<Row>(args_, seq_, row / group_, kv_head_ * group_ + static_cast<int>(row % group_),
-                   result, accumulated);
+  void finish(int r, const prim::softmax_result& result, const float* accumulated) {
+    store_row<Row>(args_, seq_, base::query_of(r), head_of(r), result, accumulated);
   }
 
   /// Second sweep: scores again, weights exp(s - row maximum) / denominator straight to memory.
@@ -333,15 +288,7 @@ class prefill_item {
     }
   }
 
-  const flash_kernel_args& args_;
-  const Hooks& hooks_;
   const buffers& scratch_;
-  prim::sequence seq_;
-  prim::row_visibility<mask> visible_;
-  int group_;
-  int kv_head_;
-  std::int64_t first_row_;
-  int rows_ = 0;
 };
 
 }  // namespace tessera::flash

@@ -18,7 +18,8 @@ template <class Isa, class Body>
 void parallel_items(std::int64_t items, int threads, const Body& body) {
 #if defined(_OPENMP)
   if (threads > 1 && items > 1) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    const int team = items < threads ? static_cast<int>(items) : threads;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
     for (std::int64_t item = 0; item < items; ++item) body(item, omp_get_thread_num());
     return;
   }
