@@ -1,6 +1,7 @@
 # From generated files to libraries: flags per back end, kernel libraries, tessera_add_kernels().
 # Installed with the package, so that consumers build their own tables the same way.
 include_guard(GLOBAL)
+set(TESSERA_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
 
 set(TESSERA_BACKENDS cpu_generic cpu_avx2 cpu_avx512 cpu_avx512_bf16 CACHE INTERNAL "")
 set(tessera_flags_cpu_generic)
@@ -69,15 +70,44 @@ function(tessera_kernel_library target folder)
   endforeach()
   add_library(${target} ${sources})
   target_link_libraries(${target} PUBLIC tessera::headers PRIVATE $<BUILD_INTERFACE:tessera_boost>)
+  # -O3 makes the host code a quarter larger and nothing faster.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
   tessera_own_code(${target})
 endfunction()
 
-function(tessera_interop_library target folder)
+# A library beside the kernels, of the host units of one kind: interop, store, c. A type (STATIC) may
+# follow.
+function(tessera_host_library target folder kind)
   include(${folder}/units/units.cmake)
-  list(TRANSFORM tessera_units_interop PREPEND ${folder}/)
-  add_library(${target} ${tessera_units_interop})
+  list(TRANSFORM tessera_units_${kind} PREPEND ${folder}/)
+  add_library(${target} ${ARGN} ${tessera_units_${kind}})
   target_link_libraries(${target} PUBLIC tessera::headers PRIVATE $<BUILD_INTERFACE:tessera_boost>)
   tessera_own_code(${target})
+endfunction()
+
+# <kernels>_c and <kernels>_c_shared: the C interface to a kernel library. The first is linked beside
+# it, the second has all of it inside and shows nothing but the C functions.
+function(tessera_c_libraries kernels folder)
+  tessera_host_library(${kernels}_c ${folder} c STATIC)
+  target_link_libraries(${kernels}_c PUBLIC ${kernels})
+  add_library(${kernels}_c_shared SHARED ${folder}/units/c.cpp)
+  target_link_libraries(${kernels}_c_shared PRIVATE ${kernels})
+  target_include_directories(${kernels}_c_shared INTERFACE
+    $<TARGET_PROPERTY:tessera::headers,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_options(${kernels}_c_shared PRIVATE
+    -Wl,--version-script,${TESSERA_CMAKE_DIR}/c_interface.map)
+  tessera_own_code(${kernels}_c_shared)
+  set_target_properties(${kernels}_c ${kernels}_c_shared PROPERTIES OUTPUT_NAME ${kernels}_c
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+
+# The generator's own sources, and the command's that read model descriptions.
+function(tessera_generator_sources result)
+  set(tools ${tessera_SOURCE_DIR}/tools)
+  file(GLOB sources CONFIGURE_DEPENDS ${tools}/generate/*.cpp)
+  list(APPEND sources ${tools}/tessera/model_description.cpp ${tools}/tessera/json.cpp
+    ${tools}/tessera/terminal.cpp)
+  set(${result} ${sources} PARENT_SCOPE)
 endfunction()
 
 # The generator as a program that can run while configuring: the installed one, else compiled here.
@@ -91,9 +121,12 @@ function(tessera_generator result)
     endif()
   endif()
   set(program ${tessera_BINARY_DIR}/configure/tessera-generate)
-  file(GLOB sources CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tools/generate/*.cpp)
+  tessera_generator_sources(sources)
+  # Boost.JSON is compiled in this unit.
+  list(APPEND sources ${tessera_SOURCE_DIR}/generated/units/interop.cpp)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tools/generate/*.hpp
-    ${tessera_SOURCE_DIR}/include/tessera/spec/*.hpp)
+    ${tessera_SOURCE_DIR}/include/tessera/spec/*.hpp
+    ${tessera_SOURCE_DIR}/include/tessera/runtime/*.hpp)
   foreach(file IN LISTS sources headers)
     if(${file} IS_NEWER_THAN ${program})
       message(STATUS "Compiling tessera-generate")
@@ -102,6 +135,7 @@ function(tessera_generator result)
       file(MAKE_DIRECTORY ${tessera_BINARY_DIR}/configure)
       try_compile(compiled SOURCES ${sources}
         CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${tessera_SOURCE_DIR}/include;${TESSERA_BOOST_INCLUDE_DIR}"
+        COMPILE_DEFINITIONS -DBOOST_JSON_NO_LIB -DBOOST_CONTAINER_NO_LIB
         LINK_LIBRARIES fmt::fmt CLI11::CLI11 CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
         OUTPUT_VARIABLE output COPY_FILE ${program} NO_CACHE)
       if(NOT compiled)
@@ -113,35 +147,48 @@ function(tessera_generator result)
   set(${result} ${program} PARENT_SCOPE)
 endfunction()
 
-# tessera_add_kernels(<target> ROWS <row list>... [BACKENDS cpu|cpu_avx512|...])
+# tessera_add_kernels(<target> [MODELS <config.json>...] [ROWS <row list>...] [TRACE <trace>...]
+#                     [BACKENDS cpu|cpu_avx512|...] [LOOKUP <table>...])
 #
-# Adds a library with exactly the rows asked for: link it instead of tessera::tessera. Paths are
+# Adds a library with exactly the rows asked for; link it instead of tessera::tessera. Paths are
 # relative to the calling directory.
+#   MODELS    model descriptions: the rows of their prompts, decoding and appended blocks
+#   TRACE     problems recorded with TESSERA_RECORD
+#   ROWS      row lists, one row name a line
+#   LOOKUP    lookup tables: the rows they name for those problems, and their lines built in
+#   BACKENDS  rows of these only; default: every CPU back end
+# <tessera/builds/<target>.hpp> says at compile time what the library serves. The C interface to it
+# is <target>_c (static) and <target>_c_shared, built if something links them.
 function(tessera_add_kernels target)
-  cmake_parse_arguments(PARSE_ARGV 1 asked "" "" "ROWS;BACKENDS;MODELS;TRACE;LOOKUP")
+  cmake_parse_arguments(PARSE_ARGV 1 asked "" "" "MODELS;ROWS;TRACE;BACKENDS;LOOKUP")
   set(this "tessera_add_kernels(${target})")
-  foreach(input IN ITEMS MODELS TRACE LOOKUP)
-    if(DEFINED asked_${input} OR ${input} IN_LIST asked_KEYWORDS_MISSING_VALUES)
-      message(FATAL_ERROR "${this}: ${input} is not supported by tessera ${TESSERA_VERSION}, which "
-        "builds tables from row lists only: ROWS <file>, one row name per line as `tessera list` prints them")
-    endif()
-  endforeach()
   if(asked_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "${this}: '${asked_UNPARSED_ARGUMENTS}' is not an argument; valid: ROWS, BACKENDS")
+    message(FATAL_ERROR "${this}: '${asked_UNPARSED_ARGUMENTS}' is not an argument; valid: MODELS, "
+      "ROWS, TRACE, BACKENDS, LOOKUP")
   endif()
-  if(NOT asked_ROWS)
-    message(FATAL_ERROR "${this}: no row list; give ROWS <file>..., one row name per line as "
-      "`tessera list` prints them")
+  if(asked_KEYWORDS_MISSING_VALUES)
+    list(JOIN asked_KEYWORDS_MISSING_VALUES ", " empty)
+    set(hint "")
+    if(BACKENDS IN_LIST asked_KEYWORDS_MISSING_VALUES)
+      list(JOIN TESSERA_BACKENDS ", " backends)
+      set(hint "; valid back ends: cpu, ${backends}")
+    endif()
+    message(FATAL_ERROR "${this}: ${empty} without a value${hint}")
   endif()
-  if(BACKENDS IN_LIST asked_KEYWORDS_MISSING_VALUES)
-    message(FATAL_ERROR "${this}: BACKENDS names none; valid: cpu, ${TESSERA_BACKENDS}")
+  if(NOT asked_MODELS AND NOT asked_ROWS AND NOT asked_TRACE AND NOT asked_LOOKUP)
+    message(FATAL_ERROR "${this}: nothing says which rows; give MODELS <config.json>..., TRACE "
+      "<trace>..., ROWS <row list>... or LOOKUP <table>...")
   endif()
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/${target}_generated)
-  set(arguments --output ${folder} --costs ${TESSERA_COST_DIR})
-  foreach(list IN LISTS asked_ROWS)
-    cmake_path(ABSOLUTE_PATH list BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
-    list(APPEND arguments --rows ${list})
+  set(arguments --output ${folder} --costs ${TESSERA_COST_DIR} --include ${TESSERA_INCLUDE_DIR}
+    --name ${target})
+  foreach(kind IN ITEMS MODELS ROWS TRACE LOOKUP)
+    string(TOLOWER --${kind} option)
+    foreach(file IN LISTS asked_${kind})
+      cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+      list(APPEND arguments ${option} ${file})
+    endforeach()
   endforeach()
   foreach(backend IN LISTS asked_BACKENDS)
     list(APPEND arguments --backends ${backend})
@@ -154,4 +201,7 @@ function(tessera_add_kernels target)
   endif()
   tessera_require_boost()
   tessera_kernel_library(${target} ${folder})
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${folder}/include>)
+  tessera_c_libraries(${target} ${folder})
+  set_target_properties(${target}_c ${target}_c_shared PROPERTIES EXCLUDE_FROM_ALL ON)
 endfunction()

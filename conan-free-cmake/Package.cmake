@@ -9,13 +9,13 @@ if(NOT TESSERA_INSTALL)
 endif()
 
 set(tessera_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
-set(targets tessera tessera_headers tessera_interop)
-foreach(backend IN LISTS TESSERA_BACKENDS)
-  list(APPEND targets tessera_${backend})
-  set_target_properties(tessera_${backend} PROPERTIES EXPORT_NAME ${backend})
+set(targets tessera)
+foreach(part IN ITEMS headers interop store c c_shared tuner ${TESSERA_BACKENDS})
+  if(TARGET tessera_${part})
+    list(APPEND targets tessera_${part})
+    set_target_properties(tessera_${part} PROPERTIES EXPORT_NAME ${part})
+  endif()
 endforeach()
-set_target_properties(tessera_headers PROPERTIES EXPORT_NAME headers)
-set_target_properties(tessera_interop PROPERTIES EXPORT_NAME interop)
 if(TESSERA_BUILD_TOOLS)
   list(APPEND targets tessera_generate)
   set_target_properties(tessera_generate PROPERTIES EXPORT_NAME generate)
@@ -23,19 +23,24 @@ if(TESSERA_BUILD_TOOLS)
     install(TARGETS tessera_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endif()
+if(TARGET tessera_tuner)
+  install(FILES tools/tuner/tuner.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
+endif()
 install(TARGETS ${targets} EXPORT tessera_targets)
 install(EXPORT tessera_targets NAMESPACE tessera:: FILE tessera-targets.cmake
   DESTINATION ${tessera_cmake_dir})
 
-install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
+  PATTERN "*.hpp" PATTERN "*.h")
 install(DIRECTORY generated/cost DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 install(FILES conan-free-cmake/Instances.cmake conan-free-cmake/Dependencies.cmake
+  conan-free-cmake/c_interface.map
   DESTINATION ${tessera_cmake_dir})
 
 configure_package_config_file(conan-free-cmake/tessera-config.cmake.in
   ${PROJECT_BINARY_DIR}/tessera-config.cmake INSTALL_DESTINATION ${tessera_cmake_dir}
-  PATH_VARS CMAKE_INSTALL_DATADIR)
+  PATH_VARS CMAKE_INSTALL_DATADIR CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tessera-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tessera-config.cmake

@@ -1,7 +1,9 @@
-// What it costs to choose a row: without and with the memo, as a plan on top of the bare launch,
-// and how often the run time allocates.
+// What it costs to choose a row: remembered and anew, with lookup tables of up to 100,000 rows, as
+// a plan on top of the bare launch, while a trace is recorded, and how often the run time
+// allocates.
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <string>
@@ -9,8 +11,10 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/runtime/events.hpp>
 #include <tessera/runtime/flash_fwd.hpp>
-#include <tessera/runtime/registry.hpp>
+#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/runtime/record.hpp>
 #include <tessera/runtime/select.hpp>
 #include <tessera/spec/flash_attention/lower.hpp>
 
@@ -95,26 +99,65 @@ void measure_batches(benchmark::State& state, Work&& work) {
                  std::to_string(static_cast<double>(made) / static_cast<double>(calls)));
 }
 
+/// A table with that many lines for this device and the family, none of them for the prompt.
+lookup_tables tables_with(std::int64_t lines) {
+  std::vector<lookup_record> records;
+  records.reserve(static_cast<std::size_t>(lines));
+  flash_problem problem = prompt();
+  for (std::int64_t line = 0; line < lines; ++line) {
+    flash_demand demand = flash_fwd_family::demand_of(problem);
+    demand.sizes.q_len = std::int64_t{1} << (line % 20);
+    demand.sizes.kv_len = std::int64_t{1} << (line / 20 % 20);
+    demand.sizes.head_dim = static_cast<int>(129 + line / 400);
+    const key_text key = key_text_of<flash_fwd_family>(demand, 1, device_kind::cpu);
+    lookup_record& one = records.emplace_back();
+    one.family = flash_fwd_family::name;
+    one.code_version = flash_fwd_family::code_version();
+    one.device_class = device_class_of(this_device()).view();
+    one.identity = key.identity.view();
+    one.size = key.size.view();
+    one.row =
+        flash_fwd_registry()[static_cast<std::size_t>(line) % flash_fwd_registry().size()].name;
+    one.median_us = 1;
+    one.samples = 1;
+    one.date = "2026-01-01T00:00:00Z";
+  }
+  return {lookup_table(std::move(records)), lookup_table(), lookup_table()};
+}
+
+/// What a call does before it launches: key, policy, scopes, memo; without `memory` the whole
+/// chain.
 void select_row(benchmark::State& state, selection_memory<flash_fwd_family>* memory) {
   const flash_problem problem = prompt();
+  const lookup_tables tables = tables_with(state.range(0));
   measure_batches(state, [&] {
+    const selection_policy policy = policy_in_force();
     const inquiry<flash_fwd_family> asked{.problem = problem,
-                                          .demand = flash_fwd_family::demand_of(problem),
+                                          .demand = demand_for<flash_fwd_family>(problem, policy),
                                           .instances = flash_fwd_registry(),
                                           .device = this_device(),
                                           .threads = 1,
-                                          .memory = memory};
+                                          .policy = policy,
+                                          .overlays = {nullptr, overlay_scope::innermost()},
+                                          .tables = &tables,
+                                          .memory = memory,
+                                          .generation = selection_generation()};
     benchmark::DoNotOptimize(select(asked));
   });
 }
 
-void selection_without_memo(benchmark::State& state) {
+void selection_anew(benchmark::State& state) {
   select_row(state, nullptr);
 }
 
-void selection_with_memo(benchmark::State& state) {
+void selection_remembered(benchmark::State& state) {
   static selection_memory<flash_fwd_family> memory;
   select_row(state, &memory);
+}
+
+/// The test that stands before everything that is told.
+void explain_off(benchmark::State& state) {
+  measure_batches(state, [] { benchmark::DoNotOptimize(installed_event_sink() == nullptr); });
 }
 
 void bare_launch(benchmark::State& state) {
@@ -140,6 +183,13 @@ void planned_run(benchmark::State& state) {
   measure_batches(state, [&] { benchmark::DoNotOptimize(made->run(args)); });
 }
 
+void recorded_run(benchmark::State& state) {
+  const status done = record_to("/dev/null");
+  if (!done) return state.SkipWithError(done.message().c_str());
+  planned_run(state);
+  discard_recording();
+}
+
 void whole_call(benchmark::State& state) {
   const bench::workload work(small_problem());
   const flash_attention_args args = work.args();
@@ -152,10 +202,18 @@ void whole_call(benchmark::State& state) {
 
 int main(int argc, char** argv) {
   using entry = std::pair<const char*, void (*)(benchmark::State&)>;
+  for (const auto& [name, function] : {entry{"choosing/selection_remembered", selection_remembered},
+                                       entry{"choosing/selection_anew", selection_anew}}) {
+    benchmark::RegisterBenchmark(name, function)
+        ->UseManualTime()
+        ->ArgName("table_rows")
+        ->Arg(0)
+        ->Arg(1000)
+        ->Arg(100'000);
+  }
   for (const auto& [name, function] :
-       {entry{"choosing/selection_without_memo", selection_without_memo},
-        entry{"choosing/selection_with_memo", selection_with_memo},
-        entry{"choosing/bare_launch", bare_launch}, entry{"choosing/planned_run", planned_run},
+       {entry{"choosing/explain_off", explain_off}, entry{"choosing/bare_launch", bare_launch},
+        entry{"choosing/planned_run", planned_run}, entry{"choosing/recorded_run", recorded_run},
         entry{"choosing/flash_attention_call", whole_call}}) {
     benchmark::RegisterBenchmark(name, function)->UseManualTime();
   }

@@ -1,80 +1,179 @@
 // Attention forward over the problems of bench/shapes/*.txt: each is verified against the
-// definition on a sample of rows, then timed through a plan.
-#include <algorithm>
+// definition on a sample of rows, then timed through a plan, in turn with the limit that binds it
+// and with the call it is compared with. `--problems=FILE` (`-`: standard input) measures the lines
+// of a file instead and answers each with one line of JSON.
+#include <array>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <fstream>
+#include <iostream>
+#include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
 #include <tessera/spec/flash_attention/problem_text.hpp>
 
+#include "bench/support/case_list.hpp"
+#include "bench/support/measured.hpp"
 #include "bench/support/report.hpp"
+#include "bench/support/rounds.hpp"
 #include "bench/support/sampled_check.hpp"
 #include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace tessera;
 
-/// Share of the ceiling that binds this call on this row.
-double share_of_ceiling(const bench::work& counted, const flash_instance& row, double seconds) {
-  const bench::ceilings& limits = bench::this_run_ceilings();
-  const bool dots = row.config.target == backend::cpu_avx512_bf16;
-  const double peak = dots ? limits.bf16_dot_gflops : limits.fma_f32_gflops;
-  return std::max(counted.flops / peak, counted.touched_bytes / limits.read_gbytes) * 1e-9 /
-         seconds;
+/// One problem ready to run: its plan, its tensors, what it costs on paper.
+struct prepared_call {
+  flash_plan plan;
+  bench::workload tensors;
+  bench::work counted;
+
+  /// The tensors of call `index`; false if the library refuses.
+  bool run(std::size_t index) const { return static_cast<bool>(plan.run(tensors.args(index))); }
+  const flash_instance& row() const { return *plan.choice().instance; }
+};
+
+/// How a case's problem is planned. A case for another instruction set runs the row that a machine
+/// without the wider ones would choose.
+result<flash_plan> plan_of(const bench::bench_case& one, const flash_problem& problem) {
+  context circumstances{.threads = one.threads};
+  if (one.isa.empty()) return plan(problem, circumstances);
+  device_facts device = detect_device();
+  device.highest = *backend_named(one.isa);
+  const result<explanation> told = explain(problem, circumstances, &device);
+  if (!told) return told.failure();
+  circumstances.row = told->row;
+  return plan(problem, circumstances);
 }
 
-void run_problem(benchmark::State& state, const flash_problem& problem) {
-  const result<flash_plan> made = plan(problem);
-  if (!made) return state.SkipWithError(made.message().c_str());
+result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
+                                               const flash_problem& problem) {
+  result<flash_plan> made = plan_of(one, problem);
+  if (!made) return made.failure();
   // Decode reads keys and values once, in a server from memory.
   const bool decode = sizes_of(problem).q_len == 1;
-  const bench::workload work(problem, decode ? 3 * bench::last_level_cache_bytes() : 0);
-  if (const status done = made->run(work.args()); !done) {
-    return state.SkipWithError(done.message().c_str());
-  }
-  const support::comparison verdict = bench::sampled_check(work.args(), work.options());
-  if (!verdict.passed) {
-    const std::string message =
-        support::sentence_of(verdict, "out", {dtype::f64, 1, {work.args().out.elements()}});
-    return state.SkipWithError(message.c_str());
-  }
-  const bench::timing time = bench::measure_in(state, [&](std::size_t round) {
-    if (!made->run(work.args(round))) state.SkipWithError("a timed run was refused");
-  });
-  const bench::work counted = bench::work_of(work.args(), work.options());
-  state.SetLabel(std::string(made->choice().row()));
-  state.counters["median_us"] = time.median * 1e6;
-  state.counters["GFLOP/s"] = counted.flops / time.median * 1e-9;
-  state.counters["GB/s"] = counted.touched_bytes / time.median * 1e-9;
-  state.counters["of_ceiling"] = share_of_ceiling(counted, *made->choice().instance, time.median);
+  const auto lengths =
+      one.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
+  bench::workload tensors(problem, decode ? 3 * bench::last_level_cache_bytes() : 0, 1, lengths);
+  if (const status done = made->run(tensors.args()); !done) return done;
+  const bench::work counted = bench::work_of(tensors.args(), tensors.options());
+  return std::make_unique<prepared_call>(
+      prepared_call{*std::move(made), std::move(tensors), counted});
 }
 
-/// Registers every line of a shape file that is neither empty nor a comment; false if one is not a
-/// problem.
-bool register_file(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  int number = 0;
-  while (std::getline(file, line)) {
-    ++number;
+/// The problem that the notes of a case put beside it, and how that one is run.
+std::pair<bench::bench_case, flash_problem> beside_of(const bench::bench_case& one,
+                                                      const flash_problem& problem) {
+  bench::bench_case how = one;
+  how.lengths.clear();
+  flash_problem other;
+  other.q = problem.q, other.k = problem.k, other.v = problem.v;
+  if (one.beside == "one_thread") {
+    how.threads = 1;
+    return {how, problem};
+  }
+  if (one.beside == "f32") {
+    other = problem;
+    other.q.type = other.k.type = other.v.type = dtype::f32;
+  } else if (one.beside == "square") {
+    constexpr std::int64_t rows = 2048;
+    other.q.extent[1] = other.k.extent[1] = other.v.extent[1] = rows;
+  } else {
+    other.options.causal = problem.options.causal;
+    if (is_packed(problem)) {
+      for (tensor_shape* shape : {&other.q, &other.k, &other.v}) {
+        *shape = {shape->type, 4, {1, shape->extent[0], shape->extent[1], shape->extent[2]}};
+      }
+    }
+  }
+  return {how, other};
+}
+
+/// Judges the sampled rows; false if they are out of bound, and says so.
+bool verify(const prepared_call& call, bench::measured_case& found) {
+  const flash_attention_args args = call.tensors.args();
+  const support::comparison verdict = bench::sampled_check(args, call.tensors.options());
+  found.error = verdict.error;
+  found.error_bound = verdict.bound;
+  if (!verdict.passed) {
+    found.failure = support::sentence_of(verdict, "out", {dtype::f64, 1, {args.out.elements()}});
+  }
+  return verdict.passed;
+}
+
+bench::measured_case measure_case(const bench::bench_case& one, const flash_problem& problem) {
+  bench::measured_case found;
+  const auto call = prepare(one, problem);
+  if (!call) {
+    found.failure = call.message();
+    return found;
+  }
+  const prepared_call& ready = **call;
+  found.row = std::string(ready.plan.choice().row());
+  found.threads = ready.plan.threads();
+  found.flops = ready.counted.flops;
+  found.bytes = ready.counted.touched_bytes;
+  found.visible_pairs = ready.counted.visible_pairs;
+  found.goal = one.goal;
+  if (!verify(ready, found)) return found;
+  const auto run = [&](std::size_t index) { return ready.run(index); };
+  const backend target = ready.row().config.target;
+  if (one.beside.empty()) {
+    bench::take_rounds(found, target, run, bench::nothing_beside{});
+    return found;
+  }
+  const auto [how, other] = beside_of(one, problem);
+  const auto beside = prepare(how, other);
+  if (!beside) {
+    found.failure = "beside: " + beside.message();
+    return found;
+  }
+  bench::take_rounds(found, target, run,
+                     bench::call_beside{[&](std::size_t index) { return (*beside)->run(index); },
+                                        (*beside)->counted.flops});
+  return found;
+}
+
+/// Answers the lines of `input` one by one.
+int answer_problems(std::istream& input) {
+  static_cast<void>(this_device());  // counts the processors that this process may use
+  const bench::pinned_threads pinned;
+  bool failed = false;
+  for (std::string line; std::getline(input, line);) {
     if (line.empty() || line.front() == '#') continue;
-    const result<flash_problem> problem = parse_problem(line);
+    const bench::bench_case one = bench::parse_case(line, "problems");
+    const result<flash_problem> problem = parse_problem(one.problem);
+    bench::measured_case found;
+    found.failure = problem ? "" : problem.message();
+    if (problem) found = measure_case(one, *problem);
+    failed = failed || !found.failure.empty();
+    std::printf("%s\n", bench::json_line(bench::name_of(one), found).c_str());
+    std::fflush(stdout);
+  }
+  return failed ? 1 : 0;
+}
+
+/// Registers the cases of bench/shapes; false if one is not a problem.
+bool register_cases() {
+  constexpr std::array<std::string_view, 3> ops{"flash_attention", "attention",
+                                                "scaled_dot_product_attention"};
+  for (const bench::bench_case& one : bench::read_cases(TESSERA_SHAPES_DIR, ops)) {
+    const result<flash_problem> problem = parse_problem(one.problem);
     if (!problem) {
-      std::fprintf(stderr, "%s:%d: %s\n", path.c_str(), number, problem.message().c_str());
+      std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
       return false;
     }
-    const std::string name = path.stem().string() + "/" + to_text(*problem);
-    benchmark::RegisterBenchmark(name.c_str(), [problem = *problem](benchmark::State& state) {
-      run_problem(state, problem);
-    })->UseManualTime();
+    benchmark::RegisterBenchmark(bench::name_of(one).c_str(),
+                                 [one, problem = *problem](benchmark::State& state) {
+                                   bench::put(state, measure_case(one, problem));
+                                 })
+        ->Iterations(1)
+        ->UseManualTime();
   }
   return true;
 }
@@ -83,15 +182,19 @@ bool register_file(const fs::path& path) {
 
 int main(int argc, char** argv) {
   try {
-    std::vector<fs::path> files;
-    for (const fs::directory_entry& entry : fs::directory_iterator(TESSERA_SHAPES_DIR)) {
-      if (entry.path().extension() == ".txt") files.push_back(entry.path());
+    constexpr std::string_view flag = "--problems=";
+    if (argc == 2 && std::string_view(argv[1]).starts_with(flag)) {
+      const std::string path(std::string_view(argv[1]).substr(flag.size()));
+      if (path == "-") return answer_problems(std::cin);
+      std::ifstream file(path);
+      if (!file) {
+        std::fprintf(stderr, "%s: cannot be read\n", path.c_str());
+        return 2;
+      }
+      return answer_problems(file);
     }
-    std::sort(files.begin(), files.end());
-    for (const fs::path& file : files) {
-      if (!register_file(file)) return 2;
-    }
-    return tessera::bench::run_benches(argc, argv);
+    if (!register_cases()) return 2;
+    return bench::run_benches(argc, argv);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());
     return 2;

@@ -1,16 +1,22 @@
-// The header path against the compiled table, same row, same problem: what is compiled into this
-// unit may not be slower than what the library was built with. Needs the flags of the AVX-512 rows;
-// compiled without them it has nothing to compare and says so.
+// The header path: one row compiled into the bench beside the same row of the compiled table (what
+// a user compiles may not be slower than what the library was built with), then user functors
+// beside the row without them. Needs the flags of the AVX-512 rows; compiled without them it has
+// nothing to compare and says so.
 #include "bench/support/report.hpp"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
+#include <array>
+#include <cmath>
+#include <cstdint>
 #include <string>
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/launch.hpp>
+#include <tessera/spec/flash_attention/problem_text.hpp>
 #include <tessera/spec/flash_attention/reflect.hpp>
 
+#include "bench/support/rounds.hpp"
 #include "bench/support/sampled_check.hpp"
 #include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
@@ -19,66 +25,129 @@ namespace {
 
 using namespace tessera;
 
+constexpr int heads = 8;
+
 struct table_row {
   static constexpr flash_config config{.target = backend::cpu_avx512,
                                        .type = dtype::f32,
                                        .head_dim = 128,
-                                       .block_q = 112,
+                                       .block_q = 896,
                                        .block_kv = 256};
 };
 
-flash_problem causal_prompt() {
+/// Attention with linear biases: a slope per head times the distance.
+struct alibi {
+  std::array<float, heads> slope = [] {
+    std::array<float, heads> all{};
+    for (int h = 0; h < heads; ++h) {
+      all[static_cast<std::size_t>(h)] = std::exp2(-8.0f * static_cast<float>(h + 1) / heads);
+    }
+    return all;
+  }();
+  TESSERA_HD float operator()(float score, const position& at) const {
+    const auto distance = static_cast<float>(at.key - at.query_position);
+    return score + slope[static_cast<std::size_t>(at.head)] * distance;
+  }
+};
+
+/// Documents of 512 tokens that do not see each other.
+struct same_document {
+  TESSERA_HD bool operator()(const position& at) const { return at.key / 512 == at.query / 512; }
+};
+
+flash_problem prompt() {
   flash_problem problem;
-  problem.q = {dtype::f32, 4, {1, 2048, 8, 128}};
+  problem.q = {dtype::f32, 4, {1, 2048, heads, 128}};
   problem.k = problem.v = problem.q;
   problem.options.causal = true;
   return problem;
 }
 
-template <class Run>
-void measure_path(benchmark::State& state, const bench::workload& work, const Run& run) {
-  if (const status done = run(); !done) return state.SkipWithError(done.message().c_str());
-  if (!bench::sampled_check(work.args(), work.options()).passed) {
-    return state.SkipWithError("out is out of bound");
+/// Measures `run` beside `plain` on one set of tensors. What functors compute the tests judge;
+/// `verified`: here the definition without functors is the judge.
+template <class Run, class Plain>
+bench::measured_case measure_path(const bench::workload& tensors, const Run& run,
+                                  const Plain& plain, double most_time, bool verified) {
+  bench::measured_case found;
+  const flash_attention_args args = tensors.args();
+  const bench::work counted = bench::work_of(args, tensors.options());
+  found.row = std::string(name_of(table_row::config).view());
+  found.threads = omp_get_max_threads();
+  found.flops = counted.flops;
+  found.bytes = counted.touched_bytes;
+  found.visible_pairs = counted.visible_pairs;
+  found.goal = {"time", most_time};
+  for (const status& done : {plain(args), run(args)}) {
+    if (!done) {
+      found.failure = done.message();
+      return found;
+    }
   }
-  const bench::timing time = bench::measure_in(state, [&](std::size_t) {
-    if (!run()) state.SkipWithError("a timed run was refused");
-  });
-  const bench::work counted = bench::work_of(work.args(), work.options());
-  state.SetLabel(std::string(name_of(table_row::config).view()));
-  state.counters["median_us"] = time.median * 1e6;
-  state.counters["GFLOP/s"] = counted.flops / time.median * 1e-9;
-  state.counters["of_ceiling"] =
-      counted.flops / time.median * 1e-9 / bench::this_run_ceilings().fma_f32_gflops;
+  if (verified) {
+    const support::comparison verdict = bench::sampled_check(args, tensors.options());
+    found.error = verdict.error;
+    found.error_bound = verdict.bound;
+    if (!verdict.passed) {
+      found.failure = "out is out of bound";
+      return found;
+    }
+  }
+  bench::take_rounds(
+      found, table_row::config.target, [&](std::size_t) { return static_cast<bool>(run(args)); },
+      bench::call_beside{[&](std::size_t) { return static_cast<bool>(plain(args)); },
+                         counted.flops});
+  return found;
 }
 
-void header_path(benchmark::State& state) {
-  const bench::workload work(causal_prompt());
-  const flash_attention_args args = work.args();
-  measure_path(state, work, [&] { return launch<table_row>(args, work.options(), cpu{}); });
+template <class Hooks>
+status launch_row(const bench::workload& tensors, const flash_attention_args& args,
+                  const Hooks& hooks) {
+  return launch<table_row>(args, tensors.options(), cpu{}, hooks);
 }
 
-void compiled_table(benchmark::State& state) {
-  const bench::workload work(causal_prompt());
-  const flash_attention_args args = work.args();
+void header_beside_table(benchmark::State& state) {
+  const bench::workload tensors(prompt());
   const auto name = name_of(table_row::config);
-  const result<flash_plan> made = plan(causal_prompt(), {.row = name.view()});
+  const result<flash_plan> made = plan(prompt(), {.row = name.view()});
   if (!made) return state.SkipWithError(made.message().c_str());
-  measure_path(state, work, [&] { return made->run(args); });
+  bench::put(state,
+             measure_path(
+                 tensors,
+                 [&](const flash_attention_args& args) {
+                   return launch_row(tensors, args, flash_hooks<>{});
+                 },
+                 [&](const flash_attention_args& args) { return made->run(args); }, 1.05, true));
+}
+
+template <class Hooks>
+void functor_beside_plain(benchmark::State& state, const Hooks& hooks) {
+  const bench::workload tensors(prompt());
+  bench::put(state,
+             measure_path(
+                 tensors,
+                 [&](const flash_attention_args& args) { return launch_row(tensors, args, hooks); },
+                 [&](const flash_attention_args& args) {
+                   return launch_row(tensors, args, flash_hooks<>{});
+                 },
+                 1.25, false));
+}
+
+template <class Run>
+void add(const std::string& name, const Run& run) {
+  benchmark::RegisterBenchmark(("header_path/" + name).c_str(), run)
+      ->Iterations(1)
+      ->UseManualTime();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Twice each, so that a drift of the clock shows as a difference of a path with itself.
-  for (const char* round : {"first", "second"}) {
-    benchmark::RegisterBenchmark((std::string("header_path/compiled_table_") + round).c_str(),
-                                 compiled_table)
-        ->UseManualTime();
-    benchmark::RegisterBenchmark((std::string("header_path/header_path_") + round).c_str(),
-                                 header_path)
-        ->UseManualTime();
-  }
+  const std::string problem = to_text(prompt());
+  add(problem, header_beside_table);
+  add(problem + " functor=alibi",
+      [](benchmark::State& state) { functor_beside_plain(state, with_logits(alibi{})); });
+  add(problem + " functor=same_document",
+      [](benchmark::State& state) { functor_beside_plain(state, with_mask(same_document{})); });
   return tessera::bench::run_benches(argc, argv);
 }
 

@@ -1,24 +1,26 @@
-// The frame of every bench program: ceilings measured first and kept in the JSON, a table with
-// aligned columns at the end. Programs register benchmarks and call `run_benches`.
+// The frame of every bench program: threads pinned, ceilings measured first and kept in the JSON, a
+// table with aligned columns at the end. Programs register benchmarks and call `run_benches`.
 #pragma once
 
+#include <cmath>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/version.hpp>
+
 #include "bench/support/ceilings.hpp"
+#include "bench/support/measured.hpp"
+#include "bench/support/pinning.hpp"
+#include "bench/support/this_run.hpp"
 #include "bench/support/timing.hpp"
 
 namespace tessera::bench {
-
-/// The ceilings of this run, measured at the first call.
-inline const ceilings& this_run_ceilings() {
-  static const ceilings measured = measure_ceilings();
-  return measured;
-}
 
 /// Times `work(round)` in the benchmark's own rounds; returns their statistics.
 template <class Work>
@@ -34,9 +36,18 @@ timing measure_in(benchmark::State& state, Work&& work) {
   return statistics_of(std::move(seconds));
 }
 
+/// Tells a measured case as the result of a benchmark of one iteration.
+inline void put(benchmark::State& state, const measured_case& one) {
+  if (!one.failure.empty()) return state.SkipWithError(one.failure.c_str());
+  for (auto _ : state) state.SetIterationTime(one.time.median);
+  state.SetLabel(one.row);
+  for (const auto& [name, value] : counters_of(one)) state.counters[name] = value;
+}
+
 /// Collects finished cases and prints them as one table: two lines a case, the numbers with the
 /// case's name and below it the label, which is the row. The counters it shows are `median_us`,
-/// `GFLOP/s`, `GB/s` and `of_ceiling`; a case has those that say something about it.
+/// `GFLOP/s`, `GB/s`, `of_ceiling` and what `measured_case` has beyond; a case has those that say
+/// something about it.
 class table_reporter : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
@@ -44,16 +55,12 @@ class table_reporter : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const Run& run : runs) {
       if (run.run_type == Run::RT_Aggregate) continue;
-      line one;
-      one.name = run.benchmark_name().substr(0, run.benchmark_name().find("/manual_time"));
+      line one{run.run_name.function_name, {}, run.error_occurred, {}};
       one.note = run.error_occurred ? run.error_message : run.report_label;
-      one.failed = run.error_occurred;
-      one.median = value_of(run, "median_us");
-      one.gflops = value_of(run, "GFLOP/s");
-      one.gbytes = value_of(run, "GB/s");
-      one.of_ceiling = value_of(run, "of_ceiling");
+      for (const auto& [name, counter] : run.counters) one.values[name] = counter.value;
       any_failed_ = any_failed_ || one.failed;
-      std::fprintf(stderr, "  %s\n", one.name.c_str());
+      std::fprintf(stderr, "%s ms %s  %s\n", text(one.at("median_us") * 1e-3, 10, 3).c_str(),
+                   text(one.at("of_ceiling") * 100, 5, 1, "%").c_str(), one.name.c_str());
       lines_.push_back(std::move(one));
     }
   }
@@ -61,19 +68,9 @@ class table_reporter : public benchmark::BenchmarkReporter {
   void Finalize() override {
     std::printf("%12s  %8s  %7s  %7s  %s\n", "median us", "GFLOP/s", "GB/s", "ceiling",
                 "case, row");
-    for (const line& one : lines_) {
-      const std::string share =
-          one.of_ceiling > 0 ? text(one.of_ceiling * 100, 6, 1) + "%" : text(0, 7, 0);
-      std::printf("%s  %s  %s  %s  %s\n", text(one.median, 12, 3).c_str(),
-                  text(one.gflops, 8, 1).c_str(), text(one.gbytes, 7, 1).c_str(), share.c_str(),
-                  one.name.c_str());
-      std::printf("%42s%s%s\n", "", one.failed ? "FAILED: " : "", one.note.c_str());
-    }
-    const ceilings& limits = this_run_ceilings();
-    std::printf(
-        "ceilings, %d threads: f32 FMA %.1f GFLOP/s, bf16 dot %.1f, read %.1f GB/s, copy %.1f\n",
-        limits.threads, limits.fma_f32_gflops, limits.bf16_dot_gflops, limits.read_gbytes,
-        limits.copy_gbytes);
+    for (const line& one : lines_) print(one);
+    print_means();
+    print_ceilings();
   }
 
   bool any_failed() const noexcept { return any_failed_; }
@@ -83,42 +80,127 @@ class table_reporter : public benchmark::BenchmarkReporter {
     std::string name;
     std::string note;  ///< the row, or what went wrong
     bool failed = false;
-    double median = 0;
-    double gflops = 0;
-    double gbytes = 0;
-    double of_ceiling = 0;
+    std::map<std::string, double> values;
+
+    double at(const char* counter) const {
+      const auto found = values.find(counter);
+      return found == values.end() ? 0.0 : found->second;
+    }
   };
 
-  static double value_of(const Run& run, const char* counter) {
-    const auto found = run.counters.find(counter);
-    return found == run.counters.end() ? 0.0 : found->second.value;
-  }
-
-  static std::string text(double value, int width, int digits) {
+  static std::string text(double value, int width, int digits, const char* unit = "") {
     char buffer[40];
     if (value > 0) {
-      std::snprintf(buffer, sizeof buffer, "%*.*f", width, digits, value);
+      std::snprintf(buffer, sizeof buffer, "%*.*f%s", width, digits, value, unit);
     } else {
-      std::snprintf(buffer, sizeof buffer, "%*s", width, "-");
+      std::snprintf(buffer, sizeof buffer, "%*s", width + static_cast<int>(*unit != 0), "-");
     }
     return buffer;
+  }
+
+  static void print(const line& one) {
+    std::printf("%s  %s  %s  %s  %s\n", text(one.at("median_us"), 12, 3).c_str(),
+                text(one.at("GFLOP/s"), 8, 1).c_str(), text(one.at("GB/s"), 7, 1).c_str(),
+                text(one.at("of_ceiling") * 100, 6, 1, "%").c_str(), one.name.c_str());
+    std::printf("%42s%s%s%s\n", "", one.failed ? "FAILED: " : "", one.note.c_str(),
+                remarks(one).c_str());
+  }
+
+  /// What there is to say beyond the row: ratios, the goal, rounds that do not count.
+  static std::string remarks(const line& one) {
+    std::string all;
+    const auto add = [&](const std::string& remark) { all += "; " + remark; };
+    if (one.at("time_to_beside") > 0) {
+      add("beside: time x" + text(one.at("time_to_beside"), 0, 3) + ", rate x" +
+          text(one.at("rate_to_beside"), 0, 3));
+    }
+    if (one.at("of_goal") > 0) {
+      add(text(one.at("of_goal") * 100, 0, 1, "%") + " of the goal " + text(one.at("goal"), 0, 2));
+    }
+    if (one.at("dropped_rounds") > 0) {
+      add(text(one.at("dropped_rounds"), 0, 0) + " disturbed rounds left out");
+    }
+    if (one.at("disturbed") > 0) add("DISTURBED by other programs");
+    return all;
+  }
+
+  /// Geometric means over the cases of a group, which is what a name has before its first slash.
+  void print_means() const {
+    struct mean {
+      double sum = 0;
+      int count = 0, held = 0, reached = 0;
+    };
+    std::map<std::string, mean> groups;
+    for (const line& one : lines_) {
+      if (one.at("of_ceiling") <= 0) continue;
+      mean& group = groups[one.name.substr(0, one.name.find('/'))];
+      group.sum += std::log(one.at("of_ceiling"));
+      ++group.count;
+      group.held += one.at("of_goal") > 0 ? 1 : 0;
+      group.reached += one.at("of_goal") >= 1 ? 1 : 0;
+    }
+    for (const auto& [name, group] : groups) {
+      std::printf("%s: %.1f%% of the ceiling in the geometric mean of %d case%s", name.c_str(),
+                  100 * std::exp(group.sum / group.count), group.count,
+                  group.count == 1 ? "" : "s");
+      if (group.held > 0) std::printf(", %d of %d goals reached", group.reached, group.held);
+      std::printf("\n");
+    }
+  }
+
+  static void print_ceilings() {
+    const ceilings& limits = this_run_ceilings();
+    std::printf(
+        "ceilings, %d threads at %.2f GHz: f32 FMA %.1f GFLOP/s (%s; AVX2 %.1f), bf16 dot %.1f, "
+        "read %.1f GB/s (%s), copy %.1f\n",
+        limits.threads, limits.clock_ghz, limits.fma_f32_gflops, std::string(limits.isa).c_str(),
+        limits.fma_avx2_gflops, limits.bf16_dot_gflops, limits.read_gbytes,
+        std::string(limits.read_pattern).c_str(), limits.copy_gbytes);
   }
 
   std::vector<line> lines_;
   bool any_failed_ = false;
 };
 
+/// What the record says of the machine and the build, beside the cases.
+inline void add_context(const std::string& command) {
+  const ceilings& limits = this_run_ceilings();
+  const auto number = [](const char* name, double value) {
+    benchmark::AddCustomContext(name, std::to_string(value));
+  };
+  benchmark::AddCustomContext("processor", std::string(this_device().product_name()));
+  benchmark::AddCustomContext("version", std::string(version));
+  benchmark::AddCustomContext("compiler", __VERSION__);
+#if defined(NDEBUG)
+  benchmark::AddCustomContext("assertions", "off");
+#else
+  benchmark::AddCustomContext("assertions", "on");
+#endif
+  benchmark::AddCustomContext("command", command);
+  benchmark::AddCustomContext("threads", std::to_string(limits.threads));
+  benchmark::AddCustomContext("isa", std::string(limits.isa));
+  benchmark::AddCustomContext("read_pattern", std::string(limits.read_pattern));
+  benchmark::AddCustomContext("buffer_bytes", std::to_string(limits.buffer_bytes));
+  number("clock_ghz", limits.clock_ghz);
+  number("fma_f32_gflops", limits.fma_f32_gflops);
+  number("fma_avx2_gflops", limits.fma_avx2_gflops);
+  number("fma_f32_one_core_gflops", limits.fma_f32_one_core);
+  number("bf16_dot_gflops", limits.bf16_dot_gflops);
+  number("read_gbytes", limits.read_gbytes);
+  number("read_one_core_gbytes", limits.read_one_core);
+  number("copy_gbytes", limits.copy_gbytes);
+}
+
 /// Runs what is registered. Takes Google Benchmark's flags (`--benchmark_filter`,
 /// `--benchmark_out`); status 1 if a case failed its verification.
 inline int run_benches(int argc, char** argv) {
+  std::string command;
+  for (int i = 0; i < argc; ++i) command += std::string(i > 0 ? " " : "") + argv[i];
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  const ceilings& limits = this_run_ceilings();
-  benchmark::AddCustomContext("threads", std::to_string(limits.threads));
-  benchmark::AddCustomContext("fma_f32_gflops", std::to_string(limits.fma_f32_gflops));
-  benchmark::AddCustomContext("bf16_dot_gflops", std::to_string(limits.bf16_dot_gflops));
-  benchmark::AddCustomContext("read_gbytes", std::to_string(limits.read_gbytes));
-  benchmark::AddCustomContext("copy_gbytes", std::to_string(limits.copy_gbytes));
+  static_cast<void>(this_device());  // counts the processors that this process may use
+  const pinned_threads pinned;
+  add_context(command);
   table_reporter reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
   benchmark::Shutdown();

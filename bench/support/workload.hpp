@@ -18,18 +18,24 @@
 
 namespace tessera::bench {
 
+/// How the tokens of packed tensors are shared out among the sequences.
+enum class length_profile : std::uint8_t {
+  equal,
+  zipf,  ///< as 1, 1/2, 1/3, ... in a scattered order
+};
+
 class workload {
  public:
   /// Allocates and fills every tensor of the problem. Keys and values lie in memory of at least
   /// `cold_bytes` together, of which each round uses another piece; 0: exactly their own.
   explicit workload(const flash_problem& problem, std::size_t cold_bytes = 0,
-                    std::uint64_t seed = 1)
+                    std::uint64_t seed = 1, length_profile lengths = length_profile::equal)
       : options_(problem.options), random_(seed) {
     args_.q = values(problem.q);
     fill_scores(problem);
     fill_ids(problem);
     args_.sinks = values(problem.sinks);
-    fill_lengths(problem);
+    fill_lengths(problem, lengths);
     fill_keys(problem, cold_bytes);
     make_outputs(problem);
   }
@@ -128,27 +134,42 @@ class workload {
     args_.kv_segment_ids = ids(problem.kv_segment_ids);
   }
 
-  /// Packed sequences of equal length; padded entries that are full.
-  void fill_lengths(const flash_problem& problem) {
+  /// Where sequence `index` of `sequences` begins among `tokens`. Zipf: the sequence at place i has
+  /// rank (i * 7 + 3) mod sequences, so that long and short ones mix.
+  static std::int64_t begin_of(std::int64_t index, std::int64_t sequences, std::int64_t tokens,
+                               length_profile lengths) {
+    if (lengths == length_profile::equal) return tokens * index / sequences;
+    double before = 0, all = 0;
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      const std::int64_t step = sequences % 7 == 0 ? 1 : 7;
+      const double share = 1.0 / static_cast<double>((i * step + 3) % sequences + 1);
+      before += i < index ? share : 0.0;
+      all += share;
+    }
+    return static_cast<std::int64_t>(before / all * static_cast<double>(tokens) + 0.5);
+  }
+
+  /// Packed sequences by the profile; padded entries that are full.
+  void fill_lengths(const flash_problem& problem, length_profile lengths) {
     const auto offsets = [&](const tensor_shape& shape, std::int64_t tokens) {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
       const std::int64_t sequences = std::max<std::int64_t>(view.extent[0] - 1, 1);
       number(view, [&](std::int64_t index) {
-        return static_cast<std::int32_t>(tokens * index / sequences);
+        return static_cast<std::int32_t>(begin_of(index, sequences, tokens, lengths));
       });
       return view;
     };
     args_.cu_seqlens_q = offsets(problem.cu_seqlens_q, problem.q.extent[0]);
     args_.cu_seqlens_k = offsets(problem.cu_seqlens_k, problem.k.extent[0]);
-    const auto lengths = [&](const tensor_shape& shape, std::int64_t tokens) {
+    const auto full = [&](const tensor_shape& shape, std::int64_t tokens) {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
       number(view, [&](std::int64_t) { return static_cast<std::int32_t>(tokens); });
       return view;
     };
-    args_.seqlens_q = lengths(problem.seqlens_q, problem.q.extent[1]);
-    args_.seqlens_k = lengths(problem.seqlens_k, problem.k.extent[1]);
+    args_.seqlens_q = full(problem.seqlens_q, problem.q.extent[1]);
+    args_.seqlens_k = full(problem.seqlens_k, problem.k.extent[1]);
   }
 
   /// Tokens that one round reads: all, or those of the last row's window.

@@ -2,47 +2,63 @@
 set(tessera_unit_backends cpu_generic cpu_avx2 cpu_avx512 cpu_avx512_bf16)
 set(tessera_units_host
   units/runtime.cpp
+  units/lookup.cpp
   units/flash_fwd_registry.cpp
+  units/mean_pooling_registry.cpp
 )
 set(tessera_units_interop units/interop.cpp)
+set(tessera_units_store units/store.cpp)
+set(tessera_units_c units/c.cpp)
 set(tessera_units_cpu_generic
-  units/cpu_generic/flash_fwd_bf16_0.cpp
-  units/cpu_generic/flash_fwd_f16_0.cpp
-  units/cpu_generic/flash_fwd_f32_0.cpp
+  units/cpu_generic/flash_fwd_bf16_dany.cpp
+  units/cpu_generic/flash_fwd_f16_dany.cpp
+  units/cpu_generic/flash_fwd_f32_dany.cpp
+  units/cpu_generic/mean_pooling_bf16.cpp
+  units/cpu_generic/mean_pooling_f16.cpp
+  units/cpu_generic/mean_pooling_f32.cpp
 )
 set(tessera_units_cpu_avx2
-  units/cpu_avx2/flash_fwd_bf16_0.cpp
-  units/cpu_avx2/flash_fwd_bf16_1.cpp
-  units/cpu_avx2/flash_fwd_f16_0.cpp
-  units/cpu_avx2/flash_fwd_f16_1.cpp
-  units/cpu_avx2/flash_fwd_f32_0.cpp
-  units/cpu_avx2/flash_fwd_f32_1.cpp
+  units/cpu_avx2/flash_fwd_bf16_d128.cpp
+  units/cpu_avx2/flash_fwd_bf16_d256.cpp
+  units/cpu_avx2/flash_fwd_bf16_d64.cpp
+  units/cpu_avx2/flash_fwd_bf16_dany.cpp
+  units/cpu_avx2/flash_fwd_f16_d128.cpp
+  units/cpu_avx2/flash_fwd_f16_d256.cpp
+  units/cpu_avx2/flash_fwd_f16_d64.cpp
+  units/cpu_avx2/flash_fwd_f16_dany.cpp
+  units/cpu_avx2/flash_fwd_f32_d128.cpp
+  units/cpu_avx2/flash_fwd_f32_d256.cpp
+  units/cpu_avx2/flash_fwd_f32_d64.cpp
+  units/cpu_avx2/flash_fwd_f32_dany.cpp
+  units/cpu_avx2/mean_pooling_bf16.cpp
+  units/cpu_avx2/mean_pooling_f16.cpp
+  units/cpu_avx2/mean_pooling_f32.cpp
 )
 set(tessera_units_cpu_avx512
-  units/cpu_avx512/flash_fwd_bf16_0.cpp
-  units/cpu_avx512/flash_fwd_bf16_1.cpp
-  units/cpu_avx512/flash_fwd_bf16_2.cpp
-  units/cpu_avx512/flash_fwd_bf16_3.cpp
-  units/cpu_avx512/flash_fwd_bf16_4.cpp
-  units/cpu_avx512/flash_fwd_bf16_5.cpp
-  units/cpu_avx512/flash_fwd_f16_0.cpp
-  units/cpu_avx512/flash_fwd_f16_1.cpp
-  units/cpu_avx512/flash_fwd_f16_2.cpp
-  units/cpu_avx512/flash_fwd_f16_3.cpp
-  units/cpu_avx512/flash_fwd_f16_4.cpp
-  units/cpu_avx512/flash_fwd_f16_5.cpp
-  units/cpu_avx512/flash_fwd_f32_0.cpp
-  units/cpu_avx512/flash_fwd_f32_1.cpp
-  units/cpu_avx512/flash_fwd_f32_2.cpp
-  units/cpu_avx512/flash_fwd_f32_3.cpp
-  units/cpu_avx512/flash_fwd_f32_4.cpp
-  units/cpu_avx512/flash_fwd_f32_5.cpp
+  units/cpu_avx512/flash_fwd_bf16_d128.cpp
+  units/cpu_avx512/flash_fwd_bf16_d256.cpp
+  units/cpu_avx512/flash_fwd_bf16_d64.cpp
+  units/cpu_avx512/flash_fwd_bf16_d96.cpp
+  units/cpu_avx512/flash_fwd_bf16_dany.cpp
+  units/cpu_avx512/flash_fwd_f16_d128.cpp
+  units/cpu_avx512/flash_fwd_f16_d256.cpp
+  units/cpu_avx512/flash_fwd_f16_d64.cpp
+  units/cpu_avx512/flash_fwd_f16_d96.cpp
+  units/cpu_avx512/flash_fwd_f16_dany.cpp
+  units/cpu_avx512/flash_fwd_f32_d128.cpp
+  units/cpu_avx512/flash_fwd_f32_d256.cpp
+  units/cpu_avx512/flash_fwd_f32_d32.cpp
+  units/cpu_avx512/flash_fwd_f32_d64.cpp
+  units/cpu_avx512/flash_fwd_f32_d96.cpp
+  units/cpu_avx512/flash_fwd_f32_dany.cpp
+  units/cpu_avx512/mean_pooling_bf16.cpp
+  units/cpu_avx512/mean_pooling_f16.cpp
+  units/cpu_avx512/mean_pooling_f32.cpp
 )
 set(tessera_units_cpu_avx512_bf16
-  units/cpu_avx512_bf16/flash_fwd_bf16_0.cpp
-  units/cpu_avx512_bf16/flash_fwd_bf16_1.cpp
-  units/cpu_avx512_bf16/flash_fwd_bf16_2.cpp
-  units/cpu_avx512_bf16/flash_fwd_bf16_3.cpp
-  units/cpu_avx512_bf16/flash_fwd_bf16_4.cpp
-  units/cpu_avx512_bf16/flash_fwd_bf16_5.cpp
+  units/cpu_avx512_bf16/flash_fwd_bf16_d128.cpp
+  units/cpu_avx512_bf16/flash_fwd_bf16_d256.cpp
+  units/cpu_avx512_bf16/flash_fwd_bf16_d64.cpp
+  units/cpu_avx512_bf16/flash_fwd_bf16_d96.cpp
+  units/cpu_avx512_bf16/flash_fwd_bf16_dany.cpp
 )

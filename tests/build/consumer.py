@@ -1,14 +1,24 @@
-"""Small CMake projects that use tessera as a stranger would; shared by the scripts beside it."""
+"""Small CMake projects that use tessera as a stranger would, and what the scripts beside it share."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Failed(Exception):
     pass
+
+
+def script(main):
+    """Runs a script's main; what it refuses becomes the script's last words and status 1."""
+    try:
+        main()
+    except Failed as failed:
+        sys.exit(str(failed))
 
 
 def run(*command, environment=None, check=True):
@@ -21,21 +31,35 @@ def run(*command, environment=None, check=True):
     return done.returncode, done.stdout
 
 
+def project_of(arguments, **settings):
+    """The project of `WORK_FOLDER --prefix PREFIX | --subdirectory [-- CMAKE_ARGUMENT...]`."""
+    work, how, *rest = arguments
+    prefix = rest.pop(0) if how == "--prefix" else None
+    return Project(work, prefix, [argument for argument in rest if argument != "--"], **settings)
+
+
 class Project:
     """A project in an empty folder, which finds tessera in `prefix` or adds `ROOT` as a folder."""
 
-    def __init__(self, folder, prefix=None, arguments=()):
+    def __init__(self, folder, prefix=None, arguments=(), languages="CXX", cache=True):
         self.folder = pathlib.Path(folder)
         self.prefix = prefix
         self.arguments = list(arguments)
+        self.languages = languages
+        self.cache = cache
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
     def write(self, name, text):
         (self.folder / name).write_text(text)
 
+    def copy(self, *names):
+        """Copies files of tests/build."""
+        for name in names:
+            shutil.copy(ROOT / "tests/build" / name, self.folder)
+
     def cmake_lists(self, text):
-        start = "cmake_minimum_required(VERSION 3.25)\nproject(consumer LANGUAGES CXX)\n"
+        start = f"cmake_minimum_required(VERSION 3.25)\nproject(consumer LANGUAGES {self.languages})\n"
         if self.prefix:
             start += "find_package(tessera REQUIRED)\n"
         else:
@@ -48,15 +72,33 @@ class Project:
             arguments.append(f"-DCMAKE_PREFIX_PATH={self.prefix}")
         if shutil.which("ninja"):
             arguments += ["-G", "Ninja"]
-        if shutil.which("ccache"):
+        if shutil.which("ccache") and self.cache:
             arguments.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
         return run("cmake", "-S", self.folder, "-B", self.folder / "build", *arguments, check=check)
 
-    def build(self):
-        return run("cmake", "--build", self.folder / "build", "--parallel", os.cpu_count() or 1)
+    def refuses(self, text, pattern):
+        """Configuring fails with a message that matches; white space is free, CMake folds lines."""
+        self.cmake_lists(text)
+        status, output = self.configure(check=False)
+        if status == 0 or not re.search(pattern, " ".join(output.split())):
+            raise Failed(f"{text}: status {status}, expected /{pattern}/ in:\n{output[-3000:]}")
+
+    def build(self, target="all", check=True):
+        """Returns (status, output)."""
+        return run("cmake", "--build", self.folder / "build", "--parallel", os.cpu_count() or 1,
+                   "--target", target, check=check)
+
+    def found(self, name):
+        """A file that was built."""
+        paths = [path for path in (self.folder / "build").rglob(name) if path.is_file()]
+        if not paths:
+            raise Failed(f"{name} was not built")
+        return paths[0]
 
     def run(self, program, *arguments, environment=None):
-        found = [path for path in (self.folder / "build").rglob(program) if path.is_file()]
-        if not found:
-            raise Failed(f"{program} was not built")
-        return run(found[0], *arguments, environment=environment)[1]
+        return run(self.found(program), *arguments, environment=environment)[1]
+
+
+def compiled_units(output):
+    """Names of the sources that a build compiled, from what Ninja or Make printed."""
+    return re.findall(r"Building CXX object \S*?([^/\s]+)\.o\b", output)

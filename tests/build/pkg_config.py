@@ -6,7 +6,7 @@ import pathlib
 import sys
 import tempfile
 
-from consumer import ROOT, Failed, run
+from consumer import ROOT, Failed, run, script
 
 
 def main():
@@ -24,7 +24,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Failed as failed:
-        sys.exit(str(failed))
+    script(main)

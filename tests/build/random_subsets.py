@@ -7,10 +7,9 @@ All subsets share one project: rows that an earlier subset compiled come from cc
 one."""
 import random
 import re
-import shutil
 import sys
 
-from consumer import ROOT, Failed, Project
+from consumer import ROOT, Failed, Project, script
 
 
 def main():
@@ -19,7 +18,7 @@ def main():
     rows = re.findall(r'"(flash_fwd[^"]*)"', (ROOT / "generated/rows/flash_fwd.inc").read_text())
     choose = random.Random(seed)
     project = Project(work, prefix)
-    shutil.copy(ROOT / "tests/build/smoke.cpp", project.folder)
+    project.copy("smoke.cpp")
     project.cmake_lists("tessera_add_kernels(subset ROWS rows.txt)\n"
                         "add_executable(smoke smoke.cpp)\n"
                         "target_link_libraries(smoke PRIVATE subset)\n")
@@ -38,7 +37,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Failed as failed:
-        sys.exit(str(failed))
+    script(main)

@@ -8,21 +8,19 @@ plan (both linked with tessera::tessera) or header (linked with nothing of ours)
 import re
 import sys
 
-from consumer import ROOT, Failed, Project
+from consumer import ROOT, Failed, project_of, script
 
 LEAST = 3
 BLOCK = re.compile(r"^```cpp\n// file: ([\w-]+)\.cpp \((table|plan|header)\)\n(.*?)^```", re.M | re.S)
 
 
 def main():
-    work, how, *rest = sys.argv[1:]
-    prefix = rest.pop(0) if how == "--prefix" else None
     programs = BLOCK.findall((ROOT / "README.md").read_text())
     uses = {use for _, use, _ in programs}
     if len(programs) < LEAST or uses != {"table", "plan", "header"}:
         raise Failed(f"README.md has {len(programs)} complete programs for {sorted(uses)}; it needs at "
                      f"least {LEAST} and one each for header, plan and table")
-    project = Project(work, prefix, [argument for argument in rest if argument != "--"])
+    project = project_of(sys.argv[1:])
     text = ""
     for name, use, body in programs:
         project.write(f"{name}.cpp", body)
@@ -42,7 +40,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Failed as failed:
-        sys.exit(str(failed))
+    script(main)

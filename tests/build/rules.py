@@ -12,33 +12,70 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDEST = ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl",
           "-mavx512bf16", "-fopenmp"]
 
-# For each rule the config of a row that breaks it and no rule before it.
-BROKEN = {
-    "type_is_floating": ".type = dtype::i32",
-    "head_dim_in_range": ".head_dim = 257",
-    "any_head_dim_goes_with_any_v_head_dim": ".head_dim = 0, .v_head_dim = 64",
-    "block_q_is_whole_register_tiles": ".block_q = 30",
-    "block_kv_is_whole_register_tiles": ".block_kv = 60",
-    "tile_fits_in_cache": ".block_q = 1024, .block_kv = 1024",
-    "decode_rows_fit": ".phase = flash_phase::decode, .block_q = 17",
-    "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
-    "cpu_has_base_features": ".features = {}",
-    "decode_has_no_weights": ".phase = flash_phase::decode, .features = every_feature",
-}
-# Rules that only table rows keep.
-BROKEN_IN_TABLE = {"cpu_uses_window_mask": ".mask = mask_mode::causal"}
+# The families: their headers and names, and for each rule the config of a row that breaks it and no
+# rule before it; `in_table` are rules that only table rows keep. `sorted` are two configs in the
+# order of their rows' names.
+FAMILIES = [
+    {
+        "folder": "flash_attention", "config": "flash_config", "rule": "flash_rule",
+        "launch": "flash", "arguments": "flash_kernel_args",
+        "legal": ".head_dim = 64",
+        "broken": {
+            "type_is_floating": ".type = dtype::i32",
+            "head_dim_in_range": ".head_dim = 257",
+            "any_head_dim_goes_with_any_v_head_dim": ".head_dim = 0, .v_head_dim = 64",
+            "block_q_is_whole_register_tiles": ".block_q = 30",
+            "block_kv_is_whole_register_tiles": ".block_kv = 60",
+            "tile_fits_in_cache": ".block_q = 1024, .block_kv = 1024",
+            "decode_rows_fit": ".phase = flash_phase::decode, .block_q = 17",
+            "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
+            "cpu_has_base_features": ".features = {}",
+            "decode_has_no_weights": ".phase = flash_phase::decode, .features = every_feature",
+        },
+        "in_table": {"cpu_uses_window_mask": ".mask = mask_mode::causal"},
+        "sorted": (".head_dim = 128", ".head_dim = 64"),
+    },
+    {
+        "folder": "mean_pooling", "config": "mean_pooling_config", "rule": "mean_pooling_rule",
+        "launch": "pooling", "arguments": "mean_pooling_kernel_args",
+        "legal": ".type = dtype::bf16",
+        "broken": {
+            "type_is_floating": ".type = dtype::i32",
+            "streams_is_a_small_power_of_two": ".streams = 3",
+            "forward_stores_are_cached": ".stores = pooling_stores::streaming",
+            "backward_has_no_streams": ".pass = pooling_pass::backward, .streams = 4",
+            "generic_stores_are_cached":
+                ".pass = pooling_pass::backward, .stores = pooling_stores::streaming",
+            "bf16_instructions_take_bf16": ".target = backend::cpu_avx512_bf16",
+        },
+        "in_table": {"bf16_instructions_add_nothing":
+                     ".target = backend::cpu_avx512_bf16, .type = dtype::bf16"},
+        "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
+    },
+]
 
-ROW = "struct row_on_trial {{ static constexpr tessera::flash_config config{{{}}}; }};\n"
-LAUNCH = ("#include <tessera/kernels/flash_attention/launch.hpp>\nusing namespace tessera;\n" + ROW +
-          "template status tessera::flash::launch<row_on_trial>(const flash_kernel_args&, "
-          "const launch_context&);\n")
-TABLE = ("#include <tessera/spec/flash_attention/table.hpp>\nusing namespace tessera;\n" + ROW +
-         "template struct tessera::table_row<row_on_trial, 0, 0>;\n")
-TWO_ROWS = ("#include <tessera/spec/flash_attention/table.hpp>\nusing namespace tessera;\n"
-            "struct first_row {{ static constexpr flash_config config{{.head_dim = {}}}; }};\n"
-            "struct second_row {{ static constexpr flash_config config{{.head_dim = {}}}; }};\n"
-            "constexpr auto rows = flash_table<table_row<first_row, 0, 0>, "
-            "table_row<second_row, 0, 0>>::checked();\n")
+
+def texts_of(family):
+    """A launch, a table row and a table of two rows, with braces for configs."""
+    row = "struct {} {{{{ static constexpr tessera::{} config{{{{{}}}}}; }}}};\n"
+    kernels = "#include <tessera/kernels/{folder}/launch.hpp>\nusing namespace tessera;\n"
+    table = "#include <tessera/spec/{folder}/table.hpp>\nusing namespace tessera;\n"
+    launch = (kernels + row.format("row_on_trial", family["config"], "{}") +
+              "template status tessera::{launch}::launch<row_on_trial>(const {arguments}&, "
+              "const launch_context&);\n")
+    trial = (table + row.format("row_on_trial", family["config"], "{}") +
+             "template struct tessera::table_row<row_on_trial, 0, 0>;\n")
+    two = (table + row.format("first_row", family["config"], "{}") +
+           row.format("second_row", family["config"], "{}") +
+           "constexpr auto rows = row_table<table_row<first_row, 0, 0>, "
+           "table_row<second_row, 0, 0>>::checked();\n")
+
+    def named(text):
+        for key in ("folder", "launch", "arguments"):
+            text = text.replace("{" + key + "}", family[key])
+        return text
+
+    return named(launch), named(trial), named(two)
 
 
 def compile_text(text, compiler, flags):
@@ -67,23 +104,28 @@ def main():
         if code != 0:
             faults.append(f"{what}: does not compile:\n{output[:2000]}")
 
-    header = (ROOT / "include/tessera/spec/flash_attention/rules.hpp").read_text()
-    rules = re.search(r"enum class flash_rule[^{]*{([^}]*)}", header).group(1)
-    rules = {name.strip() for name in rules.split(",") if name.strip()} - {"none"}
-    for rule in sorted(rules - BROKEN.keys() - BROKEN_IN_TABLE.keys()):
-        faults.append(f"rule {rule} has no row here that breaks it")
+    count = 0
+    for family in FAMILIES:
+        launch, table, two = texts_of(family)
+        header = (ROOT / f"include/tessera/spec/{family['folder']}/rules.hpp").read_text()
+        rules = re.search(rf"enum class {family['rule']}[^{{]*{{([^}}]*)}}", header).group(1)
+        rules = {name.strip() for name in rules.split(",") if name.strip()} - {"none"}
+        count += len(rules)
+        for rule in sorted(rules - family["broken"].keys() - family["in_table"].keys()):
+            faults.append(f"{family['folder']}: rule {rule} has no row here that breaks it")
 
-    must_compile("a legal row", LAUNCH.format(".head_dim = 64"))
-    for rule, config in BROKEN.items():
-        must_fail(f"launch of a row against {rule}", LAUNCH.format(config), rule, "row_on_trial")
-        must_fail(f"table row against {rule}", TABLE.format(config), rule, "row_on_trial")
-    for rule, config in BROKEN_IN_TABLE.items():
-        must_compile(f"launch of a row against {rule}", LAUNCH.format(config))
-        must_fail(f"table row against {rule}", TABLE.format(config), rule, "row_on_trial")
-    must_compile("a sorted table", TWO_ROWS.format(128, 64))
-    must_fail("an unsorted table", TWO_ROWS.format(64, 128), "first_row", "second_row")
-    must_fail("a table with a row twice", TWO_ROWS.format(64, 64), "first_row", "second_row")
-    print("\n".join(faults) if faults else f"{len(rules)} rules and 2 of the table hold")
+        must_compile("a legal row", launch.format(family["legal"]))
+        for rule, config in family["broken"].items():
+            must_fail(f"launch of a row against {rule}", launch.format(config), rule, "row_on_trial")
+            must_fail(f"table row against {rule}", table.format(config), rule, "row_on_trial")
+        for rule, config in family["in_table"].items():
+            must_compile(f"launch of a row against {rule}", launch.format(config))
+            must_fail(f"table row against {rule}", table.format(config), rule, "row_on_trial")
+        first, second = family["sorted"]
+        must_compile("a sorted table", two.format(first, second))
+        must_fail("an unsorted table", two.format(second, first), "first_row", "second_row")
+        must_fail("a table with a row twice", two.format(second, second), "first_row", "second_row")
+    print("\n".join(faults) if faults else f"{count} rules and 2 of each table hold")
     return 1 if faults else 0
 
 

@@ -23,6 +23,9 @@ expect 2 "'--fast' is not an option" tools/quickstart --fast
 expect 0 "usage" tools/quickstart --help
 expect 2 "usage" tools/bench --help
 expect 2 "usage" tools/bench one two
+for script in bench/peers/*.py tests/build/*.py; do
+  python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$script" || faults=1
+done
 for script in tools/quickstart tools/test tools/bench tools/lib/setup.sh .ci/run; do
   bash -n "$script" || faults=1
 done

@@ -1,28 +1,49 @@
-// libFuzzer target: any text through the reader of problems. What is read is written as a text that
-// reads as the same; what is not is refused with a sentence.
+// libFuzzer target: any text through the readers of problems, one per family. What is read is
+// written as a text that reads as the same; what is not is refused with a sentence. Problems that
+// are read are validated too: hostile extents must not overflow.
 //   fuzz_problem_text -max_total_time=60 tests/fuzz/corpus/problem_text
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include <tessera/spec/flash_attention/eligibility.hpp>
+#include <tessera/spec/flash_attention/lower.hpp>
 #include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/spec/mean_pooling/eligibility.hpp>
+#include <tessera/spec/mean_pooling/lower.hpp>
+#include <tessera/spec/mean_pooling/problem_text.hpp>
 
-extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
-  const auto fail = [](const char* what, const std::string& text) {
-    std::fprintf(stderr, "%s: %s\n", what, text.c_str());
-    std::abort();
-  };
-  const std::string text(reinterpret_cast<const char*>(data), size);
-  const auto problem = tessera::parse_problem(text);
+namespace {
+
+void fail(const char* what, const std::string& text) {
+  std::fprintf(stderr, "%s: %s\n", what, text.c_str());
+  std::abort();
+}
+
+template <class KernelArgs, class Problem>
+void check(const std::string& text, tessera::result<Problem> (*parse)(std::string_view)) {
+  const auto problem = parse(text);
   if (!problem) {
     if (problem.message().empty()) fail("refused without a word", text);
-    return 0;
+    return;
   }
   // Texts are compared, not problems: a scale that is NaN differs from itself.
-  const std::string written = tessera::to_text(*problem);
-  const auto again = tessera::parse_problem(written);
+  const std::string written = to_text(*problem);
+  const auto again = parse(written);
   if (!again) fail("written, but not read", written + " (" + again.message() + ")");
-  if (tessera::to_text(*again) != written) fail("changed", written);
+  if (to_text(*again) != written) fail("changed", written);
+  KernelArgs lowered;
+  const tessera::status valid = lower(*problem, lowered);
+  if (!valid && valid.message().empty()) fail("invalid without a word", written);
+  if (valid) static_cast<void>(demand_of(*problem));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  check<tessera::flash_kernel_args>(text, &tessera::parse_problem);
+  check<tessera::mean_pooling_kernel_args>(text, &tessera::parse_mean_pooling_problem);
   return 0;
 }

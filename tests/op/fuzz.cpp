@@ -1,11 +1,8 @@
-// Random calls, legal and illegal: each is right or refused with a reason.
-//
-// TESSERA_FUZZ_COUNT (default 2000) calls with seed TESSERA_FUZZ_SEED (default 1), from call
-// TESSERA_FUZZ_FIRST (default 0) on. Call number n of a seed is always the same one; a failure
-// prints the line that repeats it.
+// Random calls, legal and illegal: each is right or refused with a reason. Settings as in
+// support/fuzz.hpp.
+#include "tests/support/fuzz.hpp"
+
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -20,17 +17,8 @@ namespace {
 using namespace tessera::support;
 using tessera::status_code;
 
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-struct tally {
-  std::uint64_t right = 0, refused = 0, ineligible = 0;
-};
-
 /// A legal call, through the library's own choice or, half of the time, through a random row.
-void check_legal(flash_data& data, random_source& random, tally& counts) {
+void check_legal(flash_data& data, random_source& random, fuzz_tally& counts) {
   const flash_case& one = data.shape();
   tessera::context context{.threads = random.chance(0.25) ? 2 : 1};
   bool eligible = true;
@@ -60,7 +48,7 @@ void check_legal(flash_data& data, random_source& random, tally& counts) {
 }
 
 /// The same call with one thing wrong; false if no mutation tried fits it.
-bool check_illegal(flash_data& data, random_source& random, tally& counts) {
+bool check_illegal(flash_data& data, random_source& random, fuzz_tally& counts) {
   const std::span<const flash_mutation> mutations = all_mutations();
   flash_call call(data);
   const flash_mutation* wrong = nullptr;
@@ -78,35 +66,14 @@ bool check_illegal(flash_data& data, random_source& random, tally& counts) {
 }
 
 TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
-  const std::uint64_t seed = setting("TESSERA_FUZZ_SEED", 1);
-  const std::uint64_t first = setting("TESSERA_FUZZ_FIRST", 0);
-  const std::uint64_t count = setting("TESSERA_FUZZ_COUNT", 2000);
-  tally counts;
-  for (std::uint64_t n = first; n < first + count; ++n) {
-    random_source random = stream(seed, n);
+  run_fuzz([](random_source& random, fuzz_tally& counts) {
     flash_data data(random_case(random, {.work = 6e4}));
     const std::uint64_t inputs = data.input_digest();
     if (!random.chance(0.3) || !check_illegal(data, random, counts)) {
       check_legal(data, random, counts);
     }
     EXPECT_EQ(data.input_digest(), inputs) << "an input was changed";
-    if (HasFailure()) {
-      FAIL() << "to repeat: TESSERA_FUZZ_SEED=" << seed << " TESSERA_FUZZ_FIRST=" << n
-             << " TESSERA_FUZZ_COUNT=1 <this program> --gtest_filter='fuzz.*'";
-    }
-    if ((n - first + 1) % 10000 == 0) {
-      std::fprintf(stderr, "fuzz: %llu of %llu calls\n",
-                   static_cast<unsigned long long>(n - first + 1),
-                   static_cast<unsigned long long>(count));
-    }
-  }
-  RecordProperty("right", std::to_string(counts.right));
-  RecordProperty("refused", std::to_string(counts.refused));
-  RecordProperty("ineligible", std::to_string(counts.ineligible));
-  if (count >= 100) {
-    EXPECT_GT(counts.right, count / 4);
-    EXPECT_GT(counts.refused, count / 10);
-  }
+  });
 }
 
 }  // namespace

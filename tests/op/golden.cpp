@@ -1,16 +1,15 @@
 // Every golden file through the row the library chooses, and through every row that can take it.
-#include "tests/support/golden.hpp"
-
 #include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/flash_golden.hpp"
 #include "tests/support/flash_run.hpp"
 
 namespace {
 
-using tessera::support::golden_case;
+using golden_case = tessera::support::flash_golden_case;
 
 class golden : public testing::TestWithParam<std::filesystem::path> {};
 
@@ -37,8 +36,7 @@ TEST_P(golden, agrees_on_every_row) {
   EXPECT_GT(ran, 0) << "no row of this build takes the case on this machine";
 }
 
-INSTANTIATE_TEST_SUITE_P(files, golden,
-                         testing::ValuesIn(tessera::support::golden_files(TESSERA_GOLDEN_DIR)),
+INSTANTIATE_TEST_SUITE_P(files, golden, testing::ValuesIn(tessera::support::flash_golden_files()),
                          [](const auto& row) {
                            return tessera::support::test_name(row.param.stem().string());
                          });

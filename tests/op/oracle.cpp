@@ -13,9 +13,9 @@
 
 #include "tests/reference/flash_attention.hpp"
 #include "tests/support/flash_cases.hpp"
+#include "tests/support/flash_golden.hpp"
 #include "tests/support/flash_judge.hpp"
 #include "tests/support/flash_run.hpp"
-#include "tests/support/golden.hpp"
 
 namespace {
 
@@ -26,7 +26,7 @@ class oracle : public testing::TestWithParam<std::filesystem::path> {};
 
 // Both are evaluated in double; what separates them is the order of sums.
 TEST_P(oracle, agrees_with_a_golden_file_to_double_precision) {
-  const golden_case one(GetParam());
+  const flash_golden_case one(GetParam());
   const auto ours = tessera::reference::flash_attention<>(one.args(), one.options());
   const auto file = tessera::safetensors_file::open(GetParam());
   ASSERT_TRUE(file) << file.message();
@@ -49,7 +49,7 @@ TEST_P(oracle, agrees_with_a_golden_file_to_double_precision) {
   EXPECT_GE(compared, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(files, oracle, testing::ValuesIn(golden_files(TESSERA_GOLDEN_DIR)),
+INSTANTIATE_TEST_SUITE_P(files, oracle, testing::ValuesIn(flash_golden_files()),
                          [](const auto& row) { return test_name(row.param.stem().string()); });
 
 TEST(comparator, finds_nan_and_infinity_in_the_wrong_place) {

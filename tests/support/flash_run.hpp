@@ -10,6 +10,8 @@
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/registry.hpp>
 
+#include "test_name.hpp"
+
 namespace tessera {
 
 /// How GoogleTest prints a row.
@@ -54,16 +56,6 @@ inline std::vector<flash_instance> rows_for(const flash_attention_args& args,
     if (takes(row.config, problem)) rows.push_back(row);
   }
   return rows;
-}
-
-/// A row's name as GoogleTest accepts it in the name of a test.
-inline std::string test_name(std::string_view name) {
-  std::string text(name);
-  for (char& one : text) {
-    const bool plain = (one >= '0' && one <= '9') || (one >= 'a' && one <= 'z');
-    if (!plain) one = '_';
-  }
-  return text;
 }
 
 }  // namespace tessera::support

@@ -1,14 +1,17 @@
-// A golden file as a call: inputs, options, and outputs in guarded memory, one for each `ref.*`
-// that a forward operation gives. The format is described in tests/golden/README.md.
+// A golden file as a call of any operation: inputs, options, and outputs in guarded memory, one for
+// each `ref.*` that the operation gives. The format is described in tests/golden/README.md.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <boost/json/object.hpp>
@@ -16,10 +19,7 @@
 #include <boost/json/value.hpp>
 
 #include <tessera/interop/safetensors.hpp>
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/spec/reflect.hpp>
 
 #include "compare.hpp"
 #include "guarded_tensor.hpp"
@@ -40,8 +40,9 @@ void read_option(Option& option, const boost::json::value& value) {
   }
 }
 
-inline flash_attention_options options_from(const boost::json::object& object) {
-  flash_attention_options options;
+template <class Options>
+Options options_from(const boost::json::object& object) {
+  Options options;
   std::size_t known = 0;
   for_each_member(options, [&](std::string_view name, auto& option) {
     const boost::json::value* value = object.if_contains(name);
@@ -53,23 +54,29 @@ inline flash_attention_options options_from(const boost::json::object& object) {
   return options;
 }
 
+/// `Call` names the types of a family (op_type, args_type, options_type) and says which outputs an
+/// operation has, `outputs(op)`, and their dtypes, `type_of(name, args)`; `type_of("", args)` is
+/// the dtype that tolerances depend on.
+template <class Call>
 class golden_case {
  public:
-  /// Throws tessera::error for a file that cannot be read.
-  explicit golden_case(const std::filesystem::path& path)
+  using op_type = typename Call::op_type;
+
+  /// Throws tessera::error for a file that cannot be read. `op`: another operation than the file's.
+  explicit golden_case(const std::filesystem::path& path, std::optional<op_type> op = {})
       : name_(path.stem().string()), file_(safetensors_file::open(path).value()) {
     const auto metadata = [&](std::string_view key) {
       const auto found = file_.metadata().find(key);
       return found == file_.metadata().end() ? std::string("{}") : found->second;
     };
-    op_ = enumerator_named<flash_op>(metadata("op")).value();
-    options_ = options_from(boost::json::parse(metadata("options")).as_object());
+    op_ = op ? *op : enumerator_named<op_type>(metadata("op")).value();
+    options_ = options_from<typename Call::options_type>(
+        boost::json::parse(metadata("options")).as_object());
     for_each_member(args_, [&](std::string_view member, tensor_view& view) {
-      if (const tensor_view* input = file_.tensor("in." + std::string(member))) view = *input;
+      const tensor_view* input = file_.tensor("in." + std::string(member));
+      if (input != nullptr && Call::takes(op_, member)) view = *input;
     });
-    for (const std::string_view output : {"out", "lse", "row_max", "weights", "dropout_mask"}) {
-      make_output(output);
-    }
+    for (const std::string_view output : Call::outputs(op_)) make_output(output);
     for_each_member(args_, [&](std::string_view member, tensor_view& view) {
       const auto found = outputs_.find(member);
       if (found != outputs_.end()) view = found->second.view();
@@ -77,9 +84,9 @@ class golden_case {
   }
 
   const std::string& name() const noexcept { return name_; }
-  flash_op op() const noexcept { return op_; }
-  const flash_attention_args& args() const noexcept { return args_; }
-  const flash_attention_options& options() const noexcept { return options_; }
+  op_type op() const noexcept { return op_; }
+  const typename Call::args_type& args() const noexcept { return args_; }
+  const typename Call::options_type& options() const noexcept { return options_; }
 
   void reset_outputs() {
     for (auto& [name, output] : outputs_) output.reset();
@@ -108,32 +115,34 @@ class golden_case {
       source_error = compare(reference::to_doubles(*source), want, width, scale).error;
     }
     return judged(compare(reference::to_doubles(ours), want, width, scale), source_error,
-                  floor_of(name, args_.q.type));
+                  floor_of(name, Call::type_of("", args_)));
   }
 
  private:
   void make_output(std::string_view name) {
     const tensor_view* reference = file_.tensor("ref." + std::string(name));
     if (reference == nullptr) return;
-    dtype type = dtype::f32;
-    if (name == "out") type = args_.q.type;
-    if (name == "dropout_mask") type = dtype::u8;
+    const dtype type = Call::type_of(name, args_);
     outputs_.emplace(name, guarded_tensor(type, reference->rank, reference->extent));
   }
 
   std::string name_;
   safetensors_file file_;
-  flash_op op_{};
-  flash_attention_args args_{};
-  flash_attention_options options_{};
+  op_type op_{};
+  typename Call::args_type args_{};
+  typename Call::options_type options_{};
   std::map<std::string, guarded_tensor, std::less<>> outputs_;
 };
 
-/// The golden files of a folder, sorted by name.
-inline std::vector<std::filesystem::path> golden_files(const std::filesystem::path& folder) {
+/// The golden files of some operations in a folder, sorted by name: `<op>.<case>.safetensors`.
+inline std::vector<std::filesystem::path> golden_files(const std::filesystem::path& folder,
+                                                       std::span<const std::string_view> ops) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    const std::string name = entry.path().filename().string();
+    const std::string op = name.substr(0, name.find('.'));
+    const bool ours = std::find(ops.begin(), ops.end(), op) != ops.end();
+    if (ours && entry.path().extension() == ".safetensors") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -8,9 +8,10 @@
 namespace tessera::generate {
 
 family flash_fwd_family();
+family mean_pooling_family();
 
 inline std::vector<family> all_families() {
-  return {flash_fwd_family()};
+  return {flash_fwd_family(), mean_pooling_family()};
 }
 
 }  // namespace tessera::generate

@@ -1,20 +1,26 @@
 // tessera-generate: from axes, or a row list, to the generated files of a kernel library.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tessera/version.hpp>
 
+#include "code_version.hpp"
 #include "cost.hpp"
+#include "demand.hpp"
 #include "families.hpp"
 #include "output.hpp"
 #include "plan.hpp"
 #include "row_list.hpp"
+#include "served.hpp"
 #include "units.hpp"
 
 namespace {
@@ -28,7 +34,10 @@ constexpr int wrong = 2;
 struct settings {
   std::filesystem::path output = "generated";
   std::filesystem::path costs;
+  std::filesystem::path include;
   std::vector<std::filesystem::path> row_lists;
+  generate::demand_files demands;
+  std::string name;
   std::vector<std::string> backends;
   bool dry_run = false;
   bool check = false;
@@ -47,11 +56,22 @@ void declare(CLI::App& app, settings& chosen) {
   app.add_option("--output", chosen.output, "folder of the generated files")->capture_default_str();
   app.add_option("--rows", chosen.row_lists,
                  "row list (one row name per line, # comments) instead of the default table");
+  app.add_option("--models", chosen.demands.models,
+                 "model descriptions (Hugging Face config.json): the rows that these models need");
+  app.add_option("--trace", chosen.demands.traces, "recorded problems: the rows that these need");
+  app.add_option("--lookup", chosen.demands.lookups,
+                 "lookup tables: the rows they name for those problems, and their lines built in; "
+                 "default: lookup/*.txt in the output folder");
+  app.add_option("--name", chosen.name,
+                 "write include/tessera/builds/NAME.hpp, the rows as compile-time data");
   app.add_option("--backends", chosen.backends,
-                 "keep rows of these backends only; cpu: every cpu_*")
+                 "rows of these backends only; cpu: every cpu_*, which is the default for models, "
+                 "traces and lookup tables")
       ->delimiter(',');
   app.add_option("--costs", chosen.costs,
                  "folder of measured costs; default: cost/ in the output folder");
+  app.add_option("--include", chosen.include,
+                 "folder of the library's headers; default: the installed ones, or the source's");
   app.add_flag("--dry-run", chosen.dry_run, "print rows, units and expected cost; write nothing");
   app.add_flag("--check", chosen.check,
                "status 1 unless the output folder is fresh; write nothing");
@@ -83,39 +103,76 @@ generate::outcome<std::set<tessera::backend>> kept_backends(const settings& chos
   return kept;
 }
 
-/// One table per family: the default ones or those of the row lists, filtered by backend.
-generate::outcome<std::vector<generate::table>> tables_of(
-    const settings& chosen, const std::vector<generate::family>& families) {
+/// The default tables, or the rows that the lists name and those that models, traces and lookup
+/// tables ask for; of the backends in `kept` only, if there are any in it.
+generate::outcome<generate::demanded_rows> all_rows(const settings& chosen,
+                                                    const std::set<tessera::backend>& kept,
+                                                    const std::vector<generate::family>& families) {
+  generate::demanded_rows all{.tables = std::vector<generate::table>(families.size()),
+                              .reasons = {}};
+  if (chosen.row_lists.empty() && chosen.demands.empty()) {
+    for (std::size_t index = 0; index < families.size(); ++index) {
+      auto made = families[index].default_table();
+      if (const auto* why = std::get_if<generate::refusal>(&made)) return *why;
+      all.tables[index] = std::get<0>(std::move(made));
+    }
+    return all;
+  }
+  std::set<tessera::backend> targets = kept;
+  if (targets.empty()) {
+    std::ranges::copy_if(tessera::all_backends, std::inserter(targets, targets.end()),
+                         [](tessera::backend target) { return tessera::is_cpu(target); });
+  }
+  auto demanded = generate::rows_for(chosen.demands, targets, families);
+  if (const auto* why = std::get_if<generate::refusal>(&demanded)) return *why;
+  all = std::get<0>(std::move(demanded));
+  auto listed = generate::read_row_lists(chosen.row_lists, families);
+  if (const auto* why = std::get_if<generate::refusal>(&listed)) return *why;
+  for (std::size_t index = 0; index < families.size(); ++index) {
+    auto& rows = all.tables[index].rows;
+    std::ranges::move(std::get<0>(listed)[index].rows, std::back_inserter(rows));
+    std::ranges::sort(rows, {}, &generate::row::name);
+    const auto repeated = std::ranges::unique(rows);
+    rows.erase(repeated.begin(), repeated.end());
+  }
+  return all;
+}
+
+/// The rows of this run, filtered by backend.
+generate::outcome<generate::demanded_rows> rows_of(const settings& chosen,
+                                                   const std::vector<generate::family>& families) {
   const auto kept = kept_backends(chosen);
   if (const auto* why = std::get_if<generate::refusal>(&kept)) return *why;
-  std::vector<generate::table> tables;
-  if (!chosen.row_lists.empty()) {
-    auto read = generate::read_row_lists(chosen.row_lists, families);
-    if (const auto* why = std::get_if<generate::refusal>(&read)) return *why;
-    tables = std::get<0>(std::move(read));
-  } else {
-    for (const generate::family& family : families) {
-      auto made = family.default_table();
-      if (const auto* why = std::get_if<generate::refusal>(&made)) return *why;
-      tables.push_back(std::get<0>(std::move(made)));
-    }
-  }
   const auto& targets = std::get<0>(kept);
+  auto all = all_rows(chosen, targets, families);
+  if (std::holds_alternative<generate::refusal>(all)) return all;
   std::size_t before = 0;
   std::size_t after = 0;
-  for (generate::table& table : tables) {
+  for (generate::table& table : std::get<0>(all).tables) {
     before += table.rows.size();
     std::erase_if(table.rows, [&](const generate::row& one) {
       return !targets.empty() && !targets.contains(one.target);
     });
     after += table.rows.size();
   }
-  if (before == 0) return generate::refusal{"the row lists name no row"};
+  if (before == 0) return generate::refusal{"the row lists and lookup tables name no row"};
   if (after == 0) {
     return generate::refusal{fmt::format("none of the {} rows is of the backends {}", before,
                                          fmt::join(chosen.backends, ", "))};
   }
-  return tables;
+  return all;
+}
+
+/// The lookup tables to build in: those asked for, or, for a default table, what lies beside it.
+std::vector<std::filesystem::path> lookups_of(const settings& chosen) {
+  if (!chosen.row_lists.empty() || !chosen.demands.empty()) return chosen.demands.lookups;
+  std::vector<std::filesystem::path> found;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(chosen.output / "lookup", none)) {
+    if (entry.path().extension() == ".txt") found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
 }
 
 void apply_budget(const settings& chosen, generate::budget& limits) {
@@ -140,10 +197,14 @@ int finish(const settings& chosen, const generate::file_set& files) {
 
 int run(const settings& chosen) {
   auto families = generate::all_families();
-  const auto made = tables_of(chosen, families);
+  const auto made = rows_of(chosen, families);
   if (const auto* why = std::get_if<generate::refusal>(&made)) return fail(wrong, why->message);
-  const auto& tables = std::get<0>(made);
+  const auto& [tables, reasons] = std::get<0>(made);
+  const auto lookup = generate::embedded_lookup(lookups_of(chosen), tables);
+  if (const auto* why = std::get_if<generate::refusal>(&lookup)) return fail(wrong, why->message);
 
+  const auto include = generate::include_folder(chosen.include);
+  if (const auto* why = std::get_if<generate::refusal>(&include)) return fail(wrong, why->message);
   const std::filesystem::path costs = chosen.costs.empty() ? chosen.output / "cost" : chosen.costs;
   generate::file_set files;
   std::vector<std::pair<generate::family, std::vector<generate::unit>>> all_units;
@@ -157,12 +218,20 @@ int run(const settings& chosen) {
     const auto units = generate::units_of(family, tables[index].rows);
     if (chosen.dry_run) fmt::print("{}", generate::plan_text(family, tables[index], units, cost));
     over += generate::exceeded(family, units, cost);
-    files.merge(generate::files_of(family, tables[index].rows, units, cost));
+    const auto version = generate::code_version(std::get<0>(include), family.kernel_header);
+    if (const auto* why = std::get_if<generate::refusal>(&version))
+      return fail(wrong, why->message);
+    files.merge(generate::files_of(family, tables[index].rows, units, cost,
+                                   std::get<std::string>(version)));
     all_units.emplace_back(family, units);
   }
   if (!over.empty()) return fail(no, over.substr(0, over.size() - 1));
   if (chosen.dry_run) return 0;
   files.merge(generate::common_files(all_units));
+  files.merge(generate::lookup_unit(std::get<0>(lookup)));
+  if (!chosen.name.empty()) {
+    files.merge(generate::served_header(chosen.name, families, tables, reasons));
+  }
   return finish(chosen, files);
 }
 

@@ -23,7 +23,7 @@ std::optional<std::string> content_of(const fs::path& path) {
 /// Paths, relative to `folder`, of the files in its generated subfolders.
 std::set<std::string> present_files(const fs::path& folder) {
   std::set<std::string> found;
-  for (const char* part : {"rows", "units"}) {
+  for (const char* part : {"rows", "units", "include"}) {
     std::error_code ignored;
     for (const auto& entry : fs::recursive_directory_iterator(folder / part, ignored)) {
       if (entry.is_regular_file()) {

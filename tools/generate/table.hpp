@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,7 +20,7 @@ struct row {
   std::string name;       ///< name_of(config)
   std::string type_name;  ///< the policy struct in tessera::rows
   backend target = backend::cpu_generic;
-  std::string type;    ///< element type; part of the unit's file name
+  std::string unit;    ///< rows of a backend that share it share a file, whose name it is part of
   std::string config;  ///< the config's members in order: an initializer list
   friend bool operator==(const row&, const row&) = default;
 };
@@ -63,16 +64,21 @@ struct family {
   std::string_view config_type;     ///< the config that a row's policy struct holds
   std::string config_members;       ///< its members in order
   std::string_view kernel_header;   ///< what a unit includes
-  std::string_view table_header;    ///< what the registry unit includes
-  std::string_view table_template;  ///< class template over the rows: checks and instances
-  std::string_view registry;        ///< the function that the registry unit defines
-  std::string_view instance;        ///< its element type
+  std::string_view table_header;    ///< what the registry unit includes: a `table_entry`
+  std::string_view instance;        ///< element type of the registry
+  /// Declares `mismatch_of(config, problem)`, constexpr; its enumerator of value 0 means none.
+  std::string_view eligibility_header;
+  std::vector<std::string_view> ops;  ///< first words of the problem texts that its rows run
   std::vector<std::string> (*instantiations)(const std::string& type_name);
-  int rows_per_unit = 3;
   budget limits{};
   std::function<outcome<table>()> default_table;
   /// The row of that name, or why there is none: "is not ...".
   std::function<outcome<row>(std::string_view name)> row_named;
+  /// The row of a backend that a build for this problem gets (see cheapest_row.hpp), no value if
+  /// the backend can have none. Refuses a malformed problem.
+  std::function<outcome<std::optional<row>>(std::string_view problem, backend target)> row_for;
+  /// Exact part of the problem's key in a lookup table; the problem is one that `row_for` took.
+  std::function<std::string(std::string_view problem)> identity_of;
 };
 
 }  // namespace tessera::generate

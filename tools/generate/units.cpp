@@ -41,11 +41,26 @@ std::string unit_text(const family& family, const unit& unit) {
   return text;
 }
 
+/// The array of instances; a build without rows of the family has none.
+std::string instances_text(const std::vector<row>& rows, const cost_file& costs) {
+  std::string text =
+      "// Each row with milliseconds to compile and bytes of code; 0: not measured.\n";
+  text += "namespace {\nconstexpr std::array instances = row_table<";
+  bool first = true;
+  for (const row& one : rows) {
+    const row_cost cost = costs.of(one);
+    text += fmt::format("{}\n    table_row<rows::{}, {}, {}>", first ? "" : ",", one.type_name,
+                        cost.measured ? static_cast<std::int64_t>(cost.seconds * 1000 + 0.5) : 0,
+                        cost.measured ? cost.bytes : 0);
+    first = false;
+  }
+  return text + ">::checked();\n}  // namespace\n\n";
+}
+
 std::string registry_text(const family& family, const std::vector<row>& rows,
-                          const cost_file& costs) {
+                          const cost_file& costs, std::string_view code_version) {
   std::string text = banner("//", "the registry, checked when it is compiled.");
-  text += fmt::format("#include <tessera/runtime/registry.hpp>\n#include <{}>\n\n",
-                      family.table_header);
+  text += fmt::format("#include <{}>\n\n", family.table_header);
   text += "namespace tessera {\nnamespace rows {\n";
   text += fmt::format(
       "#define {}(type, name, ...) \\\n"
@@ -61,20 +76,13 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
       family.row_macro);
   text += fmt::format("#include \"../rows/{}.inc\"\n#undef {}\n", family.name, family.row_macro);
   text += "}  // namespace rows\n\n";
-  text += "// Each row with milliseconds to compile and bytes of code; 0: not measured.\n";
-  text += fmt::format("namespace {{\nconstexpr std::array instances = {}<", family.table_template);
-  bool first = true;
-  for (const row& one : rows) {
-    const row_cost cost = costs.of(one);
-    text += fmt::format("{}\n    table_row<rows::{}, {}, {}>", first ? "" : ",", one.type_name,
-                        cost.measured ? static_cast<std::int64_t>(cost.seconds * 1000 + 0.5) : 0,
-                        cost.measured ? cost.bytes : 0);
-    first = false;
-  }
+  if (!rows.empty()) text += instances_text(rows, costs);
+  text += fmt::format("std::span<const {}> {}_registry() noexcept {{\n  return {};\n}}\n\n",
+                      family.instance, family.name, rows.empty() ? "{}" : "instances");
   text += fmt::format(
-      ">::checked();\n}}  // namespace\n\n"
-      "std::span<const {}> {}() noexcept {{\n  return instances;\n}}\n\n}}  // namespace tessera\n",
-      family.instance, family.registry);
+      "std::string_view {}_code_version() noexcept {{\n  return \"{}\";\n}}\n\n"
+      "}}  // namespace tessera\n",
+      family.name, code_version);
   return text;
 }
 
@@ -82,30 +90,24 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
 
 std::vector<unit> units_of(const family& family, const std::vector<row>& rows) {
   std::map<std::pair<backend, std::string>, std::vector<row>> groups;
-  for (const row& one : rows) groups[{one.target, one.type}].push_back(one);
+  for (const row& one : rows) groups[{one.target, one.unit}].push_back(one);
   std::vector<unit> units;
   for (const auto& [key, members] : groups) {
-    const std::size_t limit = static_cast<std::size_t>(family.rows_per_unit);
-    const std::size_t count = (members.size() + limit - 1) / limit;
-    for (std::size_t index = 0; index < count; ++index) {
-      const auto begin =
-          members.begin() + static_cast<std::ptrdiff_t>(index * members.size() / count);
-      const auto end =
-          members.begin() + static_cast<std::ptrdiff_t>((index + 1) * members.size() / count);
-      units.push_back({.path = fmt::format("units/{}/{}_{}_{}.cpp", name_of(key.first), family.name,
-                                           key.second, index),
-                       .target = key.first,
-                       .rows = {begin, end}});
-    }
+    units.push_back(
+        {.path = fmt::format("units/{}/{}_{}.cpp", name_of(key.first), family.name, key.second),
+         .target = key.first,
+         .rows = members});
   }
   return units;
 }
 
 file_set files_of(const family& family, const std::vector<row>& rows,
-                  const std::vector<unit>& units, const cost_file& costs) {
+                  const std::vector<unit>& units, const cost_file& costs,
+                  std::string_view code_version) {
   file_set files;
   files[fmt::format("rows/{}.inc", family.name)] = row_list(family, rows);
-  files[fmt::format("units/{}_registry.cpp", family.name)] = registry_text(family, rows, costs);
+  files[fmt::format("units/{}_registry.cpp", family.name)] =
+      registry_text(family, rows, costs, code_version);
   for (const unit& one : units) files[one.path] = unit_text(family, one);
   return files;
 }
@@ -116,8 +118,12 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
       banner("//", "host code that exists once.") + "#include <tessera/runtime/impl/all.hpp>\n";
   files["units/interop.cpp"] = banner("//", "readers and writers of files, a library of its own.") +
                                "#include <tessera/interop/impl/all.hpp>\n";
+  files["units/store.cpp"] = banner("//", "writer of lookup tables, a library of its own.") +
+                             "#include <tessera/runtime/impl/lookup_store.hpp>\n";
+  files["units/c.cpp"] = banner("//", "the C interface, a library of its own.") +
+                         "#include <tessera/interop/impl/c.hpp>\n";
   std::map<backend, std::vector<std::string>> by_backend;
-  std::string host = "  units/runtime.cpp\n";
+  std::string host = "  units/runtime.cpp\n  units/lookup.cpp\n";
   for (const auto& [family, units] : families) {
     host += fmt::format("  units/{}_registry.cpp\n", family.name);
     for (const unit& one : units) by_backend[one.target].push_back(one.path);
@@ -126,7 +132,9 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
   list += "set(tessera_unit_backends";
   for (const auto& [target, paths] : by_backend) list += fmt::format(" {}", name_of(target));
   list += fmt::format(
-      ")\nset(tessera_units_host\n{})\nset(tessera_units_interop units/interop.cpp)\n", host);
+      ")\nset(tessera_units_host\n{})\nset(tessera_units_interop units/interop.cpp)\n"
+      "set(tessera_units_store units/store.cpp)\nset(tessera_units_c units/c.cpp)\n",
+      host);
   for (const auto& [target, paths] : by_backend) {
     list += fmt::format("set(tessera_units_{}\n", name_of(target));
     for (const std::string& path : paths) list += fmt::format("  {}\n", path);

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cost.hpp"
@@ -10,22 +11,24 @@
 
 namespace tessera::generate {
 
-/// The rows that one translation unit instantiates: same backend, same element type.
+/// The rows that one translation unit instantiates: same backend, same `row::unit`.
 struct unit {
   std::string path;  ///< relative to the output folder
   backend target = backend::cpu_generic;
   std::vector<row> rows;
 };
 
-/// Splits sorted rows into units of at most `family.rows_per_unit`, evenly filled.
+/// Sorts rows into units. A unit depends on its own rows only: adding a row changes one of them.
 std::vector<unit> units_of(const family& family, const std::vector<row>& rows);
 
 /// Generated files: path relative to the output folder -> text.
 using file_set = std::map<std::string, std::string>;
 
-/// The list of rows, the units and the registry of one family.
+/// The list of rows, the units and the registry of one family. `code_version` is the digest of the
+/// sources that the units include.
 file_set files_of(const family& family, const std::vector<row>& rows,
-                  const std::vector<unit>& units, const cost_file& costs);
+                  const std::vector<unit>& units, const cost_file& costs,
+                  std::string_view code_version);
 
 /// What all families share: the runtime unit and the list of units for CMake.
 file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& families);

@@ -26,7 +26,7 @@ packages_for() {
   for step in "$@"; do
     case $step in
       tools) echo g++ cmake ninja-build libcli11-dev libfmt-dev "$(boost_package)" ;;
-      test) echo libgtest-dev libeigen3-dev pkg-config python3 ;;
+      test) echo libgtest-dev libeigen3-dev pkg-config python3 strace ;;
       bench) echo libbenchmark-dev ;;
       ci) echo ccache clang clang-format clang-tidy libomp-dev qemu-user ;;
     esac

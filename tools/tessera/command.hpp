@@ -49,5 +49,9 @@ void add_check(CLI::App& program, exit_status& status);
 void add_model(CLI::App& program, exit_status& status);
 void add_explain(CLI::App& program, exit_status& status);
 void add_doctor(CLI::App& program, exit_status& status);
+void add_tune(CLI::App& program, exit_status& status);
+void add_select(CLI::App& program, exit_status& status);
+void add_table(CLI::App& program, exit_status& status);
+void add_report(CLI::App& program, exit_status& status);
 
 }  // namespace tessera::tool

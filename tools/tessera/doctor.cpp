@@ -1,11 +1,7 @@
 // `tessera doctor`: the machine as the library sees it, what it can do at most, what is wrong and
 // how to mend it.
 #include <array>
-#include <charconv>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,135 +10,103 @@
 #include <fmt/format.h>
 
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/environment.hpp>
-#include <tessera/runtime/registry.hpp>
 #include <tessera/version.hpp>
 
 #include "bench/support/ceilings.hpp"
+#include "bench/support/pinning.hpp"
+#include "bench/support/tenants.hpp"
 #include "command.hpp"
 #include "device_file.hpp"
+#include "doctor_checks.hpp"
+#include "families.hpp"
 #include "json.hpp"
-#include "table.hpp"
+#include "table_files.hpp"
+#include "terminal.hpp"
 
 namespace tessera::tool {
 namespace {
 
 namespace json = boost::json;
 
-constexpr std::array variables{"TESSERA_EXPLAIN",   "TESSERA_CPU",    "TESSERA_ROW",
-                               "TESSERA_TABLE_DIR", "TESSERA_RECORD", "OMP_NUM_THREADS"};
+constexpr std::array variables{"TESSERA_EXPLAIN", "TESSERA_CPU",       "TESSERA_ROW",
+                               "TESSERA_OVERLAY", "TESSERA_TABLE_DIR", "TESSERA_RECORD",
+                               "OMP_NUM_THREADS"};
 
-/// Something that is not as it should be, and what helps.
-struct finding {
-  std::string fact;
-  std::string remedy;
+/// What is measured, and what others took of the cores meanwhile.
+struct measured_machine {
+  bench::ceilings limits;
+  double lost_share = 0;
 };
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr) return std::nullopt;
-  return std::string(value);
+measured_machine measure_machine() {
+  static_cast<void>(this_device());  // counts the processors that this process may use
+  const bench::pinned_threads pinned;
+  const bench::tenant_watch tenants;
+  const double lost = tenants.lost_seconds();
+  const double begin = bench::now_seconds();
+  measured_machine found;
+  found.limits = bench::measure_ceilings();
+  const double spent = (bench::now_seconds() - begin) * found.limits.threads;
+  found.lost_share = (tenants.lost_seconds() - lost) / spent;
+  return found;
 }
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+std::size_t row_count() {
+  std::size_t count = 0;
+  for (const family* one : all_families()) count += one->rows().size();
+  return count;
 }
 
-void check_instructions(const device_facts& device, std::vector<finding>& findings) {
-  const device_facts whole = detect_device();
-  if (device.highest != whole.highest) {
-    findings.push_back({fmt::format("TESSERA_CPU={} caps this device at {}, it has {}",
-                                    variable("TESSERA_CPU").value_or(""), name_of(device.highest),
-                                    name_of(whole.highest)),
-                        "unset TESSERA_CPU to use all of it"});
-  }
-  std::size_t here = 0;
-  for (const flash_instance& row : flash_fwd_registry()) {
-    here += row.config.target == whole.highest ? 1 : 0;
-  }
-  if (here == 0) {
-    findings.push_back({fmt::format("this build has 0 of its {} rows for {}, which this device has",
-                                    flash_fwd_registry().size(), name_of(whole.highest)),
-                        "build with a compiler and row list that have it"});
-  }
+/// "12 rows (10 answers, 2 hints)", or why there are none.
+std::string state_of(const opened_table& one) {
+  const lookup_file_state& file = one.file();
+  if (file.condition != lookup_file_condition::read) return std::string(name_of(file.condition));
+  const standing_counts lines = count_standings(one.table);
+  std::string text = fmt::format("{} line{}", file.rows, file.rows == 1 ? "" : "s");
+  if (file.rows > 0) text += fmt::format(", {} answer problems of this build", lines.answers);
+  if (lines.hints > 0) text += fmt::format(", {} are hints of other code", lines.hints);
+  if (file.damaged > 0) text += fmt::format(", {} damaged", file.damaged);
+  if (file.newer > 0) text += fmt::format(", {} of a newer schema", file.newer);
+  return text;
 }
 
-void check_threads(const device_facts& device, int threads, std::vector<finding>& findings) {
-  const int available = device.available_threads;
-  if (threads < available) {
-    const auto set = variable("OMP_NUM_THREADS");
-    findings.push_back(
-        {fmt::format("{} thread{} will be used, this process may use {}", threads,
-                     threads == 1 ? "" : "s", available),
-         set ? fmt::format("unset OMP_NUM_THREADS (it is {}) or set it to {}", *set, available)
-             : fmt::format("set OMP_NUM_THREADS={}", available)});
+json::array tables_json(const std::vector<opened_table>& tables) {
+  json::array all;
+  for (const opened_table& one : tables) {
+    const lookup_file_state& file = one.file();
+    const standing_counts lines = count_standings(one.table);
+    all.push_back(json::object{{"layer", one.layer},
+                               {"path", file.path},
+                               {"condition", json::string(name_of(file.condition))},
+                               {"rows", file.rows},
+                               {"answers", lines.answers},
+                               {"hints", lines.hints},
+                               {"damaged", file.damaged},
+                               {"newer", file.newer}});
   }
-  if (threads > available) {
-    findings.push_back(
-        {fmt::format("{} threads will be used on {} hardware threads", threads, available),
-         fmt::format("set OMP_NUM_THREADS={}", available)});
-  }
-  if (available < device.hardware_threads) {
-    findings.push_back({fmt::format("this process may use {} of the machine's {} hardware threads",
-                                    available, device.hardware_threads),
-                        "widen its CPU affinity or its container's limit"});
-  }
-}
-
-void check_system(const device_facts& device, std::vector<finding>& findings) {
-  const std::string load = first_line("/proc/loadavg");
-  double busy = 0;
-  std::from_chars(load.data(), load.data() + load.size(), busy);
-  if (busy > 0.5 * device.available_threads) {
-    findings.push_back({fmt::format("the machine is busy: load {:.1f} on {} hardware threads", busy,
-                                    device.available_threads),
-                        "measure when it is idle: the ceilings below are too low"});
-  }
-  if (first_line("/sys/kernel/mm/transparent_hugepage/enabled").find("[never]") !=
-      std::string::npos) {
-    findings.push_back({"huge pages are off, large tensors pay for address translation",
-                        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)"});
-  }
-  const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-  if (governor == "powersave") {
-    findings.push_back({"the CPU frequency governor is powersave",
-                        "cpupower frequency-set -g performance (as root)"});
-  }
-#if !defined(NDEBUG)
-  findings.push_back({"this build has assertions on, its timings mean little",
-                      "configure with CMAKE_BUILD_TYPE=Release"});
-#endif
-}
-
-std::vector<finding> diagnose(int threads) {
-  std::vector<finding> findings;
-  const device_facts& device = this_device();
-  check_instructions(device, findings);
-  check_threads(device, threads, findings);
-  check_system(device, findings);
-  for (const std::string& warning : process_environment().warnings) {
-    findings.push_back({warning, "correct or unset the variable"});
-  }
-  return findings;
+  return all;
 }
 
 json::object ceilings_json(const bench::ceilings& limits) {
   return {{"threads", limits.threads},
           {"isa", json::string(limits.isa)},
+          {"clock_gigahertz",
+           limits.clock_ghz > 0 ? json::value(limits.clock_ghz) : json::value(nullptr)},
           {"fma_f32_gflops_per_second", limits.fma_f32_gflops},
           {"fma_f32_gflops_per_second_one_thread", limits.fma_f32_one_core},
+          {"fma_avx2_gflops_per_second",
+           limits.fma_avx2_gflops > 0 ? json::value(limits.fma_avx2_gflops) : json::value(nullptr)},
           {"bf16_dot_gflops_per_second",
            limits.bf16_dot_gflops > 0 ? json::value(limits.bf16_dot_gflops) : json::value(nullptr)},
           {"read_gigabytes_per_second", limits.read_gbytes},
+          {"read_pattern", json::string(limits.read_pattern)},
           {"read_gigabytes_per_second_one_thread", limits.read_one_core},
           {"copy_gigabytes_per_second", limits.copy_gbytes},
           {"buffer_bytes", limits.buffer_bytes}};
 }
 
-void print_json_report(const bench::ceilings& limits, const std::vector<finding>& findings) {
+void print_json_report(const bench::ceilings& limits, const std::vector<opened_table>& tables,
+                       const std::vector<finding>& findings) {
   json::object set;
   for (const char* name : variables) {
     const auto value = variable(name);
@@ -154,8 +118,9 @@ void print_json_report(const bench::ceilings& limits, const std::vector<finding>
   }
   print_json(json::object{{"version", json::string(version)},
                           {"device", to_json(this_device())},
-                          {"rows", flash_fwd_registry().size()},
+                          {"rows", row_count()},
                           {"ceilings", ceilings_json(limits)},
+                          {"tables", tables_json(tables)},
                           {"environment", std::move(set)},
                           {"findings", std::move(wrong)}});
 }
@@ -188,24 +153,32 @@ void print_device() {
 
 void print_ceilings(const bench::ceilings& limits) {
   print(styled(style::bold, "Measured ceilings") +
-        fmt::format(" ({} thread{}, {})\n", limits.threads, limits.threads == 1 ? "" : "s",
-                    limits.isa));
+        fmt::format(" ({} thread{}, {}{})\n", limits.threads, limits.threads == 1 ? "" : "s",
+                    limits.isa,
+                    limits.clock_ghz > 0 ? fmt::format(", {:.2f} GHz", limits.clock_ghz) : ""));
   line("f32 FMA", fmt::format("{:8.1f} GFLOP/s   (one thread {:.1f})", limits.fma_f32_gflops,
                               limits.fma_f32_one_core));
+  if (limits.fma_avx2_gflops > 0) {
+    line("  with AVX2", fmt::format("{:8.1f} GFLOP/s", limits.fma_avx2_gflops));
+  }
   line("bf16 dot", limits.bf16_dot_gflops > 0
                        ? fmt::format("{:8.1f} GFLOP/s", limits.bf16_dot_gflops)
                        : "       - the device has no bf16 dot product");
-  line("read", fmt::format("{:8.1f} GB/s      (one thread {:.1f})", limits.read_gbytes,
-                           limits.read_one_core));
+  line("read", fmt::format("{:8.1f} GB/s      (one thread {:.1f}; {})", limits.read_gbytes,
+                           limits.read_one_core, limits.read_pattern));
   line("copy", fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));
 }
 
-void print_report(const bench::ceilings& limits, const std::vector<finding>& findings) {
+void print_report(const bench::ceilings& limits, const std::vector<opened_table>& tables,
+                  const std::vector<finding>& findings) {
   print_device();
   print_ceilings(limits);
   print(styled(style::bold, "Library") + "\n");
-  line("version", fmt::format("{}, {} rows", version, flash_fwd_registry().size()));
-  line("tables", "none in this version: rows are chosen by predicted time");
+  line("version", fmt::format("{}, {} rows", version, row_count()));
+  print(styled(style::bold, "Lookup tables") + "\n");
+  for (const opened_table& one : tables) {
+    line(one.layer, fmt::format("{}: {}", one.file().path, state_of(one)));
+  }
   print(styled(style::bold, "Environment") + "\n");
   for (const char* name : variables) {
     const auto value = variable(name);
@@ -220,17 +193,18 @@ void print_report(const bench::ceilings& limits, const std::vector<finding>& fin
 }
 
 exit_status doctor(const common_flags& flags) {
-  const std::vector<finding> findings = diagnose(omp_get_max_threads());
-  bench::ceilings limits;
+  measured_machine machine;
   {
     progress steps(flags.quiet, 1);
     steps.step("measuring ceilings");
-    limits = bench::measure_ceilings();
+    machine = measure_machine();
   }
+  const std::vector<opened_table> tables = open_tables({});
+  const std::vector<finding> findings = diagnose(omp_get_max_threads(), machine.lost_share, tables);
   if (flags.json) {
-    print_json_report(limits, findings);
+    print_json_report(machine.limits, tables, findings);
   } else {
-    print_report(limits, findings);
+    print_report(machine.limits, tables, findings);
   }
   return exit_status::success;
 }

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/registry.hpp>
 
 #include "command.hpp"
+#include "families.hpp"
 
 namespace tessera::tool {
 
@@ -30,23 +30,21 @@ std::string as_flags(std::string message) {
   return message;
 }
 
-flash_plan plan_for(const flash_problem& problem, const execution_flags& flags,
-                    const std::string& subject) {
-  if (!flags.backend.empty() && flags.backend != "cpu") {
-    const bool known = flags.backend == "cuda";
-    throw failure(fmt::format("--backend: {} has 0 rows in this build, cpu has {}",
-                              known ? flags.backend : "\"" + flags.backend + "\"",
-                              flash_fwd_registry().size()),
-                  known ? exit_status::no : exit_status::bad_input);
-  }
-  result<flash_plan> made = plan(problem, {.row = flags.row, .threads = flags.threads});
-  if (!made) {
-    const bool no_row =
-        made.code() == status_code::unknown_row || made.code() == status_code::no_row;
-    throw failure(fmt::format("{}: {}", subject, as_flags(made.message())),
-                  no_row ? exit_status::no : exit_status::bad_input);
-  }
-  return *std::move(made);
+void require_backend(const execution_flags& flags) {
+  if (flags.backend.empty() || flags.backend == "cpu") return;
+  std::size_t rows = 0;
+  for (const family* one : all_families()) rows += one->rows().size();
+  const bool known = flags.backend == "cuda";
+  throw failure(fmt::format("--backend: {} has 0 rows in this build, cpu has {}",
+                            known ? flags.backend : "\"" + flags.backend + "\"", rows),
+                known ? exit_status::no : exit_status::bad_input);
+}
+
+void refuse_plan(const status& refusal, const std::string& subject) {
+  const bool no_row =
+      refusal.code() == status_code::unknown_row || refusal.code() == status_code::no_row;
+  throw failure(fmt::format("{}: {}", subject, as_flags(refusal.message())),
+                no_row ? exit_status::no : exit_status::bad_input);
 }
 
 std::string_view sentence_of(selection_reason reason) noexcept {
@@ -57,6 +55,14 @@ std::string_view sentence_of(selection_reason reason) noexcept {
       return "named by --row";
     case selection_reason::named_by_environment:
       return "named by TESSERA_ROW";
+    case selection_reason::overlay_rule:
+      return "named by a rule of an overlay";
+    case selection_reason::measured:
+      return "fastest in a lookup table";
+    case selection_reason::measured_nearby:
+      return "fastest in a lookup table at a similar size";
+    case selection_reason::tuned:
+      return "fastest when measured now";
     case selection_reason::cheapest:
       return "lowest predicted time of the rows that fit";
     case selection_reason::only_row:
@@ -72,24 +78,6 @@ std::string device_text() {
   return fmt::format("{} ({})",
                      facts.product_name().empty() ? "unnamed processor" : facts.product_name(),
                      name_of(facts.highest));
-}
-
-boost::json::object to_json(const bench::timing& time, const bench::work& counted,
-                            const flash_plan& plan) {
-  const auto text = [](std::string_view view) { return boost::json::string(view); };
-  const flash_selection& choice = plan.choice();
-  return {{"row", text(choice.row())},
-          {"tier", text(name_of(choice.tier))},
-          {"reason", text(name_of(choice.reason))},
-          {"device", text(device_text())},
-          {"threads", plan.threads()},
-          {"repeat", time.rounds},
-          {"milliseconds",
-           {{"min", time.min * 1e3}, {"median", time.median * 1e3}, {"max", time.max * 1e3}}},
-          {"flops", counted.flops},
-          {"bytes", counted.bytes},
-          {"gflops_per_second", counted.flops / time.median * 1e-9},
-          {"gigabytes_per_second", counted.bytes / time.median * 1e-9}};
 }
 
 }  // namespace tessera::tool

@@ -1,17 +1,14 @@
 // A planned call run and timed: what `run`, `check` and `model` have in common.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include <CLI/App.hpp>
-#include <boost/json/object.hpp>
 
-#include <tessera/api/flash_attention.hpp>
-
-#include "bench/support/timing.hpp"
-#include "bench/support/work.hpp"
+#include <tessera/api/context.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/status.hpp>
 
 namespace tessera::tool {
 
@@ -28,20 +25,26 @@ void add_execution_flags(CLI::App& command, execution_flags& flags);
 /// A message of the library in the words of the command line: `context.row` is `--row` there.
 std::string as_flags(std::string message);
 
-/// The plan of a problem. `subject` comes first in what goes wrong. A row that is not in the build
-/// is the answer "no".
-flash_plan plan_for(const flash_problem& problem, const execution_flags& flags,
-                    const std::string& subject);
+/// Fails unless this build has rows of the flags' backend.
+void require_backend(const execution_flags& flags);
+
+/// Ends the command with the library's refusal of a plan. A row that is not in the build is the
+/// answer "no".
+[[noreturn]] void refuse_plan(const status& refusal, const std::string& subject);
+
+/// The plan of a problem of any family. `subject` comes first in what goes wrong.
+template <class Problem>
+auto plan_for(const Problem& problem, const execution_flags& flags, const std::string& subject) {
+  require_backend(flags);
+  auto made = plan(problem, context{.row = flags.row, .threads = flags.threads});
+  if (!made) refuse_plan(made.failure(), subject);
+  return *std::move(made);
+}
 
 /// "lowest predicted time among the rows that fit": a sentence for people.
 std::string_view sentence_of(selection_reason reason) noexcept;
 
 /// "AMD EPYC 9R14 (cpu_avx512_bf16)".
 std::string device_text();
-
-/// {"milliseconds": {"min", "median", "max"}, "flops", "bytes", "gflops_per_second",
-/// "gigabytes_per_second", "row", "tier", "reason", "device", "threads", "repeat"}.
-boost::json::object to_json(const bench::timing& time, const bench::work& counted,
-                            const flash_plan& plan);
 
 }  // namespace tessera::tool

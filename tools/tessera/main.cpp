@@ -44,6 +44,10 @@ int run_program(int argc, char** argv) {
   add_model(program, status);
   add_explain(program, status);
   add_doctor(program, status);
+  add_tune(program, status);
+  add_select(program, status);
+  add_table(program, status);
+  add_report(program, status);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -14,6 +14,7 @@
 
 #include "bench/support/ceilings.hpp"
 #include "bench/support/sampled_check.hpp"
+#include "bench/support/timing.hpp"
 #include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 #include "command.hpp"
@@ -26,9 +27,6 @@ namespace tessera::tool {
 namespace {
 
 namespace json = boost::json;
-
-constexpr std::int64_t default_prompt = 2048;
-constexpr std::int64_t default_context = 8192;
 
 struct model_flags : common_flags {
   std::vector<std::string> files;
@@ -60,41 +58,32 @@ struct measured_layer {
   }
 };
 
-std::string_view name_of_phase(model_phase phase) {
-  if (phase == model_phase::prefill) return "prefill";
-  return phase == model_phase::decode ? "decode" : "append";
-}
-
-model_phase phase_named(const std::string& name) {
-  for (const model_phase phase : {model_phase::prefill, model_phase::decode, model_phase::append}) {
-    if (name_of_phase(phase) == name) return phase;
-  }
-  throw failure(
-      fmt::format("--phase: \"{}\" is not one of the 3 phases: prefill, decode, append", name));
-}
-
-std::int64_t tokens_of(const model_description& model, model_phase phase,
-                       const model_flags& flags) {
-  if (flags.tokens > 0) return flags.tokens;
-  const std::int64_t wanted = phase == model_phase::prefill ? default_prompt : default_context;
-  return std::min(wanted, model.max_tokens.value_or(wanted));
-}
-
-/// The problems that the model asks; an encoder has no cache and knows prefill only.
-std::vector<measured_layer> problems_of(const model_description& model, const model_flags& flags) {
-  std::vector<measured_layer> layers;
-  for (const layer_kind& kind : model.kinds) {
-    for (const std::string& name : flags.phases) {
-      const model_phase phase = phase_named(name);
-      if (phase != model_phase::prefill && !model.causal) continue;
-      measured_layer one;
-      one.model = model.name;
-      one.kind = kind.name;
-      one.layers = kind.layers;
-      one.phase = phase;
-      one.problem = problem_of(model, kind, phase, flags.batch, tokens_of(model, phase, flags));
-      layers.push_back(std::move(one));
+std::vector<model_phase> phases_named(const std::vector<std::string>& names) {
+  std::vector<model_phase> phases;
+  for (const std::string& name : names) {
+    const auto known = {model_phase::prefill, model_phase::decode, model_phase::append};
+    const auto found = std::find_if(known.begin(), known.end(),
+                                    [&](model_phase phase) { return name_of(phase) == name; });
+    if (found == known.end()) {
+      throw failure(
+          fmt::format("--phase: \"{}\" is not one of the 3 phases: prefill, decode, append", name));
     }
+    phases.push_back(*found);
+  }
+  return phases;
+}
+
+std::vector<measured_layer> layers_of(const model_description& model, const model_flags& flags) {
+  std::vector<measured_layer> layers;
+  for (const model_problem& asked :
+       problems_of(model, phases_named(flags.phases), flags.batch, flags.tokens)) {
+    measured_layer one;
+    one.model = model.name;
+    one.kind = asked.kind.name;
+    one.layers = asked.kind.layers;
+    one.phase = asked.phase;
+    one.problem = asked.problem;
+    layers.push_back(std::move(one));
   }
   return layers;
 }
@@ -133,7 +122,7 @@ json::object to_json(const measured_layer& one) {
   return {{"model", one.model},
           {"layer_kind", one.kind},
           {"layers", one.layers},
-          {"phase", text(name_of_phase(one.phase))},
+          {"phase", text(name_of(one.phase))},
           {"problem", to_text(one.problem)},
           {"row", one.row},
           {"tier", text(name_of(one.tier))},
@@ -194,7 +183,7 @@ void print_layers(const std::vector<measured_layer>& layers) {
   for (const measured_layer& one : layers) {
     out.add({{one.model == last ? "" : one.model, style::bold},
              fmt::format("{} x {}", one.layers, one.kind),
-             std::string(name_of_phase(one.phase)),
+             std::string(name_of(one.phase)),
              fmt::format("{:.3f}", one.time.median * 1e3),
              fmt::format("{:.1f} {}", one.rate(), one.memory_bound ? "GB/s   " : "GFLOP/s"),
              percent(one.of_ceiling),
@@ -234,7 +223,7 @@ exit_status run_models(const model_flags& flags) {
       model.type_origin = "--dtype";
     }
     for (const std::string& note : model.notes) print_message(file + ": " + note);
-    for (measured_layer& one : problems_of(model, flags)) layers.push_back(std::move(one));
+    for (measured_layer& one : layers_of(model, flags)) layers.push_back(std::move(one));
     models.push_back(std::move(model));
   }
   bench::ceilings limits;
@@ -243,7 +232,7 @@ exit_status run_models(const model_flags& flags) {
     steps.step("measuring this machine's ceilings");
     limits = bench::measure_ceilings(flags.execution.threads);
     for (measured_layer& one : layers) {
-      steps.step(fmt::format("{}, {} layers, {}", one.model, one.kind, name_of_phase(one.phase)));
+      steps.step(fmt::format("{}, {} layers, {}", one.model, one.kind, name_of(one.phase)));
       measure(one, flags, limits);
     }
   }

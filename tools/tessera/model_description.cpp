@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include <tessera/spec/flash_attention/problem_text.hpp>
+
 #include "command.hpp"
 #include "json.hpp"
 
@@ -20,6 +22,8 @@ constexpr std::size_t max_file_bytes = std::size_t{4} << 20;
 constexpr std::int64_t max_heads = 4096;
 constexpr std::int64_t max_layers = 4096;
 constexpr std::int64_t max_width = std::int64_t{1} << 24;
+constexpr std::int64_t default_prompt = 2048;
+constexpr std::int64_t default_context = 8192;
 
 /// The object that describes the text model, with messages that name file and key.
 class description {
@@ -255,6 +259,27 @@ flash_problem problem_of(const model_description& model, const layer_kind& kind,
     problem.options.window_right = *kind.window / 2;
   }
   return problem;
+}
+
+std::string text_of(const model_problem& asked) {
+  return to_text(asked.problem);
+}
+
+std::vector<model_problem> problems_of(const model_description& model,
+                                       const std::vector<model_phase>& phases, std::int64_t batch,
+                                       std::int64_t tokens) {
+  std::vector<model_problem> problems;
+  for (const layer_kind& kind : model.kinds) {
+    for (const model_phase phase : phases) {
+      if (phase != model_phase::prefill && !model.causal) continue;
+      const std::int64_t standard =
+          phase == model_phase::prefill ? default_prompt : default_context;
+      const std::int64_t length =
+          tokens > 0 ? tokens : std::min(standard, model.max_tokens.value_or(standard));
+      problems.push_back({kind, phase, problem_of(model, kind, phase, batch, length)});
+    }
+  }
+  return problems;
 }
 
 }  // namespace tessera::tool

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tessera/spec/flash_attention/problem.hpp>
@@ -43,11 +44,40 @@ model_description read_model(const std::string& path);
 /// A prompt, one new token, or a block of new tokens onto a cached context.
 enum class model_phase { prefill, decode, append };
 
+constexpr std::string_view name_of(model_phase phase) noexcept {
+  switch (phase) {
+    case model_phase::prefill:
+      return "prefill";
+    case model_phase::decode:
+      return "decode";
+    case model_phase::append:
+      return "append";
+  }
+  return "invalid";
+}
+
 /// New tokens of `append`.
 inline constexpr std::int64_t append_tokens = 256;
 
 /// The problem of one layer. `tokens` is the prompt's length, or that of the context.
 flash_problem problem_of(const model_description& model, const layer_kind& kind, model_phase phase,
                          std::int64_t batch, std::int64_t tokens);
+
+/// One kind of layers in one phase.
+struct model_problem {
+  layer_kind kind;
+  model_phase phase = model_phase::prefill;
+  flash_problem problem{};
+};
+
+/// The problem as text.
+std::string text_of(const model_problem& asked);
+
+/// What the model asks in these phases, in the order of its kinds of layers. `tokens` 0: a prompt
+/// of 2048, a context of 8192, or what the model is made for if that is less. An encoder has no
+/// cache and knows prefill only.
+std::vector<model_problem> problems_of(const model_description& model,
+                                       const std::vector<model_phase>& phases, std::int64_t batch,
+                                       std::int64_t tokens);
 
 }  // namespace tessera::tool

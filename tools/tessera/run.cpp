@@ -6,14 +6,12 @@
 #include <CLI/App.hpp>
 #include <fmt/format.h>
 
-#include <tessera/api/flash_attention.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
 #include <tessera/version.hpp>
 
-#include "attention_call.hpp"
+#include "bench/support/timing.hpp"
 #include "command.hpp"
 #include "execution.hpp"
+#include "families.hpp"
 #include "json.hpp"
 #include "terminal.hpp"
 
@@ -39,50 +37,60 @@ std::string shape_text(const tensor_view& view) {
   return text + "]" + std::string(name_of(view.type));
 }
 
-bench::timing timed(const flash_plan& plan, const attention_call& call, std::size_t repeat) {
+bench::timing timed(const planned_call& plan, const std::string& path, std::size_t repeat) {
   const bench::timing_budget budget{.warm_ups = repeat > 0 ? std::size_t{1} : std::size_t{0},
                                     .min_rounds = std::max<std::size_t>(repeat, 1),
                                     .max_rounds = std::max<std::size_t>(repeat, 1)};
-  return bench::measure(budget, [&](std::size_t) { require(plan.run(call.args()), call.path()); });
+  return bench::measure(budget, [&](std::size_t) { require(plan.run(), path); });
 }
 
-void write(const attention_call& call, const flash_plan& plan, const std::string& path) {
-  const safetensors_metadata metadata{{"op", std::string(name_of(call.op()))},
-                                      {"options", json_line(to_json(call.options()))},
-                                      {"row", std::string(plan.choice().row())},
+void write(const file_call& call, const planned_call& plan, const std::string& path) {
+  const safetensors_metadata metadata{{"op", std::string(call.op())},
+                                      {"options", json_line(call.options())},
+                                      {"row", std::string(plan.row())},
                                       {"version", std::string(version)}};
   const std::vector<safetensors_entry> outputs = call.outputs();
   const status written = write_safetensors(path, outputs, metadata);
   if (!written) throw failure(written.message());
 }
 
-void print_json_report(const attention_call& call, const flash_plan& plan,
-                       const bench::timing& time, const run_flags& flags) {
-  json::object document{{"op", json::string(name_of(call.op()))},
-                        {"input", call.path()},
-                        {"problem", to_text(plan.problem())},
-                        {"options", to_json(call.options())}};
-  for (auto& member : to_json(time, bench::work_of(call.args(), call.options()), plan)) {
-    document[member.key()] = std::move(member.value());
-  }
+void print_json_report(const file_call& call, const planned_call& plan, const bench::timing& time,
+                       const run_flags& flags) {
+  const call_work counted = call.work();
   json::object outputs;
-  for (const safetensors_entry& output : call.outputs())
+  for (const safetensors_entry& output : call.outputs()) {
     outputs[output.name] = shape_text(output.tensor);
-  document["outputs"] = std::move(outputs);
-  document["output"] = flags.output.empty() ? json::value(nullptr) : json::value(flags.output);
-  print_json(document);
+  }
+  print_json(json::object{
+      {"op", json::string(call.op())},
+      {"input", call.path()},
+      {"problem", call.problem()},
+      {"options", call.options()},
+      {"row", json::string(plan.row())},
+      {"tier", json::string(name_of(plan.tier()))},
+      {"reason", json::string(name_of(plan.reason()))},
+      {"device", device_text()},
+      {"threads", plan.threads()},
+      {"repeat", time.rounds},
+      {"milliseconds",
+       {{"min", time.min * 1e3}, {"median", time.median * 1e3}, {"max", time.max * 1e3}}},
+      {"flops", counted.flops},
+      {"bytes", counted.bytes},
+      {"gflops_per_second", counted.flops / time.median * 1e-9},
+      {"gigabytes_per_second", counted.bytes / time.median * 1e-9},
+      {"outputs", std::move(outputs)},
+      {"output", flags.output.empty() ? json::value(nullptr) : json::value(flags.output)}});
 }
 
-void print_report(const attention_call& call, const flash_plan& plan, const bench::timing& time,
+void print_report(const file_call& call, const planned_call& plan, const bench::timing& time,
                   const run_flags& flags) {
-  const bench::work counted = bench::work_of(call.args(), call.options());
+  const call_work counted = call.work();
   const auto line = [](std::string_view name, const std::string& text) {
     print(fmt::format("{} {}\n", styled(style::bold, fmt::format("{:<8}", name)), text));
   };
-  const flash_selection& choice = plan.choice();
-  line("problem", to_text(plan.problem()));
-  line("row", std::string(choice.row()));
-  line("chosen", fmt::format("{}: {}", name_of(choice.tier), sentence_of(choice.reason)));
+  line("problem", call.problem());
+  line("row", std::string(plan.row()));
+  line("chosen", fmt::format("{}: {}", name_of(plan.tier()), sentence_of(plan.reason())));
   line("device", fmt::format("{}, {} threads", device_text(), plan.threads()));
   std::string milliseconds = fmt::format("{:.3f} ms", time.median * 1e3);
   if (time.rounds > 1) {
@@ -102,17 +110,16 @@ void print_report(const attention_call& call, const flash_plan& plan, const benc
 }
 
 exit_status run(const run_flags& flags) {
-  attention_call call = attention_call::open(flags.input, flags.op);
-  for (const std::string& option : flags.options) set_option(call.options(), option);
-  call.allocate_outputs();
-  const flash_plan plan =
-      plan_for(problem_of(call.args(), call.options(), call.op()), flags.execution, call.path());
-  const bench::timing time = timed(plan, call, flags.repeat);
-  if (!flags.output.empty()) write(call, plan, flags.output);
+  const std::unique_ptr<file_call> call = open_call(flags.input, flags.op);
+  for (const std::string& option : flags.options) set_option(*call, option);
+  call->allocate_outputs();
+  const std::unique_ptr<planned_call> plan = call->plan(flags.execution);
+  const bench::timing time = timed(*plan, flags.input, flags.repeat);
+  if (!flags.output.empty()) write(*call, *plan, flags.output);
   if (flags.json) {
-    print_json_report(call, plan, time, flags);
+    print_json_report(*call, *plan, time, flags);
   } else {
-    print_report(call, plan, time, flags);
+    print_report(*call, *plan, time, flags);
   }
   return exit_status::success;
 }
@@ -122,9 +129,10 @@ exit_status run(const run_flags& flags) {
 void add_run(CLI::App& program, exit_status& status) {
   CLI::App* command = program.add_subcommand("run", "Real tensors in, real tensors out");
   const auto flags = std::make_shared<run_flags>();
-  command->add_option("OP", flags->op, "flash_attention, attention or scaled_dot_product_attention")
-      ->required();
-  command->add_option("--input", flags->input, "safetensors file with q, k, v, ... (or in.q, ...)")
+  command->add_option("OP", flags->op, op_list())->required();
+  command
+      ->add_option("--input", flags->input,
+                   "safetensors file with the operation's tensors (q or in.q, ...)")
       ->required()
       ->type_name("FILE");
   command->add_option("--output", flags->output, "safetensors file to write: out.out, out.lse, ...")

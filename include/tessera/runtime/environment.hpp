@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/runtime/overlay.hpp>
 #include <tessera/spec/backend.hpp>
 
 namespace tessera {
@@ -21,6 +22,7 @@ struct environment {
   int explain = 0;                    ///< TESSERA_EXPLAIN: 0 to 3; choices are told on stderr
   std::optional<backend> cpu;         ///< TESSERA_CPU: no row above this instruction set
   std::vector<row_request> rows;      ///< TESSERA_ROW
+  std::optional<overlay> rules;       ///< TESSERA_OVERLAY: rules, or the name of a file of rules
   std::string table_directory;        ///< TESSERA_TABLE_DIR: where the user's lookup table lies
   std::string record_file;            ///< TESSERA_RECORD: where problems are recorded
   int threads = 0;                    ///< OMP_NUM_THREADS; 0: unset

@@ -2,6 +2,7 @@
 // never prints; a program that wants to know installs a sink.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -10,7 +11,11 @@ namespace tessera {
 enum class event_kind : std::uint8_t {
   warning,    ///< something is not as its owner meant it, e.g. an unknown environment value
   override,   ///< a row was taken because it was named
+  overlay,    ///< a row was taken because a rule of an overlay names it
+  measured,   ///< a row was taken because a lookup table has a line for the problem
+  tuned,      ///< a row was taken because the tuner of the call measured it
   heuristic,  ///< a row was taken by predicted time
+  stale_row,  ///< a table's line is not used: once per row and reason in a process
   fallback,   ///< only a generic row fits: the message names the rejected rows and the line to add
   error,      ///< no row was found, or a named one was refused
 };
@@ -21,8 +26,16 @@ constexpr std::string_view name_of(event_kind kind) noexcept {
       return "warning";
     case event_kind::override:
       return "override";
+    case event_kind::overlay:
+      return "overlay";
+    case event_kind::measured:
+      return "measured";
+    case event_kind::tuned:
+      return "tuned";
     case event_kind::heuristic:
       return "heuristic";
+    case event_kind::stale_row:
+      return "stale_row";
     case event_kind::fallback:
       return "fallback";
     case event_kind::error:
@@ -46,12 +59,20 @@ struct event_sink {
   void* receiver = nullptr;
 };
 
+namespace impl {
+extern constinit std::atomic<const event_sink*> process_sink;
+}
+
 /// Installs the sink of the process, null for none, and returns the one before. The sink must
 /// outlive every call that may use it. A sink given with a call (context.events) comes first.
 /// Costs of an event without any sink: one relaxed atomic load.
 const event_sink* set_event_sink(const event_sink* sink) noexcept;
 
 /// The sink of the process, or null.
-const event_sink* installed_event_sink() noexcept;
+inline const event_sink* installed_event_sink() noexcept {
+  // Relaxed on the way without a sink; whoever follows the pointer needs what it points to.
+  if (impl::process_sink.load(std::memory_order_relaxed) == nullptr) return nullptr;
+  return impl::process_sink.load(std::memory_order_acquire);
+}
 
 }  // namespace tessera

@@ -13,8 +13,15 @@ namespace tessera {
 /// One tier's answer.
 struct tier_answer {
   selection_tier tier = selection_tier::none;
-  bool decided = false;
-  std::string reason;  ///< "no row was named", "lowest predicted time of 5 rows", ...
+  bool decided = false;  ///< this is the answer that holds
+  std::string row;       ///< what the tier would take; empty if it declines
+  std::string reason;    ///< "no row was named", "lowest predicted time of 5 rows", ...
+};
+
+/// A line of a lookup table that is not used as an answer.
+struct stale_line {
+  std::string row;
+  std::string reason;  ///< "user table: was measured with other kernels (code 0123...)"
 };
 
 /// One row that fits, with its predicted time.
@@ -36,9 +43,12 @@ struct explanation {
   std::string row;      ///< the row that runs; empty if none does
   selection_tier tier = selection_tier::none;
   selection_reason reason = selection_reason::none;
-  std::string reason_text;              ///< "decode, 8 work items for 2 threads"
-  std::string refusal;                  ///< why no row runs; empty if one does
+  std::string reason_text;   ///< "decode, 8 work items for 2 threads"
+  std::string refusal;       ///< why no row runs; empty if one does
+  std::string device_class;  ///< with identity and size, the key in lookup tables
+  std::string identity, size;
   std::vector<tier_answer> tiers;       ///< in the order they were asked
+  std::vector<stale_line> stale;        ///< lines for this key that only hint at a row
   std::vector<row_estimate> eligible;   ///< cheapest first
   std::vector<row_rejection> rejected;  ///< in the order of the registry
   std::string better_row;  ///< table line that would serve this problem better; empty if none

@@ -2,26 +2,43 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/family.hpp>
+#include <tessera/runtime/memory.hpp>
+#include <tessera/spec/flash_attention/args.hpp>
 #include <tessera/spec/flash_attention/eligibility.hpp>
 #include <tessera/spec/flash_attention/instance.hpp>
+#include <tessera/spec/flash_attention/kernel_args.hpp>
 #include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/spec/flash_attention/registry.hpp>
+#include <tessera/spec/status.hpp>
 
 namespace tessera {
 
-/// What `select` needs of a family: types, eligibility, cost and words.
+namespace impl {
+class planned_memory;
+}
+
+/// Types, eligibility, cost, words and execution; see `selectable_family`, `executable_family`.
 struct flash_fwd_family {
   using problem_type = flash_problem;
   using config_type = flash_config;
   using instance_type = flash_instance;
   using demand_type = flash_demand;
   using key_type = flash_key;
+  using args_type = flash_attention_args;
+  using kernel_args_type = flash_kernel_args;
+  using planned_type = impl::planned_memory;
 
   /// Sizes that every row's estimate starts from.
   struct facts_type {
@@ -32,6 +49,42 @@ struct flash_fwd_family {
   };
 
   static constexpr std::string_view name = "flash_fwd";
+  static constexpr int semantic_version = 1;
+  /// One size may be a doubling off: beyond, which tile wins changes more often than it stays.
+  static constexpr double max_log2_distance = 1;
+  static constexpr std::array ops{name_of(flash_op::flash_attention), name_of(flash_op::attention),
+                                  name_of(flash_op::scaled_dot_product_attention)};
+  /// Every field of the problem and of its options; see key_class. Scales, caps and seeds are
+  /// scalars of a launch: whether a cap or dropout is there at all is a feature.
+  static constexpr std::array field_classes{
+      field_class{"op", key_class::ignored},
+      field_class{"q", key_class::identity_and_size},
+      field_class{"k", key_class::identity_and_size},
+      field_class{"v", key_class::identity_and_size},
+      field_class{"bias_pre", key_class::identity},
+      field_class{"bias_post", key_class::identity},
+      field_class{"mask", key_class::identity},
+      field_class{"q_segment_ids", key_class::identity},
+      field_class{"kv_segment_ids", key_class::ignored},  // only with q_segment_ids
+      field_class{"sinks", key_class::identity},
+      field_class{"cu_seqlens_q", key_class::identity_and_size},  // the number of sequences
+      field_class{"cu_seqlens_k", key_class::ignored},            // only with cu_seqlens_q
+      field_class{"seqlens_q", key_class::identity},
+      field_class{"seqlens_k", key_class::identity},
+      field_class{"weights", key_class::identity},
+      field_class{"softmax_scale", key_class::ignored},
+      field_class{"causal", key_class::identity},
+      field_class{"causal_alignment", key_class::ignored},
+      field_class{"window_left", key_class::identity_and_size},
+      field_class{"window_right", key_class::identity_and_size},
+      field_class{"logits_soft_cap", key_class::identity},
+      field_class{"dropout_probability", key_class::identity},
+      field_class{"dropout_seed", key_class::ignored},
+      field_class{"normalize", key_class::identity},
+  };
+
+  static std::span<const flash_instance> registry() noexcept { return flash_fwd_registry(); }
+  static std::string_view code_version() noexcept { return flash_fwd_code_version(); }
 
   static std::string_view op_of(const flash_problem& problem) noexcept {
     return name_of(problem.op);
@@ -39,6 +92,18 @@ struct flash_fwd_family {
   static constexpr flash_demand demand_of(const flash_problem& problem) noexcept {
     return tessera::demand_of(problem);
   }
+  static constexpr std::uint64_t hash_of(const flash_demand& demand) noexcept;
+  /// One entry. Packed sequences, whose mean lengths depend on the others, count as one token each
+  /// against 2048 keys if that is what they are on average, else as 512 tokens.
+  static constexpr flash_demand without_batch(flash_demand demand) noexcept;
+  static constexpr flash_key key_of(const flash_demand& demand) noexcept {
+    return tessera::key_of(demand);
+  }
+  static std::size_t identity_text(const flash_key& key, char* to, std::size_t room) noexcept;
+  static std::size_t size_text(const flash_key& key, char* to, std::size_t room) noexcept;
+  static std::span<const std::string_view> fields();
+  static std::optional<field_value> field_of(const flash_demand& demand, std::string_view field);
+
   static constexpr bool runs(const flash_config& config, const flash_demand& demand) noexcept {
     return mismatch_of(config, demand) == flash_mismatch::none;
   }
@@ -72,11 +137,42 @@ struct flash_fwd_family {
   static std::string reason_of(const flash_config& config, const facts_type& facts, int threads);
   /// Problem text; see spec/flash_attention/problem_text.hpp.
   static std::string text_of(const flash_problem& problem);
+  static result<flash_problem> parse(std::string_view line);
   /// The name of the row that would be made for this problem on this device: what to add to the
   /// row list. `chosen` is the generic row that runs instead.
   static std::string wanted_row(const flash_demand& demand, const device_facts& device,
                                 const flash_config& chosen);
+
+  static status lower_problem(const flash_problem& problem, flash_kernel_args& lowered);
+  static planned_type plan_tensors(const flash_problem& problem);
+  static status lower_run(const flash_problem& problem, const planned_type& planned,
+                          const flash_kernel_args& valid, const flash_attention_args& args,
+                          flash_kernel_args& lowered);
+  static bool is_empty(const flash_kernel_args& args) noexcept {
+    return args.q_len == 0 || (args.cu_seqlens_q == nullptr && args.batch == 0);
+  }
+  static void finish(const flash_attention_args& args, const flash_kernel_args& lowered);
 };
+
+constexpr std::uint64_t flash_fwd_family::hash_of(const flash_demand& demand) noexcept {
+  const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const flash_sizes& sizes = demand.sizes;
+  return hash_of_words(word(demand.type) | word(demand.mask) << 8 |
+                           word(demand.features.bits) << 16 | word(demand.causal) << 32 |
+                           word(demand.top_left) << 33,
+                       word(demand.window_left), word(demand.window_right), word(sizes.batch),
+                       word(sizes.q_len), word(sizes.kv_len), word(sizes.q_heads),
+                       word(sizes.kv_heads), word(sizes.head_dim) << 32 ^ word(sizes.v_head_dim));
+}
+
+constexpr flash_demand flash_fwd_family::without_batch(flash_demand demand) noexcept {
+  demand.sizes.batch = 1;
+  if (demand.features.has(flash_feature::varlen)) {
+    demand.sizes.q_len = demand.sizes.q_len > 1 ? 512 : 1;
+    demand.sizes.kv_len = demand.sizes.q_len > 1 ? 512 : 2048;
+  }
+  return demand;
+}
 
 /// Mean number of visible keys over at most 16 rows, evenly spread.
 constexpr double mean_visible_keys(const flash_demand& demand) noexcept {
@@ -150,13 +246,17 @@ inline work_estimate flash_fwd_family::estimate(const flash_config& config,
   } else {
     // Each block of rows packs the keys it sees: about two operations per element. The panels are
     // floats and pass through the same caches as the keys.
-    // Shares of the peak measured on Zen 4: 14 x 2 register tiles 0.75, 6 x 2 tiles 0.55.
-    work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
+    // Share of the peak measured on Zen 4 for 14 x 2 and 6 x 2 register tiles, packing and softmax
+    // left out.
+    work.product_share = 0.96;
     work.bytes = facts.heads * keys * (key_bytes + 4.0 * head_dims);
     work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
-    work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * blocks));
-    work.tile_bytes = 4.0 * (config.block_kv * head_dims + config.block_q * config.block_kv +
-                             config.block_q * head_dims);
+    // An item takes fewer rows than block_q where threads would go without; four register tiles at
+    // least.
+    const double least_rows = 4.0 * register_rows(config.target);
+    work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * up(rows, least_rows) / least_rows));
+    // Two blocks of keys, one in use and one being packed.
+    work.tile_bytes = 2.0 * 4.0 * config.block_kv * head_dims;
   }
   if (is_generic(config)) work.product_share *= 0.85;  // loop bounds are not constants
   return work;

@@ -1,17 +1,22 @@
 // The chain of choosers: who is asked for a row, in which order. A pure function of the problem,
-// the rows, the device and the circumstances; the only thing it writes is the memory it is given.
+// the rows, the device, the tables and the circumstances; the only thing it writes is the memory it
+// is given.
 //
 // To add a tier: write its chooser (a file in choosers/) and one line in `chain`.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string>
-#include <vector>
+#include <utility>
 
+#include <tessera/runtime/choosers/autotune.hpp>
 #include <tessera/runtime/choosers/heuristic.hpp>
 #include <tessera/runtime/choosers/memory.hpp>
+#include <tessera/runtime/choosers/overlay.hpp>
 #include <tessera/runtime/choosers/override.hpp>
+#include <tessera/runtime/choosers/persistent.hpp>
 #include <tessera/runtime/inquiry.hpp>
 
 namespace tessera {
@@ -20,74 +25,141 @@ namespace tessera {
 template <class Family>
 inline constexpr std::array chain{
     chooser<Family>{selection_tier::override, &choose_named<Family>},
+    chooser<Family>{selection_tier::overlay, &choose_by_overlay<Family>},
     chooser<Family>{selection_tier::memory, &recall_selection<Family>},
+    chooser<Family>{selection_tier::persistent, &choose_measured<Family>},
+    chooser<Family>{selection_tier::autotune, &choose_tuned<Family>},
     chooser<Family>{selection_tier::heuristic, &choose_cheapest<Family>},
 };
 
-/// No row fits: names the nearest ones with what each lacks.
+/// No row fits: names the nearest ones with what each lacks, and the row to add.
 template <class Family>
 [[gnu::cold]] status no_row(const inquiry<Family>& asked) {
+  using instance_type = typename Family::instance_type;
   constexpr std::size_t most = 3;
-  struct candidate {
-    const typename Family::instance_type* row;
-    int distance;
-  };
-  std::vector<candidate> candidates;
-  for (const auto& row : asked.instances) {
+  std::array<const instance_type*, most> nearest{};
+  std::array<int, most> distances{};
+  asked.for_each_row([&](const instance_type& row) {
+    if (asked.fits(row)) return;
     const int elsewhere = asked.device.runs(row.config.target) ? 0 : 16;
-    candidates.push_back({&row, Family::distance(row.config, asked.demand) + elsewhere});
-  }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const candidate& a, const candidate& b) { return a.distance < b.distance; });
-  std::string sentence = "none of the " + std::to_string(asked.instances.size()) + " ";
+    const int distance = Family::distance(row.config, asked.demand) + elsewhere;
+    std::size_t at = most;
+    while (at > 0 && (nearest[at - 1] == nullptr || distance < distances[at - 1])) --at;
+    if (at == most) return;
+    std::shift_right(nearest.begin() + static_cast<std::ptrdiff_t>(at), nearest.end(), 1);
+    std::shift_right(distances.begin() + static_cast<std::ptrdiff_t>(at), distances.end(), 1);
+    nearest[at] = &row;
+    distances[at] = distance;
+  });
+  std::string sentence = "none of the " + std::to_string(asked.row_count()) + " ";
   sentence.append(Family::name).append(" rows of this build runs ");
   sentence += Family::text_of(asked.problem);
-  for (std::size_t i = 0; i < std::min(most, candidates.size()); ++i) {
-    const auto& row = *candidates[i].row;
-    sentence.append(i == 0 ? ": " : "; ").append(row.name).append(": ");
-    sentence += asked.obstacle(row);
+  for (const instance_type* row : nearest) {
+    if (row == nullptr) break;
+    sentence.append(row == nearest.front() ? ": " : "; ").append(row->name).append(": ");
+    sentence += asked.obstacle(*row);
   }
+  if (asked.policy.generic == generic_use::refuse) sentence += "; the policy refuses generic rows";
+  double seconds = 0;
+  int refused = 0;
+  const auto* generic = cheapest_row(
+      asked, [](const auto&) { return true; }, seconds, refused);
+  const std::string wanted =
+      Family::wanted_row(asked.demand, asked.device,
+                         generic != nullptr ? generic->config : typename Family::config_type{});
+  if (!wanted.empty()) sentence += "; the row list lacks " + wanted;
   return {status_code::no_row, std::move(sentence)};
 }
 
-/// The row for a problem, or why there is none. A call that names a row leaves no trace in the
-/// memory.
+/// The choice without the memory, remembered where there is one.
 template <class Family>
-result<selection<typename Family::instance_type>> select(const inquiry<Family>& asked) {
+[[gnu::cold]] result<selection<typename Family::instance_type>> select_anew(
+    const inquiry<Family>& asked) {
   for (const chooser<Family>& one : chain<Family>) {
+    if (one.tier == selection_tier::memory) continue;
     answer<Family> given = one.ask(asked);
     if (!given.refusal) return std::move(given.refusal);
     if (given.chosen.instance == nullptr) continue;
-    const bool remember = one.tier > selection_tier::memory && asked.memory != nullptr;
-    if (remember) asked.memory->remember(asked.demand, asked.threads, given.chosen);
+    if (asked.counter_of != nullptr) given.chosen.calls = asked.counter_of(asked.problem);
+    if (one.tier > selection_tier::override) remember_selection(asked, given.chosen);
     return given.chosen;
   }
   return no_row(asked);
 }
 
-/// The same choice taken apart: every tier is asked, every row is judged, nothing is remembered.
+/// The row for a problem, or why there is none. A call that names a row leaves no trace in the
+/// memory. What is remembered holds for the overlays it was made under and no others, so that the
+/// memory may be asked first: that changes what a choice costs, not what it is.
 template <class Family>
-explanation explain(inquiry<Family> asked) {
+result<selection<typename Family::instance_type>> select(const inquiry<Family>& asked) {
+  if (!asked.names_a_row()) {
+    if (const auto* known = recalled(asked)) return *known;
+  }
+  return select_anew(asked);
+}
+
+/// What the answer of a tier rests on, for people.
+template <class Family>
+[[gnu::cold]] std::string reason_text_of(const inquiry<Family>& asked,
+                                         const selection<typename Family::instance_type>& chosen,
+                                         const explanation& all) {
+  std::string text =
+      Family::reason_of(chosen.instance->config, Family::facts_of(asked.demand), asked.threads);
+  if (chosen.tier == selection_tier::heuristic) return text;
+  for (const tier_answer& one : all.tiers) {
+    if (one.decided && !one.reason.empty()) text.append("; ").append(one.reason);
+  }
+  return text;
+}
+
+/// The same choice taken apart: every tier is asked, every row is judged, nothing is remembered or
+/// measured. `made` is the choice that was made, if one was: it stands where asking again would
+/// give another.
+template <class Family>
+[[gnu::cold]] explanation explain(inquiry<Family> asked,
+                                  const selection<typename Family::instance_type>* made = nullptr) {
+  using instance_type = typename Family::instance_type;
   explanation all;
   asked.memory = nullptr;
+  asked.tuner = nullptr;
   asked.notes = &all;
   all.op = Family::op_of(asked.problem);
   all.problem = Family::text_of(asked.problem);
-  selection<typename Family::instance_type> chosen;
+  const table_question question = question_of(asked, asked.policy.promise);
+  all.device_class = question.device.view();
+  all.identity = question.key.identity.view();
+  all.size = question.key.size.view();
+  selection<instance_type> chosen;
   for (const chooser<Family>& one : chain<Family>) {
+    all.tiers.push_back({one.tier, false, {}, {}});
     answer<Family> given = one.ask(asked);
+    const bool by_tuner =
+        made != nullptr && made->tier == one.tier && one.tier == selection_tier::autotune;
+    if (by_tuner) {
+      given.chosen = *made;
+      all.tiers.back().reason = "measured now";
+    }
+    tier_answer& said = all.tiers.back();
     const bool open = chosen.instance == nullptr && all.refusal.empty();
     if (!given.refusal) {
-      all.tiers.push_back({one.tier, open, given.refusal.message()});
+      said.reason = given.refusal.message();
+      said.decided = open;
       if (open) all.refusal = given.refusal.message();
-    } else if (open) {
-      chosen = given.chosen;
+    } else if (given.chosen.instance != nullptr) {
+      said.row = given.chosen.row();
+      said.decided = open;
+      if (open) chosen = given.chosen;
     }
   }
   if (chosen.instance == nullptr && all.refusal.empty()) all.refusal = no_row(asked).message();
-  for (const auto& row : asked.instances) {
-    if (!asked.fits(row)) all.rejected.push_back({row.name, asked.obstacle(row)});
-  }
+  const auto facts = Family::facts_of(asked.demand);
+  asked.for_each_row([&](const instance_type& row) {
+    if (asked.fits(row)) {
+      all.eligible.push_back({row.name, asked.predicted(row, facts)});
+    } else {
+      all.rejected.push_back({row.name, asked.obstacle(row)});
+    }
+  });
   std::stable_sort(
       all.eligible.begin(), all.eligible.end(),
       [](const row_estimate& a, const row_estimate& b) { return a.seconds < b.seconds; });
@@ -95,10 +167,9 @@ explanation explain(inquiry<Family> asked) {
   all.row = chosen.row();
   all.tier = chosen.tier;
   all.reason = chosen.reason;
-  const auto& config = chosen.instance->config;
-  all.reason_text = Family::reason_of(config, Family::facts_of(asked.demand), asked.threads);
+  all.reason_text = reason_text_of(asked, chosen, all);
   if (chosen.reason == selection_reason::generic_fallback) {
-    all.better_row = Family::wanted_row(asked.demand, asked.device, config);
+    all.better_row = Family::wanted_row(asked.demand, asked.device, chosen.instance->config);
   }
   return all;
 }

@@ -2,8 +2,11 @@
 // made when somebody asks (see explain.hpp).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
+
+#include <tessera/runtime/policy.hpp>
 
 namespace tessera {
 
@@ -43,6 +46,10 @@ enum class selection_reason : std::uint8_t {
   none,
   named_by_call,         ///< context.row
   named_by_environment,  ///< TESSERA_ROW
+  overlay_rule,          ///< a rule of an overlay matches
+  measured,              ///< a table has a line for this bucket
+  measured_nearby,       ///< a table has a line for a near bucket; see `distance`
+  tuned,                 ///< measured by this process, on request
   cheapest,              ///< lowest predicted time among the rows that fit
   only_row,              ///< no other row of this build fits
   generic_fallback,      ///< only rows that take any problem fit; see the `fallback` event
@@ -56,6 +63,14 @@ constexpr std::string_view name_of(selection_reason reason) noexcept {
       return "named_by_call";
     case selection_reason::named_by_environment:
       return "named_by_environment";
+    case selection_reason::overlay_rule:
+      return "overlay_rule";
+    case selection_reason::measured:
+      return "measured";
+    case selection_reason::measured_nearby:
+      return "measured_nearby";
+    case selection_reason::tuned:
+      return "tuned";
     case selection_reason::cheapest:
       return "cheapest";
     case selection_reason::only_row:
@@ -75,24 +90,19 @@ struct selection {
   bool remembered = false;  ///< answered by the memo; tier and reason are the first answer's
   /// Predicted seconds of the cost model; 0 where it was not asked.
   double predicted_seconds = 0;
+  /// Measured median where a table or the tuner chose; else 0.
+  double measured_seconds = 0;
+  /// Base-2 logarithms between the sizes asked for and those measured, in sum; 0 but for
+  /// measured_nearby.
+  float distance = 0;
   /// The row that came closest to fitting better, where `reason` is generic_fallback.
   const Instance* near_miss = nullptr;
+  /// Counts the calls of this choice while a trace is recorded; else null.
+  std::atomic<std::int64_t>* calls = nullptr;
 
   std::string_view row() const noexcept {
     return instance != nullptr ? instance->name : std::string_view{};
   }
-};
-
-/// What to do with a row that was asked for by name and cannot run the problem.
-enum class ineligible_override : std::uint8_t {
-  error,         ///< refuse the call and say what differs
-  fall_through,  ///< choose as if no row had been named, and raise an event
-};
-
-/// How choices are made; part of every context.
-struct selection_policy {
-  ineligible_override on_ineligible = ineligible_override::error;
-  friend constexpr bool operator==(const selection_policy&, const selection_policy&) = default;
 };
 
 }  // namespace tessera

@@ -78,9 +78,10 @@ TEST(Events, PassedOverRowsAreTold) {
   for (const flash_instance& one : flash_fwd_registry()) {
     if (one.config.type == dtype::bf16) unfit = one.name;
   }
-  const context context{.row = unfit,
-                        .events = &listener.sink,
-                        .policy = {.on_ineligible = ineligible_override::fall_through}};
+  const context context{
+      .row = unfit,
+      .events = &listener.sink,
+      .policy = selection_policy{.on_ineligible = ineligible_override::fall_through}};
   ASSERT_TRUE(flash_attention(call.args(), {}, context));
   const auto all = explain(problem_of(call.args()));
   ASSERT_TRUE(all) << all.message();

@@ -1,4 +1,5 @@
 // Safetensors: what is written is read back, whatever its type, shape and strides.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -302,9 +303,9 @@ TEST(safetensors, golden_files_are_read) {
     const std::string stem = entry.path().filename().string();
     EXPECT_EQ(stem.rfind(op->second + ".", 0), 0u) << stem << " has op " << op->second;
     EXPECT_TRUE(read->metadata().contains("options")) << entry.path();
-    for (const char* name : {"in.q", "in.k", "in.v"}) {
-      ASSERT_NE(read->tensor(name), nullptr) << entry.path() << " " << name;
-    }
+    const auto is_input = [](const auto& tensor) { return tensor.name.rfind("in.", 0) == 0; };
+    EXPECT_TRUE(std::any_of(read->entries().begin(), read->entries().end(), is_input))
+        << entry.path();
     ASSERT_NE(read->tensor("ref.out"), nullptr) << entry.path();
     EXPECT_EQ(read->tensor("ref.out")->type, dtype::f64);
   }

@@ -1,5 +1,6 @@
 // Panels against their definition, for every remainder of rows and columns, and nothing written
 // outside them.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -56,10 +57,15 @@ void expect_keys_pack(int count, int head_dim) {
   const int panels = (count + columns - 1) / columns;
   const auto size = static_cast<std::size_t>(panels * words * columns);
   std::vector<float> out(size + vec::width, guard);
-  tessera::prim::pack_keys<native_isa, Words, Vectors>(
-      row_source<Element>{data.data(), head_dim + 3}, count, head_dim, out.data());
+  // A register of keys at a time, in the wrong order: slices do not depend on each other.
+  const int padded = (count + vec::width - 1) / vec::width * vec::width;
+  for (int low = padded - vec::width; low >= 0; low -= vec::width) {
+    tessera::prim::pack_keys<native_isa, Words, Vectors>(
+        row_source<Element>{data.data(), head_dim + 3},
+        {low, std::min(low + vec::width, count), count}, head_dim, out.data());
+  }
   for (std::size_t n = size; n < out.size(); ++n) ASSERT_EQ(out[n], guard);
-  for (int key = 0; key < panels * columns; ++key) {
+  for (int key = 0; key < padded; ++key) {
     const float* panel = out.data() + (key / columns) * words * columns;
     for (int d = 0; d < words * Words::per_word; ++d) {
       const float ours = element_of<Words>(
@@ -78,7 +84,7 @@ void expect_keys_pack(int count, int head_dim) {
 template <class Words, int Vectors, class Element>
 void expect_values_pack(int count, int v_head_dim, bool skip_some) {
   constexpr int width = vec::width;
-  const int padded = (count + 2 * Words::per_word - 1) / Words::per_word * Words::per_word;
+  const int padded = (count + width - 1) / width * width;
   const auto data = rows_of<Element>(count, v_head_dim + 5, v_head_dim);
   const auto skip = std::make_unique<bool[]>(static_cast<std::size_t>(count) + 1);
   for (int key = 0; key < count; ++key) {
@@ -88,10 +94,13 @@ void expect_values_pack(int count, int v_head_dim, bool skip_some) {
   constexpr float guard = 12345.0f;
   const auto size = static_cast<std::size_t>(registers * width * padded / Words::per_word);
   std::vector<float> out(size + width, guard);
-  const bool finite = tessera::prim::pack_values<native_isa, Words, Vectors>(
-      row_source<Element>{data.data(), v_head_dim + 5}, count, padded, v_head_dim,
-      skip_some ? skip.get() : nullptr, out.data());
-  EXPECT_TRUE(finite) << "nothing beyond a row's used elements may be looked at";
+  for (int low = padded - width; low >= 0; low -= width) {
+    const bool finite = tessera::prim::pack_values<native_isa, Words, Vectors>(
+        row_source<Element>{data.data(), v_head_dim + 5},
+        {low, std::min(low + width, count), count}, v_head_dim, skip_some ? skip.get() : nullptr,
+        out.data());
+    EXPECT_TRUE(finite) << "nothing beyond a row's used elements may be looked at";
+  }
   for (std::size_t n = size; n < out.size(); ++n) ASSERT_EQ(out[n], guard);
   for (int key = 0; key < padded; ++key) {
     for (int d = 0; d < registers * width; ++d) {
@@ -144,14 +153,44 @@ TEST(pack, nonfinite_values_are_noticed_wherever_they_are) {
       auto data = rows_of<float>(count, dim, dim);
       data[static_cast<std::size_t>(at)] = special;
       const row_source<float> source{data.data(), dim};
-      std::vector<float> out(static_cast<std::size_t>(count * 2 * 2 * vec::width));
-      EXPECT_FALSE((tessera::prim::pack_values<native_isa, f32_words, 2>(source, count, count, dim,
-                                                                         nullptr, out.data())));
+      std::vector<float> out(static_cast<std::size_t>((count + vec::width) * 2 * 2 * vec::width));
+      EXPECT_FALSE((tessera::prim::pack_values<native_isa, f32_words, 2>(
+          source, {0, count, count}, dim, nullptr, out.data())));
       bool found[count];
       tessera::prim::find_nonfinite<native_isa>(source, count, dim, found);
       for (int key = 0; key < count; ++key) EXPECT_EQ(found[key], key == at / dim);
     }
   }
+}
+
+template <class Words, class Element>
+void expect_value_words() {
+  constexpr int vectors = 2 * Words::per_word;
+  constexpr int columns = vectors * vec::width;
+  const auto data = rows_of<Element>(Words::per_word, columns, columns);
+  for (const int count : {columns, columns - 1, vec::width + 1, 1}) {
+    const Element* rows[Words::per_word];
+    for (int i = 0; i < Words::per_word; ++i) rows[i] = data.data() + i * columns;
+    typename vec::reg words[vectors];
+    tessera::prim::word_reader<Words>::template read_value_words<vectors>(rows, count, words);
+    float memory[columns];
+    for (int v = 0; v < vectors; ++v) vec::store(memory + v * vec::width, words[v]);
+    for (int d = 0; d < columns; ++d) {
+      for (int i = 0; i < Words::per_word; ++i) {
+        const float want = d < count ? static_cast<float>(rows[i][d]) : 0.0f;
+        const auto word = static_cast<std::size_t>(Words::value_column(d));
+        ASSERT_EQ(element_of<Words>(memory, word, i), want) << "column " << d << " of " << count;
+      }
+    }
+  }
+}
+
+TEST(pack, value_words_lie_where_value_column_says) {
+  expect_value_words<f32_words, float>();
+  expect_value_words<f32_words, f16>();
+#if defined(__AVX512BF16__)
+  expect_value_words<tessera::prim::bf16_words<tessera::isa::avx512_bf16>, bf16>();
+#endif
 }
 
 TEST(pack, query_rows_are_padded_with_zeros) {

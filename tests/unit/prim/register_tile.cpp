@@ -33,7 +33,7 @@ void expect_product(int words) {
   const auto row_scale = random_values(Rows, 4);
   std::vector<float> product(before), update(before);
   using tile = tessera::prim::register_tile<native_isa, f32_words, Rows, Vectors>;
-  tile::template product<stride>(a.data(), b.data(), words, 0.5f, product.data(), columns);
+  tile::template product<stride>(a.data(), b.data(), words, product.data(), columns);
   tile::template update<stride>(a.data(), b.data(), words, row_scale.data(), update.data(),
                                 columns);
   for (int r = 0; r < Rows; ++r) {
@@ -50,7 +50,7 @@ void expect_product(int words) {
                          static_cast<double>(row_scale[static_cast<std::size_t>(r)]);
       // Each of `words` additions may lose half a unit in the last place of the running sum.
       const double bound = (size + std::fabs(old)) * 0x1p-24 * (words + 2);
-      EXPECT_NEAR(static_cast<double>(product[at]), 0.5 * sum, bound) << Rows << " rows";
+      EXPECT_NEAR(static_cast<double>(product[at]), sum, bound) << Rows << " rows";
       EXPECT_NEAR(static_cast<double>(update[at]), old + sum, bound) << Rows << " rows";
     }
   }

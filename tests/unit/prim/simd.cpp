@@ -153,23 +153,25 @@ TEST(simd, reductions_see_every_lane) {
   EXPECT_EQ(vec::maximum(vec::broadcast(-2.0f)), -2.0f);
 }
 
-TEST(simd, sums_and_transpose_agree_with_their_definition) {
+TEST(simd, sums_maxima_and_transpose_agree_with_their_definition) {
   vec::reg rows[width];
   for (int i = 0; i < width; ++i) {
     lanes row{};
     for (int j = 0; j < width; ++j) {
-      row[static_cast<std::size_t>(j)] = static_cast<float>(100 * i + j);
+      row[static_cast<std::size_t>(j)] = static_cast<float>(100 * i + (j + i) % width);
     }
     rows[i] = reg_of(row);
   }
   const lanes sums = lanes_of(vec::sums(rows));
+  const lanes maxima = lanes_of(vec::maxima(rows));
   vec::transpose(rows);
   for (int i = 0; i < width; ++i) {
     const lanes column = lanes_of(rows[i]);
     EXPECT_EQ(sums[static_cast<std::size_t>(i)],
               static_cast<float>(width * 100 * i + width * (width - 1) / 2));
+    EXPECT_EQ(maxima[static_cast<std::size_t>(i)], static_cast<float>(100 * i + width - 1));
     for (int j = 0; j < width; ++j) {
-      EXPECT_EQ(column[static_cast<std::size_t>(j)], static_cast<float>(100 * j + i));
+      EXPECT_EQ(column[static_cast<std::size_t>(j)], static_cast<float>(100 * j + (i + j) % width));
     }
   }
 }

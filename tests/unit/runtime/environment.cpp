@@ -6,6 +6,7 @@
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/families.hpp>
 
 namespace tessera::testing {
 namespace {
@@ -26,6 +27,7 @@ TEST(Environment, ReadsEveryVariable) {
   const environment all = with({{"TESSERA_EXPLAIN", "2"},
                                 {"TESSERA_CPU", "avx512_bf16"},
                                 {"TESSERA_ROW", "attention=a.b,flash_attention=c.d"},
+                                {"TESSERA_OVERLAY", "attention: q_len=1 => e"},
                                 {"TESSERA_TABLE_DIR", "/tables"},
                                 {"TESSERA_RECORD", "/trace"},
                                 {"OMP_NUM_THREADS", "4,2"}});
@@ -37,6 +39,8 @@ TEST(Environment, ReadsEveryVariable) {
   EXPECT_EQ(all.rows[0].row, "a.b");
   EXPECT_EQ(all.rows[1].op, "flash_attention");
   EXPECT_EQ(all.rows[1].row, "c.d");
+  ASSERT_TRUE(all.rules);
+  EXPECT_EQ(all.rules->rules().size(), 1u);
   EXPECT_EQ(all.table_directory, "/tables");
   EXPECT_EQ(all.record_file, "/trace");
   EXPECT_EQ(all.threads, 4);
@@ -54,7 +58,7 @@ TEST(Environment, UnsetAndEmptyAreDefaults) {
   }
 }
 
-TEST(Environment, UnknownValuesGiveOneWarningThatNamesTheValidOnes) {
+TEST(Properties, UnknownEnvironmentValuesProduceOneWarningThatNamesTheValidOnes) {
   const auto warning = [](const char* name, const char* value) {
     const environment all = with({{name, value}});
     EXPECT_EQ(all.warnings.size(), 1u) << name;
@@ -67,12 +71,26 @@ TEST(Environment, UnknownValuesGiveOneWarningThatNamesTheValidOnes) {
   EXPECT_EQ(warning("TESSERA_CPU", "sse9"),
             "TESSERA_CPU: 'sse9' is not a value it takes, and is ignored; valid are generic, avx2, "
             "avx512, avx512_bf16");
+  std::string ops;
+  families::for_each([&](auto one) {
+    for (const std::string_view op : decltype(one)::type::ops) {
+      ops.append(ops.empty() ? "" : ", ").append(op);
+    }
+  });
   EXPECT_EQ(warning("TESSERA_ROW", "softmax=row"),
             "TESSERA_ROW: 'softmax=row' is not a value it takes, and is ignored; valid are "
-            "<op>=<row> with op one of flash_attention, attention, scaled_dot_product_attention");
+            "<op>=<row> with op one of " +
+                ops);
   EXPECT_EQ(warning("TESSERA_ROW", "attention"),
             "TESSERA_ROW: 'attention' is not a value it takes, and is ignored; valid are "
-            "<op>=<row> with op one of flash_attention, attention, scaled_dot_product_attention");
+            "<op>=<row> with op one of " +
+                ops);
+  EXPECT_EQ(warning("TESSERA_OVERLAY", "*: => a b"),
+            "TESSERA_OVERLAY: is ignored; overlay: line 1: 'a b' is no row, must be one name or "
+            "pattern");
+  EXPECT_EQ(
+      warning("TESSERA_OVERLAY", "/no/such/file"),
+      "TESSERA_OVERLAY: is ignored; /no/such/file: cannot be read: No such file or directory");
   EXPECT_EQ(warning("OMP_NUM_THREADS", "many"),
             "OMP_NUM_THREADS: 'many' is not a value it takes, and is ignored; valid are positive "
             "numbers");

@@ -35,7 +35,9 @@ TEST(Explain, HasThreeLevels) {
       "threads)";
   EXPECT_EQ(to_text(all, 1), line);
   const std::string two = to_text(all, 2);
-  EXPECT_EQ(two.find(line + "\n  override: no row is named\n  memory: no earlier choice is used\n"
+  EXPECT_EQ(two.find(line + "\n  override: no row is named\n  overlay: no overlay is in force\n"
+                            "  memory: no earlier choice is used\n  persistent: no table is asked\n"
+                            "  autotune: the policy does not allow it\n"
                             "  heuristic: lowest predicted time of "),
             0u)
       << two;
@@ -52,9 +54,9 @@ TEST(Explain, NamesTheRowThatWouldServeBetter) {
                      backend::cpu_avx512);
   const explanation all = explain(one.asked());
   EXPECT_EQ(all.reason, selection_reason::generic_fallback);
-  EXPECT_EQ(all.better_row, "flash_fwd.cpu_avx512.bf16.d96.window.soft_cap.112x256");
+  EXPECT_EQ(all.better_row, "flash_fwd.cpu_avx512.bf16.d96.window.soft_cap.896x256");
   const question f32("flash_attention q=[1,512,8,80]f32 k=[1,512,8,80] v=[1,512,8,40]");
-  EXPECT_EQ(explain(f32.asked()).better_row, "flash_fwd.cpu_avx512.f32.d80v40.window.112x256");
+  EXPECT_EQ(explain(f32.asked()).better_row, "flash_fwd.cpu_avx512.f32.d80v40.window.896x256");
 }
 
 TEST(Explain, TellsWhyNothingRuns) {

@@ -7,9 +7,9 @@ namespace tessera::testing {
 namespace {
 
 constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
-constexpr std::string_view slow = "flash_fwd.cpu_generic.f32.dany.window.every.32x256";
-constexpr std::string_view wide = "flash_fwd.cpu_avx512.f32.d128.window.112x256";
-constexpr std::string_view best = "flash_fwd.cpu_avx512.f32.d64.window.112x256";
+constexpr std::string_view slow = "flash_fwd.cpu_generic.f32.dany.window.every.256x256";
+constexpr std::string_view wide = "flash_fwd.cpu_avx512.f32.d128.window.896x256";
+constexpr std::string_view best = "flash_fwd.cpu_avx512.f32.d64.window.896x256";
 
 TEST(Override, WinsUnderEveryPolicy) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
@@ -69,12 +69,12 @@ TEST(Override, IneligibleRowsAreRefusedWithTheDifference) {
   one.row_of_environment = wide;
   EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
   EXPECT_EQ(one.answer().message(),
-            "TESSERA_ROW: flash_fwd.cpu_avx512.f32.d128.window.112x256 cannot run this problem: "
+            "TESSERA_ROW: flash_fwd.cpu_avx512.f32.d128.window.896x256 cannot run this problem: "
             "head_dim is 64, the row has 128");
   question other(text, backend::cpu_avx2);
   other.row_of_call = best;
   EXPECT_EQ(other.answer().message(),
-            "context.row: flash_fwd.cpu_avx512.f32.d64.window.112x256 cannot run this problem: "
+            "context.row: flash_fwd.cpu_avx512.f32.d64.window.896x256 cannot run this problem: "
             "the row needs cpu_avx512, this device has cpu_avx2");
 }
 

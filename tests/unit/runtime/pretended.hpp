@@ -77,14 +77,20 @@ struct question {
 
   inquiry<flash_fwd_family> asked() const {
     return {.problem = problem,
-            .demand = demand_of(problem),
+            .demand = demand_for<flash_fwd_family>(problem, policy),
             .instances = rows(),
             .device = device,
             .threads = threads,
             .policy = policy,
             .row_of_call = row_of_call,
             .row_of_environment = row_of_environment,
-            .memory = memory};
+            .overlays = overlays,
+            .tables = tables,
+            .own_rows = own_rows,
+            .tuner = tuner,
+            .memory = memory,
+            .process_memory = process_memory,
+            .generation = selection_generation()};
   }
   auto answer() const { return select(asked()); }
   std::string_view row() const {
@@ -97,7 +103,12 @@ struct question {
   int threads;
   selection_policy policy{};
   std::string_view row_of_call{}, row_of_environment{};
+  overlays_in_force overlays{};
+  const lookup_tables* tables = nullptr;
+  const application_rows* own_rows = nullptr;
+  const autotuner* tuner = nullptr;
   selection_memory<flash_fwd_family>* memory = nullptr;
+  shared_memory<flash_fwd_family>* process_memory = nullptr;
 };
 
 }  // namespace tessera::testing

@@ -15,13 +15,13 @@ TEST(Select, TakesTheHighestInstructionSetOfTheDevice) {
   const auto on = [](std::string_view text, backend highest) {
     return std::string(question(text, highest).row());
   };
-  EXPECT_EQ(on(prefill, backend::cpu_avx2), "flash_fwd.cpu_avx2.f32.d128.window.48x256");
-  EXPECT_EQ(on(prefill, backend::cpu_avx512), "flash_fwd.cpu_avx512.f32.d128.window.112x256");
-  EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512), "flash_fwd.cpu_avx512.bf16.d128.window.112x256");
+  EXPECT_EQ(on(prefill, backend::cpu_avx2), "flash_fwd.cpu_avx2.f32.d128.window.384x256");
+  EXPECT_EQ(on(prefill, backend::cpu_avx512), "flash_fwd.cpu_avx512.f32.d128.window.896x256");
+  EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512), "flash_fwd.cpu_avx512.bf16.d128.window.896x256");
   EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512_bf16),
-            "flash_fwd.cpu_avx512_bf16.bf16.d128.window.112x256");
+            "flash_fwd.cpu_avx512_bf16.bf16.d128.window.896x256");
   EXPECT_EQ(on(prefill, backend::cpu_generic),
-            "flash_fwd.cpu_generic.f32.dany.window.every.32x256");
+            "flash_fwd.cpu_generic.f32.dany.window.every.256x256");
 }
 
 TEST(Select, TakesDecodeRowsForFewQueryRows) {
@@ -33,10 +33,10 @@ TEST(Select, TakesDecodeRowsForFewQueryRows) {
 TEST(Select, TakesTheSmallestSufficientFeatureSet) {
   const std::string cap = std::string(prefill) + " logits_soft_cap=50";
   EXPECT_EQ(question(cap, backend::cpu_avx512).row(),
-            "flash_fwd.cpu_avx512.f32.d128.window.soft_cap.112x256");
+            "flash_fwd.cpu_avx512.f32.d128.window.soft_cap.896x256");
   const std::string bias = cap + " bias_pre=[1,1,2048,2048]f32";
   EXPECT_EQ(question(bias, backend::cpu_avx512).row(),
-            "flash_fwd.cpu_avx512.f32.dany.window.every.112x256");
+            "flash_fwd.cpu_avx512.f32.dany.window.every.896x256");
 }
 
 TEST(Select, SaysWhy) {
@@ -101,13 +101,14 @@ TEST(Select, SpellsOutTheDifferenceIfNothingFits) {
   EXPECT_EQ(chosen.code(), status_code::no_row);
   EXPECT_EQ(chosen.message(),
             "none of the 7 flash_fwd rows of this build runs flash_attention q=[1,16,4,96]f32 "
-            "k=[1,16,4,96]: flash_fwd.cpu_avx2.f32.d128.window.48x256: head_dim is 96, the row "
-            "has 128; flash_fwd.cpu_avx2.bf16.d128.window.48x256: dtype is f32, the row has bf16; "
-            "flash_fwd.cpu_avx2.f16.d128.window.48x256: dtype is f32, the row has f16");
+            "k=[1,16,4,96]: flash_fwd.cpu_avx2.f32.d128.window.384x256: head_dim is 96, the row "
+            "has 128; flash_fwd.cpu_avx2.bf16.d128.window.384x256: dtype is f32, the row has bf16; "
+            "flash_fwd.cpu_avx2.f16.d128.window.384x256: dtype is f32, the row has f16; the row "
+            "list lacks flash_fwd.cpu_avx2.f32.d96.window.384x256");
   asked.instances = {};
   EXPECT_EQ(select(asked).message(),
             "none of the 0 flash_fwd rows of this build runs flash_attention q=[1,16,4,96]f32 "
-            "k=[1,16,4,96]");
+            "k=[1,16,4,96]; the row list lacks flash_fwd.cpu_avx2.f32.d96.window.384x256");
 }
 
 TEST(Select, EmptyProblemsHaveARowToo) {

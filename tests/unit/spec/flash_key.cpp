@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/spec/flash_attention/eligibility.hpp>
 
 namespace {
 

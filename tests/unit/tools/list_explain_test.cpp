@@ -55,7 +55,7 @@ TEST(explain, names_the_row_the_tiers_and_every_other_row) {
   const outcome ended = invoke("explain flash_attention --json " + problem);
   ASSERT_EQ(ended.status, 0) << ended.err;
   const json::value what = json_of(ended);
-  const outcome listed = invoke("list --json");
+  const outcome listed = invoke("list --json --op flash_attention");
   const json::value rows = json_of(listed);
   EXPECT_TRUE(what.at("row").is_string());
   EXPECT_FALSE(what.at("tiers").as_array().empty());

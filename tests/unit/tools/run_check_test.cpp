@@ -213,7 +213,7 @@ TEST(run, every_output_is_written_under_its_name) {
 TEST(run, row_and_backend_are_obeyed_or_refused) {
   const scratch_folder folder;
   const std::string input = " --input " + small_file(folder);
-  const outcome listed = invoke("list --json --backend cpu_generic");
+  const outcome listed = invoke("list --json --op flash_attention --backend cpu_generic");
   const json::value rows = json_of(listed);
   std::string generic;
   for (const json::value& row : rows.at("rows").as_array()) {

@@ -18,7 +18,7 @@ struct head_dims {
   int v = 0;
 };
 
-/// Query rows and keys of a tile.
+/// Most query rows of a work item, and keys of a block.
 struct tile {
   int block_q = 0;
   int block_kv = 0;
@@ -51,7 +51,7 @@ inline std::vector<flash_axes> flash_fwd_axes() {
           .about = "portable rows that together take every problem",
           .targets = {cpu_generic},
           .features = {every},
-          .tiles = {{32, 64}},
+          .tiles = {{128, 64}},
       },
       {
           .about = "portable decode",
@@ -65,13 +65,13 @@ inline std::vector<flash_axes> flash_fwd_axes() {
           .about = "avx2: any problem",
           .targets = {cpu_avx2},
           .features = {every},
-          .tiles = {{48, 128}},
+          .tiles = {{384, 128}},
       },
       {
           .about = "avx2: common head dims",
           .targets = {cpu_avx2},
-          .dims = {{64}, {128}},
-          .tiles = {{48, 128}},
+          .dims = {{64}, {128}, {256}},
+          .tiles = {{384, 128}},
       },
       {
           .about = "avx2: any decode",
@@ -92,40 +92,34 @@ inline std::vector<flash_axes> flash_fwd_axes() {
           .about = "avx512: any problem",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .features = {every},
-          .tiles = {{112, 256}},
+          .tiles = {{896, 256}},
       },
       {
           .about = "avx512: encoders with small heads (all-MiniLM)",
           .targets = {cpu_avx512},
           .types = {f32},
           .dims = {{32}},
-          .tiles = {{112, 256}},
+          .tiles = {{896, 256}},
       },
       {
           .about = "avx512: common head dims (64 gpt-oss, 96 Phi, 128 Llama and Qwen)",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{64}, {96}, {128}},
-          .tiles = {{112, 256}},
-      },
-      {
-          .about = "avx512: long prompts, which pack each key block for more rows",
-          .targets = {cpu_avx512, cpu_avx512_bf16},
-          .dims = {{64}, {128}},
-          .tiles = {{224, 256}},
+          .tiles = {{896, 256}},
       },
       {
           .about = "avx512: Gemma, with and without its soft cap",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{256}},
           .features = {base, soft_cap},
-          .tiles = {{56, 256}, {224, 128}},
+          .tiles = {{896, 128}},
       },
       {
           .about = "avx512: batches packed by segment",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{128}},
           .features = {segments},
-          .tiles = {{112, 256}},
+          .tiles = {{896, 256}},
       },
       {
           .about = "avx512: any decode",

@@ -65,11 +65,12 @@ void store_weights(const flash_kernel_args& args, const row_of_scores& row,
   const auto shift = vec::broadcast(result.shift);
   const auto scale =
       vec::broadcast(result.weight_scale * (args.dropout ? args.dropout_scale : 1.0f));
+  kept_weights<vec> kept(args, row.at, row.key0 + row.low);
   for (int c = row.low; c < row.high && c < row.columns; c += vec::width) {
     auto weight = vec::mul(
         prim::exp_of<typename shape::isa_type>(vec::sub(vec::load(row.scores + c), shift)), scale);
     if constexpr (shape::has(flash_feature::dropout)) {
-      if (args.dropout) weight = vec::mul(weight, kept_lanes<vec>(args, row.at, row.key0 + c));
+      if (args.dropout) weight = vec::mul(weight, kept.next());
     }
     const int count = row.columns - c < vec::width ? row.columns - c : vec::width;
     if (args.weights_type == dtype::f32) {

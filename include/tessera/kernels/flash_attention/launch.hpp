@@ -33,30 +33,28 @@ std::int64_t longest_q(const flash_kernel_args& args) {
 template <class Row>
 struct decode_workspace {
   using shape = traits<Row>;
+  decode_grid<Row> grid;
+  std::size_t scratch_bytes;  ///< of one thread
+  std::size_t bytes;          ///< of all
+  split_results results;
 
-  static split_results results(const flash_kernel_args& args, std::byte* base) {
-    split_results results;
+  static decode_workspace at(std::byte* base, const flash_kernel_args& args, int threads) {
+    decode_workspace space{};
+    space.grid = decode_grid<Row>::of(args, threads);
+    space.scratch_bytes = space.grid.bytes(args);
+    split_results& results = space.results;
     results.splits = key_splits::room_for(args.kv_len);
     results.q_heads = args.q_heads;
-    results.stride = round_up(shape::v_head_dim(args), shape::width);
-    results.sums = reinterpret_cast<float*>(base);
-    results.states = reinterpret_cast<prim::softmax_state*>(
-        results.sums + rows(args, results.splits) * results.stride);
-    return results;
-  }
-  static std::size_t bytes(const flash_kernel_args& args, int threads) {
-    const std::int64_t count = rows(args, key_splits::room_for(args.kv_len));
-    const auto per_row =
-        static_cast<std::size_t>(round_up(shape::v_head_dim(args), shape::width)) * sizeof(float) +
-        sizeof(prim::softmax_state);
-    return static_cast<std::size_t>(threads) * decode_buffers<Row>::bytes +
-           static_cast<std::size_t>(count) * per_row;
-  }
-
- private:
-  static std::int64_t rows(const flash_kernel_args& args, std::int64_t splits) {
-    const std::int64_t tokens = args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
-    return tokens * args.q_heads * splits;
+    results.stride = decode_buffers<Row>::sum_stride(shape::v_head_dim(args));
+    const std::int64_t tokens =
+        args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
+    const auto rows = static_cast<std::size_t>(tokens * args.q_heads * results.splits);
+    const std::size_t scratch = static_cast<std::size_t>(threads) * space.scratch_bytes;
+    const std::size_t sums = rows * static_cast<std::size_t>(results.stride) * sizeof(float);
+    results.sums = reinterpret_cast<float*>(base + scratch);
+    results.states = reinterpret_cast<prim::softmax_state*>(base + scratch + sums);
+    space.bytes = scratch + sums + rows * sizeof(prim::softmax_state);
+    return space;
   }
 };
 
@@ -66,11 +64,11 @@ std::size_t workspace_bytes(const flash_kernel_args& args, int threads) {
   using shape = traits<Row>;
   const int workers = threads < 1 ? 1 : threads;
   if constexpr (shape::config.phase == flash_phase::decode) {
-    return decode_workspace<Row>::bytes(args, workers);
+    return decode_workspace<Row>::at(nullptr, args, workers).bytes;
   } else {
     return static_cast<std::size_t>(workers) *
-           prefill_buffers<Row>::carve(nullptr, shape::head_dim(args), shape::v_head_dim(args),
-                                       nullptr);
+           prefill_buffers<Row>::carve(nullptr, rows_of_item<Row>(args, workers),
+                                       shape::head_dim(args), shape::v_head_dim(args), nullptr);
   }
 }
 
@@ -79,19 +77,21 @@ template <class Row, class Hooks>
 void run_prefill(const flash_kernel_args& args, const Hooks& hooks, const launch_context& context) {
   using shape = traits<Row>;
   const std::int64_t rows = longest_q<typename shape::isa_type>(args) * group_of(args);
-  const std::int64_t blocks = (rows + shape::block_q - 1) / shape::block_q;
+  const int item_rows = rows_of_item<Row>(args, context.threads < 1 ? 1 : context.threads);
+  const std::int64_t blocks = (rows + item_rows - 1) / item_rows;
   const std::int64_t heads = args.batch * args.kv_heads;
-  const std::size_t slice =
-      prefill_buffers<Row>::carve(nullptr, shape::head_dim(args), shape::v_head_dim(args), nullptr);
+  const std::size_t slice = prefill_buffers<Row>::carve(nullptr, item_rows, shape::head_dim(args),
+                                                        shape::v_head_dim(args), nullptr);
   prim::parallel_items<typename shape::isa_type>(
       blocks * heads, context.threads, [&](std::int64_t item, int thread) {
         prefill_buffers<Row> scratch;
         prefill_buffers<Row>::carve(context.workspace + static_cast<std::size_t>(thread) * slice,
-                                    shape::head_dim(args), shape::v_head_dim(args), &scratch);
+                                    item_rows, shape::head_dim(args), shape::v_head_dim(args),
+                                    &scratch);
         const std::int64_t block = blocks - 1 - item / heads;
         const std::int64_t head = item % heads;
         prefill_item<Row, Hooks>(args, hooks, scratch, head / args.kv_heads,
-                                 static_cast<int>(head % args.kv_heads), block * shape::block_q)
+                                 static_cast<int>(head % args.kv_heads), block * item_rows, item_rows)
             .run();
       });
 }
@@ -104,25 +104,22 @@ void run_decode(const flash_kernel_args& args, const Hooks& hooks, const launch_
   const int group = group_of(args);
   const std::int64_t rows = longest_q<isa_type>(args) * group;
   const std::int64_t blocks = (rows + shape::block_q - 1) / shape::block_q;
+  const auto space =
+      decode_workspace<Row>::at(context.workspace, args, context.threads < 1 ? 1 : context.threads);
+  const split_results& results = space.results;
   const auto scratch = [&](int thread) {
-    return decode_buffers<Row>::at(context.workspace +
-                                   static_cast<std::size_t>(thread) * decode_buffers<Row>::bytes);
+    return context.workspace + static_cast<std::size_t>(thread) * space.scratch_bytes;
   };
-  const split_results results = decode_workspace<Row>::results(
-      args,
-      context.workspace + static_cast<std::size_t>(context.threads) * decode_buffers<Row>::bytes);
-  // Heads change fastest: the heads of a token lie side by side, so that neighbouring items share
-  // pages.
+  const int head_groups = space.grid.head_groups;
   prim::parallel_items<isa_type>(
-      args.batch * blocks * results.splits * args.kv_heads, context.threads,
+      args.batch * blocks * results.splits * head_groups, context.threads,
       [&](std::int64_t item, int thread) {
-        const std::int64_t kv_head = item % args.kv_heads;
-        const std::int64_t split = item / args.kv_heads % results.splits;
-        const std::int64_t block = item / args.kv_heads / results.splits % blocks;
-        const std::int64_t entry = item / args.kv_heads / results.splits / blocks;
-        const auto buffers = scratch(thread);
-        decode_item<Row, Hooks>(args, hooks, buffers, entry, static_cast<int>(kv_head),
-                                block * shape::block_q)
+        const auto head_group = static_cast<int>(item % head_groups);
+        const std::int64_t split = item / head_groups % results.splits;
+        const std::int64_t block = item / head_groups / results.splits % blocks;
+        const std::int64_t entry = item / head_groups / results.splits / blocks;
+        decode_item<Row, Hooks>(args, hooks, scratch(thread), space.grid, entry,
+                                block * shape::block_q, head_group)
             .run(split, results);
       });
   prim::parallel_items<isa_type>(
@@ -132,7 +129,8 @@ void run_decode(const flash_kernel_args& args, const Hooks& hooks, const launch_
         const std::int64_t all = args.cu_seqlens_q != nullptr ? seq.q_len : args.q_len;
         for (std::int64_t query = 0; query < all; ++query) {
           if (query < seq.q_len) {
-            merge_splits<Row>(args, seq, query, head, results, scratch(thread).q);
+            merge_splits<Row>(args, seq, query, head, results,
+                              reinterpret_cast<float*>(scratch(thread)));
           } else {
             store_row<Row>(args, seq, query, head, {}, nullptr);
           }

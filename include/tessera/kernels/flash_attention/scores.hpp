@@ -13,6 +13,14 @@
 
 namespace tessera::flash {
 
+/// Columns of a tile of keys: column c is key key0 + c.
+struct key_columns {
+  std::int64_t key0 = 0;
+  int count = 0;           ///< keys that exist; scores beyond are not read
+  int begin = 0, end = 0;  ///< that some row of a register tile sees
+  int low = 0, high = 0;   ///< the same in whole registers
+};
+
 /// One query row against the keys [key0, key0 + columns) of a tile.
 struct row_of_scores {
   float* scores = nullptr;  ///< column c is key key0 + c
@@ -21,6 +29,33 @@ struct row_of_scores {
   int columns = 0;         ///< keys that exist; scores beyond are not read
   int low = 0, high = 0;   ///< columns in use, whole registers
   int begin = 0, end = 0;  ///< columns that lengths, diagonal and window leave visible
+};
+
+/// What a score in memory means. Scores are raw dot products as long as nothing but the softmax
+/// looks at them: its exponential then takes the scale with the factor log2(e) that it needs anyway.
+/// Biases, caps, functors and written weights need logits in natural units.
+template <class Row, class Hooks>
+struct score_units {
+  using shape = traits<Row>;
+  float scale = 1.0f;     ///< what `apply` multiplies scores by before anything else
+  float unit = 1.0f;      ///< a score times this is a logit, after `apply`
+  float exponent = 1.0f;  ///< exp(logit) = exp2(score * exponent), after `apply`
+
+  static TESSERA_INLINE score_units of(const flash_kernel_args& args) {
+    bool natural = Hooks::has_logits || !(args.softmax_scale > 0.0f);
+    if constexpr (shape::has(flash_feature::soft_cap)) natural = natural || args.soft_cap > 0.0f;
+    if constexpr (shape::has(flash_feature::bias)) {
+      natural = natural || args.bias_pre.data != nullptr || args.bias_post.data != nullptr;
+    }
+    if constexpr (shape::has(flash_feature::weights)) natural = natural || args.weights != nullptr;
+    if (natural) return {args.softmax_scale, 1.0f, prim::log2_e};
+    return {1.0f, args.softmax_scale, args.softmax_scale * prim::log2_e};
+  }
+
+  TESSERA_INLINE prim::softmax_state natural(const prim::softmax_state& state) const {
+    return {state.maximum == prim::minus_infinity ? state.maximum : state.maximum * unit,
+            state.denominator};
+  }
 };
 
 template <class Row, class Hooks>
@@ -40,19 +75,39 @@ struct score_modifiers {
            (biases && (args.bias_pre.data != nullptr || args.bias_post.data != nullptr));
   }
 
-  /// Applies everything to one row and sets hidden columns of [low, high) to -inf.
+  /// True if `apply` does anything to a row that sees all of its columns.
+  static TESSERA_INLINE bool changes(const flash_kernel_args& args,
+                                     const score_units<Row, Hooks>& units) {
+    return units.scale != 1.0f || Hooks::has_logits ||
+           (biases && (args.bias_pre.data != nullptr || args.bias_post.data != nullptr)) ||
+           (caps && args.soft_cap > 0.0f);
+  }
+
+  /// Applies everything to one row and sets hidden columns of [low, high) to -inf. Masks, segments
+  /// and mask functors are asked only if they hide something.
   static TESSERA_INLINE void apply(const flash_kernel_args& args, const Hooks& hooks,
-                                   const row_of_scores& row) {
+                                   const score_units<Row, Hooks>& units,
+                                   const row_of_scores& row, bool hides) {
+    if (units.scale != 1.0f) scale_all(units.scale, row);
     if constexpr (caps || biases) add_biases_and_cap(args, row);
     if constexpr (Hooks::has_logits) modify(hooks, row);
-    if constexpr (masks) hide_by_mask(args, row);
-    if constexpr (segments) hide_by_segment(args, row);
-    if constexpr (Hooks::has_mask) hide_by_functor(hooks, row);
+    if (hides) {
+      if constexpr (masks) hide_by_mask(args, row);
+      if constexpr (segments) hide_by_segment(args, row);
+      if constexpr (Hooks::has_mask) hide_by_functor(hooks, row);
+    }
     for (int c = row.low; c < row.begin; ++c) row.scores[c] = prim::minus_infinity;
     for (int c = row.end; c < row.high; ++c) row.scores[c] = prim::minus_infinity;
   }
 
  private:
+  static TESSERA_INLINE void scale_all(float scale, const row_of_scores& row) {
+    const reg factor = vec::broadcast(scale);
+    for (int c = row.low; c < row.high; c += vec::width) {
+      vec::store(row.scores + c, vec::mul(vec::load(row.scores + c), factor));
+    }
+  }
+
   /// The row of a [batch, head, row, column] tensor, at the tile's first key.
   struct score_row {
     const char* data = nullptr;
@@ -121,23 +176,41 @@ struct score_modifiers {
     }
   }
 
+  /// The loops below are written for the vectoriser: no column depends on another, nothing they read
+  /// changes.
   static TESSERA_INLINE void modify(const Hooks& hooks, const row_of_scores& row) {
-    position at = row.at;
+    float* TESSERA_RESTRICT scores = row.scores;
+    TESSERA_INDEPENDENT
     for (int c = row.begin; c < row.end; ++c) {
+      position at = row.at;
       at.key = row.key0 + c;
-      const float before = row.scores[c];
+      const float before = scores[c];
       const float after = hooks.logits(before, at);
-      row.scores[c] = before == prim::minus_infinity ? before : after;
+      scores[c] = before == prim::minus_infinity ? before : after;
+    }
+  }
+
+  /// Hides the columns for which `hidden(c)` holds.
+  template <class Hidden>
+  static TESSERA_INLINE void hide_where(const row_of_scores& row, const Hidden& hidden) {
+    float* TESSERA_RESTRICT scores = row.scores;
+    TESSERA_INDEPENDENT
+    for (int c = row.begin; c < row.end; ++c) {
+      scores[c] = hidden(c) ? prim::minus_infinity : scores[c];
     }
   }
 
   static TESSERA_INLINE void hide_by_mask(const flash_kernel_args& args, const row_of_scores& row) {
     if (args.mask.data == nullptr) return;
-    const auto* mask = static_cast<const std::uint8_t*>(args.mask.data) +
-                       row.at.batch * args.mask.batch + row.at.head * args.mask.head +
-                       row.at.query * args.mask.row + row.key0 * args.mask.column;
-    for (int c = row.begin; c < row.end; ++c) {
-      if (mask[c * args.mask.column] == 0) row.scores[c] = prim::minus_infinity;
+    const std::int64_t step = args.mask.column;
+    const auto* TESSERA_RESTRICT mask = static_cast<const std::uint8_t*>(args.mask.data) +
+                                        row.at.batch * args.mask.batch +
+                                        row.at.head * args.mask.head +
+                                        row.at.query * args.mask.row + row.key0 * step;
+    if (step == 1) {
+      hide_where(row, [mask](int c) { return mask[c] == 0; });
+    } else {
+      hide_where(row, [mask, step](int c) { return mask[c * step] == 0; });
     }
   }
 
@@ -147,69 +220,52 @@ struct score_modifiers {
     const std::int32_t own =
         args.q_segments
             .data[row.at.batch * args.q_segments.batch + row.at.query * args.q_segments.row];
-    const std::int32_t* ids = args.kv_segments.data + row.at.batch * args.kv_segments.batch +
-                              row.key0 * args.kv_segments.row;
-    for (int c = row.begin; c < row.end; ++c) {
-      if (own < 0 || ids[c * args.kv_segments.row] != own) row.scores[c] = prim::minus_infinity;
+    const std::int64_t step = args.kv_segments.row;
+    const std::int32_t* TESSERA_RESTRICT ids =
+        args.kv_segments.data + row.at.batch * args.kv_segments.batch + row.key0 * step;
+    if (own < 0) {
+      hide_where(row, [](int) { return true; });
+    } else if (step == 1) {
+      hide_where(row, [ids, own](int c) { return ids[c] != own; });
+    } else {
+      hide_where(row, [ids, own, step](int c) { return ids[c * step] != own; });
     }
   }
 
   static TESSERA_INLINE void hide_by_functor(const Hooks& hooks, const row_of_scores& row) {
-    position at = row.at;
-    for (int c = row.begin; c < row.end; ++c) {
+    hide_where(row, [&](int c) {
+      position at = row.at;
       at.key = row.key0 + c;
-      if (!hooks.mask(at)) row.scores[c] = prim::minus_infinity;
-    }
+      return !hooks.mask(at);
+    });
   }
 };
 
-/// 1 where dropout keeps the weight of keys key0 + [0, width), else 0. key0 need not be aligned.
+/// For registers of keys one after the other: 1 where dropout keeps the weight, else 0.
 template <class Vec>
-TESSERA_INLINE typename Vec::reg kept_lanes(const flash_kernel_args& args, const position& at,
-                                            std::int64_t key0) {
-  float lanes[Vec::width];
-  prim::philox_block words{};
-  for (int i = 0; i < Vec::width; ++i) {
-    const std::int64_t key = key0 + i;
-    if (i == 0 || key % 4 == 0) {
-      words = prim::dropout_words(args.dropout_seed, at.batch, at.head, at.query, key);
-    }
-    lanes[i] = words[static_cast<std::size_t>(key % 4)] >= args.dropout_threshold ? 1.0f : 0.0f;
-  }
-  return Vec::load(lanes);
-}
+class kept_weights {
+ public:
+  TESSERA_INLINE kept_weights(const flash_kernel_args& args, const position& at, std::int64_t key)
+      : args_(args), at_(at), key_(key) {}
 
-/// Updates one row's running softmax with the logits [row.low, row.high), replaces them by the
-/// weights' words and returns what the row's accumulated output must be multiplied by first.
-template <class Row>
-TESSERA_INLINE float softmax_row(const flash_kernel_args& args, const row_of_scores& row,
-                                 prim::softmax_state& state) {
-  using shape = traits<Row>;
-  using vec = typename shape::vec;
-  using words = typename shape::words;
-  auto best = vec::broadcast(state.maximum);
-  for (int c = row.low; c < row.high; c += vec::width) {
-    best = vec::max(best, vec::load(row.scores + c));
-  }
-  const float maximum = vec::maximum(best);
-  const float shift = prim::finite_maximum(maximum);
-  const float correction = state.maximum == maximum
-                               ? 1.0f
-                               : prim::exp_of<typename shape::isa_type>(state.maximum - shift);
-  const auto shifts = vec::broadcast(shift);
-  auto sum = vec::zero();
-  for (int c = row.low; c < row.high; c += vec::width) {
-    auto weight =
-        prim::exp_of<typename shape::isa_type>(vec::sub(vec::load(row.scores + c), shifts));
-    sum = vec::add(sum, weight);
-    if constexpr (shape::has(flash_feature::dropout)) {
-      if (args.dropout) weight = vec::mul(weight, kept_lanes<vec>(args, row.at, row.key0 + c));
+  TESSERA_INLINE typename Vec::reg next() {
+    if (used_ == prim::dropout_keys_at_once) {
+      prim::dropout_kept(args_.dropout_seed, args_.dropout_threshold, at_.batch, at_.head,
+                         at_.query, key_, kept_);
+      key_ += prim::dropout_keys_at_once;
+      used_ = 0;
     }
-    words::store_weights(row.scores, c, weight);
+    const auto lanes = Vec::load(kept_ + used_);
+    used_ += Vec::width;
+    return lanes;
   }
-  state.maximum = maximum;
-  state.denominator = state.denominator * correction + vec::sum(sum);
-  return correction;
-}
+
+ private:
+  const flash_kernel_args& args_;
+  position at_;
+  std::int64_t key_;
+  int used_ = prim::dropout_keys_at_once;
+  float kept_[prim::dropout_keys_at_once];
+};
 
 }  // namespace tessera::flash

@@ -41,6 +41,23 @@ id_range range_of_ids(const token_ids& ids, std::int64_t entry, std::int64_t beg
   return range;
 }
 
+/// The keys of the tile without those at either end whose segment no row of the tile can be in.
+template <class Isa>
+prim::key_interval own_segments(const flash_kernel_args& args, const prim::score_tile& tile) {
+  const id_range rows =
+      range_of_ids<Isa>(args.q_segments, tile.entry, tile.query_begin, tile.query_end);
+  const token_ids& ids = args.kv_segments;
+  const std::int32_t* key_ids = ids.data + tile.entry * ids.batch;
+  const auto foreign = [&](std::int64_t key) {
+    const std::int32_t id = key_ids[key * ids.row];
+    return id < rows.least || id > rows.most;
+  };
+  prim::key_interval keys{tile.key_begin, tile.key_end};
+  while (keys.begin < keys.end && foreign(keys.begin)) ++keys.begin;
+  while (keys.begin < keys.end && foreign(keys.end - 1)) --keys.end;
+  return keys;
+}
+
 template <class Isa>
 prim::tile_visibility classify_by_segments(const flash_kernel_args& args,
                                            const prim::score_tile& tile) {
@@ -54,6 +71,27 @@ prim::tile_visibility classify_by_segments(const flash_kernel_args& args,
   return one_segment ? prim::tile_visibility::full : prim::tile_visibility::partial;
 }
 
+/// Whether some and whether all of `count` mask entries let a key be seen.
+template <class Isa>
+TESSERA_INLINE void scan_mask(const std::uint8_t* mask, std::int64_t step, std::int64_t count,
+                              bool* any, bool* all) {
+  std::uint8_t some = 0;
+  std::uint8_t hidden = 0;
+  const auto scan = [&](std::int64_t stride) {
+    for (std::int64_t j = 0; j < count; ++j) {
+      some = static_cast<std::uint8_t>(some | mask[j * stride]);
+      hidden = static_cast<std::uint8_t>(hidden | (mask[j * stride] == 0 ? 1 : 0));
+    }
+  };
+  if (step == 1) {
+    scan(1);  // a constant for the vectoriser
+  } else {
+    scan(step);
+  }
+  *any = *any || some != 0;
+  *all = *all && hidden == 0;
+}
+
 template <class Isa>
 prim::tile_visibility classify_by_mask(const flash_kernel_args& args,
                                        const prim::score_tile& tile) {
@@ -65,12 +103,8 @@ prim::tile_visibility classify_by_mask(const flash_kernel_args& args,
   bool all = true;
   for (int head = tile.head_begin; head < head_end; ++head) {
     for (std::int64_t i = tile.query_begin; i < query_end; ++i) {
-      const std::uint8_t* row = base + head * mask.head + i * mask.row;
-      for (std::int64_t j = tile.key_begin; j < tile.key_end; ++j) {
-        const bool visible = row[j * mask.column] != 0;
-        any = any || visible;
-        all = all && visible;
-      }
+      scan_mask<Isa>(base + head * mask.head + i * mask.row + tile.key_begin * mask.column,
+                     mask.column, tile.key_end - tile.key_begin, &any, &all);
       if (any && !all) return prim::tile_visibility::partial;
     }
   }

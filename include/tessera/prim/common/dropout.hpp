@@ -48,6 +48,45 @@ TESSERA_HD constexpr bool dropout_keeps(std::uint64_t seed, std::uint64_t thresh
   return dropout_words(seed, entry, head, row, key)[static_cast<std::size_t>(key % 4)] >= threshold;
 }
 
+/// Keys that `dropout_kept` decides about together.
+inline constexpr int dropout_keys_at_once = 64;
+
+/// kept[i] = 1 where the weight of key + i is kept, else 0: the same words as `dropout_keeps`, all
+/// counters side by side for the vectoriser. `key` need not be a multiple of 4.
+inline void dropout_kept(std::uint64_t seed, std::uint64_t threshold, std::int64_t entry, int head,
+                         std::int64_t row, std::int64_t key,
+                         float (&kept)[dropout_keys_at_once]) noexcept {
+  // One counter makes four words; an unaligned first key needs one counter more.
+  constexpr int counters = dropout_keys_at_once / 4 + 4;
+  std::uint32_t word[4][counters];
+  for (int i = 0; i < counters; ++i) {
+    word[0][i] = static_cast<std::uint32_t>(key / 4) + static_cast<std::uint32_t>(i);
+    word[1][i] = static_cast<std::uint32_t>(row);
+    word[2][i] = static_cast<std::uint32_t>(head);
+    word[3][i] = static_cast<std::uint32_t>(entry);
+  }
+  auto key0 = static_cast<std::uint32_t>(seed);
+  auto key1 = static_cast<std::uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < counters; ++i) {
+      const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * word[0][i];
+      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * word[2][i];
+      word[0][i] = static_cast<std::uint32_t>(product1 >> 32) ^ word[1][i] ^ key0;
+      word[1][i] = static_cast<std::uint32_t>(product1);
+      word[2][i] = static_cast<std::uint32_t>(product0 >> 32) ^ word[3][i] ^ key1;
+      word[3][i] = static_cast<std::uint32_t>(product0);
+    }
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  float keeps[4 * counters];
+  for (int i = 0; i < counters; ++i) {
+    for (int w = 0; w < 4; ++w) keeps[4 * i + w] = word[w][i] >= threshold ? 1.0f : 0.0f;
+  }
+  const auto skipped = static_cast<int>(key % 4);
+  for (int i = 0; i < dropout_keys_at_once; ++i) kept[i] = keeps[i + skipped];
+}
+
 /// Writes 1 (kept) or 0 for every element of a [B, Hq, Sq, Sk] mask, masked elements included.
 inline void write_dropout_mask(const tensor_view& mask, const flash_kernel_args& args) {
   auto* data = static_cast<std::uint8_t*>(mask.data);

@@ -20,6 +20,15 @@
 #define TESSERA_PREFETCH_L2(address) static_cast<void>(address)
 #endif
 
+// In front of a loop whose rounds do not depend on each other.
+#if defined(__clang__)
+#define TESSERA_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define TESSERA_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define TESSERA_INDEPENDENT
+#endif
+
 // Asks for a loop of at most 16 rounds to be unrolled completely, so that an array indexed by its
 // counter lives in registers.
 #if defined(__clang__)

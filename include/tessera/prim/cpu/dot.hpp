@@ -21,6 +21,9 @@ struct f32_words {
     simd<Isa>::store(row + column, x);
   }
   static TESSERA_INLINE float weight(const float* row, int column) { return row[column]; }
+  /// Where column d of the values lies among the sums; see word_reader::read_value_words.
+  static constexpr int value_column(int d) { return d; }
+  static constexpr int value_period = 1;  ///< columns after which the order repeats
 };
 
 #if defined(__AVX512BF16__)
@@ -41,6 +44,14 @@ struct bf16_words {
     std::memcpy(&value, reinterpret_cast<const char*>(row) + 2 * column, sizeof value);
     return static_cast<float>(value);
   }
+  /// Two rows of bf16 interleave within lanes of 128 bits: the first four of eight columns come to
+  /// one register, the others to the next.
+  static constexpr int value_column(int d) {
+    const int column = d % value_period;
+    const int in_lane = column % 8;
+    return d - column + (in_lane < 4 ? 0 : 16) + column / 8 * 4 + in_lane % 4;
+  }
+  static constexpr int value_period = 32;
 };
 #endif
 

@@ -24,11 +24,10 @@ struct row_source {
     const Element* p = row(r);
     for (int i = 0; i < elements; i += line) TESSERA_PREFETCH(p + i);
   }
-  /// The same into the second-level cache, for parts [part, end) of `parts` of the first `count`
-  /// rows.
-  TESSERA_INLINE void prefetch_parts(int count, int elements, int part, int end, int parts) const {
+  /// Asks for rows [first, end) in the second-level cache.
+  TESSERA_INLINE void prefetch_rows(int first, int end, int elements) const {
     constexpr int line = 64 / static_cast<int>(sizeof(Element));
-    for (int r = count * part / parts; r < count * end / parts; ++r) {
+    for (int r = first; r < end; ++r) {
       const Element* p = row(r);
       for (int i = 0; i < elements; i += line) TESSERA_PREFETCH_L2(p + i);
     }
@@ -60,9 +59,21 @@ struct word_reader<f32_words<Isa>> {
     if (key[0] == nullptr) return vec::zero();
     return read(key[0], count);
   }
-  /// 0 where every value of the register is finite, else NaN.
+  /// The words of the first `count` columns of one key: column Words::value_column(d) of the
+  /// registers is column d. A null row counts as zeros.
+  template <int Vectors, class Element>
+  static TESSERA_INLINE void read_value_words(const Element* const (&key)[1], int count,
+                                              reg (&words)[Vectors]) {
+    TESSERA_UNROLL
+    for (int v = 0; v < Vectors; ++v) {
+      const int left = count - v * vec::width;
+      words[v] = read(key[0] + v * vec::width, left < 0 ? 0 : left);
+    }
+  }
+  /// 0 or -0 where every value is finite, else NaN. The bits of NaN survive an OR, which unlike a
+  /// sum costs one cycle.
   static TESSERA_INLINE reg accumulate_nonfinite(reg x, reg acc) {
-    return vec::fma(x, vec::zero(), acc);
+    return vec::bit_or(acc, vec::mul(x, vec::zero()));
   }
 };
 
@@ -89,11 +100,27 @@ struct word_reader<bf16_words<Isa>> {
     };
     return _mm512_castsi512_ps(_mm512_or_si512(load(key[0]), _mm512_slli_epi32(load(key[1]), 16)));
   }
+  template <int Vectors>
+  static TESSERA_INLINE void read_value_words(const bf16* const (&key)[2], int count,
+                                              reg (&words)[Vectors]) {
+    static_assert(Vectors % 2 == 0);
+    TESSERA_UNROLL
+    for (int v = 0; v < Vectors; v += 2) {
+      const int column = v * vec::width;
+      const int left = count < column ? 0 : count - column;
+      const __m512i even = _mm512_castps_si512(read(key[0] + column, left));
+      const __m512i odd = key[1] == nullptr ? _mm512_setzero_si512()
+                                            : _mm512_castps_si512(read(key[1] + column, left));
+      words[v] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(even, odd));
+      words[v + 1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(even, odd));
+    }
+  }
   static TESSERA_INLINE reg accumulate_nonfinite(reg x, reg acc) {
     const __m512i bits = _mm512_castps_si512(x);
     const reg low = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
     const reg high = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-65536)));
-    return vec::fma(high, vec::zero(), vec::fma(low, vec::zero(), acc));
+    return vec::bit_or(
+        acc, vec::bit_or(vec::mul(low, vec::zero()), vec::mul(high, vec::zero())));
   }
 };
 #endif
@@ -104,58 +131,60 @@ constexpr int words_for(int elements) {
   return (elements + Words::per_word - 1) / Words::per_word;
 }
 
-/// Packs keys [0, count) of `source` into panels of `Vectors` registers of keys. Panel p starts at
-/// out + p * words * Vectors * width. Keys beyond `count` in the last panel become 0.
+/// Keys [low, high) of a block of `count` keys; `low` is a multiple of the register width.
+struct packed_keys {
+  int low = 0;
+  int high = 0;
+  int count = 0;
+};
+
+/// Packs the key rows `keys` of a block, followed by zeros up to a whole register of keys, into
+/// panels of `Vectors` registers of keys. Panel p starts at out + p * words * Vectors * width.
 template <class Isa, class Words, int Vectors, class Element>
-void pack_keys(row_source<Element> source, int count, int head_dim, float* TESSERA_RESTRICT out) {
+void pack_keys(row_source<Element> source, packed_keys keys, int head_dim,
+               float* TESSERA_RESTRICT out) {
   using vec = simd<Isa>;
   using reader = word_reader<Words>;
   constexpr int width = vec::width;
   constexpr int columns = Vectors * width;
   const int words = words_for<Words>(head_dim);
-  for (int key0 = 0; key0 < count; key0 += width) {
-    const int keys = count - key0 < width ? count - key0 : width;
+  for (int key0 = keys.low; key0 < keys.high; key0 += width) {
+    const int present = keys.high - key0 < width ? keys.high - key0 : width;
     float* panel = out + (key0 / columns) * words * columns + key0 % columns;
     for (int word0 = 0; word0 < words; word0 += width) {
       const int element0 = word0 * Words::per_word;
       typename vec::reg block[width];
       for (int i = 0; i < width; ++i) {
-        block[i] = i < keys ? reader::read(source.row(key0 + i) + element0, head_dim - element0)
-                            : vec::zero();
+        block[i] = i < present
+                       ? reader::read(source.row(key0 + i) + element0, head_dim - element0)
+                       : vec::zero();
       }
       vec::transpose(block);
       const int used = words - word0 < width ? words - word0 : width;
       for (int i = 0; i < used; ++i) vec::store(panel + (word0 + i) * columns, block[i]);
     }
   }
-  // The second half of a last panel that no key reached.
-  const int padded = (count + width - 1) / width * width;
-  if (Vectors > 1 && padded % columns != 0) {
-    float* panel = out + (padded / columns) * words * columns + padded % columns;
-    for (int word = 0; word < words; ++word) {
-      for (int column = padded % columns; column < columns; column += width) {
-        vec::store(panel + word * columns + (column - padded % columns), vec::zero());
-      }
-    }
-  }
 }
 
-/// Packs `count` value rows, followed by zeros up to `padded` (a multiple of Words::per_word), into
-/// panels of `Vectors` registers of columns; a last panel may have fewer. Panel p starts at
-/// out + p * Vectors * width * padded / per_word. Keys with skip[key] (null: none) become zeros.
-/// Returns false if a packed value is NaN or infinite.
+/// Packs the value rows `keys` of a block, followed by zeros up to a whole register of keys, into
+/// panels of `Vectors` registers of columns; a last panel may have fewer. Panels have room for the
+/// whole block: panel p starts at out + p * Vectors * width * padded / per_word, where `padded` is
+/// count in whole registers. Keys with skip[key] (null: none) become zeros. Returns false if a
+/// packed value is NaN or infinite.
 template <class Isa, class Words, int Vectors, class Element>
-bool pack_values(row_source<Element> source, int count, int padded, int v_head_dim,
-                 const bool* skip, float* TESSERA_RESTRICT out) {
+bool pack_values(row_source<Element> source, packed_keys keys, int v_head_dim, const bool* skip,
+                 float* TESSERA_RESTRICT out) {
   using vec = simd<Isa>;
   using reader = word_reader<Words>;
   constexpr int width = vec::width;
   auto nonfinite = vec::zero();
   const int registers = (v_head_dim + width - 1) / width;
-  for (int key = 0; key < padded; key += Words::per_word) {
+  const int padded = (keys.count + width - 1) / width * width;
+  const int end = (keys.high + width - 1) / width * width;
+  for (int key = keys.low; key < end; key += Words::per_word) {
     const Element* rows[Words::per_word];
     for (int i = 0; i < Words::per_word; ++i) {
-      const bool present = key + i < count && (skip == nullptr || !skip[key + i]);
+      const bool present = key + i < keys.high && (skip == nullptr || !skip[key + i]);
       rows[i] = present ? source.row(key + i) : nullptr;
     }
     for (int r = 0; r < registers; ++r) {

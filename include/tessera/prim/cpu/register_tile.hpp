@@ -21,55 +21,52 @@ struct register_tile {
   using reg = typename vec::reg;
   static constexpr int columns = Vectors * vec::width;
 
-  /// C = scale * A B. `a_stride` counts words.
-  template <int AStride>
+  /// C = A B. Strides count words; rows of a panel of B may be longer than the tile is wide.
+  template <int AStride, int BStride = columns>
   static TESSERA_INLINE void product(const float* TESSERA_RESTRICT a,
-                                     const float* TESSERA_RESTRICT b, int words, float scale,
+                                     const float* TESSERA_RESTRICT b, int words,
                                      float* TESSERA_RESTRICT c, std::int64_t c_stride) {
     reg acc[Rows][Vectors];
+    clear(acc);
+    accumulate<AStride, BStride>(acc, a, b, words);
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::zero();
-    }
-    accumulate<AStride>(acc, a, b, words);
-    const reg factor = vec::broadcast(scale);
-    TESSERA_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) {
-        vec::store(c + r * c_stride + v * vec::width, vec::mul(acc[r][v], factor));
-      }
+      for (int v = 0; v < Vectors; ++v) vec::store(c + r * c_stride + v * vec::width, acc[r][v]);
     }
   }
 
-  /// C = row_scale C + A B, row by row.
+  /// C = row_scale C + A B, row by row. The product is summed up by itself first: one long chain of
+  /// sums through all calls would lose more digits.
   template <int AStride>
   static TESSERA_INLINE void update(const float* TESSERA_RESTRICT a,
                                     const float* TESSERA_RESTRICT b, int words,
                                     const float* TESSERA_RESTRICT row_scale,
                                     float* TESSERA_RESTRICT c, std::int64_t c_stride) {
     reg acc[Rows][Vectors];
+    clear(acc);
+    accumulate<AStride, columns>(acc, a, b, words);
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       const reg factor = vec::broadcast(row_scale[r]);
       TESSERA_UNROLL
       for (int v = 0; v < Vectors; ++v) {
-        acc[r][v] = vec::mul(vec::load(c + r * c_stride + v * vec::width), factor);
-      }
-    }
-    accumulate<AStride>(acc, a, b, words);
-    TESSERA_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) {
-        vec::store(c + r * c_stride + v * vec::width, acc[r][v]);
+        float* at = c + r * c_stride + v * vec::width;
+        vec::store(at, vec::fma(vec::load(at), factor, acc[r][v]));
       }
     }
   }
 
  private:
-  template <int AStride>
+  static TESSERA_INLINE void clear(reg (&acc)[Rows][Vectors]) {
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::zero();
+    }
+  }
+
+  template <int AStride, int BStride>
   static TESSERA_INLINE void accumulate(reg (&acc)[Rows][Vectors], const float* TESSERA_RESTRICT a,
                                         const float* TESSERA_RESTRICT b, int words) {
     for (int k = 0; k < words; ++k) {
@@ -85,7 +82,7 @@ struct register_tile {
         }
       }
       ++a;
-      b += columns;
+      b += BStride;
     }
   }
 };

@@ -5,12 +5,13 @@
 // | reg, width | the register and its floats |
 // | zero, broadcast, load, store | load_n and store_n touch the first n < width floats only |
 // | add, sub, mul, div, fma | fma(a, b, c) = a * b + c |
+// | bit_or | of the lanes' bits |
 // | max | keeps a NaN of its second operand |
 // | exp2 | 2^x for x <= 127; exactly 0 for -inf; 0 or subnormal below -126; NaN stays |
 // | select_below(a, b, x, y) | a < b ? x : y, lane by lane |
 // | load_as, store_as (and _n) | conversion from and to f32, f16, bf16 in memory |
 // | first, sum, maximum | lane 0; over all lanes |
-// | sums(regs) | width registers -> one register of their sums |
+// | sums(regs), maxima(regs) | width registers -> one register of their sums, maxima |
 // | transpose(regs) | width x width block, in place |
 #pragma once
 

@@ -33,6 +33,7 @@ struct simd<isa::avx2> {
   static TESSERA_INLINE reg mul(reg a, reg b) { return _mm256_mul_ps(a, b); }
   static TESSERA_INLINE reg div(reg a, reg b) { return _mm256_div_ps(a, b); }
   static TESSERA_INLINE reg fma(reg a, reg b, reg c) { return _mm256_fmadd_ps(a, b, c); }
+  static TESSERA_INLINE reg bit_or(reg a, reg b) { return _mm256_or_ps(a, b); }
   static TESSERA_INLINE reg max(reg a, reg b) { return _mm256_max_ps(a, b); }
   static TESSERA_INLINE reg select_below(reg a, reg b, reg x, reg y) {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
@@ -110,6 +111,15 @@ struct simd<isa::avx2> {
     const reg a = _mm256_hadd_ps(_mm256_hadd_ps(r[0], r[1]), _mm256_hadd_ps(r[2], r[3]));
     const reg b = _mm256_hadd_ps(_mm256_hadd_ps(r[4], r[5]), _mm256_hadd_ps(r[6], r[7]));
     return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  }
+  static TESSERA_INLINE reg maxima(const reg (&r)[8]) {
+    reg t[8];
+    for (int i = 0; i < 8; ++i) t[i] = r[i];
+    transpose(t);
+    for (int step = 4; step > 0; step /= 2) {
+      for (int i = 0; i < step; ++i) t[i] = max(t[i], t[i + step]);
+    }
+    return t[0];
   }
   static TESSERA_INLINE void transpose(reg (&r)[8]) {
     reg t[8];

@@ -42,6 +42,7 @@ struct simd<isa::avx512> {
   static TESSERA_INLINE reg mul(reg a, reg b) { return _mm512_mul_ps(a, b); }
   static TESSERA_INLINE reg div(reg a, reg b) { return _mm512_div_ps(a, b); }
   static TESSERA_INLINE reg fma(reg a, reg b, reg c) { return _mm512_fmadd_ps(a, b, c); }
+  static TESSERA_INLINE reg bit_or(reg a, reg b) { return _mm512_or_ps(a, b); }
   static TESSERA_INLINE reg max(reg a, reg b) { return _mm512_max_ps(a, b); }
   static TESSERA_INLINE reg select_below(reg a, reg b, reg x, reg y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
@@ -90,24 +91,11 @@ struct simd<isa::avx512> {
   static TESSERA_INLINE float sum(reg x) { return _mm512_reduce_add_ps(x); }
   static TESSERA_INLINE float maximum(reg x) { return _mm512_reduce_max_ps(x); }
 
-  /// Pairwise folding: registers 2i and 2i+1 share a register after each step.
   static TESSERA_INLINE reg sums(const reg (&r)[16]) {
-    reg a[8];
-    for (int i = 0; i < 8; ++i) {
-      a[i] = _mm512_add_ps(_mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]),
-                           _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]));
-    }
-    reg b[4];
-    for (int i = 0; i < 4; ++i) {
-      b[i] = _mm512_add_ps(_mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0x44),
-                           _mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0xee));
-    }
-    // b[i] holds, in each 128-bit lane, partial sums of registers 4i ... 4i + 3.
-    const reg c0 = _mm512_add_ps(_mm512_shuffle_f32x4(b[0], b[1], 0x88),
-                                 _mm512_shuffle_f32x4(b[0], b[1], 0xdd));
-    const reg c1 = _mm512_add_ps(_mm512_shuffle_f32x4(b[2], b[3], 0x88),
-                                 _mm512_shuffle_f32x4(b[2], b[3], 0xdd));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(c0, c1, 0x88), _mm512_shuffle_f32x4(c0, c1, 0xdd));
+    return fold(r, [](reg a, reg b) { return _mm512_add_ps(a, b); });
+  }
+  static TESSERA_INLINE reg maxima(const reg (&r)[16]) {
+    return fold(r, [](reg a, reg b) { return _mm512_max_ps(a, b); });
   }
 
   static TESSERA_INLINE void transpose(reg (&r)[16]) {
@@ -147,6 +135,26 @@ struct simd<isa::avx512> {
   static TESSERA_INLINE reg from_f16(__m256i half) { return _mm512_cvtph_ps(half); }
   static TESSERA_INLINE reg from_bf16(__m256i half) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+  /// Pairwise folding: registers 2i and 2i+1 share a register after each step.
+  template <class Operation>
+  static TESSERA_INLINE reg fold(const reg (&r)[16], const Operation& both) {
+    reg a[8];
+    for (int i = 0; i < 8; ++i) {
+      a[i] = both(_mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]),
+                  _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]));
+    }
+    reg b[4];
+    for (int i = 0; i < 4; ++i) {
+      b[i] = both(_mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0x44),
+                  _mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0xee));
+    }
+    // b[i] holds, in each 128-bit lane, partial results of registers 4i ... 4i + 3.
+    const reg c0 = both(_mm512_shuffle_f32x4(b[0], b[1], 0x88),
+                        _mm512_shuffle_f32x4(b[0], b[1], 0xdd));
+    const reg c1 = both(_mm512_shuffle_f32x4(b[2], b[3], 0x88),
+                        _mm512_shuffle_f32x4(b[2], b[3], 0xdd));
+    return both(_mm512_shuffle_f32x4(c0, c1, 0x88), _mm512_shuffle_f32x4(c0, c1, 0xdd));
   }
   static TESSERA_INLINE __m256i to_f16(reg x) {
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

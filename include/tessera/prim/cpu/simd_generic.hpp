@@ -54,6 +54,12 @@ struct simd<isa::generic> {
   static TESSERA_INLINE reg fma(reg a, reg b, reg c) {
     return each([&](int i) { return a.lane[i] * b.lane[i] + c.lane[i]; });
   }
+  static TESSERA_INLINE reg bit_or(reg a, reg b) {
+    return each([&](int i) {
+      return std::bit_cast<float>(std::bit_cast<std::uint32_t>(a.lane[i]) |
+                                  std::bit_cast<std::uint32_t>(b.lane[i]));
+    });
+  }
   static TESSERA_INLINE reg max(reg a, reg b) {
     return each([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
@@ -93,6 +99,9 @@ struct simd<isa::generic> {
   }
   static TESSERA_INLINE reg sums(const reg (&rows)[width]) {
     return each([&](int i) { return sum(rows[i]); });
+  }
+  static TESSERA_INLINE reg maxima(const reg (&rows)[width]) {
+    return each([&](int i) { return maximum(rows[i]); });
   }
   static TESSERA_INLINE void transpose(reg (&rows)[width]) {
     for (int i = 0; i < width; ++i) {

@@ -1,21 +1,40 @@
-// Tier memory: what was chosen for the same demand before. The selection keeps the tier and the
-// reason of the chooser that made it.
+// Tier memory: what was chosen in the same circumstances before, by this thread or by another. The
+// selection keeps the tier and the reason of the chooser that made it.
 #pragma once
 
 #include <tessera/runtime/inquiry.hpp>
 
 namespace tessera {
 
+/// What is remembered, or null; valid until this thread remembers again.
+template <class Family>
+const selection<typename Family::instance_type>* recalled(const inquiry<Family>& asked) noexcept {
+  if (asked.memory == nullptr) return nullptr;
+  const std::uint64_t hash = Family::hash_of(asked.demand);
+  const circumstances where = asked.where();
+  if (const auto* known = asked.memory->recall(asked.demand, hash, where)) return known;
+  if (asked.process_memory == nullptr) return nullptr;
+  const auto known = asked.process_memory->recall(asked.demand, hash, where);
+  return known ? asked.memory->remember(asked.demand, hash, where, *known) : nullptr;
+}
+
 template <class Family>
 answer<Family> recall_selection(const inquiry<Family>& asked) {
-  if (asked.memory != nullptr) {
-    if (const auto* known = asked.memory->recall(asked.demand, asked.threads)) {
-      note(asked, selection_tier::memory, true, "the same problem was chosen for before");
-      return {*known, {}};
-    }
-  }
-  note(asked, selection_tier::memory, false, "no earlier choice is used");
+  if (const auto* known = recalled(asked)) return {*known, {}};
+  note(asked, "no earlier choice is used");
   return {};
+}
+
+template <class Family>
+void remember_selection(const inquiry<Family>& asked,
+                        const selection<typename Family::instance_type>& chosen) {
+  if (asked.memory == nullptr) return;
+  const std::uint64_t hash = Family::hash_of(asked.demand);
+  const circumstances where = asked.where();
+  asked.memory->remember(asked.demand, hash, where, chosen);
+  if (asked.process_memory != nullptr) {
+    asked.process_memory->remember(asked.demand, hash, where, chosen);
+  }
 }
 
 }  // namespace tessera

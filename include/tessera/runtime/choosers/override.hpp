@@ -1,5 +1,5 @@
-// Tier override: the row that the call names, else the one that TESSERA_ROW names. Never stored,
-// never replaced by another row in silence.
+// Tier override: the row that the call names, else the one that TESSERA_ROW names, by name or by
+// pattern. Never stored, never replaced by another row in silence.
 #pragma once
 
 #include <algorithm>
@@ -7,29 +7,24 @@
 #include <string_view>
 
 #include <tessera/runtime/inquiry.hpp>
+#include <tessera/runtime/overlay.hpp>
 
 namespace tessera {
 
-/// The row of that name, or null.
-template <class Instance>
-const Instance* find_row(std::span<const Instance> instances, std::string_view name) noexcept {
-  const auto found = std::find_if(instances.begin(), instances.end(),
-                                  [&](const Instance& row) { return row.name == name; });
-  return found == instances.end() ? nullptr : &*found;
-}
-
 /// The row whose name shares the longest beginning with `name`; null if there are no rows.
-template <class Instance>
-const Instance* most_similar_row(std::span<const Instance> instances, std::string_view name) {
-  const auto shared = [&](const Instance& row) {
-    const auto [end, other] =
-        std::mismatch(row.name.begin(), row.name.end(), name.begin(), name.end());
-    return end - row.name.begin();
-  };
-  const auto best =
-      std::max_element(instances.begin(), instances.end(),
-                       [&](const Instance& a, const Instance& b) { return shared(a) < shared(b); });
-  return best == instances.end() ? nullptr : &*best;
+template <class Family>
+[[gnu::cold]] const typename Family::instance_type* most_similar_row(const inquiry<Family>& asked,
+                                                                     std::string_view name) {
+  const typename Family::instance_type* best = nullptr;
+  std::ptrdiff_t longest = -1;
+  asked.for_each_row([&](const typename Family::instance_type& row) {
+    const auto end =
+        std::mismatch(row.name.begin(), row.name.end(), name.begin(), name.end()).first;
+    if (end - row.name.begin() <= longest) return;
+    longest = end - row.name.begin();
+    best = &row;
+  });
+  return best;
 }
 
 template <class Family>
@@ -37,39 +32,84 @@ template <class Family>
                                  std::string_view origin) {
   std::string sentence(origin);
   sentence.append(": '").append(name).append("' is not one of the ");
-  sentence += std::to_string(asked.instances.size());
+  sentence += std::to_string(asked.row_count());
   sentence.append(" ").append(Family::name).append(" rows of this build");
-  if (const auto* similar = most_similar_row(asked.instances, name)) {
+  if (const auto* similar = most_similar_row(asked, name)) {
     sentence.append("; the most similar is ").append(similar->name);
   }
   return {status_code::unknown_row, std::move(sentence)};
 }
 
+/// A row asked for by name or pattern: the row (null: none fits), or why the request itself is
+/// wrong. `obstacle` becomes the reason why none fits.
 template <class Family>
-answer<Family> choose_named(const inquiry<Family>& asked) {
+struct requested_row {
+  const typename Family::instance_type* row = nullptr;
+  status unknown{};
+  std::string obstacle;
+};
+
+template <class Family>
+[[gnu::cold]] requested_row<Family> find_requested(const inquiry<Family>& asked,
+                                                   std::string_view name, std::string_view origin) {
+  using instance_type = typename Family::instance_type;
+  requested_row<Family> found;
+  if (!is_pattern(name)) {
+    const instance_type* const row = asked.row_named(name);
+    if (row == nullptr) {
+      found.unknown = unknown_row(asked, name, origin);
+    } else if (asked.fits(*row)) {
+      found.row = row;
+    } else {
+      found.obstacle = asked.obstacle(*row);
+    }
+    return found;
+  }
+  double seconds = 0;
+  int fitting = 0;
+  found.row = cheapest_row(
+      asked, [&](const instance_type& row) { return matches_pattern(name, row.name); }, seconds,
+      fitting);
+  if (found.row != nullptr) return found;
+  const instance_type* first = nullptr;
+  int matching = 0;
+  asked.for_each_row([&](const instance_type& row) {
+    if (!matches_pattern(name, row.name)) return;
+    if (matching++ == 0) first = &row;
+  });
+  if (first == nullptr) {
+    found.unknown = unknown_row(asked, name, origin);
+  } else {
+    found.obstacle = "none of the " + std::to_string(matching) + " rows of that form fits; " +
+                     std::string(first->name) + ": " + asked.obstacle(*first);
+  }
+  return found;
+}
+
+template <class Family>
+[[gnu::cold]] answer<Family> choose_named(const inquiry<Family>& asked) {
   const bool by_call = !asked.row_of_call.empty();
   const std::string_view name = by_call ? asked.row_of_call : asked.row_of_environment;
   const std::string_view origin = by_call ? "context.row" : "TESSERA_ROW";
   if (name.empty()) {
-    note(asked, selection_tier::override, false, "no row is named");
+    note(asked, "no row is named");
     return {};
   }
-  const auto* const row = find_row(asked.instances, name);
-  if (row == nullptr) return {{}, unknown_row(asked, name, origin)};
-  if (asked.fits(*row)) {
-    note(asked, selection_tier::override, true, origin, " names the row");
+  requested_row<Family> found = find_requested(asked, name, origin);
+  if (!found.unknown) return {{}, std::move(found.unknown)};
+  if (found.row != nullptr) {
+    note(asked, origin, " names the row");
     const auto reason =
         by_call ? selection_reason::named_by_call : selection_reason::named_by_environment;
-    return {{.instance = row, .tier = selection_tier::override, .reason = reason}, {}};
+    return {{.instance = found.row, .tier = selection_tier::override, .reason = reason}, {}};
   }
-  const std::string obstacle = asked.obstacle(*row);
   if (asked.policy.on_ineligible == ineligible_override::fall_through) {
-    note(asked, selection_tier::override, false, name, " is named and passed over: ", obstacle);
+    note(asked, name, " is named and passed over: ", found.obstacle);
     return {};
   }
   return {{},
           {status_code::ineligible_row, std::string(origin) + ": " + std::string(name) +
-                                            " cannot run this problem: " + obstacle}};
+                                            " cannot run this problem: " + found.obstacle}};
 }
 
 }  // namespace tessera

@@ -2,13 +2,22 @@
 #pragma once
 
 #include <tessera/runtime/impl/announce.hpp>
+#include <tessera/runtime/impl/config_classes.hpp>
 #include <tessera/runtime/impl/device_facts.hpp>
 #include <tessera/runtime/impl/environment.hpp>
+#include <tessera/runtime/impl/event_lines.hpp>
 #include <tessera/runtime/impl/events.hpp>
 #include <tessera/runtime/impl/explain.hpp>
-#include <tessera/runtime/impl/flash_attention.hpp>
-#include <tessera/runtime/impl/flash_fwd.hpp>
-#include <tessera/runtime/impl/flash_plan.hpp>
-#include <tessera/runtime/impl/memory.hpp>
+#include <tessera/runtime/impl/families.hpp>
+#include <tessera/runtime/impl/key.hpp>
+#include <tessera/runtime/impl/lookup_load.hpp>
+#include <tessera/runtime/impl/lookup_locations.hpp>
+#include <tessera/runtime/impl/lookup_record.hpp>
+#include <tessera/runtime/impl/lookup_table.hpp>
+#include <tessera/runtime/impl/overlay.hpp>
+#include <tessera/runtime/impl/profiling.hpp>
+#include <tessera/runtime/impl/record.hpp>
+#include <tessera/runtime/impl/scopes.hpp>
+#include <tessera/runtime/impl/tables.hpp>
 #include <tessera/runtime/impl/threads.hpp>
 #include <tessera/runtime/impl/workspace.hpp>

@@ -2,19 +2,19 @@
 // TESSERA_EXPLAIN asks for them. Only selections that were not remembered come here.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/inquiry.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/select.hpp>
 
 namespace tessera {
@@ -30,37 +30,38 @@ void print_line(std::string text) {
   std::fputs(text.c_str(), stderr);
 }
 
-/// The warnings of the environment, to whoever listens first.
-void announce_environment(const event_sink* sink) {
+/// True the first time the process says it.
+[[gnu::cold]] bool is_first(std::string what) {
+  static std::mutex guard;
+  static auto* const told = new std::unordered_set<std::string>();
+  const std::lock_guard lock(guard);
+  return told->insert(std::move(what)).second;
+}
+
+[[gnu::cold]] void announce_warning(const event_sink* sink, const std::string& warning) {
+  deliver(sink, {event_kind::warning, {}, {}, warning});
+  if (process_environment().explain > 0) print_line("warning: " + warning);
+}
+
+/// The warnings of the environment and of the table files, to whoever listens first.
+[[gnu::cold]] void announce_process(const event_sink* sink, const lookup_tables* tables) {
   static constinit std::atomic<bool> done{false};
-  const environment& process = process_environment();
-  if (process.warnings.empty() || done.exchange(true, std::memory_order_relaxed)) return;
-  for (const std::string& warning : process.warnings) {
-    deliver(sink, {event_kind::warning, {}, {}, warning});
-    if (process.explain > 0) print_line("warning: " + warning);
+  if (!done.exchange(true, std::memory_order_relaxed)) {
+    for (const std::string& warning : process_environment().warnings) {
+      announce_warning(sink, warning);
+    }
+  }
+  if (tables == nullptr) return;
+  for (const lookup_table* table : {&tables->user, &tables->site, &tables->shipped}) {
+    for (const lookup_file_state& file : table->files()) {
+      const std::string warning = warning_of(file);
+      if (!warning.empty() && is_first("file " + warning)) announce_warning(sink, warning);
+    }
   }
 }
 
-/// True the first time a key and a row come together; TESSERA_EXPLAIN tells each once.
-template <class Family>
-bool is_first(const typename Family::problem_type& problem, std::string_view row) {
-  struct told {
-    std::string_view op;
-    typename Family::key_type key;
-    std::string row;
-    bool operator==(const told&) const = default;
-  };
-  static std::mutex guard;
-  static std::vector<told> all;
-  told now{Family::op_of(problem), key_of(problem), std::string(row)};
-  const std::lock_guard lock(guard);
-  if (std::find(all.begin(), all.end(), now) != all.end()) return false;
-  all.push_back(std::move(now));
-  return true;
-}
-
 /// "... runs on the generic row ...; rejected: ...; a row for it: ...".
-std::string fallback_message(const explanation& what) {
+[[gnu::cold]] std::string fallback_message(const explanation& what) {
   std::string message = what.problem + " runs on " + what.row +
                         ", which takes any problem; the row list lacks " + what.better_row +
                         "; rejected rows: ";
@@ -71,31 +72,71 @@ std::string fallback_message(const explanation& what) {
   return message;
 }
 
-/// Tells about a selection that has just been made, or refused with `refusal`.
-template <class Family>
-void announce(const inquiry<Family>& asked, const event_sink* of_call, const status& refusal) {
-  const event_sink* const sink = of_call != nullptr ? of_call : installed_event_sink();
-  const int level = process_environment().explain;
-  if (sink == nullptr && level == 0) return;
-  announce_environment(sink);
-  const explanation what = explain(asked);
-  if (level > 0 && is_first<Family>(asked.problem, what.row)) print_line(to_text(what, level));
-  if (sink == nullptr) return;
-  for (const tier_answer& one : what.tiers) {
-    const bool passed_over = one.tier == selection_tier::override && !one.decided &&
-                             !(asked.row_of_call.empty() && asked.row_of_environment.empty());
-    if (passed_over && refusal) deliver(sink, {event_kind::warning, what.op, what.row, one.reason});
+/// The event of a choice that a tier made.
+constexpr event_kind event_of(selection_tier tier) noexcept {
+  switch (tier) {
+    case selection_tier::override:
+      return event_kind::override;
+    case selection_tier::overlay:
+      return event_kind::overlay;
+    case selection_tier::persistent:
+      return event_kind::measured;
+    case selection_tier::autotune:
+      return event_kind::tuned;
+    default:
+      return event_kind::heuristic;
   }
-  if (!refusal) {
-    deliver(sink, {event_kind::error, what.op, what.row, refusal.message()});
+}
+
+/// Names that a tier before the deciding one passed over.
+[[gnu::cold]] void announce_passed_over(const event_sink* sink, const explanation& what) {
+  for (const tier_answer& one : what.tiers) {
+    if (one.decided) return;
+    const bool passed_over = one.reason.find(" passed over: ") != std::string::npos;
+    if (passed_over) deliver(sink, {event_kind::warning, what.op, what.row, one.reason});
+  }
+}
+
+/// Tells about a choice that has just been made, or (not null) refused.
+[[gnu::cold]] void announce_explained(const event_sink* sink, int level, const explanation& what,
+                                      const status* refusal) {
+  const std::string key = what.op + " " + what.identity + " " + what.size + " " + what.row;
+  if (level > 0 && is_first(key)) print_line(to_text(what, level));
+  for (const stale_line& one : what.stale) {
+    if (!is_first("stale " + one.row + one.reason)) continue;
+    const std::string message = what.problem + ": " + one.row + " of the " + one.reason +
+                                "; `tessera tune` measures it again";
+    deliver(sink, {event_kind::stale_row, what.op, one.row, message});
+    if (level > 0) print_line("stale row: " + message);
+  }
+  if (sink == nullptr) return;
+  if (refusal != nullptr) {
+    deliver(sink, {event_kind::error, what.op, what.row, refusal->message()});
     return;
   }
-  const auto kind =
-      what.tier == selection_tier::override ? event_kind::override : event_kind::heuristic;
-  deliver(sink, {kind, what.op, what.row, to_text(what, 1)});
+  announce_passed_over(sink, what);
+  deliver(sink, {event_of(what.tier), what.op, what.row, to_text(what, 1)});
   if (what.reason == selection_reason::generic_fallback) {
     deliver(sink, {event_kind::fallback, what.op, what.row, fallback_message(what)});
   }
+}
+
+template <class Family>
+[[gnu::cold]] void announce_to(const event_sink* sink, int level, const inquiry<Family>& asked,
+                               const selection<typename Family::instance_type>* made,
+                               const status& refusal) {
+  announce_process(sink, asked.tables);
+  announce_explained(sink, level, explain(asked, made), made == nullptr ? &refusal : nullptr);
+}
+
+/// The same for the chain, if anybody listens: the sink of the call, else of the process, or
+/// TESSERA_EXPLAIN.
+template <class Family>
+void announce(const inquiry<Family>& asked, const event_sink* of_call,
+              const selection<typename Family::instance_type>* made, const status& refusal) {
+  const event_sink* const sink = of_call != nullptr ? of_call : installed_event_sink();
+  const int level = process_environment().explain;
+  if (sink != nullptr || level > 0) announce_to(sink, level, asked, made, refusal);
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 // Parsing of the environment variables.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <tessera/runtime/environment.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/overlay.hpp>
 
 namespace tessera {
 
@@ -46,15 +49,33 @@ void read_cpu(environment& all, std::string_view value) {
   if (!all.cpu) warn(all, "TESSERA_CPU", value, valid);
 }
 
+/// The operations of all families.
+[[gnu::cold]] std::vector<std::string_view> all_ops() {
+  std::vector<std::string_view> ops;
+  families::for_each([&](auto one) {
+    using family = typename decltype(one)::type;
+    for (const std::string_view op : family::ops) ops.push_back(op);
+  });
+  return ops;
+}
+
+/// "a, b, c".
+std::string listed(std::span<const std::string_view> names) {
+  std::string list;
+  for (const std::string_view name : names) list.append(list.empty() ? "" : ", ").append(name);
+  return list;
+}
+
 void read_rows(environment& all, std::string_view value) {
+  const std::vector<std::string_view> ops = all_ops();
   while (!value.empty()) {
     const std::string_view request = value.substr(0, value.find(','));
     value.remove_prefix(std::min(request.size() + 1, value.size()));
     const std::size_t equals = request.find('=');
     const std::string_view op = request.substr(0, equals);
     if (equals == std::string_view::npos || equals + 1 == request.size() ||
-        !enumerator_named<flash_op>(op)) {
-      warn(all, "TESSERA_ROW", request, "<op>=<row> with op one of " + enumerator_list<flash_op>());
+        std::find(ops.begin(), ops.end(), op) == ops.end()) {
+      warn(all, "TESSERA_ROW", request, "<op>=<row> with op one of " + listed(ops));
       continue;
     }
     all.rows.push_back({std::string(op), std::string(request.substr(equals + 1))});
@@ -71,9 +92,20 @@ void read_threads(environment& all, std::string_view value) {
   }
 }
 
+/// Rules have an arrow; anything else names a file.
+void read_rules(environment& all, std::string_view value) {
+  const bool text = value.find("=>") != std::string_view::npos;
+  const result<overlay> rules = text ? parse_overlay(value) : read_overlay(std::string(value));
+  if (rules) {
+    all.rules = *rules;
+  } else {
+    all.warnings.push_back("TESSERA_OVERLAY: is ignored; " + rules.message());
+  }
+}
+
 }  // namespace
 
-environment read_environment(const char* (*lookup)(const char* name)) {
+[[gnu::cold]] environment read_environment(const char* (*lookup)(const char* name)) {
   environment all;
   const auto with = [&](const char* name, auto&& use) {
     const char* const value = lookup(name);
@@ -82,6 +114,7 @@ environment read_environment(const char* (*lookup)(const char* name)) {
   with("TESSERA_EXPLAIN", [&](std::string_view value) { read_explain(all, value); });
   with("TESSERA_CPU", [&](std::string_view value) { read_cpu(all, value); });
   with("TESSERA_ROW", [&](std::string_view value) { read_rows(all, value); });
+  with("TESSERA_OVERLAY", [&](std::string_view value) { read_rules(all, value); });
   with("TESSERA_TABLE_DIR", [&](std::string_view value) { all.table_directory = value; });
   with("TESSERA_RECORD", [&](std::string_view value) { all.record_file = value; });
   with("OMP_NUM_THREADS", [&](std::string_view value) { read_threads(all, value); });

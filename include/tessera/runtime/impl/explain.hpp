@@ -24,7 +24,7 @@ std::string duration(double seconds) {
 
 }  // namespace
 
-std::string to_text(const explanation& what, int level) {
+[[gnu::cold]] std::string to_text(const explanation& what, int level) {
   std::string text = what.problem + " -> ";
   if (what.row.empty()) {
     text += "no row (" + what.refusal + ")";
@@ -35,6 +35,7 @@ std::string to_text(const explanation& what, int level) {
   if (level >= 2) {
     for (const tier_answer& one : what.tiers) {
       text.append("\n  ").append(name_of(one.tier)).append(": ").append(one.reason);
+      if (!one.row.empty() && !one.decided) text.append(" (").append(one.row).append(")");
       if (one.decided) text += " [decides]";
     }
     if (!what.better_row.empty()) text += "\n  a row for this problem: " + what.better_row;

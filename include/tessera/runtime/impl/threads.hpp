@@ -38,6 +38,14 @@ status resolve_threads(int wanted, int& threads) {
   return {};
 }
 
+/// The same for a device that is not there: what it has, unless OMP_NUM_THREADS says another.
+status resolve_threads_of(const device_facts& device, int wanted, int& threads) {
+  if (status done = resolve_threads(wanted, threads); !done || wanted != 0) return done;
+  const int asked = process_environment().threads;
+  threads = std::clamp(asked > 0 ? asked : device.available_threads, 1, most_threads);
+  return {};
+}
+
 }  // namespace
 
 }  // namespace tessera

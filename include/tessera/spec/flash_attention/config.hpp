@@ -92,8 +92,9 @@ struct flash_config {
   mask_mode mask = mask_mode::window;
   flash_phase phase = flash_phase::prefill;
   flash_features features = base_features;
-  int block_q = 0;   ///< query rows of a tile; the heads of a group are rows of the same tile
-  int block_kv = 0;  ///< keys of a tile
+  int block_q = 0;   ///< most query rows of a work item; the heads of a group are rows of the same
+                     ///< item
+  int block_kv = 0;  ///< keys that are packed and attended to together
   friend constexpr bool operator==(const flash_config&, const flash_config&) = default;
 };
 
@@ -125,7 +126,7 @@ constexpr flash_config resolved(flash_config config) noexcept {
   if (config.v_head_dim == 0) config.v_head_dim = config.head_dim;
   const bool decode = config.phase == flash_phase::decode;
   if (config.block_q == 0) {
-    config.block_q = decode ? max_decode_rows : 8 * register_rows(config.target);
+    config.block_q = decode ? max_decode_rows : 64 * register_rows(config.target);
   }
   if (config.block_kv == 0) config.block_kv = decode ? 64 : 256;
   return config;

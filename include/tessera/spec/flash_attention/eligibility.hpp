@@ -1,6 +1,7 @@
 // Which rows can run which problems, and what is in the way if one cannot.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -42,6 +43,32 @@ constexpr flash_demand demand_of(const flash_problem& problem) noexcept {
           .window_left = problem.options.window_left.value_or(-1),
           .window_right = problem.options.window_right.value_or(-1),
           .sizes = sizes_of(problem)};
+}
+
+/// The table key of a demand.
+constexpr flash_key key_of(const flash_demand& demand) noexcept {
+  const flash_sizes& sizes = demand.sizes;
+  flash_key key;
+  key.identity.type = demand.type;
+  key.identity.mask = demand.mask;
+  key.identity.features = demand.features;
+  key.identity.head_dim = static_cast<std::int16_t>(sizes.head_dim);
+  key.identity.v_head_dim = static_cast<std::int16_t>(sizes.v_head_dim);
+  key.identity.group =
+      static_cast<std::int16_t>(sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0);
+  key.bucket.q_len = size_bucket(sizes.q_len);
+  key.bucket.kv_len = size_bucket(sizes.kv_len);
+  key.bucket.batch_heads = size_bucket(sizes.batch * sizes.kv_heads);
+  if (demand.window_left >= 0 && (demand.window_right >= 0 || demand.causal)) {
+    const std::int64_t right = demand.causal ? 0 : demand.window_right;
+    const std::int64_t left = std::min<std::int64_t>(demand.window_left, INT32_MAX);
+    key.bucket.window = size_bucket(left + std::min<std::int64_t>(right, INT32_MAX) + 1);
+    if (key.bucket.window == 0) key.bucket.window = 1;
+  }
+  return key;
+}
+constexpr flash_key key_of(const flash_problem& problem) noexcept {
+  return key_of(demand_of(problem));
 }
 
 /// The first thing that keeps a row from running a problem.

@@ -9,6 +9,7 @@
 #include <tessera/spec/flash_attention/config.hpp>
 #include <tessera/spec/flash_attention/kernel_args.hpp>
 #include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -22,12 +23,13 @@ using flash_launch_function = status (*)(const flash_kernel_args&, const launch_
 
 /// One entry of the registry.
 struct flash_instance {
-  std::string_view name;  ///< name_of(config): compared, never parsed
+  std::string_view name{};  ///< name_of(config): compared, never parsed
   flash_config config{};  ///< resolved
   flash_workspace_function workspace_bytes = nullptr;
   flash_launch_function launch = nullptr;
   float compile_seconds = 0;       ///< measured when the table was last costed; 0 = not measured
   std::uint32_t object_bytes = 0;  ///< code and constants, measured likewise
+  row_properties properties{};
 };
 
 }  // namespace tessera

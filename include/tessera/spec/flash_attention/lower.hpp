@@ -54,12 +54,6 @@ constexpr flash_problem problem_of(const flash_attention_args& args,
 
 namespace checks {
 
-/// The stride of an axis; 0 where it has at most one element.
-constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
-  const auto at = static_cast<std::size_t>(axis);
-  return view.extent[at] > 1 ? view.stride[at] : 0;
-}
-
 // Each field is stored where it belongs: structs returned by value were measured to cost 50 ns a
 // call in stores that are read back too soon.
 
@@ -168,30 +162,21 @@ inline status lower(flash_op op, const flash_attention_args& args,
 /// Validates a problem, and gives the arguments that a call with these shapes would have; pointers
 /// of present tensors are not null but point to nothing, strides are 0.
 inline status lower(const flash_problem& problem, flash_kernel_args& lowered) {
-  static constexpr std::uint64_t nothing = 0;
-  const auto somewhere = [](const tensor_shape& shape) {
-    tensor_view view;
-    view.data = const_cast<std::uint64_t*>(&nothing);
-    view.type = shape.type;
-    view.rank = shape.rank;
-    view.extent = shape.extent;
-    return shape.present() ? view : tensor_view{};
-  };
-  flash_attention_args args{.q = somewhere(problem.q),
-                            .k = somewhere(problem.k),
-                            .v = somewhere(problem.v),
-                            .bias_pre = somewhere(problem.bias_pre),
-                            .bias_post = somewhere(problem.bias_post),
-                            .mask = somewhere(problem.mask),
-                            .q_segment_ids = somewhere(problem.q_segment_ids),
-                            .kv_segment_ids = somewhere(problem.kv_segment_ids),
-                            .sinks = somewhere(problem.sinks),
-                            .cu_seqlens_q = somewhere(problem.cu_seqlens_q),
-                            .cu_seqlens_k = somewhere(problem.cu_seqlens_k),
-                            .seqlens_q = somewhere(problem.seqlens_q),
-                            .seqlens_k = somewhere(problem.seqlens_k),
-                            .out = somewhere(problem.q),
-                            .weights = somewhere(problem.weights)};
+  flash_attention_args args{.q = checks::somewhere(problem.q),
+                            .k = checks::somewhere(problem.k),
+                            .v = checks::somewhere(problem.v),
+                            .bias_pre = checks::somewhere(problem.bias_pre),
+                            .bias_post = checks::somewhere(problem.bias_post),
+                            .mask = checks::somewhere(problem.mask),
+                            .q_segment_ids = checks::somewhere(problem.q_segment_ids),
+                            .kv_segment_ids = checks::somewhere(problem.kv_segment_ids),
+                            .sinks = checks::somewhere(problem.sinks),
+                            .cu_seqlens_q = checks::somewhere(problem.cu_seqlens_q),
+                            .cu_seqlens_k = checks::somewhere(problem.cu_seqlens_k),
+                            .seqlens_q = checks::somewhere(problem.seqlens_q),
+                            .seqlens_k = checks::somewhere(problem.seqlens_k),
+                            .out = checks::somewhere(problem.q),
+                            .weights = checks::somewhere(problem.weights)};
   if (args.q.rank >= 1 && args.q.rank <= max_rank && args.v.rank == args.q.rank) {
     const auto last = static_cast<std::size_t>(args.q.rank - 1);
     args.out.extent[last] = args.v.extent[last];

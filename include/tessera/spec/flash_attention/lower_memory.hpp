@@ -2,27 +2,18 @@
 // the lengths stored in it lie inside the tensors. Shapes have been checked.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <utility>
 
 #include <tessera/spec/flash_attention/args.hpp>
 #include <tessera/spec/flash_attention/kernel_args.hpp>
 #include <tessera/spec/tensor_checks.hpp>
-#include <tessera/spec/tensor_overlap.hpp>
+#include <tessera/spec/tensor_memory.hpp>
 
 namespace tessera::checks {
 
-/// How a call uses one of its tensors.
-struct flash_tensor_role {
-  std::string_view name;
-  tensor_view flash_attention_args::*member;
-  bool output = false;
-  bool contiguous_rows = false;  ///< stride 1 on the last axis
-};
+using flash_tensor_role = tensor_role<flash_attention_args>;
 
 /// Every tensor there is.
 inline constexpr std::array flash_tensor_roles{
@@ -46,94 +37,7 @@ inline constexpr std::array flash_tensor_roles{
     flash_tensor_role{"dropout_mask", &flash_attention_args::dropout_mask, true},
 };
 
-/// The tensors of one call that have elements, with the bytes they lie in.
-class flash_memory {
- public:
-  static bool check(const flash_attention_args& args, status& failure) {
-    return check(args, failure, std::make_index_sequence<flash_tensor_roles.size()>{});
-  }
-
- private:
-  struct placed {
-    const flash_tensor_role* role;
-    const tensor_view* view;
-    std::uintptr_t begin, end;  ///< first byte, one past the last
-  };
-
-  /// Written out per role, so that absent tensors cost a comparison each.
-  template <std::size_t... Roles>
-  static bool check(const flash_attention_args& args, status& failure,
-                    std::index_sequence<Roles...>) {
-    flash_memory memory;
-    return (memory.add_present<Roles>(args, failure) && ...) && memory.outputs_are_apart(failure);
-  }
-
-  template <std::size_t Role>
-  bool add_present(const flash_attention_args& args, status& failure) {
-    constexpr const flash_tensor_role& role = flash_tensor_roles[Role];
-    const tensor_view& view = args.*role.member;
-    return !view.present() || add(role, view, failure);
-  }
-
-  flash_memory() noexcept {}  // leaves the entries beyond count_ alone
-
-  [[gnu::noinline]] bool add(const flash_tensor_role& role, const tensor_view& view,
-                             status& failure) {
-    if (view.device != device_id{}) {
-      return refuse(failure, role.name, ": device is ", view.device, ", must be ", device_id{});
-    }
-    byte_range range{};
-    if (!has_memory(role.name, view, range, failure)) return false;
-    if (role.contiguous_rows && !has_contiguous_rows(role.name, view, failure)) return false;
-    if (range.empty()) return true;
-    if (role.output && !has_distinct_elements(role.name, view, failure)) return false;
-    placed_[count_++] = {&role, &view, range.begin, range.end};
-    return true;
-  }
-
-  bool outputs_are_apart(status& failure) const {
-    for (std::size_t i = 0; i < count_; ++i) {
-      const placed& output = placed_[i];
-      if (!output.role->output) continue;
-      for (std::size_t j = 0; j < count_; ++j) {
-        const placed& other = placed_[j];
-        if (j == i || output.begin >= other.end || other.begin >= output.end) continue;
-        if (!share_memory(*output.view, *other.view)) continue;
-        const std::uintptr_t begin = std::max(output.begin, other.begin);
-        const std::uintptr_t end = std::min(output.end, other.end);
-        return refuse(failure, output.role->name, ": shares memory with ", other.role->name, ", ",
-                      end - begin, " of its ", output.end - output.begin,
-                      " bytes lie between the first and last of it");
-      }
-    }
-    return true;
-  }
-
-  std::size_t count_ = 0;
-  std::array<placed, flash_tensor_roles.size()> placed_;
-};
-
-/// Offsets start at 0, never decrease and end inside the tensor. Gives the longest sequence.
-inline bool are_offsets(std::string_view name, const tensor_view& offsets, std::string_view owner,
-                        std::int64_t rows, std::int64_t& longest, status& failure) {
-  const auto* const value = static_cast<const std::int32_t*>(offsets.data);
-  const std::int64_t sequences = offsets.extent[0] - 1;
-  longest = 0;
-  if (value[0] != 0) return refuse(failure, name, ": entry 0 is ", value[0], ", must be 0");
-  for (std::int64_t n = 0; n < sequences; ++n) {
-    const std::int64_t length = std::int64_t{value[n + 1]} - value[n];
-    if (length < 0) {
-      return refuse(failure, name, ": entry ", n + 1, " is ", value[n + 1], ", entry ", n, " has ",
-                    value[n], "; offsets never decrease");
-    }
-    longest = std::max(longest, length);
-  }
-  if (value[sequences] > rows) {
-    return refuse(failure, name, ": the last entry is ", value[sequences], ", ", owner, " has ",
-                  rows, " rows");
-  }
-  return true;
-}
+using flash_memory = call_memory<flash_attention_args, flash_tensor_roles>;
 
 /// Every length is 0 to the rows of the tensor.
 inline bool are_lengths(std::string_view name, const tensor_view& lengths, std::string_view owner,

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include <tessera/spec/flash_attention/args.hpp>
 #include <tessera/spec/flash_attention/config.hpp>
 #include <tessera/spec/flash_attention/options.hpp>
+#include <tessera/spec/size_bucket.hpp>
 
 namespace tessera {
 
@@ -121,34 +121,5 @@ struct flash_key {
   flash_bucket bucket{};
   friend constexpr bool operator==(const flash_key&, const flash_key&) = default;
 };
-
-/// ceil(log2(size)); 0 for sizes below 2.
-constexpr std::uint8_t size_bucket(std::int64_t size) noexcept {
-  if (size < 2) return 0;
-  return static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(size - 1)));
-}
-
-constexpr flash_key key_of(const flash_problem& problem) noexcept {
-  const flash_sizes sizes = sizes_of(problem);
-  flash_key key;
-  key.identity.type = problem.q.type;
-  key.identity.mask = mask_needed(problem);
-  key.identity.features = features_needed(problem);
-  key.identity.head_dim = static_cast<std::int16_t>(sizes.head_dim);
-  key.identity.v_head_dim = static_cast<std::int16_t>(sizes.v_head_dim);
-  key.identity.group =
-      static_cast<std::int16_t>(sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0);
-  key.bucket.q_len = size_bucket(sizes.q_len);
-  key.bucket.kv_len = size_bucket(sizes.kv_len);
-  key.bucket.batch_heads = size_bucket(sizes.batch * sizes.kv_heads);
-  const auto& options = problem.options;
-  if (options.window_left && (options.window_right || options.causal)) {
-    const std::int64_t right = options.causal ? 0 : *options.window_right;
-    const std::int64_t left = std::min<std::int64_t>(*options.window_left, INT32_MAX);
-    key.bucket.window = size_bucket(left + std::min<std::int64_t>(right, INT32_MAX) + 1);
-    if (key.bucket.window == 0) key.bucket.window = 1;
-  }
-  return key;
-}
 
 }  // namespace tessera

@@ -1,270 +1,44 @@
-// Problems as one line of text, both ways, by reflection:
-//
-//   flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023
-//
-// The operation's name, then `field=value` in any order. Fields are the members of flash_problem
-// and of its options; absent tensors and defaults are left out. k and v have q's dtype unless they
-// say another, and v has k's shape unless it says another. Needs Boost; nothing on the path of a
-// call includes this header.
+// Attention problems as text, both ways; see spec/problem_text.hpp. k and v have q's dtype unless
+// they say another, and v has k's shape unless it says another.
 #pragma once
 
-#include <array>
-#include <charconv>
-#include <concepts>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <type_traits>
 
 #include <tessera/spec/flash_attention/problem.hpp>
 #include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/spec/problem_text.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
 
-namespace text {
-
-template <class Number>
-requires(std::integral<Number> || std::floating_point<Number>) void append_value(std::string& out,
-                                                                                 Number value) {
-  std::array<char, 32> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  out.append(digits.data(), end);
-}
-inline void append_value(std::string& out, bool value) {
-  out += value ? "true" : "false";
-}
-template <described_enum Enum>
-void append_value(std::string& out, Enum value) {
-  out += enumerator_name(value);
-}
-template <class Value>
-void append_value(std::string& out, const std::optional<Value>& value) {
-  append_value(out, *value);
-}
-
-inline void append_shape(std::string& out, const tensor_shape& shape, bool with_type) {
-  out += '[';
-  for (int axis = 0; axis < shape.rank && axis < max_rank; ++axis) {
-    if (axis > 0) out += ',';
-    append_value(out, shape.extent[static_cast<std::size_t>(axis)]);
-  }
-  out += ']';
-  if (with_type) out += name_of(shape.type);
-}
-
-/// True if all of `word` was read as a number.
-template <class Number>
-requires(std::integral<Number> ||
-         std::floating_point<Number>) bool read_value(std::string_view word, Number& value) {
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  return error == std::errc{} && end == word.data() + word.size();
-}
-inline bool read_value(std::string_view word, bool& value) {
-  value = word == "true";
-  return value || word == "false";
-}
-template <described_enum Enum>
-bool read_value(std::string_view word, Enum& value) {
-  const std::optional<Enum> named = enumerator_named<Enum>(word);
-  if (named) value = *named;
-  return named.has_value();
-}
-template <class Value>
-bool read_value(std::string_view word, std::optional<Value>& value) {
-  return read_value(word, value.emplace());
-}
-
-/// `[1,2048,32,128]bf16`; the dtype may be missing, and is left as it was then.
-inline bool read_shape(std::string_view word, tensor_shape& shape) {
-  const std::size_t close = word.find(']');
-  if (word.empty() || word.front() != '[' || close == std::string_view::npos) return false;
-  const std::string_view type = word.substr(close + 1);
-  if (!type.empty() && (!read_value(type, shape.type) || shape.type == dtype::none)) return false;
-  std::string_view list = word.substr(1, close - 1);
-  shape.rank = 0;
-  while (!list.empty()) {
-    const std::size_t comma = list.find(',');
-    if (shape.rank == max_rank) return false;
-    auto& extent = shape.extent[static_cast<std::size_t>(shape.rank++)];
-    if (!read_value(list.substr(0, comma), extent)) return false;
-    if (comma == std::string_view::npos) break;
-    list.remove_prefix(comma + 1);
-    if (list.empty()) return false;
-  }
-  return true;
-}
-
-/// What a value of that type looks like, for messages.
-template <class Value>
-std::string form_of() {
-  if constexpr (std::is_same_v<Value, tensor_shape>) {
-    return "a shape of at most " + std::to_string(max_rank) + " extents and a dtype, [1,2]f32";
-  } else if constexpr (std::is_same_v<Value, bool>) {
-    return "true or false";
-  } else if constexpr (described_enum<Value>) {
-    return "one of " + enumerator_list<Value>();
-  } else if constexpr (std::floating_point<Value>) {
-    return "a number";
-  } else if constexpr (std::integral<Value>) {
-    return std::is_signed_v<Value> ? "a 64-bit integer" : "an unsigned 64-bit integer";
-  } else {
-    return form_of<typename Value::value_type>();
-  }
-}
-
-/// Calls visit(name, member) for every field: the tensors, then the options.
-template <class Problem, class Visitor>
-void for_each_field(Problem& problem, const Visitor& visit) {
-  for_each_member(problem, [&](std::string_view name, auto& member) {
-    using type = std::remove_cvref_t<decltype(member)>;
-    if constexpr (std::is_same_v<type, tensor_shape>) visit(name, member);
-  });
-  for_each_member(problem.options, visit);
-}
-
-inline status malformed(std::string sentence) {
-  return {status_code::malformed, std::move(sentence)};
-}
-
-/// The first word; `rest` loses it and the blanks around it.
-inline std::string_view next_word(std::string_view& rest) {
-  constexpr std::string_view blanks = " \t\r\n";
-  const std::size_t begin = rest.find_first_not_of(blanks);
-  if (begin == std::string_view::npos) return rest = {};
-  rest.remove_prefix(begin);
-  const std::string_view word = rest.substr(0, rest.find_first_of(blanks));
-  rest.remove_prefix(word.size());
-  return word;
-}
-
-/// Collects `field=value` words into a problem.
-class problem_reader {
- public:
-  explicit problem_reader(flash_op op) { problem_.op = op; }
-
-  status read(std::string_view word) {
-    const std::size_t equals = word.find('=');
-    if (equals == std::string_view::npos) {
-      return malformed("problem: '" + std::string(word) + "' has no '=', fields are name=value");
-    }
-    const std::string_view field = word.substr(0, equals);
-    std::optional<status> done;
-    std::size_t index = 0;
-    for_each_field(problem_, [&](std::string_view name, auto& member) {
-      if (name == field) done = read_member(name, word.substr(equals + 1), member, seen_[index]);
-      ++index;
-    });
-    if (done) return *done;
-    return malformed("problem: " + std::string(name_of(problem_.op)) + " has no field '" +
-                     std::string(field) + "', the fields are " + names());
-  }
-
-  result<flash_problem> finish() {
-    tensor_shape& k = problem_.k;
-    tensor_shape& v = problem_.v;
-    if (!saw("q")) return malformed("problem: q is missing, e.g. q=[1,2048,32,128]bf16");
-    if (!saw("k")) return malformed("problem: k is missing, e.g. k=[1,2048,8,128]");
-    if (saw("k") && !k.present()) k.type = problem_.q.type;
-    if (!saw("v")) v = k;
-    if (saw("v") && !v.present()) v.type = problem_.q.type;
-    std::size_t index = 0;
-    status done;
-    for_each_field(problem_, [&](std::string_view name, const auto& member) {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(member)>, tensor_shape>) {
-        if (done && seen_[index] && !member.present()) {
-          done = malformed("problem: " + std::string(name) +
-                           " has no dtype; only k and v take that of q");
-        }
-      }
-      ++index;
-    });
-    if (!done) return done;
-    return problem_;
-  }
-
- private:
-  template <class Member>
-  static status read_member(std::string_view name, std::string_view value, Member& member,
-                            bool& seen) {
-    if (seen) return malformed("problem: " + std::string(name) + " is given twice");
-    seen = true;
-    if constexpr (std::is_same_v<Member, tensor_shape>) {
-      if (read_shape(value, member)) return {};
-    } else {
-      if (read_value(value, member)) return {};
-    }
-    return malformed("problem: " + std::string(name) + " is '" + std::string(value) +
-                     "', must be " + form_of<Member>());
-  }
-
-  bool saw(std::string_view field) {
-    std::size_t index = 0;
-    bool found = false;
-    for_each_field(problem_, [&](std::string_view name, const auto&) {
-      found = found || (name == field && seen_[index]);
-      ++index;
-    });
-    return found;
-  }
-
-  std::string names() {
-    std::string list;
-    for_each_field(problem_, [&](std::string_view name, const auto&) {
-      if (!list.empty()) list += ", ";
-      list += name;
-    });
-    return list;
-  }
-
-  flash_problem problem_{};
-  std::array<bool, member_count<flash_problem> + member_count<flash_attention_options>> seen_{};
-};
-
-}  // namespace text
-
 /// The problem as text that `parse_problem` reads back.
 inline std::string to_text(const flash_problem& problem) {
-  std::string out(name_of(problem.op));
-  const flash_problem defaults;
-  const auto add = [&](std::string_view name, const auto& member, const auto& standard) {
-    using type = std::remove_cvref_t<decltype(member)>;
-    if constexpr (std::is_same_v<type, tensor_shape>) {
-      const bool like_q = name == "k" || name == "v";
-      if (!member.present() || (name == "v" && member == problem.k)) return;
-      out.append(" ").append(name).append("=");
-      text::append_shape(out, member, !like_q || member.type != problem.q.type);
-    } else if (!(member == standard)) {
-      out.append(" ").append(name).append("=");
-      text::append_value(out, member);
-    }
-  };
-  text::for_each_field(problem, [&](std::string_view name, const auto& member) {
-    text::for_each_field(defaults, [&](std::string_view other, const auto& standard) {
-      if constexpr (std::is_same_v<decltype(member), decltype(standard)>) {
-        if (name == other) add(name, member, standard);
-      }
-    });
-  });
-  return out;
+  return text::problem_text(
+      name_of(problem.op), problem, [&](std::string_view name, const tensor_shape& shape) {
+        if (name == "v" && shape == problem.k) return text::shape_text::omitted;
+        const bool like_q = (name == "k" || name == "v") && shape.type == problem.q.type;
+        return like_q ? text::shape_text::extents : text::shape_text::whole;
+      });
 }
 
 /// Reads the text form. Refuses unknown operations and fields, repeated fields, and values that do
 /// not have their field's form; whether the shapes fit together is for `lower` to say.
 inline result<flash_problem> parse_problem(std::string_view line) {
-  const std::string_view name = text::next_word(line);
-  const std::optional<flash_op> op = enumerator_named<flash_op>(name);
-  if (!op) {
-    return text::malformed("problem: starts with '" + std::string(name) + "', must be one of " +
-                           enumerator_list<flash_op>());
+  const result<flash_op> op = text::read_op<flash_op>(line);
+  if (!op) return op.failure();
+  text::problem_reader<flash_problem> reader({.op = *op}, name_of(*op));
+  if (status done = reader.read_all(line); !done) return done;
+  flash_problem& problem = reader.problem();
+  if (!reader.saw("q")) return text::malformed("problem: q is missing, e.g. q=[1,2048,32,128]bf16");
+  if (!reader.saw("k")) return text::malformed("problem: k is missing, e.g. k=[1,2048,8,128]");
+  if (!problem.k.present()) problem.k.type = problem.q.type;
+  if (!reader.saw("v")) problem.v = problem.k;
+  if (!problem.v.present()) problem.v.type = problem.q.type;
+  if (status done = reader.every_shape_has_a_type("; only k and v take that of q"); !done) {
+    return done;
   }
-  text::problem_reader reader(*op);
-  for (auto word = text::next_word(line); !word.empty(); word = text::next_word(line)) {
-    if (status done = reader.read(word); !done) return done;
-  }
-  return reader.finish();
+  return problem;
 }
 
 }  // namespace tessera

@@ -39,7 +39,7 @@ constexpr std::string_view sentence_of(flash_rule rule) noexcept {
     case flash_rule::block_kv_is_whole_register_tiles:
       return "block_kv is a positive multiple of the register tile's columns";
     case flash_rule::tile_fits_in_cache:
-      return "block_q * block_kv floats are at most 512 KiB, so that a tile stays in the cache";
+      return "block_q is at most 1024 and block_kv at most 1024, so that they stay in the cache";
     case flash_rule::decode_rows_fit:
       return "block_q of a decode row is 1 to 16";
     case flash_rule::bf16_dot_takes_bf16:
@@ -75,8 +75,7 @@ constexpr flash_rule broken_rule(flash_config config) noexcept {
   if (config.block_kv <= 0 || config.block_kv % register_columns(config.target) != 0) {
     return flash_rule::block_kv_is_whole_register_tiles;
   }
-  if (config.block_q > 1024 || config.block_kv > 8192 ||
-      config.block_q * config.block_kv * 4 > 512 * 1024) {
+  if (config.block_q > 1024 || config.block_kv > 1024) {
     return flash_rule::tile_fits_in_cache;
   }
   if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {

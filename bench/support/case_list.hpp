@@ -1,0 +1,125 @@
+// Problems as data: bench/shapes/*.txt, one problem text a line. Behind a `#` a line can carry
+// notes `name=value` that say how the case is run and what it is held to (see bench/README.md).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::bench {
+
+/// What a case is held to: `quantity` of at least (time: at most) `value`.
+struct case_goal {
+  std::string quantity{};  ///< peak, read, rate or time; empty: nothing
+  double value = 0;
+};
+
+/// One line of a shape file.
+struct bench_case {
+  std::string group{};    ///< the file's stem
+  std::string problem{};  ///< problem text
+  std::string beside{};   ///< plain, square, one_thread or f32: what it is timed next to
+  std::string lengths{};  ///< zipf: lengths of packed sequences fall as 1, 1/2, 1/3, ...
+  std::string isa{};      ///< back end whose row is taken, as on a machine that has no more
+  int threads = 0;        ///< 0: what OpenMP would use
+  case_goal goal{};
+};
+
+namespace detail {
+
+inline double number_in(std::string_view text, const std::string& line) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw std::runtime_error("\"" + std::string(text) + "\" is not a number, in: " + line);
+  }
+  return value;
+}
+
+inline void set_note(bench_case& one, std::string_view name, std::string_view value,
+                     const std::string& line) {
+  const auto one_of = [&](std::string& member, auto... valid) {
+    if (!((value == valid) || ...)) {
+      throw std::runtime_error("\"" + std::string(value) + "\" is not a value of " +
+                               std::string(name) + ", in: " + line);
+    }
+    member = value;
+  };
+  if (name == "beside") return one_of(one.beside, "plain", "square", "one_thread", "f32");
+  if (name == "lengths") return one_of(one.lengths, "zipf");
+  if (name == "isa") return one_of(one.isa, "cpu_generic", "cpu_avx2", "cpu_avx512");
+  if (name == "threads") {
+    one.threads = static_cast<int>(number_in(value, line));
+    return;
+  }
+  if (name == "goal" && value.find(':') != std::string_view::npos) {
+    const std::size_t colon = value.find(':');
+    one.goal.value = number_in(value.substr(colon + 1), line);
+    value = value.substr(0, colon);
+    return one_of(one.goal.quantity, "peak", "read", "rate", "time");
+  }
+  throw std::runtime_error("\"" + std::string(name) + "\" is not a note, in: " + line);
+}
+
+}  // namespace detail
+
+/// Reads one line that is neither empty nor a comment. Throws std::runtime_error that names the
+/// line.
+inline bench_case parse_case(const std::string& line, const std::string& group) {
+  bench_case one;
+  one.group = group;
+  const std::size_t mark = line.find('#');
+  one.problem = line.substr(0, mark);
+  one.problem.erase(one.problem.find_last_not_of(" \t\r") + 1);
+  if (mark == std::string::npos) return one;
+  std::istringstream notes(line.substr(mark + 1));
+  for (std::string note; notes >> note;) {
+    const std::size_t equals = note.find('=');
+    if (equals == std::string::npos) {
+      throw std::runtime_error("\"" + note + "\" is not name=value, in: " + line);
+    }
+    detail::set_note(one, std::string_view(note).substr(0, equals),
+                     std::string_view(note).substr(equals + 1), line);
+  }
+  return one;
+}
+
+/// What is told apart in a list: group, problem and how it is run.
+inline std::string name_of(const bench_case& one) {
+  std::string name = one.group + "/" + one.problem;
+  if (!one.lengths.empty()) name += " lengths=" + one.lengths;
+  if (!one.isa.empty()) name += " isa=" + one.isa;
+  if (one.threads > 0) name += " threads=" + std::to_string(one.threads);
+  return name;
+}
+
+/// The cases of `*.txt` in a folder that begin with one of `ops`, in the order of file names.
+template <std::size_t Count>
+std::vector<bench_case> read_cases(const std::filesystem::path& folder,
+                                   const std::array<std::string_view, Count>& ops) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".txt") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<bench_case> cases;
+  for (const std::filesystem::path& path : files) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      if (line.empty() || line.front() == '#') continue;
+      const std::string op = line.substr(0, line.find(' '));
+      if (std::find(ops.begin(), ops.end(), op) == ops.end()) continue;
+      cases.push_back(parse_case(line, path.stem().string()));
+    }
+  }
+  return cases;
+}
+
+}  // namespace tessera::bench

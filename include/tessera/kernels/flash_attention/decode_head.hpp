@@ -1,0 +1,287 @@
+// The query rows of one key/value head in the decode loop: scores and values of a few keys at a
+// time, as they lie in memory.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include <tessera/kernels/flash_attention/decode_splits.hpp>
+#include <tessera/kernels/flash_attention/row_block.hpp>
+#include <tessera/kernels/flash_attention/scores.hpp>
+#include <tessera/kernels/flash_attention/softmax.hpp>
+#include <tessera/kernels/flash_attention/traits.hpp>
+#include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cpu/pack.hpp>
+#include <tessera/prim/cpu/register_tile.hpp>
+
+namespace tessera::flash {
+
+/// Scratch memory of one head of a decode item.
+template <class Row>
+struct decode_buffers {
+  using shape = traits<Row>;
+  float* q;            ///< [rows][q_stride] words
+  float* scores;       ///< [rows][score_stride]
+  float* sums;         ///< [rows][sum_stride], columns in the order of the words' values
+  float* correction;   ///< [rows]
+  softmax_rows state;  ///< [rows] each
+
+  static constexpr int sum_stride(int v_head_dim) {
+    return round_up(v_head_dim, shape::words::per_word * shape::width);
+  }
+  static constexpr std::size_t bytes(int rows, int v_head_dim) {
+    const int floats = rows * (shape::q_stride + shape::score_stride + sum_stride(v_head_dim) + 3);
+    return (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+  }
+  static decode_buffers at(std::byte* slice, int rows, int v_head_dim) {
+    decode_buffers b;
+    b.q = reinterpret_cast<float*>(slice);
+    b.scores = b.q + rows * shape::q_stride;
+    b.sums = b.scores + rows * shape::score_stride;
+    b.correction = b.sums + rows * sum_stride(v_head_dim);
+    b.state = {b.correction + rows, b.correction + 2 * rows};
+    return b;
+  }
+};
+
+/// Keys [key, key + count) of a tile that starts at key0.
+struct decode_step {
+  std::int64_t key0 = 0;
+  int key = 0;
+  int count = 0;
+};
+
+template <class Row, class Hooks>
+class decode_head : row_block<Row, Hooks> {
+  using base = row_block<Row, Hooks>;
+  using base::args_, base::hooks_, base::seq_, base::units_, base::rows_;
+  using base::head_of, base::query_of;
+  using typename base::element;
+  using typename base::isa_type;
+  using typename base::modifiers;
+  using typename base::shape;
+  using typename base::words;
+  using reader = prim::word_reader<words>;
+  using vec = typename shape::vec;
+  using reg = typename shape::reg;
+  static constexpr int width = shape::width;
+
+ public:
+  /// Keys of one head that are multiplied before the next head's.
+  static constexpr int keys_of_step = width < 8 ? width : 8;
+
+  decode_head(const flash_kernel_args& args, const Hooks& hooks,
+              const decode_buffers<Row>& scratch, std::int64_t entry, int kv_head,
+              std::int64_t first_row)
+      : base(args, hooks, entry, kv_head, first_row, shape::block_q), scratch_(scratch) {}
+
+  using base::keys_of_all, base::visibility_of, base::rows_from;
+  int rows() const { return rows_; }
+  const prim::sequence& sequence() const { return seq_; }
+
+  void start() {
+    for (int r = 0; r < rows_; ++r) {
+      base::load_query(r, scratch_.q + r * shape::q_stride);
+      scratch_.state.maximum[r] = prim::minus_infinity;
+      scratch_.state.denominator[r] = 0.0f;
+    }
+    std::memset(scratch_.sums, 0, static_cast<std::size_t>(rows_ * sum_stride()) * sizeof(float));
+  }
+
+  /// Leaves the rows' sums and states as results of split `split`.
+  void finish(std::int64_t split, const split_results& results) const {
+    for (int r = 0; r < rows_; ++r) {
+      const std::int64_t i = results.index(token_of(args_, seq_, query_of(r)), head_of(r), split);
+      std::memcpy(results.sum(i), sum_row(r),
+                  static_cast<std::size_t>(results.stride) * sizeof(float));
+      results.state(i) =
+          units_.natural({scratch_.state.maximum[r], scratch_.state.denominator[r]});
+    }
+  }
+
+  void multiply_keys(const decode_step& step) const {
+    const auto keys = base::rows_from(args_.k, args_.k_strides, step.key0);
+    prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
+      for (int key = 0; key < step.count; key += keys_of_tile<Rows>) {
+        const int left = step.count - key;
+        tile_keys<Rows>(keys, {step.key0, step.key + key, left}, first);
+      }
+    });
+  }
+
+  /// Scores of keys [key0, key0 + count) become weights.
+  void softmax(std::int64_t key0, int count, prim::tile_visibility seen) const {
+    const key_columns columns{key0, count, 0, count, 0, round_up(count, width)};
+    const bool whole = seen == prim::tile_visibility::full && count % width == 0 &&
+                       base::all_see(seen, key0, count) && !modifiers::changes(args_, units_);
+    prim::for_each_row_tile<softmax_row_count>(rows_, [&]<int Rows>(int first) {
+      for (int r = first; r < first + Rows && !whole; ++r) {
+        modifiers::apply(args_, hooks_, units_, base::scores_of(r, score_row(r), columns),
+                         seen != prim::tile_visibility::full);
+      }
+      softmax_tile<Row, Rows>(
+          args_, units_, score_row(first), columns,
+          [&](int r) { return base::position_of(first + r); },
+          softmax_rows{scratch_.state.maximum + first, scratch_.state.denominator + first},
+          scratch_.correction + first);
+    });
+    for (int r = 0; r < rows_; ++r) {
+      if (scratch_.correction[r] == 1.0f) continue;
+      const reg factor = vec::broadcast(scratch_.correction[r]);
+      float* sum = sum_row(r);
+      for (int d = 0; d < sum_stride(); d += width) {
+        vec::store(sum + d, vec::mul(vec::load(sum + d), factor));
+      }
+    }
+  }
+
+  void multiply_values(const decode_step& step) const {
+    const auto values = base::rows_from(args_.v, args_.v_strides, step.key0);
+    prim::for_each_row_tile<most_rows>(
+        rows_, [&]<int Rows>(int first) { tile_values<Rows>(values, step, first); });
+  }
+
+  /// True if a hidden key's weight of 0 would meet a value that is not finite.
+  bool hides_nonfinite(std::int64_t key0, int count, prim::tile_visibility seen) const {
+    if (base::all_see(seen, key0, count)) return false;
+    const auto values = base::rows_from(args_.v, args_.v_strides, key0);
+    const int v_head_dim = shape::v_head_dim(args_);
+    reg bits = vec::zero();
+    for (int key = 0; key < count; ++key) {
+      for (int d = 0; d < v_head_dim; d += width) {
+        const reg x = v_head_dim - d >= width ? vec::load_as(values.row(key) + d)
+                                              : vec::load_as_n(values.row(key) + d, v_head_dim - d);
+        bits = vec::bit_or(bits, vec::mul(x, vec::zero()));
+      }
+    }
+    return vec::sum(bits) != 0.0f;
+  }
+
+  /// The sums of a whole tile, leaving out keys of weight zero.
+  void add_seen_values(std::int64_t key0, int count) const {
+    const auto values = base::rows_from(args_.v, args_.v_strides, key0);
+    for (int r = 0; r < rows_; ++r) {
+      for (int key = 0; key < count; ++key) {
+        const float weight = words::weight(score_row(r), key);
+        if (weight == 0.0f) continue;
+        float* sum = sum_row(r);
+        for (int d = 0; d < shape::v_head_dim(args_); ++d) {
+          sum[words::value_column(d)] += weight * static_cast<float>(values.row(key)[d]);
+        }
+      }
+    }
+  }
+
+ private:
+  /// Query rows and value registers of a register tile.
+  static constexpr int most_rows = width / 4;
+  static constexpr int value_vectors = 4;
+  static constexpr int softmax_row_count = width < 8 ? width : 8;
+
+  TESSERA_INLINE int sum_stride() const {
+    return decode_buffers<Row>::sum_stride(shape::v_head_dim(args_));
+  }
+  TESSERA_INLINE float* score_row(int r) const { return scratch_.scores + r * shape::score_stride; }
+  TESSERA_INLINE float* sum_row(int r) const { return scratch_.sums + r * sum_stride(); }
+
+  /// Rows times keys of a score tile make at most one register of sums.
+  template <int Rows>
+  static constexpr int keys_of_tile = width / Rows < keys_of_step ? width / Rows : keys_of_step;
+
+  template <int Rows>
+  TESSERA_INLINE void tile_keys(prim::row_source<element> keys, const decode_step& step,
+                                int first) const {
+    constexpr int keys_at_once = keys_of_tile<Rows>;
+    const int head_dim = shape::head_dim(args_);
+    const float* q = scratch_.q + first * shape::q_stride;
+    const element* row[keys_at_once];
+    TESSERA_UNROLL
+    for (int k = 0; k < keys_at_once; ++k) {
+      row[k] = keys.row(step.key + (k < step.count ? k : step.count - 1));
+    }
+    reg acc[width];
+    TESSERA_UNROLL
+    for (int i = 0; i < width; ++i) acc[i] = vec::zero();
+    const auto slice = [&](int d, const auto& load) {
+      reg query[Rows];
+      TESSERA_UNROLL
+      for (int r = 0; r < Rows; ++r) {
+        query[r] = vec::load(q + r * shape::q_stride + d / words::per_word);
+      }
+      TESSERA_UNROLL
+      for (int k = 0; k < keys_at_once; ++k) {
+        const reg x = load(row[k] + d);
+        TESSERA_UNROLL
+        for (int r = 0; r < Rows; ++r) {
+          acc[r * keys_at_once + k] =
+              words::multiply_add(query[r], x, acc[r * keys_at_once + k]);
+        }
+      }
+    };
+    int d = 0;
+    for (; d + reader::elements <= head_dim; d += reader::elements) {
+      slice(d, [](const element* p) { return reader::read(p); });
+    }
+    if (d < head_dim) {
+      slice(d, [&](const element* p) { return reader::read(p, head_dim - d); });
+    }
+    float sums[width];
+    vec::store(sums, vec::sums(acc));
+    for (int r = 0; r < Rows; ++r) {
+      std::memcpy(score_row(first + r) + step.key, sums + r * keys_at_once,
+                  keys_at_once * sizeof(float));
+    }
+  }
+
+  template <int Rows>
+  TESSERA_INLINE void tile_values(prim::row_source<element> values, const decode_step& step,
+                                  int first) const {
+    const int columns = shape::v_head_dim(args_);
+    constexpr int wide = value_vectors * width;
+    int d = 0;
+    for (; d + wide <= columns; d += wide) {
+      tile_columns<Rows, value_vectors>(values, step, first, d, wide);
+    }
+    for (; d < columns; d += words::per_word * width) {
+      tile_columns<Rows, words::per_word>(values, step, first, d, columns - d);
+    }
+  }
+
+  /// sum[r] += sum over the step's keys of weight[r, key] * value[key], `Vectors` registers of
+  /// columns.
+  template <int Rows, int Vectors>
+  TESSERA_INLINE void tile_columns(prim::row_source<element> values, const decode_step& step,
+                                   int first, int d, int columns) const {
+    reg acc[Rows][Vectors];
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::load(sum_row(first + r) + d + v * width);
+    }
+    for (int k = 0; k < step.count; k += words::per_word) {
+      const element* row[words::per_word];
+      TESSERA_UNROLL
+      for (int i = 0; i < words::per_word; ++i) {
+        row[i] = k + i < step.count ? values.row(step.key + k + i) + d : nullptr;
+      }
+      reg x[Vectors];
+      reader::template read_value_words<Vectors>(row, columns, x);
+      TESSERA_UNROLL
+      for (int r = 0; r < Rows; ++r) {
+        const reg weight =
+            vec::broadcast(score_row(first + r)[(step.key + k) / words::per_word]);
+        TESSERA_UNROLL
+        for (int v = 0; v < Vectors; ++v) acc[r][v] = words::multiply_add(weight, x[v], acc[r][v]);
+      }
+    }
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) vec::store(sum_row(first + r) + d + v * width, acc[r][v]);
+    }
+  }
+
+  const decode_buffers<Row>& scratch_;
+};
+
+}  // namespace tessera::flash

@@ -1,0 +1,343 @@
+// The registers of a warp while it works on tiles of keys: sums, scores and weights of its query
+// rows, and the steps that turn one into the other.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/flash_attention/sm80_block.hpp>
+#include <tessera/kernels/flash_attention/sm80_finish.hpp>
+#include <tessera/kernels/flash_attention/sm80_scores.hpp>
+#include <tessera/kernels/flash_attention/sm80_traits.hpp>
+#include <tessera/prim/common/dropout.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::flash::sm80 {
+
+/// What all threads of a block know and rarely need. It lies in shared memory, because every
+/// register counts in the loop.
+template <mask_mode Mode>
+struct block_state {
+  key_range keys;
+  const std::uint16_t* k = nullptr;  ///< key 0 of the sequence
+  const std::uint16_t* v = nullptr;
+  row_range range;
+  prim::row_visibility<Mode> visible;
+  bool negate = false;   ///< the queries' signs are still to be turned
+  bool careful = false;  ///< a sum was not finite: run again and look at every value
+};
+
+/// Every array is indexed by constants once its loops are unrolled, and so stays in registers.
+template <class Row, int Width, class Tokens, class Hooks>
+class warp_rows {
+  using traits = kernel_traits<Row, Width, Tokens>;
+  using modifiers = score_modifiers<traits, Hooks>;
+  using words = typename traits::words;
+  static constexpr int row_tiles = traits::row_tiles;
+
+ public:
+  /// The maximum of a row that has seen no key: finite, so that 2^(x - maximum) of a hidden x is 0
+  /// and not NaN. Logits (times log2(e)) below it count as hidden.
+  static constexpr float nothing_seen = -0x1p126f;
+
+  using state = block_state<traits::config.mask>;
+
+  /// `known` lies in shared memory, `q_tile` is the address of the block's queries there.
+  __device__ __forceinline__ warp_rows(const launch_args& args, const Hooks& hooks,
+                                       const state& known, std::uint32_t q_tile)
+      : args_(args), hooks_(hooks), known_(known), q_tile_(q_tile) {}
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int d = 0; d < traits::v_tiles; ++d) out_[m][d] = {};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        maximum_[m][half] = nothing_seen;
+        denominator_[m][half] = 0.0f;
+      }
+    }
+  }
+
+  static __device__ __forceinline__ int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
+  /// The warp's first row in the block's tile.
+  static __device__ __forceinline__ int first_of_warp() {
+    return static_cast<int>(threadIdx.x / 32) * traits::rows_of_warp;
+  }
+  __device__ __forceinline__ void load_queries() {
+    if constexpr (traits::shape.threads.q_in_registers) {
+#pragma unroll
+      for (int step = 0; step < traits::dim_groups; ++step)
+        load_query(queries_[step], threadIdx.x, step);
+    }
+  }
+
+  /// scores_ = Q K^T of one tile.
+  __device__ __forceinline__ void multiply_queries(std::uint32_t keys) {
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < traits::key_tiles; ++n) scores_[m][n] = {};
+    }
+    const unsigned thread = prim::cuda::thread_index();
+    const std::uint32_t base = keys + traits::k_tile::lane_of_b(thread % 32);
+#pragma unroll
+    for (int step = 0; step < traits::dim_groups; ++step) {
+      prim::cuda::fragment_a q[row_tiles];
+      if constexpr (traits::shape.threads.q_in_registers) {
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) q[m] = queries_[step][m];
+      } else {
+        load_query(q, thread, step);
+      }
+#pragma unroll
+      for (int g = 0; g < traits::key_groups; ++g) {
+        prim::cuda::fragment_b2 k;
+        prim::cuda::load_matrices(k.reg, traits::k_tile::step(base, g, step));
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) {
+          words::template multiply_add<0>(scores_[m][2 * g], q[m], k);
+          words::template multiply_add<1>(scores_[m][2 * g + 1], q[m], k);
+        }
+      }
+    }
+  }
+
+  /// Row `half` of row tile m that a thread holds, counted from the block's first.
+  static __device__ __forceinline__ int row_in_block(int thread, int m, int half) {
+    return thread / 32 * traits::rows_of_warp + m * 16 + half * 8 + thread % 32 / 4;
+  }
+
+  __device__ __forceinline__ void modify_scores(int key0) {
+    const auto thread = static_cast<int>(prim::cuda::thread_index());
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int r = row_in_block(thread, m, half);
+        const query_row row = query_of(args_, known_.range.kv_head, known_.range.first_row + r);
+        const prim::key_interval keys =
+            r < known_.range.visible ? known_.visible.keys_of(row.query) : prim::key_interval{};
+        modifiers::apply(
+            args_, hooks_, scores_[m], half,
+            {known_.range.seq.index, row.head, row.query, 0, row.query + known_.visible.offset},
+            key0, keys);
+      }
+    }
+  }
+
+  /// New maxima where a row's has grown by more than `rescale_above`: sums stay relative to the old
+  /// one otherwise, which is exact and saves most rescalings.
+  __device__ __forceinline__ void update_maxima() {
+    float found[row_tiles][2];
+    bool grown = false;
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = scores_[m][0].at[2 * half];
+#pragma unroll
+        for (int n = 0; n < traits::key_tiles; ++n) {
+          most = fmaxf(most, fmaxf(scores_[m][n].at[2 * half], scores_[m][n].at[2 * half + 1]));
+        }
+        found[m][half] = most * args_.log2_scale;
+        grown = grown || found[m][half] > maximum_[m][half] + args_.rescale_above;
+      }
+    }
+    if (prim::cuda::any_of_warp(grown)) rescale(found);
+  }
+
+  /// out_ += weights V. The exponentials of 16 keys are computed among the products of the 16
+  /// before.
+  __device__ __forceinline__ void multiply_values(int key0, std::uint32_t values) {
+    constexpr int steps = traits::v_groups;
+    constexpr int parts = 2 * row_tiles;
+#pragma unroll
+    for (int part = 0; part < parts; ++part) weigh(part / 2, part % 2, key0);
+    const std::uint32_t base = values + traits::v_tile::lane_of_a(prim::cuda::thread_index() % 32);
+#pragma unroll
+    for (int g = 0; g < traits::key_groups; ++g) {
+      int done = 0;
+#pragma unroll
+      for (int d = 0; d < steps; ++d) {
+        prim::cuda::fragment_b2 v;
+        prim::cuda::load_matrices_transposed(v.reg, traits::v_tile::step(base, g, d));
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) {
+          words::template multiply_add<0>(out_[m][2 * d], weights_[g][m], v);
+          words::template multiply_add<1>(out_[m][2 * d + 1], weights_[g][m], v);
+        }
+        if (g + 1 < traits::key_groups) {
+#pragma unroll
+          for (int part = 0; part < parts; ++part) {
+            if (part >= done && part < (d + 1) * parts / steps) {
+              weigh(part / 2, 2 * (g + 1) + part % 2, key0);
+            }
+          }
+          done = (d + 1) * parts / steps;
+        }
+      }
+    }
+  }
+
+  /// Adds the products that `keep_finite` leaves out, for the rows that see them. Weights that are
+  /// 0 add nothing, as if their key were hidden. Comes before `multiply_values`, which needs the
+  /// registers.
+  __device__ __forceinline__ void add_not_finite(int key0) {
+    const int keys = min(traits::block_kv, known_.keys.end - key0);
+    const auto thread = static_cast<int>(prim::cuda::thread_index());
+    const int lane = thread % 32;
+#pragma unroll 1
+    for (int j = 0; j < keys; ++j) {
+      float weight[row_tiles][2];
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float mine = prim::minus_infinity;
+#pragma unroll
+          for (int n = 0; n < traits::key_tiles; ++n) {
+            const float even = scores_[m][n].at[2 * half];
+            const float odd = scores_[m][n].at[2 * half + 1];
+            mine = n == j / 8 ? (j % 2 == 0 ? even : odd) : mine;
+          }
+          mine = __shfl_sync(prim::cuda::all_lanes, mine, (lane & ~3) | (j % 8 / 2));
+          weight[m][half] = weight_of(mine, thread, m, half, key0 + j);
+        }
+      }
+      const std::uint16_t* row = known_.v + (key0 + j) * args_.call.v_strides.row;
+#pragma unroll
+      for (int d = 0; d < traits::v_tiles; ++d) {
+#pragma unroll
+        for (int one = 0; one < 2; ++one) {
+          const int column = d * 8 + lane % 4 * 2 + one;
+          const float value = column < args_.call.v_head_dim ? words::unpack(row[column]) : 0.0f;
+          if (isfinite(value)) continue;
+#pragma unroll
+          for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              float& sum = out_[m][d].at[2 * half + one];
+              sum = weight[m][half] != 0.0f ? fmaf(weight[m][half], value, sum) : sum;
+            }
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ prim::softmax_state state_of(int m, int half) const {
+    const float maximum = maximum_[m][half];
+    return {maximum == nothing_seen ? prim::minus_infinity : maximum * ln_2,
+            prim::cuda::sum_of_quad(denominator_[m][half])};
+  }
+
+  /// True if one of the lane's sums is infinite or NaN.
+  __device__ __forceinline__ bool has_not_finite() const {
+    float zero[4] = {};
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int d = 0; d < traits::v_tiles; ++d) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) zero[e] = fmaf(out_[m][d].at[e], 0.0f, zero[e]);
+      }
+    }
+    return (zero[0] + zero[1]) + (zero[2] + zero[3]) != 0.0f;
+  }
+
+  /// Sums of a row tile and eight columns of the values.
+  __device__ __forceinline__ const prim::cuda::accumulator& sums(int m, int tile) const {
+    return out_[m][tile];
+  }
+
+ private:
+  /// The weight of the score `x` of row `half` of row tile m and a key, as `weigh` computes it.
+  __device__ __forceinline__ float weight_of(float x, int thread, int m, int half, int key) const {
+    const float weight = prim::cuda::exp2_fast(fmaf(x, args_.log2_scale, -maximum_[m][half]));
+    if constexpr (modifiers::drops) {
+      const flash_kernel_args& call = args_.call;
+      if (call.dropout) {
+        const query_row row = query_of(args_, known_.range.kv_head,
+                                       known_.range.first_row + row_in_block(thread, m, half));
+        const bool keeps = prim::dropout_keeps(call.dropout_seed, call.dropout_threshold,
+                                               known_.range.seq.index, row.head, row.query, key);
+        return keeps ? weight : 0.0f;
+      }
+    }
+    return weight;
+  }
+
+  /// Turns the scores of eight keys into packed weights.
+  __device__ __forceinline__ void weigh(int m, int n, int key0) {
+    const prim::cuda::accumulator& s = scores_[m][n];
+    float p[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      p[e] = prim::cuda::exp2_fast(fmaf(s.at[e], args_.log2_scale, -maximum_[m][e / 2]));
+    }
+    denominator_[m][0] += p[0] + p[1];
+    denominator_[m][1] += p[2] + p[3];
+    if constexpr (modifiers::drops) {
+      if (args_.call.dropout) {
+        const int row = known_.range.first_row + row_in_block(static_cast<int>(threadIdx.x), m, 0);
+        const unsigned keeps = kept_elements(args_.call, static_cast<int>(known_.range.seq.index),
+                                             query_of(args_, known_.range.kv_head, row),
+                                             query_of(args_, known_.range.kv_head, row + 8),
+                                             key0 + n * 8 + lane() % 4 * 2);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) p[e] = (keeps >> e & 1u) != 0 ? p[e] : 0.0f;
+      }
+    }
+    weights_[n / 2][m].reg[n % 2 * 2] = words::pack(p[0], p[1]);
+    weights_[n / 2][m].reg[n % 2 * 2 + 1] = words::pack(p[2], p[3]);
+  }
+
+  __device__ __forceinline__ void rescale(const float (&found)[row_tiles][2]) {
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float maximum =
+            fmaxf(prim::cuda::maximum_of_quad(found[m][half]) - args_.headroom, maximum_[m][half]);
+        const float factor = prim::cuda::exp2_fast(maximum_[m][half] - maximum);
+        maximum_[m][half] = maximum;
+        denominator_[m][half] *= factor;
+#pragma unroll
+        for (int d = 0; d < traits::v_tiles; ++d) {
+          out_[m][d].at[2 * half] *= factor;
+          out_[m][d].at[2 * half + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load_query(prim::cuda::fragment_a (&q)[row_tiles],
+                                             unsigned thread, int step) {
+    const std::uint32_t base = q_tile_ +
+                               thread / 32 * traits::rows_of_warp * traits::q_tile::row_bytes +
+                               traits::q_tile::lane_of_a(thread % 32);
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+      prim::cuda::load_matrices(q[m].reg, traits::q_tile::step(base, m, step));
+    }
+  }
+  const launch_args& args_;
+  const Hooks& hooks_;
+  const state& known_;
+  std::uint32_t q_tile_;
+
+  prim::cuda::accumulator out_[row_tiles][traits::v_tiles];
+  prim::cuda::accumulator scores_[row_tiles][traits::key_tiles];
+  prim::cuda::fragment_a weights_[traits::key_groups][row_tiles];
+  prim::cuda::fragment_a queries_[traits::shape.threads.q_in_registers ? traits::dim_groups : 1]
+                                 [row_tiles];
+  float maximum_[row_tiles]
+                [2];  ///< in powers of 2; of the keys up to the last rescaling, less headroom
+  float denominator_[row_tiles][2];
+};
+
+}  // namespace tessera::flash::sm80

@@ -1,0 +1,59 @@
+// Tier autotune: the tuner that the caller brought measures the rows that fit, if the policy lets
+// it.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/runtime/choosers/heuristic.hpp>
+#include <tessera/runtime/choosers/persistent.hpp>
+#include <tessera/runtime/inquiry.hpp>
+
+namespace tessera {
+
+/// Hands the rows that fit to the tuner.
+template <class Family>
+[[gnu::cold]] answer<Family> measure_rows(const inquiry<Family>& asked) {
+  using instance_type = typename Family::instance_type;
+  const answer<Family> by_cost = choose_cheapest(asked);
+  if (by_cost.chosen.instance == nullptr) return {};
+  std::vector<std::string_view> names;
+  asked.for_each_row([&](const instance_type& row) {
+    if (asked.fits(row)) names.push_back(row.name);
+  });
+  std::sort(names.begin(), names.end());
+
+  const table_question question = question_of(asked, asked.policy.promise);
+  const std::string problem = Family::text_of(asked.problem);
+  autotune_answer found;
+  const bool answered = asked.tuner->tune(asked.tuner->state,
+                                          {.family = Family::name,
+                                           .problem = problem,
+                                           .device_class = question.device,
+                                           .identity = question.key.identity,
+                                           .size = question.key.size,
+                                           .code_version = Family::code_version(),
+                                           .default_row = by_cost.chosen.instance->name,
+                                           .hint = hint_of(asked),
+                                           .rows = names,
+                                           .threads = asked.threads},
+                                          found);
+  if (!answered || found.row >= names.size()) return {};
+  return {{.instance = asked.row_named(names[found.row]),
+           .tier = selection_tier::autotune,
+           .reason = selection_reason::tuned,
+           .measured_seconds = found.median_us * 1e-6},
+          {}};
+}
+
+template <class Family>
+answer<Family> choose_tuned(const inquiry<Family>& asked) {
+  const bool allowed = asked.policy.autotune == autotune_use::on_miss;
+  if (allowed && asked.tuner != nullptr && asked.tuner->tune != nullptr) return measure_rows(asked);
+  note(asked, allowed ? "no tuner is given" : "the policy does not allow it");
+  return {};
+}
+
+}  // namespace tessera

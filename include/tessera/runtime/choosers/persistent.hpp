@@ -1,0 +1,159 @@
+// Tier persistent: a measured line of a lookup table, of the user's, then of the site's, then of
+// the one inside the library. Only a line measured with the kernels of this build answers; others
+// are stale and at most hint at a row.
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <tessera/runtime/inquiry.hpp>
+#include <tessera/runtime/lookup/table.hpp>
+
+namespace tessera {
+
+/// The tables a policy allows, in the order they are asked.
+struct table_layer {
+  lookup_layer layer = lookup_layer::user;
+  const lookup_table* table = nullptr;  ///< null: not asked
+};
+
+inline std::array<table_layer, 3> layers_of(const lookup_tables* tables, table_use use) noexcept {
+  std::array<table_layer, 3> layers{};
+  if (tables == nullptr || use == table_use::none) return layers;
+  const bool all = use == table_use::all;
+  layers[0] = {lookup_layer::user, all ? &tables->user : nullptr};
+  layers[1] = {lookup_layer::site, all ? &tables->site : nullptr};
+  layers[2] = {lookup_layer::shipped, &tables->shipped};
+  return layers;
+}
+
+/// The key of an inquiry in full.
+struct table_question {
+  device_class_text device;
+  key_text key;
+};
+
+template <class Family>
+[[gnu::cold]] table_question question_of(const inquiry<Family>& asked,
+                                         bits_promise promise) noexcept {
+  return {device_class_of(asked.device),
+          key_text_of<Family>(asked.demand, asked.threads, asked.device.kind, promise)};
+}
+
+/// Why a line cannot answer; empty if it can. `row` becomes its row in this build, if there is one.
+template <class Family>
+[[gnu::cold]] std::string_view staleness(const inquiry<Family>& asked, const lookup_record& line,
+                                         const typename Family::instance_type*& row) noexcept {
+  row = asked.row_named(line.row);
+  if (line.semantic_version != Family::semantic_version)
+    return "is of another version of the family";
+  if (row == nullptr) return "is not in this build";
+  if (line.code_version != Family::code_version()) return "was measured with other kernels";
+  return asked.fits(*row) ? std::string_view() : "does not run this problem here";
+}
+
+/// Remembers in the notes that a line was passed over.
+template <class Family>
+[[gnu::cold]] void note_stale(const inquiry<Family>& asked, const lookup_record& line,
+                              lookup_layer layer, std::string_view why,
+                              const typename Family::instance_type* row) {
+  if (asked.notes == nullptr) return;
+  std::string reason(name_of(layer));
+  reason.append(" table: the row ").append(why);
+  if (row != nullptr && !asked.fits(*row)) reason.append(": ").append(asked.obstacle(*row));
+  note(asked, line.row, " is stale, ", reason);
+  asked.notes->stale.push_back({line.row, std::move(reason)});
+}
+
+template <class Family>
+[[gnu::cold]] void note_measured(const inquiry<Family>& asked, const lookup_record& line,
+                                 lookup_layer layer, double distance) {
+  if (asked.notes == nullptr) return;
+  std::array<char, 128> times{};
+  std::snprintf(times.data(), times.size(), ", measured %.4g us", line.median_us);
+  std::string text(name_of(layer));
+  text.append(" table").append(times.data());
+  if (line.default_us > 0 && line.median_us > 0) {
+    std::snprintf(times.data(), times.size(), ", %.3gx as fast as ",
+                  line.default_us / line.median_us);
+    text.append(times.data()).append(line.default_row.empty() ? "the default" : line.default_row);
+  }
+  if (distance > 0) {
+    std::snprintf(times.data(), times.size(), ", at a size %.3g doublings away (", distance);
+    text.append(times.data()).append(line.size).append(")");
+  }
+  note(asked, text);
+}
+
+/// What one table says to one key.
+template <class Family>
+[[gnu::cold]] answer<Family> ask_table(const inquiry<Family>& asked, const table_layer& one,
+                                       const table_question& question) {
+  const typename Family::instance_type* row = nullptr;
+  const auto decide = [&](const lookup_record& line, double distance) -> answer<Family> {
+    note_measured(asked, line, one.layer, distance);
+    return {
+        {.instance = row,
+         .tier = selection_tier::persistent,
+         .reason = distance > 0 ? selection_reason::measured_nearby : selection_reason::measured,
+         .measured_seconds = line.median_us * 1e-6,
+         .distance = static_cast<float>(distance)},
+        {}};
+  };
+  const auto& [identity, size] = question.key;
+  const std::string_view code = Family::code_version();
+  if (const auto* line = one.table->exact(Family::name, question.device, identity, size, code)) {
+    const std::string_view why = staleness(asked, *line, row);
+    if (why.empty()) return decide(*line, 0);
+    note_stale(asked, *line, one.layer, why, row);
+  }
+  if (asked.policy.nearest == nearest_use::never || Family::max_log2_distance <= 0) return {};
+  const nearest_record near = one.table->nearest(Family::name, question.device, identity, size,
+                                                 Family::max_log2_distance, code);
+  if (!near || near.log2_distance <= 0) return {};
+  const std::string_view why = staleness(asked, *near.record, row);
+  if (why.empty()) return decide(*near.record, near.log2_distance);
+  note_stale(asked, *near.record, one.layer, why, row);
+  return {};
+}
+
+template <class Family>
+[[gnu::cold]] answer<Family> choose_measured(const inquiry<Family>& asked) {
+  const auto layers = layers_of(asked.tables, asked.policy.tables);
+  if (layers.back().table == nullptr) {
+    note(asked, "no table is asked");
+    return {};
+  }
+  // Measurements made under the promise come first, then those made without: their rows are checked
+  // for the promise like any other.
+  for (const bits_promise promise : {asked.policy.promise, bits_promise::none}) {
+    const table_question question = question_of(asked, promise);
+    for (const table_layer& one : layers) {
+      if (one.table == nullptr || one.table->empty()) continue;
+      answer<Family> given = ask_table(asked, one, question);
+      if (given.chosen.instance != nullptr) return given;
+    }
+    if (asked.policy.promise == bits_promise::none) break;
+  }
+  note(asked, "no table has a line that answers");
+  return {};
+}
+
+/// The row of a stale line for this key that would fit: worth measuring first. Empty if none.
+template <class Family>
+[[gnu::cold]] std::string_view hint_of(const inquiry<Family>& asked) {
+  const table_question question = question_of(asked, asked.policy.promise);
+  for (const table_layer& one : layers_of(asked.tables, asked.policy.tables)) {
+    if (one.table == nullptr) continue;
+    const auto* line = one.table->exact(Family::name, question.device, question.key.identity,
+                                        question.key.size, Family::code_version());
+    if (line == nullptr) continue;
+    const auto* row = asked.row_named(line->row);
+    if (row != nullptr && asked.fits(*row)) return row->name;
+  }
+  return {};
+}
+
+}  // namespace tessera

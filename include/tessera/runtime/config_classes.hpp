@@ -1,0 +1,98 @@
+// Configuration classes of ejKernel as row patterns: what a program that tuned those by hand asks
+// of this library. One table; a class whose kernels are not in this version has no pattern.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// One configuration class.
+struct config_class {
+  std::string_view name;
+  /// Row pattern; `{field}` is the value of that field, or `*` where it is not given. Empty: this
+  /// version has no family for it.
+  std::string_view pattern;
+};
+
+inline constexpr std::array config_classes{
+    config_class{"FlashAttention", "flash_fwd.{backend}.*.{q_blocksize}x{kv_blocksize}"},
+    config_class{"Attention", "flash_fwd.{backend}.*.{block_q}x{block_k}"},
+    config_class{"ScaledDotProductAttention", "flash_fwd.{backend}.*.{block_q}x{block_k}"},
+    config_class{"DecodeAttention", "flash_fwd.{backend}.*.decode.*"},
+    config_class{"MeanPooling", "mean_pooling.{backend}.*"},
+    config_class{"BlockSparseAttention", ""},
+    config_class{"NativeSparseAttention", ""},
+    config_class{"RecurrentAttention", ""},
+    config_class{"GLAttention", ""},
+    config_class{"LightningAttention", ""},
+    config_class{"RingAttention", ""},
+    config_class{"PageAttention", ""},
+    config_class{"PrefillPageAttention", ""},
+    config_class{"ChunkedPrefillPagedDecode", ""},
+    config_class{"UnifiedAttention", ""},
+    config_class{"RaggedDecodeAttention", ""},
+    config_class{"RaggedPageAttentionv2", ""},
+    config_class{"RaggedPageAttentionv3", ""},
+    config_class{"RaggedPageAttentionv2TurboQuant", ""},
+    config_class{"RaggedPageAttentionv3TurboQuant", ""},
+    config_class{"MLRPA", ""},
+    config_class{"MLRPAv2", ""},
+    config_class{"FlashMLA", ""},
+    config_class{"DeepSeekAttn", ""},
+    config_class{"GroupedMatmul", ""},
+    config_class{"QuantizedMatmul", ""},
+    config_class{"AllGatherMatmul", ""},
+    config_class{"ReduceScatterMatmul", ""},
+    config_class{"KDA", ""},
+    config_class{"GDR", ""},
+    config_class{"RaggedGDR", ""},
+    config_class{"RWKV4", ""},
+    config_class{"RWKV6", ""},
+    config_class{"RWKV7", ""},
+    config_class{"RWKV7Mul", ""},
+    config_class{"StateSpacev1", ""},
+    config_class{"StateSpacev2", ""},
+};
+
+/// A field of those classes that is no tile extent of ours, and where its meaning went.
+struct config_field {
+  std::string_view field;
+  std::string_view now;
+};
+
+inline constexpr std::array config_fields{
+    config_field{"platform", "the backend is part of a row's name"},
+    config_field{"algorithm", "the operation is named by the call"},
+    config_field{"priority", "rows are ranked by measured or predicted time"},
+    config_field{"num_warps", "threads of a block belong to the row's backend"},
+    config_field{"num_stages", "pipeline stages belong to the row's backend"},
+    config_field{"blocksize_m", "a tile has query rows and keys only"},
+    config_field{"blocksize_n", "a tile has query rows and keys only"},
+    config_field{"blocksize_k", "a tile has query rows and keys only"},
+    config_field{"blocksize_heads", "heads of a group are rows of one tile"},
+    config_field{"blocksize_keys", "a tile has query rows and keys only"},
+    config_field{"num_key_splits", "decode rows cut the keys by their number"},
+    config_field{"num_kv_splits", "decode rows cut the keys by their number"},
+    config_field{"block_size", "pooling rows read whole tokens"},
+    config_field{"block_dim", "pooling rows read whole tokens"},
+};
+
+/// The class of that name, or null.
+constexpr const config_class* config_class_named(std::string_view name) noexcept {
+  for (const config_class& one : config_classes) {
+    if (one.name == name) return &one;
+  }
+  return nullptr;
+}
+
+/// The row pattern of a configuration: for context.row and overlays. `fields` is text like
+/// "q_blocksize=112 kv_blocksize=256 num_warps=4"; a prefix `fwd_params.` is accepted, `None` is
+/// as if the field were not given, backend `cpu` and `gpu` stand for all of their kind. Refuses
+/// unknown classes and fields, and classes without a family.
+result<std::string> row_pattern_of(std::string_view config_class_name, std::string_view fields);
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+// The operations of flash attention, forward: validate, then what all families share.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <tessera/api/flash_attention.hpp>
+#include <tessera/prim/common/dropout.hpp>
+#include <tessera/runtime/flash_fwd.hpp>
+#include <tessera/runtime/impl/operation.hpp>
+#include <tessera/runtime/impl/plan.hpp>
+#include <tessera/runtime/impl/planned_memory.hpp>
+#include <tessera/spec/flash_attention/lower.hpp>
+
+namespace tessera {
+
+namespace {
+
+/// A tensor whose presence decides over rows.
+struct planned_tensor {
+  std::string_view name;
+  tensor_view flash_attention_args::*given;
+  tensor_shape flash_problem::*planned;
+};
+
+constexpr std::array planned_tensors{
+    planned_tensor{"bias_pre", &flash_attention_args::bias_pre, &flash_problem::bias_pre},
+    planned_tensor{"bias_post", &flash_attention_args::bias_post, &flash_problem::bias_post},
+    planned_tensor{"mask", &flash_attention_args::mask, &flash_problem::mask},
+    planned_tensor{"q_segment_ids", &flash_attention_args::q_segment_ids,
+                   &flash_problem::q_segment_ids},
+    planned_tensor{"sinks", &flash_attention_args::sinks, &flash_problem::sinks},
+    planned_tensor{"cu_seqlens_q", &flash_attention_args::cu_seqlens_q,
+                   &flash_problem::cu_seqlens_q},
+    planned_tensor{"seqlens_q", &flash_attention_args::seqlens_q, &flash_problem::seqlens_q},
+    planned_tensor{"seqlens_k", &flash_attention_args::seqlens_k, &flash_problem::seqlens_k},
+    planned_tensor{"weights", &flash_attention_args::weights, &flash_problem::weights},
+};
+
+[[gnu::cold]] status differs(std::string_view what, std::int64_t given, std::int64_t planned) {
+  std::string sentence(what);
+  sentence.append(" is ").append(std::to_string(given)).append(", the plan has ");
+  return {status_code::invalid_argument, sentence + std::to_string(planned)};
+}
+
+/// Validates the shapes of a run that are not exactly the planned ones, and compares what the
+/// choice of the row was based on.
+status check_shapes(const flash_problem& problem, const flash_kernel_args& planned,
+                    const flash_attention_args& args) {
+  status failure;
+  flash_kernel_args given;
+  if (!checks::flash_shapes::check(problem.op, args, problem.options, given, failure)) {
+    return failure;
+  }
+  if (args.q.type != problem.q.type) {
+    return {status_code::invalid_argument, "q: dtype is " + std::string(name_of(args.q.type)) +
+                                               ", the plan has " +
+                                               std::string(name_of(problem.q.type))};
+  }
+  for (const planned_tensor& one : planned_tensors) {
+    const bool present = (args.*one.given).present();
+    if (present == (problem.*one.planned).present()) continue;
+    return {status_code::invalid_argument,
+            std::string(one.name) +
+                (present ? ": is given, the plan has none" : ": is absent, the plan has one")};
+  }
+  if (given.batch != planned.batch) return differs("q: batch", given.batch, planned.batch);
+  if (given.q_len != planned.q_len) return differs("q: length", given.q_len, planned.q_len);
+  if (given.kv_len != planned.kv_len) return differs("k: length", given.kv_len, planned.kv_len);
+  if (given.q_heads != planned.q_heads) return differs("q: heads", given.q_heads, planned.q_heads);
+  if (given.kv_heads != planned.kv_heads) {
+    return differs("k: heads", given.kv_heads, planned.kv_heads);
+  }
+  if (given.head_dim != planned.head_dim) {
+    return differs("q: head_dim", given.head_dim, planned.head_dim);
+  }
+  if (given.v_head_dim != planned.v_head_dim) {
+    return differs("v: head_dim", given.v_head_dim, planned.v_head_dim);
+  }
+  return {};
+}
+
+status run(flash_op op, const flash_attention_args& args, const flash_attention_options& options,
+           const context& context) {
+  flash_kernel_args lowered;
+  if (status done = lower(op, args, options, lowered); !done) return done;
+  return call_operation<flash_fwd_family>(problem_of(args, options, op), args, lowered, context);
+}
+
+}  // namespace
+
+status flash_fwd_family::lower_problem(const flash_problem& problem, flash_kernel_args& lowered) {
+  return lower(problem, lowered);
+}
+
+impl::planned_memory flash_fwd_family::plan_tensors(const flash_problem& problem) {
+  return impl::planned_memory(problem);
+}
+
+// Inline: a run calls it once, and the call itself is a fifth of what a run may cost. Kept as a
+// function too: tools that launch rows themselves call it from other units.
+[[gnu::used]] inline status flash_fwd_family::lower_run(const flash_problem& problem,
+                                                        const impl::planned_memory& planned,
+                                                        const flash_kernel_args& valid,
+                                                        const flash_attention_args& args,
+                                                        flash_kernel_args& lowered) {
+  if (planned.admits(args)) {
+    status failure;
+    if (!checks::are_contents(args, lowered, failure)) return failure;
+    checks::fill_tensors(args, lowered);
+    return failure;
+  }
+  if (status done = check_shapes(problem, valid, args); !done) return done;
+  return lower_memory(args, lowered);
+}
+
+void flash_fwd_family::finish(const flash_attention_args& args, const flash_kernel_args& lowered) {
+  if (args.dropout_mask.present()) prim::write_dropout_mask(args.dropout_mask, lowered);
+}
+
+static_assert(executable_family<flash_fwd_family>);
+template class basic_plan<flash_fwd_family>;
+
+status flash_attention(const flash_attention_args& args, const flash_attention_options& options,
+                       const context& context) {
+  return run(flash_op::flash_attention, args, options, context);
+}
+
+status attention(const flash_attention_args& args, const flash_attention_options& options,
+                 const context& context) {
+  return run(flash_op::attention, args, options, context);
+}
+
+status scaled_dot_product_attention(const flash_attention_args& args,
+                                    const flash_attention_options& options,
+                                    const context& context) {
+  return run(flash_op::scaled_dot_product_attention, args, options, context);
+}
+
+result<flash_plan> plan(const flash_problem& problem, const context& context) {
+  return impl::make_plan<flash_fwd_family>(problem, context);
+}
+
+result<explanation> explain(const flash_problem& problem, const context& context,
+                            const device_facts* device) {
+  return explain_operation<flash_fwd_family>(problem, context, device);
+}
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// The class of a device as text.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/runtime/key.hpp>
+
+namespace tessera {
+
+namespace {
+
+/// "32K", "1M", "33554433" (bytes that are not whole).
+void append_bytes(device_class_text& text, std::int64_t bytes) noexcept {
+  constexpr std::int64_t kibi = 1024;
+  constexpr std::int64_t mebi = kibi * kibi;
+  if (bytes >= mebi && bytes % mebi == 0) {
+    text.append(bytes / mebi) += 'M';
+  } else if (bytes >= kibi && bytes % kibi == 0) {
+    text.append(bytes / kibi) += 'K';
+  } else {
+    text.append(bytes);
+  }
+}
+
+}  // namespace
+
+device_class_text device_class_of(const device_facts& device) noexcept {
+  device_class_text text;
+  text += name_of(device.highest);
+  append_bytes(text += ".l1d=", device.l1d_bytes);
+  append_bytes(text += ".l2=", device.l2_bytes);
+  (text += ".cores=").append(bucket_top(device.physical_cores));
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,158 @@
+// Reading lookup tables from files. Files are copied into memory: a mapped file on a network can
+// fault while it is looked at.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tessera/runtime/impl/lookup_table.hpp>
+#include <tessera/runtime/lookup/shipped.hpp>
+#include <tessera/runtime/lookup/table.hpp>
+
+namespace tessera {
+
+namespace lookup_form {
+
+/// Longer files are no tables: two million records.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+
+/// What the system says about the call that just failed.
+[[gnu::cold]] inline std::string system_reason() {
+  return std::error_code(errno, std::system_category()).message();
+}
+
+/// Reads to the end of the descriptor. Returns the system's reason, or nothing.
+[[gnu::cold]] inline std::string read_all(int descriptor, std::string& text) {
+  constexpr std::size_t block = 1 << 16;
+  std::size_t used = 0;
+  while (static_cast<std::int64_t>(used) <= most_bytes) {
+    text.resize(std::max(used + block, text.size()));
+    const ssize_t got = ::read(descriptor, text.data() + used, text.size() - used);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_reason();
+    if (got == 0) {
+      text.resize(used);
+      return {};
+    }
+    used += static_cast<std::size_t>(got);
+  }
+  return "is longer than " + std::to_string(most_bytes) + " bytes";
+}
+
+/// The whole of a regular file; sets condition, problem and bytes of its state.
+[[gnu::cold]] inline std::string read_file(lookup_file_state& file) {
+  std::string text;
+  // Not waiting for a writer, should the path be a pipe.
+  const int descriptor = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    const bool absent = errno == ENOENT || errno == ENOTDIR;
+    file.condition = absent ? lookup_file_condition::absent : lookup_file_condition::unreadable;
+    if (!absent) file.problem = system_reason();
+    return text;
+  }
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) {
+    file.problem = system_reason();
+  } else if (!S_ISREG(facts.st_mode)) {
+    file.problem = "is not a regular file";
+  } else {
+    text.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(facts.st_size, 0, most_bytes)) +
+                1);
+    file.problem = read_all(descriptor, text);
+  }
+  ::close(descriptor);
+  file.condition =
+      file.problem.empty() ? lookup_file_condition::read : lookup_file_condition::unreadable;
+  if (!file.problem.empty()) text.clear();
+  file.bytes = static_cast<std::int64_t>(text.size());
+  return text;
+}
+
+/// Moves the records of a text to the end of `records` and the rest to the state of its file.
+[[gnu::cold]] inline void take_text(lookup_text text, lookup_file_state& file,
+                                    std::vector<lookup_record>& records) {
+  file.rows = static_cast<std::int64_t>(text.records.size());
+  file.damaged = text.damaged;
+  file.newer = text.newer;
+  file.newest_schema = text.newest_schema;
+  file.faults = std::move(text.faults);
+  if (records.empty()) {
+    records = std::move(text.records);
+  } else {
+    for (lookup_record& one : text.records) records.push_back(std::move(one));
+  }
+}
+
+}  // namespace lookup_form
+
+[[gnu::cold]] std::string warning_of(const lookup_file_state& file) {
+  if (file.condition == lookup_file_condition::unreadable) {
+    return file.path + ": cannot be read (" + file.problem + "); its rows are not used";
+  }
+  std::string sentence;
+  const std::int64_t lines = file.rows + file.damaged + file.newer;
+  const auto add = [&](std::int64_t count, std::string_view one, std::string_view several) {
+    sentence.append(sentence.empty() ? file.path + ": " : "; ");
+    sentence += std::to_string(count) + " of " + std::to_string(lines) + " lines ";
+    sentence += count == 1 ? one : several;
+  };
+  if (file.damaged > 0) {
+    add(file.damaged, "is damaged and not used", "are damaged and not used");
+    if (!file.faults.empty()) {
+      sentence += ", first line " + std::to_string(file.faults.front().line) + " (" +
+                  file.faults.front().reason + ")";
+    }
+  }
+  if (file.newer > 0) {
+    add(file.newer, "has", "have");
+    sentence += " schema " + std::to_string(file.newest_schema) + ", this version reads up to " +
+                std::to_string(lookup_schema);
+  }
+  return sentence;
+}
+
+[[gnu::cold]] lookup_table read_tables(std::span<const std::string> paths) {
+  std::vector<lookup_record> records;
+  std::vector<lookup_file_state> files;
+  for (const std::string& path : paths) {
+    lookup_file_state& file = files.emplace_back();
+    file.path = path;
+    const std::string text = lookup_form::read_file(file);
+    if (file.condition != lookup_file_condition::read) continue;
+    lookup_form::take_text(parse_table(text), file, records);
+  }
+  return lookup_table(std::move(records), std::move(files));
+}
+
+[[gnu::cold]] lookup_table read_shipped_table() {
+  const std::string_view text = shipped_lookup();
+  if (text.empty()) return {};
+  std::vector<lookup_record> records;
+  std::vector<lookup_file_state> files(1);
+  files[0].path = "shipped";
+  files[0].condition = lookup_file_condition::read;
+  files[0].bytes = static_cast<std::int64_t>(text.size());
+  lookup_form::take_text(parse_table(text), files[0], records);
+  return lookup_table(std::move(records), std::move(files));
+}
+
+[[gnu::cold]] std::shared_ptr<const lookup_tables> load_lookup_tables(
+    const table_locations& where) {
+  auto all = std::make_shared<lookup_tables>();
+  if (!where.user.empty()) all->user = read_tables({&where.user, 1});
+  const std::vector<std::string> site(where.site.rbegin(), where.site.rend());
+  all->site = read_tables(site);
+  if (where.shipped) all->shipped = read_shipped_table();
+  return all;
+}
+
+}  // namespace tessera

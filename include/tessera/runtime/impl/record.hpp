@@ -1,0 +1,169 @@
+// Recording: one counter per distinct problem, raised by the calls themselves; text is made and the
+// file is touched only when a problem is new, and when counts are appended.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/trace_line.hpp>
+#include <tessera/runtime/memory.hpp>
+#include <tessera/runtime/record.hpp>
+
+namespace tessera {
+
+namespace {
+
+/// Appends a text to a file in as few writes as the system needs, one for any usual length.
+[[gnu::cold]] status append_to_file(const std::string& path, std::string_view text) {
+  const auto refused = [&](const char* what) -> status {
+    return {status_code::io, path + ": cannot be " + what + ": " +
+                                 std::error_code(errno, std::generic_category()).message()};
+  };
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return refused("opened for appending");
+  status done;
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      done = refused("written");
+      break;
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  ::close(file);
+  return done;
+}
+
+/// The problems of a process and how often each was asked for.
+class trace_recorder {
+ public:
+  explicit trace_recorder(std::string path) : path_(std::move(path)) {}
+
+  /// The counter of a problem; lives as long as the process.
+  std::atomic<std::int64_t>* counter_of(const std::string& problem) {
+    const std::lock_guard lock(guard_);
+    const auto [at, fresh] = entries_.try_emplace(problem, nullptr);
+    if (fresh) at->second = &counters_.emplace_back();
+    return &at->second->calls;
+  }
+
+  status flush() {
+    const std::lock_guard lock(guard_);
+    std::string text;
+    std::vector<std::pair<counter*, std::int64_t>> taken;
+    for (const auto& [problem, one] : entries_) {
+      const std::int64_t calls = one->calls.load(std::memory_order_relaxed);
+      if (calls == one->written) continue;
+      text += line_of(trace_line{problem, calls - one->written}) + "\n";
+      taken.emplace_back(one, calls);
+    }
+    if (text.empty() || path_.empty()) return {};
+    if (status done = append_to_file(path_, text); !done) return done;
+    for (const auto& [one, calls] : taken) one->written = calls;
+    return {};
+  }
+
+  /// Goes on with another file. What was counted goes to the one before.
+  status move_to(const std::string& path) {
+    status done = flush();
+    const std::lock_guard lock(guard_);
+    if (done) path_ = path;
+    return done;
+  }
+
+  /// Counts from here on, for no file.
+  void discard() noexcept {
+    const std::lock_guard lock(guard_);
+    for (const auto& [problem, one] : entries_) {
+      one->written = one->calls.load(std::memory_order_relaxed);
+    }
+    path_.clear();
+  }
+
+  std::string path() {
+    const std::lock_guard lock(guard_);
+    return path_;
+  }
+
+ private:
+  struct counter {
+    std::atomic<std::int64_t> calls{0};
+    std::int64_t written = 0;  ///< of these, already in the file
+  };
+
+  std::mutex guard_;
+  std::string path_;
+  std::deque<counter> counters_;
+  std::unordered_map<std::string, counter*> entries_;
+};
+
+constinit std::atomic<bool> is_recording{false};
+
+/// Exists once somebody records, and then until the end: calls of other threads may still count
+/// when the process ends. What is left is written then; there is nobody to tell of a failure.
+trace_recorder& recorder() {
+  static auto* const one = new trace_recorder(process_environment().record_file);
+  static const struct flush_at_end {
+    ~flush_at_end() { static_cast<void>(one->flush()); }
+  } at_end;
+  static_cast<void>(at_end);
+  return *one;
+}
+
+/// Whether calls are to be counted; looks at TESSERA_RECORD the first time.
+bool recording() {
+  static const bool by_environment = [] {
+    const bool wanted = !process_environment().record_file.empty();
+    if (wanted) is_recording.store(!recorder().path().empty(), std::memory_order_relaxed);
+    return wanted;
+  }();
+  static_cast<void>(by_environment);
+  return is_recording.load(std::memory_order_relaxed);
+}
+
+template <class Family>
+std::atomic<std::int64_t>* counter_of(const typename Family::problem_type& problem) {
+  return recorder().counter_of(Family::text_of(problem));
+}
+
+}  // namespace
+
+status record_to(const std::string& path) {
+  static_cast<void>(recording());
+  if (status done = recorder().move_to(path); !done) return done;
+  is_recording.store(!path.empty(), std::memory_order_relaxed);
+  forget_selections();  // remembered choices carry the counters, or none
+  return {};
+}
+
+status flush_recording() {
+  return recording() ? recorder().flush() : status{};
+}
+
+void discard_recording() noexcept {
+  if (!recording()) return;
+  recorder().discard();
+  is_recording.store(false, std::memory_order_relaxed);
+  forget_selections();
+}
+
+std::string recording_file() {
+  return recording() ? recorder().path() : std::string();
+}
+
+}  // namespace tessera

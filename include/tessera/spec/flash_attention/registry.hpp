@@ -1,0 +1,19 @@
+// The flash attention forward rows of this build, defined by a generated unit.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <tessera/spec/flash_attention/instance.hpp>
+
+namespace tessera {
+
+/// Every flash attention forward row of this build, sorted by name. Constant data: the call costs
+/// nothing and the span is valid for the life of the program.
+std::span<const flash_instance> flash_fwd_registry() noexcept;
+
+/// A digest of the sources that the rows were generated from: 16 hexadecimal digits. Measurements
+/// taken with other sources carry another one.
+std::string_view flash_fwd_code_version() noexcept;
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+// What a mean pooling kernel is, at compile time.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// The direction of a kernel.
+enum class pooling_pass : std::uint8_t {
+  forward,   ///< tokens are read and summed
+  backward,  ///< the gradient of each mean is written to its tokens
+};
+
+/// How a backward kernel writes.
+enum class pooling_stores : std::uint8_t {
+  cached,     ///< ordinary stores: what is written stays in the caches
+  streaming,  ///< stores past the caches, which do not read the memory they overwrite
+};
+
+/// Most streams of tokens that a forward kernel reads at once.
+inline constexpr int max_pooling_streams = 16;
+
+/// One row of the table.
+struct mean_pooling_config {
+  backend target = backend::cpu_generic;
+  dtype type = dtype::f32;  ///< of x and out, of d_out and d_x
+  pooling_pass pass = pooling_pass::forward;
+  int streams = 0;  ///< forward: runs of tokens that are read side by side; 0: 4. Backward: 0
+  pooling_stores stores = pooling_stores::cached;  ///< forward: cached
+  friend constexpr bool operator==(const mean_pooling_config&,
+                                   const mean_pooling_config&) = default;
+};
+
+/// The config with every default filled in.
+constexpr mean_pooling_config resolved(mean_pooling_config config) noexcept {
+  if (config.pass == pooling_pass::forward && config.streams == 0) config.streams = 4;
+  return config;
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// What a build can serve, answered when compiling. tessera_add_kernels(my_kernels ...) generates
+// the header <tessera/builds/my_kernels.hpp>, which lists the rows of that build and answers with
+// these functions:
+//
+//   #include <tessera/builds/my_kernels.hpp>
+//   constexpr tessera::flash_problem decode{
+//       .q = {tessera::dtype::bf16, 4, {1, 1, 32, 128}}, .k = {tessera::dtype::bf16, 4, {1, 8192,
+//       8, 128}}, .v = {tessera::dtype::bf16, 4, {1, 8192, 8, 128}}, .options = {.causal = true}};
+//   static_assert(my_kernels::serves(decode));
+//   static_assert(my_kernels::serves(decode, tessera::backend::cpu_avx2));
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <tessera/spec/backend.hpp>
+
+namespace tessera {
+
+/// True if a device whose most specialised backend is `device` can run rows of `target`.
+constexpr bool can_run(backend device, backend target) noexcept {
+  return is_cpu(device) == is_cpu(target) && target <= device;
+}
+
+/// Rows of one family with a problem of that family.
+template <class Config, class Problem>
+concept row_of_problem = requires(const Config& row, const Problem& problem) {
+  {mismatch_of(row, problem)};
+};
+
+/// The first row that runs the problem, or `Rows`. Rows of another family than the problem's run
+/// nothing.
+template <class Config, std::size_t Rows, class Problem, class Condition>
+constexpr std::size_t first_row(const std::array<Config, Rows>& rows, const Problem& problem,
+                                const Condition& counts) noexcept {
+  if constexpr (row_of_problem<Config, Problem>) {
+    for (std::size_t index = 0; index < Rows; ++index) {
+      const auto mismatch = mismatch_of(rows[index], problem);
+      if (counts(rows[index]) && mismatch == decltype(mismatch){}) return index;
+    }
+  }
+  return Rows;
+}
+
+/// True if a row of the table runs the problem on some device.
+template <class Config, std::size_t Rows, class Problem>
+constexpr bool any_serves(const std::array<Config, Rows>& rows, const Problem& problem) noexcept {
+  return first_row(rows, problem, [](const Config&) { return true; }) != Rows;
+}
+
+/// True if a row of the table runs the problem on devices of that backend.
+template <class Config, std::size_t Rows, class Problem>
+constexpr bool any_serves(const std::array<Config, Rows>& rows, const Problem& problem,
+                          backend device) noexcept {
+  return first_row(rows, problem, [=](const Config& row) { return can_run(device, row.target); }) !=
+         Rows;
+}
+
+}  // namespace tessera

@@ -1,0 +1,120 @@
+// The constexpr table behind a registry: from row types to instances, checked when compiled. Used
+// by generated registry units only. A family specialises `table_entry` for its config in its own
+// table.hpp, where launchers are named by declaration, so that no kernel header is needed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include <tessera/spec/reflect.hpp>
+
+namespace tessera {
+
+/// How rows of a config become instances. A specialisation has
+/// `template <class Row> static constexpr <instance> instance_of()`, which leaves name, config and
+/// costs to the table.
+template <class Config>
+struct table_entry;
+
+/// A row that breaks a rule stops here; the compiler prints both.
+template <class Row, auto Broken>
+struct legal_table_row {
+  static_assert(Broken == decltype(Broken)::none, "the row breaks the rule named here");
+  static constexpr bool value = true;
+};
+
+/// Rows out of order, or two rows of one name, stop here; the compiler prints both.
+template <class Row, class Next>
+struct rows_out_of_order {
+  static_assert(sizeof(Row) == 0, "rows are sorted by name, and no name comes twice");
+};
+
+/// Two rows of one config stop here; the compiler prints both.
+template <class Row, class Other>
+struct rows_of_one_config {
+  static_assert(sizeof(Row) == 0, "no two rows have the same config");
+};
+
+/// A row with what it cost when the table was last measured; 0: not measured.
+template <class Row, std::int64_t Milliseconds, std::int64_t Bytes>
+struct table_row {
+  using type = Row;
+  using config_type = std::remove_cvref_t<decltype(Row::config)>;
+  static constexpr auto name = name_of(Row::config);
+
+  static constexpr auto make() {
+    auto made = table_entry<config_type>::template instance_of<Row>();
+    made.name = name.view();
+    made.config = resolved(Row::config);
+    made.compile_seconds = static_cast<float>(Milliseconds) / 1000.0f;
+    made.object_bytes = static_cast<std::uint32_t>(Bytes);
+    return made;
+  }
+  static constexpr auto instance = make();
+  static_assert(legal_table_row<Row, broken_table_rule(Row::config)>::value);
+};
+
+/// The instances of `table_row`s, sorted by name. An application's own table has rows of its own.
+template <class First, class... More>
+class row_table {
+  using instance_type = std::remove_cvref_t<decltype(First::instance)>;
+  static constexpr std::array<instance_type, 1 + sizeof...(More)> instances{First::instance,
+                                                                            More::instance...};
+
+  template <std::size_t Index>
+  using row_at = std::tuple_element_t<Index, std::tuple<First, More...>>;
+
+  /// Index of the first row whose name is not after that of the row before it; 0 if none.
+  static constexpr std::size_t first_unsorted() noexcept {
+    for (std::size_t index = 1; index < instances.size(); ++index) {
+      if (!(instances[index - 1].name < instances[index].name)) return index;
+    }
+    return 0;
+  }
+
+  struct pair {
+    std::size_t first = 0, second = 0;
+  };
+  /// Two rows of the same config; equal indices if there are none.
+  static constexpr pair first_repeated() noexcept {
+    for (std::size_t first = 0; first < instances.size(); ++first) {
+      for (std::size_t second = first + 1; second < instances.size(); ++second) {
+        if (instances[first].config == instances[second].config) return {first, second};
+      }
+    }
+    return {};
+  }
+
+  template <std::size_t Index>
+  static constexpr std::size_t check_order() {
+    if constexpr (Index == 0) {
+      return 1;
+    } else {
+      return sizeof(
+          rows_out_of_order<typename row_at<Index - 1>::type, typename row_at<Index>::type>);
+    }
+  }
+  template <std::size_t One, std::size_t Other>
+  static constexpr std::size_t check_config() {
+    if constexpr (One == Other) {
+      return 1;
+    } else {
+      return sizeof(rows_of_one_config<typename row_at<One>::type, typename row_at<Other>::type>);
+    }
+  }
+
+ public:
+  /// The instances; a table with a mistake does not compile, and the compiler names the rows.
+  static consteval std::array<instance_type, 1 + sizeof...(More)> checked() {
+    constexpr pair repeated = first_repeated();
+    static_assert(check_order<first_unsorted()>() > 0);
+    static_assert(check_config<repeated.first, repeated.second>() > 0);
+    return instances;
+  }
+};
+
+}  // namespace tessera

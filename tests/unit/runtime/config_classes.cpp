@@ -1,0 +1,60 @@
+// ejKernel's configuration classes as row patterns.
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tessera/runtime/config_classes.hpp>
+#include <tessera/runtime/families.hpp>
+
+#include "pretended.hpp"
+
+namespace tessera::testing {
+namespace {
+
+TEST(ConfigClasses, BecomePatternsThatChooseRows) {
+  const auto pattern = [](std::string_view fields) {
+    return *row_pattern_of("FlashAttention", fields);
+  };
+  EXPECT_EQ(pattern(""), "flash_fwd.*.*.*x*");
+  EXPECT_EQ(pattern("q_blocksize=384 num_warps=4 num_stages=2"), "flash_fwd.*.*.384x*");
+  EXPECT_EQ(pattern("fwd_params.q_blocksize=384 fwd_params.kv_blocksize=256 backend=cpu"),
+            "flash_fwd.cpu_*.*.384x256");
+  EXPECT_EQ(pattern("q_blocksize=None  backend=any"), "flash_fwd.*.*.*x*");
+  EXPECT_EQ(*row_pattern_of("Attention", "block_q=896"), "flash_fwd.*.*.896x*");
+  question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
+  const std::string narrow = pattern("q_blocksize=384");
+  one.row_of_call = narrow;
+  EXPECT_EQ(one.row(), "flash_fwd.cpu_avx2.f32.d64.window.384x256");
+}
+
+TEST(ConfigClasses, AreRefusedWithTheFact) {
+  EXPECT_EQ(row_pattern_of("SoftmaxConfig", "").message(),
+            "configuration SoftmaxConfig: there is no such class");
+  EXPECT_EQ(row_pattern_of("RWKV6", "").message(),
+            "configuration RWKV6: its kernels are not in this version");
+  EXPECT_EQ(row_pattern_of("FlashAttention", "colour=3").message(),
+            "configuration FlashAttention: has no field 'colour'");
+  EXPECT_EQ(row_pattern_of("FlashAttention", "q_blocksize").message(),
+            "configuration FlashAttention: 'q_blocksize' has no '=', fields are name=value");
+  EXPECT_EQ(row_pattern_of("FlashAttention", "q_blocksize=-1").message(),
+            "configuration FlashAttention: q_blocksize=-1 must be a positive number or None");
+  EXPECT_EQ(row_pattern_of("FlashAttention", "backend=tpu").message(),
+            "configuration FlashAttention: backend=tpu must be any, cpu or gpu");
+}
+
+TEST(ConfigClasses, AreListedOnceAndEachPatternNamesAFamily) {
+  std::set<std::string_view> names;
+  for (const config_class& one : config_classes) {
+    EXPECT_TRUE(names.insert(one.name).second) << one.name;
+    if (one.pattern.empty()) continue;
+    bool known = false;
+    families::for_each([&](auto family) {
+      known = known || one.pattern.starts_with(decltype(family)::type::name);
+    });
+    EXPECT_TRUE(known) << one.name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,213 @@
+// Overlays: rules, their text, and where they hold.
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "measured.hpp"
+
+namespace tessera::testing {
+namespace {
+
+constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
+constexpr std::string_view best = "flash_fwd.cpu_avx512.f32.d64.window.896x256";
+constexpr std::string_view narrow = "flash_fwd.cpu_avx2.f32.d64.window.384x256";
+constexpr std::string_view portable = "flash_fwd.cpu_generic.f32.dany.window.every.256x256";
+
+overlay rules(std::string_view lines) {
+  result<overlay> parsed = parse_overlay(lines);
+  EXPECT_TRUE(parsed) << parsed.message();
+  return parsed ? *parsed : overlay({});
+}
+
+/// The row with the scopes of this thread in force.
+std::string row_here(question one = question(text)) {
+  one.overlays.of_thread = overlay_scope::innermost();
+  const auto chosen = one.answer();
+  return chosen ? std::string(chosen->row()) : chosen.message();
+}
+
+TEST(Overlay, NamesARowForTheProblemsItMatches) {
+  const overlay all = rules("flash_attention: type=f32 q_len=1..100 => " + std::string(narrow));
+  question one(text);
+  one.overlays.of_call = &all;
+  const auto chosen = one.answer();
+  ASSERT_TRUE(chosen) << chosen.message();
+  EXPECT_EQ(chosen->row(), narrow);
+  EXPECT_EQ(chosen->tier, selection_tier::overlay);
+  EXPECT_EQ(chosen->reason, selection_reason::overlay_rule);
+  question longer("flash_attention q=[1,101,8,64]f32 k=[1,101,8,64]");
+  longer.overlays.of_call = &all;
+  EXPECT_EQ(longer.row(), best);
+  question other("attention q=[1,64,8,64]f32 k=[1,64,8,64]");
+  other.overlays.of_call = &all;
+  EXPECT_EQ(other.row(), best);
+}
+
+TEST(Overlay, MatchesEveryFormOfCondition) {
+  const auto decides = [](std::string_view conditions, std::string_view problem) {
+    const overlay all = rules(std::string(conditions) + " => " + std::string(portable));
+    question one(problem);
+    one.overlays.of_call = &all;
+    return one.answer()->tier == selection_tier::overlay;
+  };
+  EXPECT_TRUE(decides("*:", text));
+  EXPECT_TRUE(decides("flash_fwd: head_dim=64", text));
+  EXPECT_TRUE(decides("*: kv_len=64..", text));
+  EXPECT_TRUE(decides("*: kv_len=..64 q_heads=8", text));
+  EXPECT_FALSE(decides("*: kv_len=65..", text));
+  EXPECT_FALSE(decides("*: kv_len=..63", text));
+  EXPECT_TRUE(decides("*: causal=false features=none mask=full", text));
+  EXPECT_FALSE(decides("*: causal=true", text));
+  EXPECT_TRUE(decides("*: features=soft_cap+bias window_left=-1",
+                      "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] logits_soft_cap=3 "
+                      "bias_pre=[1,1,64,64]f32"));
+}
+
+TEST(Overlay, PatternsTakeTheCheapestRowOfThatForm) {
+  const overlay all = rules("*: => flash_fwd.cpu_avx2.f32.*");
+  question one(text);
+  one.overlays.of_call = &all;
+  EXPECT_EQ(one.row(), narrow);
+  EXPECT_TRUE(matches_pattern("flash_fwd.*.d6?.*x256", best));
+  EXPECT_FALSE(matches_pattern("flash_fwd.*.d6?", best));
+  EXPECT_TRUE(matches_pattern("*", ""));
+  EXPECT_FALSE(matches_pattern("?", ""));
+  EXPECT_TRUE(matches_pattern("**a*b", "xaab"));
+}
+
+TEST(Overlay, RulesThatCannotRunRefuseOrArePassedOver) {
+  question one(text);
+  const overlay refuses = rules("*: => flash_fwd.cpu_avx512.f32.d128.*");
+  one.overlays.of_call = &refuses;
+  EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
+  EXPECT_EQ(one.answer().message(),
+            "context.overlays: flash_fwd.cpu_avx512.f32.d128.* cannot run this problem: none of "
+            "the 3 rows of that form fits; flash_fwd.cpu_avx512.f32.d128.decode.16x64: head_dim is "
+            "64, the row has 128");
+  const overlay unknown = rules("*: => nothing");
+  one.overlays.of_call = &unknown;
+  EXPECT_EQ(one.answer().code(), status_code::unknown_row);
+  const overlay passes =
+      rules("*: =>? flash_fwd.cpu_avx512.f32.d128.*\n*: => " + std::string(narrow));
+  one.overlays.of_call = &passes;
+  EXPECT_EQ(one.row(), narrow);
+  one.overlays.of_call = &refuses;
+  one.policy.on_ineligible = ineligible_override::fall_through;
+  EXPECT_EQ(one.row(), best);
+}
+
+TEST(Overlay, TheCallsOwnComesFirstThenTheThreadsThenTheProcess) {
+  const overlay mine = rules("*: => " + std::string(narrow));
+  const overlay everyones = rules("*: => " + std::string(portable));
+  question one(text);
+  one.overlays.of_process = &everyones;
+  EXPECT_EQ(one.row(), portable);
+  const overlay_scope scope(mine);
+  one.overlays.of_thread = overlay_scope::innermost();
+  EXPECT_EQ(one.row(), narrow);
+  one.overlays.of_call = &everyones;
+  EXPECT_EQ(one.row(), portable);
+  one.row_of_call = best;
+  EXPECT_EQ(one.row(), best);
+}
+
+TEST(Properties, OverlaysNestInnermostWinsUnwindAndLeaveOtherThreadsAlone) {
+  const overlay outer = rules("*: => " + std::string(portable));
+  const overlay inner = rules("*: q_len=64 => " + std::string(narrow));
+  EXPECT_EQ(row_here(), best);
+  {
+    const overlay_scope around(outer);
+    EXPECT_EQ(row_here(), portable);
+    try {
+      const overlay_scope within(inner);
+      EXPECT_EQ(row_here(), narrow);
+      EXPECT_EQ(row_here(question("flash_attention q=[1,65,8,64]f32 k=[1,65,8,64]")), portable)
+          << "what the inner scope does not match is for the outer one";
+      std::thread([] { EXPECT_EQ(row_here(), best); }).join();
+      throw std::runtime_error("unwinds");
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(row_here(), portable);
+    }
+  }
+  EXPECT_EQ(row_here(), best);
+  EXPECT_EQ(overlay_scope::innermost(), nullptr);
+}
+
+TEST(Overlay, RememberedChoicesHoldUnderTheirOverlayOnly) {
+  selection_memory<flash_fwd_family> memory;
+  shared_memory<flash_fwd_family> shared;
+  const overlay mine = rules("*: => " + std::string(narrow));
+  const auto ask = [&] {
+    question one(text);
+    one.memory = &memory;
+    one.process_memory = &shared;
+    one.overlays.of_thread = overlay_scope::innermost();
+    return *one.answer();
+  };
+  EXPECT_EQ(ask().row(), best);
+  EXPECT_TRUE(ask().remembered);
+  for (int round = 0; round < 2; ++round) {
+    const overlay_scope scope(mine);
+    const auto first = ask();
+    EXPECT_EQ(first.row(), narrow);
+    const auto again = ask();
+    EXPECT_TRUE(again.remembered);
+    EXPECT_EQ(again.tier, selection_tier::overlay);
+    const overlay_scope twice(mine);
+    EXPECT_FALSE(ask().remembered) << "another stack of scopes";
+  }
+  EXPECT_EQ(ask().row(), best);
+}
+
+TEST(Overlay, ResultsOfTuningAreRules) {
+  question one(text);
+  const overlay found = overlay_of(std::vector{line_for(one, narrow)});
+  one.overlays.of_call = &found;
+  EXPECT_EQ(one.row(), narrow);
+  question other("flash_attention q=[1,200,8,64]f32 k=[1,200,8,64]");
+  other.overlays.of_call = &found;
+  EXPECT_EQ(other.row(), best);
+}
+
+TEST(Overlay, TextIsRefusedWithTheLineAndTheWord) {
+  const auto refusal = [](std::string_view lines) { return parse_overlay(lines).message(); };
+  EXPECT_EQ(refusal("*: => a; # fine\n\nflash_attention q_len=1 => b"),
+            "overlay: line 3: 'flash_attention q_len=1 => b' is no rule, must be <op>: "
+            "<field>=<value>... => <row>");
+  EXPECT_EQ(refusal("softmax: => a")
+                .find("overlay: line 1: 'softmax' is no operation, must be * or "
+                      "one of flash_attention, attention"),
+            0u);
+  EXPECT_EQ(
+      refusal("attention: colour=1 => a")
+          .find("overlay: line 1: 'colour' is no field of the operation, the fields are type, "
+                "mask, features, causal, "),
+      0u);
+  EXPECT_EQ(refusal("attention: q_len => a"),
+            "overlay: line 1: 'q_len' is no condition, must be field=value or field=low..high");
+  EXPECT_EQ(refusal("attention: q_len=9..3 => a"),
+            "overlay: line 1: 'q_len=9..3' is no range, must be low..high with whole numbers");
+  EXPECT_EQ(refusal("attention: => a b"),
+            "overlay: line 1: 'a b' is no row, must be one name or pattern");
+  EXPECT_EQ(refusal("attention: =>"), "overlay: line 1: '' is no row, must be one name or pattern");
+}
+
+TEST(Overlay, ComesFromAFile) {
+  const auto path = std::filesystem::temp_directory_path() / "tessera_overlay_test.txt";
+  std::ofstream(path) << "# rules of a test\n*: q_len=64 => " << narrow << "\n";
+  const result<overlay> read = read_overlay(path.string());
+  ASSERT_TRUE(read) << read.message();
+  EXPECT_EQ(read->rules().size(), 1u);
+  std::ofstream(path) << "nonsense\n";
+  EXPECT_EQ(read_overlay(path.string()).message().find(path.string() + ": overlay: line 1: "), 0u);
+  std::filesystem::remove(path);
+  EXPECT_EQ(read_overlay(path.string()).message(),
+            path.string() + ": cannot be read: No such file or directory");
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,177 @@
+// The rows of this build as the chain sees them, family by family.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <type_traits>
+
+#include <gtest/gtest.h>
+
+#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/lookup/shipped.hpp>
+#include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/spec/flash_attention/rules.hpp>
+#include <tessera/spec/mean_pooling/reflect.hpp>
+#include <tessera/spec/mean_pooling/rules.hpp>
+
+#include "measured.hpp"
+
+namespace tessera::testing {
+namespace {
+
+/// Calls visit with `member` set to other values of its kind (an enumerator, a number, a set of
+/// features), and puts it back.
+template <class Member, class Visitor>
+void with_other_values(Member& member, const Visitor& visit) {
+  const Member before = member;
+  const auto trial = [&](Member value) {
+    member = value;
+    if (!(value == before)) visit();
+  };
+  if constexpr (described_enum<Member>) {
+    for_each_enumerator<Member>([&](std::string_view, Member value) { trial(value); });
+  } else if constexpr (std::is_integral_v<Member>) {
+    for (const int value : {0, 1, 2, 4, 8, 16, 32, 48, 56, 64, 96, 112, 128, 160, 224, 256, 512}) {
+      trial(static_cast<Member>(value));
+    }
+  } else {
+    for_each_enumerator<flash_feature>([&](std::string_view, flash_feature one) {
+      const auto bit = static_cast<decltype(before.bits)>(one);
+      trial({static_cast<decltype(before.bits)>(before.bits ^ bit)});
+    });
+  }
+  member = before;
+}
+
+TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
+  families::for_each([](auto one) {
+    using family = typename decltype(one)::type;
+    std::set<std::string_view> varied;
+    for (const auto& row : family::registry()) {
+      const std::string name(row.name);
+      ASSERT_EQ(name_of(row.config).view(), name);
+      auto config = row.config;
+      for_each_member(config, [&](std::string_view field, auto& member) {
+        with_other_values(member, [&] {
+          using rule = decltype(broken_table_rule(config));
+          if (broken_table_rule(config) != rule::none || resolved(config) == row.config) return;
+          varied.insert(field);
+          EXPECT_NE(name_of(config).view(), name) << field;
+        });
+      });
+    }
+    EXPECT_GE(varied.size() + 1, (member_count<typename family::config_type>))
+        << family::name << ": a field that no legal row may vary is not tunable";
+  });
+}
+
+TEST(Properties, EveryInstanceIsReachableByOverride) {
+  for (const flash_instance& row : flash_fwd_registry()) {
+    const flash_config& config = row.config;
+    const auto text = [](int dim, int other) { return std::to_string(dim != 0 ? dim : other); };
+    const std::string type(name_of(config.type));
+    question one("flash_attention q=[1,16,4," + text(config.head_dim, 40) + "]" + type +
+                 " k=[1,16,4," + text(config.head_dim, 40) + "] v=[1,16,4," +
+                 text(config.v_head_dim, 40) + "]");
+    inquiry<flash_fwd_family> asked = one.asked();
+    asked.instances = flash_fwd_registry();
+    asked.row_of_call = row.name;
+    const auto chosen = select(asked);
+    ASSERT_TRUE(chosen) << chosen.message();
+    EXPECT_EQ(chosen->instance, &row);
+  }
+}
+
+/// "a=1 b=c" -> the value of a name; empty if it is not there.
+std::string value_in(std::string_view text, std::string_view name) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string_view pair = text.substr(at, end - at);
+    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('=')) {
+      return std::string(pair.substr(name.size() + 1));
+    }
+    at = end + 1;
+  }
+  return {};
+}
+
+/// A demand whose key is that of the line, of the sizes at the top of its buckets.
+flash_demand demand_of_line(const lookup_record& line) {
+  const auto number = [&](std::string_view text, std::string_view name) {
+    return std::stoll("0" + value_in(text, name));
+  };
+  flash_demand demand;
+  demand.type = *enumerator_named<dtype>(value_in(line.identity, "type"));
+  demand.mask = *enumerator_named<mask_mode>(value_in(line.identity, "mask"));
+  demand.causal = demand.mask != mask_mode::full;
+  const std::string features = "+" + value_in(line.identity, "features") + "+";
+  for (std::size_t i = 0; i < all_flash_features.size(); ++i) {
+    const std::string word = "+" + std::string(flash_feature_names[i]) + "+";
+    if (features.find(word) != std::string::npos) {
+      demand.features = demand.features | all_flash_features[i];
+    }
+  }
+  const std::int64_t window = number(line.size, "window");
+  if (window > 0) demand.window_left = window - 1;
+  demand.sizes.head_dim = static_cast<int>(number(line.identity, "head_dim"));
+  demand.sizes.v_head_dim = static_cast<int>(number(line.identity, "v_head_dim"));
+  demand.sizes.q_len = number(line.size, "q_len");
+  demand.sizes.kv_len = number(line.size, "kv_len");
+  demand.sizes.batch = number(line.size, "batch_heads");
+  demand.sizes.kv_heads = 1;
+  demand.sizes.q_heads = number(line.identity, "group");
+  return demand;
+}
+
+TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
+  const lookup_text shipped = parse_table(shipped_lookup());
+  EXPECT_EQ(shipped.damaged + shipped.newer, 0);
+  for (const lookup_record& line : shipped.records) {
+    bool known = false;
+    families::for_each([&](auto one) {
+      using family = typename decltype(one)::type;
+      if (line.family != family::name) return;
+      for (const auto& row : family::registry()) known = known || row.name == line.row;
+      EXPECT_EQ(line.code_version, family::code_version()) << line.row;
+    });
+    EXPECT_TRUE(known) << line_of(line);
+    if (line.family != flash_fwd_family::name) continue;
+    const flash_demand demand = demand_of_line(line);
+    const int threads = std::stoi("0" + value_in(line.size, "threads"));
+    const key_text key = key_text_of<flash_fwd_family>(demand, threads, device_kind::cpu);
+    EXPECT_EQ(key.identity.view(), line.identity);
+    EXPECT_EQ(key.size.view(), line.size);
+    for (const flash_instance& row : flash_fwd_registry()) {
+      if (row.name == line.row) {
+        EXPECT_TRUE(flash_fwd_family::runs(row.config, demand)) << line_of(line);
+      }
+    }
+  }
+}
+
+TEST(Keys, OfLinesLeadBackToDemands) {
+  const question one(
+      "flash_attention q=[2,1,32,64]bf16 k=[2,5000,8,64] causal=true window_left=127 "
+      "sinks=[32,1]f32 logits_soft_cap=3");
+  const lookup_record line = line_for(one, "row");
+  const key_text key = key_text_of<flash_fwd_family>(demand_of_line(line), 8, device_kind::cpu);
+  EXPECT_EQ(key.identity.view(), line.identity);
+  EXPECT_EQ(key.size.view(), line.size);
+}
+
+TEST(Families, HaveNamesAndOperationsOfTheirOwn) {
+  std::set<std::string_view> names;
+  std::set<std::string_view> ops;
+  families::for_each([&](auto one) {
+    using family = typename decltype(one)::type;
+    static_assert(selectable_family<family>);
+    EXPECT_TRUE(names.insert(family::name).second);
+    for (const std::string_view op : family::ops) EXPECT_TRUE(ops.insert(op).second) << op;
+    EXPECT_EQ(family::code_version().size(), 16u);
+    for (const auto& row : family::registry()) {
+      EXPECT_TRUE(row.name.starts_with(family::name)) << row.name;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,172 @@
+// A problem whose rows take the time, and make the mistakes, that a test tells them to.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "tests/support/random.hpp"
+#include "tools/tuner/tune.hpp"
+
+namespace tessera::testing {
+
+using namespace tessera::tuner;
+
+enum class behaviour {
+  right,
+  wrong,             ///< writes another number
+  hangs,             ///< does not come back from its first run
+  crashes,           ///< ends its process at its first run
+  refuses,           ///< returns an error
+  hangs_when_timed,  ///< passes the gate, then does not come back
+  crashes_when_timed,
+  slow_elsewhere,  ///< fast on the inputs of seed 1, three times slower on others
+};
+
+struct pretended_row {
+  std::string name;
+  double seconds = 1e-3;  ///< of one run, on a clock that is not the machine's
+  behaviour does = behaviour::right;
+  double resources = 1;
+};
+
+/// The first row is the default, the last one the reference.
+class pretended_problem final : public tunable_problem {
+ public:
+  pretended_problem(std::string text, std::vector<pretended_row> rows)
+      : text_(std::move(text)), rows_(std::move(rows)) {
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      candidates_.push_back({rows_[i].name, 1e-3 * static_cast<double>(i + 1), rows_[i].resources});
+    }
+    key_ = {"pretended", 1, "c0de", "here", "problem=" + std::to_string(text_.size()), "length=8"};
+  }
+
+  const std::string& text() const noexcept override { return text_; }
+  const problem_key& key() const noexcept override { return key_; }
+  std::span<const candidate> candidates() const noexcept override { return candidates_; }
+  std::size_t default_row() const noexcept override { return 0; }
+  std::size_t reference_row() const noexcept override { return rows_.size() - 1; }
+  status make_inputs(std::uint64_t seed) override {
+    seed_ = seed;
+    return {};
+  }
+  void drop_inputs() override { seed_ = 0; }
+  status prepare(std::size_t row) override {
+    row_ = row;
+    return {};
+  }
+
+  status run(std::size_t round) override {
+    const pretended_row& row = rows_[row_];
+    const bool timed = round > 1;
+    switch (row.does) {
+      case behaviour::crashes:
+        std::raise(SIGABRT);
+        break;
+      case behaviour::hangs:
+        hang();
+        break;
+      case behaviour::crashes_when_timed:
+        if (timed) std::raise(SIGSEGV);
+        break;
+      case behaviour::hangs_when_timed:
+        if (timed) hang();
+        break;
+      case behaviour::refuses:
+        return {status_code::device, "the device is not there"};
+      case behaviour::right:
+      case behaviour::wrong:
+      case behaviour::slow_elsewhere:
+        break;
+    }
+    result_ = row.does == behaviour::wrong ? 41 : 42;
+    return {};
+  }
+
+  /// What the row was told to take, with a little noise that follows from the round: no test
+  /// depends on the machine it runs on.
+  result<double> time(std::size_t round, std::size_t repeats) override {
+    if (status done = run(round); !done) return done;
+    const pretended_row& row = rows_[row_];
+    const bool slow = row.does == behaviour::slow_elsewhere && seed_ != 1;
+    support::random_source noise = support::stream(seed_ * 1000 + row_, round);
+    const double factor = 1 + 0.004 * static_cast<double>(noise.bell());
+    return (slow ? 3 : 1) * row.seconds * factor * static_cast<double>(repeats);
+  }
+
+  std::size_t result_bytes() const override { return sizeof result_; }
+  void copy_results(std::span<std::byte> results) const override {
+    std::memcpy(results.data(), &result_, sizeof result_);
+  }
+  std::string complaint(std::span<const std::byte> expected) const override {
+    int want = 0;
+    if (expected.size() == sizeof want) std::memcpy(&want, expected.data(), sizeof want);
+    return result_ == want ? ""
+                           : "out is " + std::to_string(result_) + ", the reference says " +
+                                 std::to_string(want);
+  }
+
+ private:
+  static void hang() { std::this_thread::sleep_for(std::chrono::hours(1)); }
+
+  std::string text_;
+  std::vector<pretended_row> rows_;
+  std::vector<candidate> candidates_;
+  problem_key key_;
+  std::uint64_t seed_ = 0;
+  std::size_t row_ = 0;
+  int result_ = 0;
+};
+
+/// Opens every text as a problem with these rows.
+inline problem_opener opener_of(std::vector<pretended_row> rows) {
+  return [rows = std::move(rows)](std::string_view text,
+                                  const conditions&) -> result<std::unique_ptr<tunable_problem>> {
+    return std::unique_ptr<tunable_problem>(
+        std::make_unique<pretended_problem>(std::string(text), rows));
+  };
+}
+
+/// Rules under which a test takes little time.
+inline measuring_rules quick_rules() {
+  measuring_rules rules;
+  rules.least_rounds = 5;
+  rules.most_rounds = 15;
+  rules.race_seconds = 0.5;
+  rules.limit_seconds = 2;
+  rules.sample_seconds = 0;
+  rules.lost_share = 1e9;  // no test depends on what else the machine does
+  return rules;
+}
+
+/// A folder that is removed with the object.
+class scratch_folder {
+ public:
+  scratch_folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-tuner-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) ADD_FAILURE() << "no folder " << name;
+    path_ = name;
+  }
+  ~scratch_folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  scratch_folder(const scratch_folder&) = delete;
+  scratch_folder& operator=(const scratch_folder&) = delete;
+  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace tessera::testing

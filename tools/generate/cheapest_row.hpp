@@ -1,0 +1,65 @@
+// Which row a model build gets for a problem, written once for all families: what `family::row_for`
+// is made of.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <tessera/runtime/cost.hpp>
+#include <tessera/runtime/device_facts.hpp>
+
+#include "table.hpp"
+
+namespace tessera::generate {
+
+/// A row of the default table beside its config.
+template <class Config>
+struct known_row {
+  row text;
+  Config config;
+};
+
+/// A machine of that backend to compare rows on: a server with 16 cores. Which tile is best depends
+/// on the machine; a lookup table measured on it knows better, and comes first.
+inline device_facts typical_device(backend target) noexcept {
+  constexpr int cores = 16;
+  device_facts device;
+  device.highest = target;
+  device.physical_cores = device.hardware_threads = device.available_threads = cores;
+  return device;
+}
+
+/// The row of `target` with the lowest predicted time that is compiled for exactly this problem:
+/// one of `known` if there is a specialised one among them, else the one that would be made for it.
+/// No value if `target` can have none.
+template <class Family>
+outcome<std::optional<row>> cheapest_row(
+    const typename Family::problem_type& problem, backend target,
+    const std::vector<known_row<typename Family::config_type>>& known,
+    outcome<row> (*row_named)(std::string_view name)) {
+  const device_facts device = typical_device(target);
+  const auto demand = Family::demand_of(problem);
+  const auto facts = Family::facts_of(demand);
+  const known_row<typename Family::config_type>* best = nullptr;
+  double least = 0;
+  for (const auto& one : known) {
+    if (one.config.target != target || !Family::runs(one.config, demand)) continue;
+    const double seconds = predicted_seconds(Family::estimate(one.config, facts), target, device,
+                                             device.available_threads);
+    const bool general = Family::is_generic(one.config);
+    if (best != nullptr && general > Family::is_generic(best->config)) continue;
+    const bool better =
+        best == nullptr || general < Family::is_generic(best->config) || seconds < least;
+    if (!better) continue;
+    best = &one;
+    least = seconds;
+  }
+  if (best == nullptr) return std::optional<row>();
+  if (!Family::is_generic(best->config)) return std::optional<row>(best->text);
+  auto made = row_named(Family::wanted_row(demand, device, best->config));
+  if (const auto* why = std::get_if<refusal>(&made)) return *why;
+  return std::optional<row>(std::get<row>(std::move(made)));
+}
+
+}  // namespace tessera::generate

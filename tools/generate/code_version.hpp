@@ -1,0 +1,21 @@
+// A digest of what a family's units are compiled from: measurements name it, so that a table knows
+// when it was measured with other kernels.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "table.hpp"
+
+namespace tessera::generate {
+
+/// The folder that holds tessera/version.hpp: `asked` if it is not empty, else the one installed
+/// beside the running program, else that of the source tree the program was built in.
+outcome<std::filesystem::path> include_folder(const std::filesystem::path& asked);
+
+/// 16 hexadecimal digits: FNV-1a over `header` and every header of the library that it includes,
+/// directly or not. Comments and white space do not count.
+outcome<std::string> code_version(const std::filesystem::path& include, std::string_view header);
+
+}  // namespace tessera::generate

@@ -1,0 +1,206 @@
+#include "demand.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tessera/runtime/impl/lookup_record.hpp>
+#include <tessera/runtime/impl/trace_line.hpp>
+#include <tessera/runtime/lookup/record.hpp>
+
+#include "../tessera/model_description.hpp"
+
+namespace tessera::generate {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A problem and who asks it.
+struct asked_problem {
+  std::string line;
+  std::string who;
+};
+
+outcome<std::string> text_of_file(const fs::path& path, std::string_view what) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream || fs::is_directory(path)) {
+    return refusal{fmt::format("{}: cannot read the {}", path.string(), what)};
+  }
+  return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+std::vector<fs::path> without_repeats(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> kept;
+  for (const fs::path& path : paths) {
+    if (std::ranges::find(kept, path) == kept.end()) kept.push_back(path);
+  }
+  return kept;
+}
+
+void ask_models(const demand_files& files, std::vector<asked_problem>& asked) {
+  using tool::model_phase;
+  for (const fs::path& path : without_repeats(files.models)) {
+    const tool::model_description model = tool::read_model(path.string());
+    const auto problems = tool::problems_of(
+        model, {model_phase::prefill, model_phase::append, model_phase::decode}, 1, 0);
+    for (const tool::model_problem& one : problems) {
+      asked.push_back({text_of(one), fmt::format("{}: {}, {} layers", model.name,
+                                                 name_of(one.phase), one.kind.name)});
+    }
+  }
+}
+
+std::optional<refusal> ask_traces(const demand_files& files, std::vector<asked_problem>& asked) {
+  for (const fs::path& path : without_repeats(files.traces)) {
+    const auto text = text_of_file(path, "trace");
+    if (const auto* why = std::get_if<refusal>(&text)) return *why;
+    std::istringstream lines(std::get<std::string>(text));
+    std::string line;
+    const std::size_t before = asked.size();
+    for (int number = 1; std::getline(lines, line); ++number) {
+      const result<trace_line> read = parse_trace_line(line);
+      if (!read) return refusal{fmt::format("{}:{}: {}", path.string(), number, read.message())};
+      if (read->problem.empty()) continue;
+      asked.push_back({read->problem, fmt::format("{}:{}", path.string(), number)});
+    }
+    if (asked.size() == before)
+      return refusal{fmt::format("{}: records no problem", path.string())};
+  }
+  return std::nullopt;
+}
+
+/// The family of a problem line by its first word, or its number of families if there is none.
+std::size_t family_of(const std::string& line, const std::vector<family>& families) {
+  const std::string_view op = std::string_view(line).substr(0, line.find(' '));
+  const auto found = std::ranges::find_if(
+      families, [&](const family& one) { return std::ranges::count(one.ops, op) > 0; });
+  return static_cast<std::size_t>(found - families.begin());
+}
+
+std::string op_names(const std::vector<family>& families) {
+  std::vector<std::string_view> names;
+  for (const family& one : families) names.insert(names.end(), one.ops.begin(), one.ops.end());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void add(demanded_rows& made, std::size_t family, row one, const std::string& who) {
+  made.reasons[one.name].insert(who);
+  made.tables[family].rows.push_back(std::move(one));
+}
+
+/// One row per backend; at least one.
+std::optional<refusal> serve(const asked_problem& asked, const std::set<backend>& targets,
+                             const std::vector<family>& families, demanded_rows& made) {
+  const std::size_t index = family_of(asked.line, families);
+  if (index == families.size()) {
+    return refusal{fmt::format("{}: '{}' starts with none of the operations {}", asked.who,
+                               asked.line, op_names(families))};
+  }
+  bool served = false;
+  for (const backend target : targets) {
+    auto found = families[index].row_for(asked.line, target);
+    if (const auto* why = std::get_if<refusal>(&found)) {
+      return refusal{fmt::format("{}: {}", asked.who, why->message)};
+    }
+    auto& one = std::get<std::optional<row>>(found);
+    if (!one) continue;
+    served = true;
+    add(made, index, *std::move(one), asked.who);
+  }
+  if (served) return std::nullopt;
+  std::vector<std::string_view> names;
+  for (const backend target : targets) names.push_back(name_of(target));
+  return refusal{fmt::format("{}: none of the backends {} can have a row for {}", asked.who,
+                             fmt::join(names, ", "), asked.line)};
+}
+
+outcome<std::vector<lookup_record>> records_of(const std::vector<fs::path>& paths) {
+  std::vector<lookup_record> records;
+  for (const fs::path& path : without_repeats(paths)) {
+    const auto text = text_of_file(path, "lookup table");
+    if (const auto* why = std::get_if<refusal>(&text)) return *why;
+    lookup_text read = parse_table(std::get<std::string>(text));
+    if (!read.faults.empty()) {
+      return refusal{fmt::format("{}:{}: {}", path.string(), read.faults.front().line,
+                                 read.faults.front().reason)};
+    }
+    if (read.newer > 0) {
+      return refusal{fmt::format("{}: {} lines have schema {}, this version reads up to {}",
+                                 path.string(), read.newer, read.newest_schema, lookup_schema)};
+    }
+    std::ranges::move(read.records, std::back_inserter(records));
+  }
+  return records;
+}
+
+/// True if the record was measured for problems that differ from an asked one in their sizes only.
+bool is_asked(const lookup_record& record, const std::set<std::string>& identities) {
+  const auto after = identities.upper_bound(record.identity);
+  if (after == identities.begin()) return false;
+  const std::string& candidate = *std::prev(after);
+  return record.identity == candidate || record.identity.starts_with(candidate + ' ');
+}
+
+/// Adds the rows that the records name: all, or those for the identities that were asked.
+std::optional<refusal> add_measured(const demand_files& files,
+                                    const std::vector<asked_problem>& asked,
+                                    const std::set<backend>& targets,
+                                    const std::vector<family>& families, demanded_rows& made) {
+  if (files.lookups.empty()) return std::nullopt;
+  const auto read = records_of(files.lookups);
+  if (const auto* why = std::get_if<refusal>(&read)) return *why;
+  std::vector<std::set<std::string>> identities(families.size());
+  for (const asked_problem& one : asked) {
+    const std::size_t index = family_of(one.line, families);
+    identities[index].insert(families[index].identity_of(one.line));
+  }
+  for (const lookup_record& record : std::get<0>(read)) {
+    const auto found = std::ranges::find(families, record.family, &family::name);
+    if (found == families.end()) continue;
+    const auto index = static_cast<std::size_t>(found - families.begin());
+    if (!asked.empty() && !is_asked(record, identities[index])) continue;
+    auto one = found->row_named(record.row);
+    // A row that this version does not know is a hint of another version.
+    if (!std::holds_alternative<row>(one) || !targets.contains(std::get<row>(one).target)) continue;
+    add(made, index, std::get<row>(std::move(one)), "lookup table");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+outcome<demanded_rows> rows_for(const demand_files& files, const std::set<backend>& targets,
+                                const std::vector<family>& families) {
+  std::vector<asked_problem> asked;
+  ask_models(files, asked);
+  if (auto why = ask_traces(files, asked)) return *why;
+  demanded_rows made{.tables = std::vector<table>(families.size()), .reasons = {}};
+  for (const asked_problem& one : asked) {
+    if (auto why = serve(one, targets, families, made)) return *why;
+  }
+  if (auto why = add_measured(files, asked, targets, families, made)) return *why;
+  return made;
+}
+
+outcome<std::string> embedded_lookup(const std::vector<fs::path>& lookups,
+                                     const std::vector<table>& tables) {
+  const auto read = records_of(lookups);
+  if (const auto* why = std::get_if<refusal>(&read)) return *why;
+  std::set<std::string_view> names;
+  for (const table& one : tables) {
+    for (const row& member : one.rows) names.insert(member.name);
+  }
+  std::string text;
+  for (const lookup_record& record : std::get<0>(read)) {
+    if (names.contains(record.row)) text += line_of(record) + '\n';
+  }
+  return text;
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,89 @@
+#include "served.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace tessera::generate {
+namespace {
+
+std::string identifier(std::string_view name) {
+  std::string text(name);
+  std::ranges::replace_if(
+      text, [](unsigned char one) { return std::isalnum(one) == 0; }, '_');
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) != 0) text += '_';
+  return text;
+}
+
+std::string rows_text(const family& family, const table& table, const row_reasons& reasons) {
+  std::string text = fmt::format("inline constexpr std::array<{}, {}> {}_rows", family.config_type,
+                                 table.rows.size(), family.name);
+  if (table.rows.empty()) return text + "{};\n\n";
+  text += "{{\n";
+  for (const row& one : table.rows) {
+    text += fmt::format("    // {}\n", one.name);
+    if (const auto who = reasons.find(one.name); who != reasons.end()) {
+      for (const std::string& reason : who->second)
+        text += fmt::format("    //   for {}\n", reason);
+    }
+    text += fmt::format("    {{{}}},\n", one.config);
+  }
+  return text + "}};\n\n";
+}
+
+}  // namespace
+
+file_set served_header(std::string_view name, const std::vector<family>& families,
+                       const std::vector<table>& tables, const row_reasons& reasons) {
+  const std::string space = identifier(name);
+  std::string text = fmt::format(
+      "// {}: the rows of {}, for questions at compile time. Do not edit.\n#pragma once\n\n"
+      "#include <array>\n\n",
+      banner_start, name);
+  std::vector<std::string> plain;
+  std::vector<std::string> on_device;
+  for (const family& one : families) {
+    text += fmt::format("#include <{}>\n", one.eligibility_header);
+    plain.push_back(fmt::format("any_serves({}_rows, problem)", one.name));
+    on_device.push_back(fmt::format("any_serves({}_rows, problem, device)", one.name));
+  }
+  text += "#include <tessera/spec/served.hpp>\n\n";
+  text += fmt::format("namespace tessera::builds::{} {{\n\n", space);
+  for (std::size_t index = 0; index < families.size(); ++index) {
+    text += rows_text(families[index], tables[index], reasons);
+  }
+  text += fmt::format(
+      "/// True if a row of this build runs the problem on some device.\n"
+      "template <class Problem>\n"
+      "constexpr bool serves(const Problem& problem) noexcept {{\n"
+      "  return {};\n}}\n\n"
+      "/// True if a row of this build runs the problem on devices of that backend.\n"
+      "template <class Problem>\n"
+      "constexpr bool serves(const Problem& problem, backend device) noexcept {{\n"
+      "  return {};\n}}\n\n",
+      fmt::join(plain, " ||\n         "), fmt::join(on_device, " ||\n         "));
+  text +=
+      fmt::format("}}  // namespace tessera::builds::{}\n\nnamespace {} = tessera::builds::{};\n",
+                  space, space, space);
+  return {{fmt::format("include/tessera/builds/{}.hpp", name), text}};
+}
+
+file_set lookup_unit(std::string_view text) {
+  std::string unit = fmt::format(
+      "// {}: the lookup table inside the library. Do not edit.\n"
+      "#include <tessera/runtime/lookup/shipped.hpp>\n\n"
+      "std::string_view tessera::shipped_lookup() noexcept {{\n",
+      banner_start);
+  if (text.empty()) return {{"units/lookup.cpp", unit + "  return {};\n}\n"}};
+  unit += "  return\n";
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n') + 1;
+    unit += fmt::format("      R\"tessera({})tessera\" \"\\n\"\n", text.substr(0, end - 1));
+    text.remove_prefix(end);
+  }
+  return {{"units/lookup.cpp", unit + "      \"\";\n}\n"}};
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,16 @@
+// The list of families: a new one adds its function, defined in a file of this folder, and its
+// place in the array.
+#pragma once
+
+#include <array>
+
+#include "../families.hpp"
+
+namespace tessera::tool {
+
+const family& flash_fwd();
+const family& mean_pooling();
+
+inline constexpr std::array family_functions{&flash_fwd, &mean_pooling};
+
+}  // namespace tessera::tool

@@ -1,0 +1,105 @@
+#include "problem_list.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <tessera/runtime/record.hpp>
+
+#include "command.hpp"
+#include "json.hpp"
+#include "model_description.hpp"
+#include "terminal.hpp"
+
+namespace tessera::tool {
+namespace {
+
+constexpr std::size_t most_bytes = std::size_t{64} << 20;
+
+model_phase phase_named(const std::string& name) {
+  for (const model_phase phase : {model_phase::prefill, model_phase::decode, model_phase::append}) {
+    if (name_of(phase) == name) return phase;
+  }
+  throw failure(
+      fmt::format("--phase: \"{}\" is not one of the 3 phases: prefill, decode, append", name));
+}
+
+/// Refuses what cannot be opened, naming where it stands.
+void check_problem(const std::string& text, const std::string& where, int threads) {
+  const auto opened = tuner::open_problem(text, {.threads = threads});
+  if (opened) return;
+  throw failure(fmt::format("{}: {}", where, opened.message()),
+                opened.code() == status_code::no_row ? exit_status::no : exit_status::bad_input);
+}
+
+void read_file(const std::string& path, int threads, std::vector<tuner::weighted_problem>& list) {
+  const std::string text = file_text(path, most_bytes);
+  std::size_t number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string where = fmt::format("{}:{}", path, ++number);
+    const auto line = parse_trace_line(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+    if (!line) throw failure(fmt::format("{}: {}", where, line.message()));
+    if (line->problem.empty()) continue;
+    check_problem(line->problem, where, threads);
+    list.push_back({line->problem, line->count});
+  }
+}
+
+void read_models(const problem_flags& flags, int threads,
+                 std::vector<tuner::weighted_problem>& list) {
+  std::vector<model_phase> phases;
+  for (const std::string& name : flags.phases) phases.push_back(phase_named(name));
+  for (const std::string& path : flags.models) {
+    const model_description model = read_model(path);
+    for (const std::string& note : model.notes) print_message(path + ": " + note);
+    for (const model_problem& one : problems_of(model, phases, flags.batch, flags.tokens)) {
+      check_problem(text_of(one), path, threads);
+      list.push_back({text_of(one), one.kind.layers});
+    }
+  }
+}
+
+}  // namespace
+
+void add_model_and_list_flags(CLI::App& command, problem_flags& flags) {
+  command.add_option("--model", flags.models, "Model descriptions (Hugging Face config.json)")
+      ->type_name("FILE");
+  command.add_option("--phase", flags.phases, "Of models: prefill, decode, append")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      .add_option("--tokens", flags.tokens,
+                  "Of models: prompt or context length (default: prefill 2048, else 8192, or what "
+                  "the model is made for)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 24));
+  command.add_option("--batch", flags.batch, "Of models: sequences at once (default 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
+  command.add_option("--problems", flags.problems, "Problems, one a line, as problem text")
+      ->type_name("FILE");
+}
+
+CLI::Option* add_trace_flag(CLI::App& command, problem_flags& flags) {
+  return command
+      .add_option("--trace", flags.trace, "Problems as TESSERA_RECORD=FILE recorded them")
+      ->type_name("FILE");
+}
+
+std::vector<tuner::weighted_problem> read_problems(const problem_flags& flags, int threads) {
+  std::vector<tuner::weighted_problem> list;
+  read_models(flags, threads, list);
+  if (!flags.problems.empty()) read_file(flags.problems, threads, list);
+  if (!flags.trace.empty()) read_file(flags.trace, threads, list);
+  if (!list.empty()) return list;
+  const bool named = !flags.models.empty() || !flags.problems.empty() || !flags.trace.empty();
+  throw failure(
+      named ? fmt::format("{}: has 0 problems", flags.trace.empty() ? flags.problems : flags.trace)
+            : "no problem is given: name --model, --problems or --trace");
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,226 @@
+// Rows: what each costs to compile and to carry, what it buys on the measured problems, and how
+// fast a growing set of rows gets.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "chart.hpp"
+#include "numbers.hpp"
+#include "sections.hpp"
+#include "worth.hpp"
+
+namespace tessera::tool::report {
+namespace {
+
+struct listed {
+  const known_row* row = nullptr;
+  row_worth worth;
+};
+
+struct totals {
+  double seconds = 0;
+  double bytes = 0;
+  double most_seconds = 0;
+  double most_bytes = 0;
+  std::size_t uncosted = 0;
+
+  void add(const row_cost& cost) {
+    seconds += cost.seconds.value_or(0);
+    bytes += cost.bytes.value_or(0);
+    most_seconds = std::max(most_seconds, cost.seconds.value_or(0));
+    most_bytes = std::max(most_bytes, cost.bytes.value_or(0));
+    if (!cost.seconds && !cost.bytes) ++uncosted;
+  }
+};
+
+std::string percent_tick(double value) {
+  return fmt::format("{:.3g} %", value);
+}
+
+void draw_steps_in(markup& page, const std::vector<cover_step>& steps, const canvas& area) {
+  const bool bytes = steps.back().bytes.has_value();
+  const auto x_of = [&](std::size_t at) {
+    return bytes ? *steps[at].bytes / 1024 : static_cast<double>(at + 1);
+  };
+  const auto first = static_cast<std::size_t>(
+      std::count_if(steps.begin(), steps.end(), [](const cover_step& one) { return one.needed; }) -
+      1);
+  const double high = std::max(steps[first].loss * 100, 1.0) * 1.1;
+  const axis x(spacing::linear, 0, x_of(steps.size() - 1) * 1.04, area.left, area.right);
+  const axis y(spacing::linear, 0, high, area.bottom, area.top);
+  const auto image = picture(page, area,
+                             fmt::format("Time lost against every row, by the rows that "
+                                         "a build has: {} steps",
+                                         steps.size()));
+  draw_axes(page, area, x, y, bytes ? "KiB of rows" : "rows", "time lost", percent_tick);
+  std::string path =
+      fmt::format("M{} {}", px(x.at(x_of(first))), px(y.at(steps[first].loss * 100)));
+  for (std::size_t at = first + 1; at < steps.size(); ++at) {
+    path += fmt::format("H{}V{}", px(x.at(x_of(at))), px(y.at(steps[at].loss * 100)));
+  }
+  page.empty("path", {{"class", "steps c1"}, {"d", path}});
+  for (std::size_t at = first; at < steps.size(); ++at) {
+    const auto link =
+        page.element("a", {{"href", fmt::format("#step-{}", at + 1)}, {"class", "point c1"}});
+    page.leaf("title", fmt::format("{}: {} lost with {} rows", steps[at].row,
+                                   percent_text(steps[at].loss), at + 1));
+    const std::string cx = px(x.at(x_of(at))), cy = px(y.at(steps[at].loss * 100));
+    page.empty("circle", {{"class", "reach"}, {"cx", cx}, {"cy", cy}, {"r", "11"}});
+    page.empty("path", {{"class", "mark"},
+                        {"d", mark_path(0, x.at(x_of(at)), y.at(steps[at].loss * 100), 5)}});
+  }
+}
+
+void write_steps(markup& page, const std::vector<cover_step>& steps) {
+  if (steps.empty()) return;
+  page.leaf("h3", "What each further row buys");
+  page.leaf("p",
+            "A build that serves every measured problem needs the rows marked “needed”. Each "
+            "further row is the one that saves most time of what is left, weighted by how often a "
+            "problem is asked.");
+  {
+    const auto figure = page.element("figure");
+    draw_steps_in(page, steps, wide_canvas(340));
+    draw_steps_in(page, steps, narrow_canvas(300));
+    page.leaf("figcaption", "Time lost against a build with every row, as rows are added.");
+  }
+  const table_scope table(page, "Rows in the order in which they would be added",
+                          {{"#", true},
+                           {"row"},
+                           {"size so far", true},
+                           {"compile time so far", true},
+                           {"time of all problems", true},
+                           {"lost", true}});
+  for (std::size_t at = 0; at < steps.size(); ++at) {
+    const cover_step& one = steps[at];
+    const auto row = page.element("tr", {{"id", fmt::format("step-{}", at + 1)}});
+    page.leaf("th", {{"scope", "row"}, {"class", "n"}, {"data-name", "#"}}, std::to_string(at + 1));
+    {
+      const auto cell = page.element("td", {{"data-name", "row"}});
+      const auto code = page.element("code");
+      page.breakable(one.row);
+      if (one.needed) page.leaf("span", {{"class", "badge"}}, "needed");
+    }
+    number_cell(page, "size so far", one.bytes, bytes_text(one.bytes.value_or(0)));
+    number_cell(page, "compile time so far", one.seconds,
+                fmt::format("{:.1f} s", one.seconds.value_or(0)));
+    number_cell(page, "time of all problems", one.us, time_text(one.us));
+    number_cell(page, "lost", one.loss, percent_text(one.loss));
+  }
+}
+
+void write_cost(markup& page, std::string_view name, std::optional<double> value,
+                const std::string& text, double most) {
+  const auto cell = page.element("td", {{"class", "n share"}, {"data-name", name}});
+  if (!value) return page.text("–");
+  number(page, *value, text);
+  bar(page, most > 0 ? *value / most : 0, "fill cost");
+}
+
+void write_row(markup& page, const listed& one, const totals& all, bool measured) {
+  const auto row = page.element("tr");
+  {
+    const auto cell = page.element("td", {{"data-name", "row"}});
+    const auto code = page.element("code");
+    page.breakable(one.row->name);
+    if (!one.row->built) page.leaf("span", {{"class", "badge"}}, "not in this build");
+  }
+  const row_cost& cost = one.row->cost;
+  write_cost(page, "compile time", cost.seconds, fmt::format("{:.2f} s", cost.seconds.value_or(0)),
+             all.most_seconds);
+  write_cost(page, "size", cost.bytes, bytes_text(cost.bytes.value_or(0)), all.most_bytes);
+  number_cell(page, "bench cases", static_cast<double>(one.worth.cases),
+              std::to_string(one.worth.cases));
+  if (!measured) return;
+  number_cell(page, "fastest for", static_cast<double>(one.worth.problems),
+              std::to_string(one.worth.problems));
+  const bool compared = one.worth.problems > one.worth.alone;
+  number_cell(page, "over next best", compared ? std::optional(one.worth.gain) : std::nullopt,
+              gain_text(one.worth.gain));
+  number_cell(page, "time saved", compared ? std::optional(one.worth.saved_us) : std::nullopt,
+              time_text(one.worth.saved_us));
+}
+
+std::vector<heading> row_headings(bool measured) {
+  std::vector<heading> all{{"row"}, {"compile time", true}, {"size", true}, {"bench cases", true}};
+  if (measured) {
+    all.push_back({"fastest for", true});
+    all.push_back({"over next best", true});
+    all.push_back({"time saved", true});
+  }
+  return all;
+}
+
+/// Rows that something was measured on first, those that save most before others.
+std::vector<listed> listed_rows(const input& from) {
+  const std::map<std::string, row_worth> worth = worth_of_rows(from);
+  std::vector<listed> list;
+  for (const auto& [name, row] : from.rows) {
+    const auto found = worth.find(name);
+    list.push_back({&row, found == worth.end() ? row_worth{} : found->second});
+  }
+  std::stable_sort(list.begin(), list.end(), [](const listed& a, const listed& b) {
+    const auto rank = [](const listed& one) {
+      return std::tuple(one.worth.saved_us, one.worth.problems, one.worth.cases);
+    };
+    return rank(a) > rank(b);
+  });
+  return list;
+}
+
+bool used(const listed& one) {
+  return one.worth.cases > 0 || one.worth.problems > 0;
+}
+
+void write_rows(markup& page, const std::vector<listed>& list, const totals& all, bool measured) {
+  const auto idle = static_cast<std::size_t>(
+      std::count_if(list.begin(), list.end(), [](const listed& one) { return !used(one); }));
+  if (idle < list.size()) {
+    const table_scope table(page, "Rows that these files ran", row_headings(measured),
+                            list.size() - idle);
+    for (const listed& one : list) {
+      if (used(one)) write_row(page, one, all, measured);
+    }
+  }
+  if (idle == 0) return;
+  totals unused;
+  for (const listed& one : list) {
+    if (!used(one)) unused.add(one.row->cost);
+  }
+  const auto details = page.element("details");
+  page.leaf("summary", fmt::format("{} that nothing in these files ran: {:.1f} s, {}",
+                                   counted(idle, "row"), unused.seconds, bytes_text(unused.bytes)));
+  const table_scope table(page, "Rows that nothing in these files ran", row_headings(false), idle);
+  for (const listed& one : list) {
+    if (!used(one)) write_row(page, one, all, false);
+  }
+}
+
+}  // namespace
+
+void row_section(markup& page, const input& from) {
+  const auto whole = section(page, "rows", "What rows cost and what they buy");
+  write_steps(page, cover_steps(from));
+  if (from.rows.empty()) {
+    return nothing_given(page, "No row is known.",
+                         "tools/measure-cost --write, then add generated/cost/*.txt");
+  }
+  page.leaf("h3", "Every row");
+  const std::vector<listed> list = listed_rows(from);
+  totals all;
+  for (const listed& one : list) all.add(one.row->cost);
+  {
+    const auto paragraph = page.element("p");
+    page.text(fmt::format("{}: ", counted(list.size(), "row")));
+    number(page, all.seconds, fmt::format("{:.1f} s", all.seconds));
+    page.text(" to compile on one core, ");
+    number(page, all.bytes, bytes_text(all.bytes));
+    page.text(" of code and constants.");
+    if (all.uncosted > 0) {
+      page.text(fmt::format(" {} of them were never costed.", all.uncosted));
+    }
+  }
+  write_rows(page, list, all, !from.problems.empty());
+}
+
+}  // namespace tessera::tool::report

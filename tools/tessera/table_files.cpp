@@ -1,0 +1,130 @@
+#include "table_files.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tessera/runtime/families.hpp>
+
+#include "command.hpp"
+
+namespace tessera::tool {
+namespace {
+
+opened_table open_one(std::string layer, const std::string& path) {
+  return {std::move(layer), read_tables({&path, 1})};
+}
+
+/// Names of the rows of one family, and what its measurements depend on.
+struct known_family {
+  int semantic_version = 0;
+  std::string_view code_version;
+  std::set<std::string_view> rows;
+};
+
+const std::map<std::string_view, known_family>& known_families() {
+  static const auto all = [] {
+    std::map<std::string_view, known_family> made;
+    families::for_each([&]<class Family>(std::type_identity<Family>) {
+      known_family& known = made[Family::name];
+      known.semantic_version = Family::semantic_version;
+      known.code_version = Family::code_version();
+      for (const auto& row : Family::registry()) known.rows.insert(row.name);
+    });
+    return made;
+  }();
+  return all;
+}
+
+}  // namespace
+
+std::vector<opened_table> open_tables(const std::vector<std::string>& paths) {
+  std::vector<opened_table> all;
+  for (const std::string& path : paths) {
+    opened_table one = open_one("file", path);
+    if (one.file().condition == lookup_file_condition::absent) {
+      throw failure(fmt::format("{}: there is no such file", path));
+    }
+    if (one.file().condition == lookup_file_condition::unreadable) {
+      throw failure(fmt::format("{}: cannot be read: {}", path, one.file().problem));
+    }
+    all.push_back(std::move(one));
+  }
+  if (!paths.empty()) return all;
+  const table_locations where = process_table_locations();
+  if (!where.user.empty()) all.push_back(open_one("user", where.user));
+  for (const std::string& path : where.site) all.push_back(open_one("site", path));
+  lookup_table shipped = read_shipped_table();
+  if (!shipped.files().empty()) all.push_back({"shipped", std::move(shipped)});
+  return all;
+}
+
+std::string places_text() {
+  const table_locations where = process_table_locations();
+  std::string text = where.user.empty() ? "no user table (HOME is not set)" : where.user;
+  for (const std::string& path : where.site) text += ", " + path;
+  return text;
+}
+
+std::string user_table_path() {
+  std::string path = process_table_locations().user;
+  if (!path.empty()) return path;
+  throw failure(
+      "there is no place for a user table: set TESSERA_TABLE_DIR, XDG_CACHE_HOME or HOME");
+}
+
+standing standing_of(const lookup_record& record) {
+  const auto at = known_families().find(record.family);
+  if (at == known_families().end()) return standing::foreign;
+  const known_family& known = at->second;
+  if (!known.rows.contains(record.row)) return standing::no_row;
+  const bool comparable = record.semantic_version == known.semantic_version &&
+                          record.code_version == known.code_version;
+  return comparable ? standing::answer : standing::hint;
+}
+
+std::string_view name_of(standing one) noexcept {
+  switch (one) {
+    case standing::answer:
+      return "answer";
+    case standing::hint:
+      return "hint";
+    case standing::no_row:
+      return "no_row";
+    case standing::foreign:
+      return "foreign";
+  }
+  return "invalid";
+}
+
+standing_counts count_standings(const lookup_table& table) {
+  standing_counts counts;
+  for (const lookup_record& record : table.records()) {
+    switch (standing_of(record)) {
+      case standing::answer:
+        ++counts.answers;
+        break;
+      case standing::hint:
+        ++counts.hints;
+        break;
+      case standing::no_row:
+        ++counts.no_row;
+        break;
+      case standing::foreign:
+        ++counts.foreign;
+        break;
+    }
+  }
+  return counts;
+}
+
+double gain_of(const lookup_record& record) {
+  return record.default_us > 0 ? record.default_us / record.median_us : 0;
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,116 @@
+// What the tuner needs of a family of kernels: which rows may run a problem, inputs for it, a way
+// to run one row on them and a verdict on what it wrote. The tuner knows no family beyond this; to
+// add one, implement tunable_family in families/ and list it in families.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/runtime/application_rows.hpp>
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::tuner {
+
+/// The key of a problem's measurements and what they depend on; texts as in lookup_record.
+struct problem_key {
+  std::string family;
+  int semantic_version = 1;
+  std::string code_version;
+  std::string device_class;
+  std::string identity;
+  std::string size;
+  friend bool operator==(const problem_key&, const problem_key&) = default;
+};
+
+/// A row that runs the problem on this machine.
+struct candidate {
+  std::string name;
+  double predicted_seconds = 0;
+  double resources = 0;        ///< bytes of code; decides between equally fast rows
+  bool fallback = false;       ///< choosing it counts as a fallback: it takes any problem
+  double compile_seconds = 0;  ///< of one core; 0: not known
+};
+
+/// One problem on this machine, with its inputs. Used by one thread at a time.
+class tunable_problem {
+ public:
+  virtual ~tunable_problem() = default;
+
+  /// Problem text, the operation's name included.
+  virtual const std::string& text() const noexcept = 0;
+  virtual const problem_key& key() const noexcept = 0;
+  /// Every row that may run the problem, lowest predicted time first.
+  virtual std::span<const candidate> candidates() const noexcept = 0;
+  /// What runs without a table: an index into `candidates`.
+  virtual std::size_t default_row() const noexcept = 0;
+  /// The row whose results are the standard: an index into `candidates`.
+  virtual std::size_t reference_row() const noexcept = 0;
+
+  /// Makes input tensors with ordinary values, as large and as ragged as the problem says, in
+  /// memory that exceeds the caches: successive rounds read different parts. The same seed gives
+  /// the same inputs.
+  virtual status make_inputs(std::uint64_t seed) = 0;
+  virtual void drop_inputs() = 0;
+
+  /// Makes a row ready: fresh outputs and workspace with canaries around them.
+  virtual status prepare(std::size_t row) = 0;
+  /// Runs the prepared row on the inputs of a round.
+  virtual status run(std::size_t round) = 0;
+  /// Seconds that `repeats` runs take together, from this round on, by the clock of the device that
+  /// runs them. By default that of the host.
+  virtual result<double> time(std::size_t round, std::size_t repeats);
+
+  /// Size of the results of round 0, and the results themselves after run(0).
+  virtual std::size_t result_bytes() const = 0;
+  virtual void copy_results(std::span<std::byte> results) const = 0;
+  /// After run(0): what is wrong with the results of the prepared row, one sentence; empty if they
+  /// agree with the reference row's (`expected`, from copy_results; empty where that row is too
+  /// slow to run) and with the definition, and every canary lives.
+  virtual std::string complaint(std::span<const std::byte> expected) const = 0;
+};
+
+/// What a problem is measured with.
+struct conditions {
+  int threads = 0;  ///< 0: what OpenMP would use
+  const application_rows* rows =
+      nullptr;  ///< rows beside those of the build; must outlive problems
+  /// A machine that need not be there, to ask for candidates; null: this one. Only this one can
+  /// run.
+  const device_facts* device = nullptr;
+  /// Only these rows; empty: all. What a policy demands of rows narrows them.
+  std::span<const std::string_view> only{};
+  /// Instead of the problem's own identity text; empty: that. A policy's demands are part of it.
+  std::string_view identity{};
+};
+
+/// A family of kernels.
+class tunable_family {
+ public:
+  virtual ~tunable_family() = default;
+  virtual std::string_view name() const noexcept = 0;
+  /// First words of problem text.
+  virtual std::span<const std::string_view> ops() const noexcept = 0;
+  /// Reads a problem text. Refuses what the operation refuses, and problems that no row of this
+  /// build runs on this machine.
+  virtual result<std::unique_ptr<tunable_problem>> open(std::string_view text,
+                                                        const conditions& where) const = 0;
+};
+
+/// Every family of this version.
+std::span<const tunable_family* const> tunable_families();
+
+/// The family of an operation, or null.
+const tunable_family* family_of_op(std::string_view op);
+
+/// Reads a problem text with the family that its first word names; refuses other first words with
+/// the list of those there are.
+result<std::unique_ptr<tunable_problem>> open_problem(std::string_view text,
+                                                      const conditions& where = {});
+
+}  // namespace tessera::tuner
