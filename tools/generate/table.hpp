@@ -59,13 +59,13 @@ struct budget {
 
 /// Text that the generated files of a family need.
 struct family {
-  std::string_view name;            ///< "flash_fwd": first part of row and file names
-  std::string_view row_macro;       ///< the macro of rows/<name>.inc
-  std::string_view config_type;     ///< the config that a row's policy struct holds
-  std::string config_members;       ///< its members in order
-  std::string_view kernel_header;   ///< what a unit includes
-  std::string_view table_header;    ///< what the registry unit includes: a `table_entry`
-  std::string_view instance;        ///< element type of the registry
+  std::string_view name;           ///< "flash_fwd": first part of row and file names
+  std::string_view row_macro;      ///< the macro of rows/<name>.inc
+  std::string_view config_type;    ///< the config that a row's policy struct holds
+  std::string config_members;      ///< its members in order
+  std::string_view kernel_header;  ///< what a unit includes
+  std::string_view table_header;   ///< what the registry unit includes: a `table_entry`
+  std::string_view instance;       ///< element type of the registry
   /// Declares `mismatch_of(config, problem)`, constexpr; its enumerator of value 0 means none.
   std::string_view eligibility_header;
   std::vector<std::string_view> ops;  ///< first words of the problem texts that its rows run

@@ -301,9 +301,9 @@ void add_select(CLI::App& program, exit_status& status) {
       ->check(CLI::Range(1, 4096));
   add_common_flags(*command, *flags);
   command->footer(
-      "Example:\n  TESSERA_RECORD=trace.txt ./my_app\n"
-      "  tessera tune --trace trace.txt\n"
-      "  tessera select --trace trace.txt --loss 3% --output rows.txt --lookup rows.lookup");
+      "Example:\n  tessera select --trace trace.txt --loss 3% --output rows.txt --lookup "
+      "rows.lookup\n\n"
+      "Before it: TESSERA_RECORD=trace.txt ./my_app and tessera tune --trace trace.txt");
   command->callback([flags, &status] { status = select(*flags); });
 }
 

@@ -30,6 +30,7 @@ class application_rows {
  public:
   template <std::ranges::contiguous_range Instances>
   requires std::ranges::sized_range<Instances> && std::ranges::borrowed_range<Instances>
+  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): constrained, and copies are deleted.
   explicit application_rows(Instances&& rows, const application_rows* next = nullptr) noexcept
       : type_(&impl::type_mark<std::ranges::range_value_t<Instances>>),
         data_(std::ranges::data(rows)),

@@ -254,7 +254,8 @@ inline work_estimate flash_fwd_family::estimate(const flash_config& config,
     // An item takes fewer rows than block_q where threads would go without; four register tiles at
     // least.
     const double least_rows = 4.0 * register_rows(config.target);
-    work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * up(rows, least_rows) / least_rows));
+    work.items =
+        static_cast<std::int64_t>(std::max(1.0, facts.heads * up(rows, least_rows) / least_rows));
     // Two blocks of keys, one in use and one being packed.
     work.tile_bytes = 2.0 * 4.0 * config.block_kv * head_dims;
   }

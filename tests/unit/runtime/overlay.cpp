@@ -39,7 +39,7 @@ TEST(Overlay, NamesARowForTheProblemsItMatches) {
   EXPECT_EQ(chosen->row(), narrow);
   EXPECT_EQ(chosen->tier, selection_tier::overlay);
   EXPECT_EQ(chosen->reason, selection_reason::overlay_rule);
-  question longer("flash_attention q=[1,101,8,64]f32 k=[1,101,8,64]");
+  question longer("flash_attention q=[1,1001,8,64]f32 k=[1,1001,8,64]");
   longer.overlays.of_call = &all;
   EXPECT_EQ(longer.row(), best);
   question other("attention q=[1,64,8,64]f32 k=[1,64,8,64]");

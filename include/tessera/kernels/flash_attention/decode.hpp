@@ -25,8 +25,8 @@ namespace tessera::flash {
 template <class Row>
 struct decode_grid {
   using shape = traits<Row>;
-  int rows = 1;        ///< of the folded axis, per head of an item
-  int heads = 1;       ///< key/value heads of an item; the last item of a split may have fewer
+  int rows = 1;   ///< of the folded axis, per head of an item
+  int heads = 1;  ///< key/value heads of an item; the last item of a split may have fewer
   int head_groups = 1;
 
   static decode_grid of(const flash_kernel_args& args, int threads) {
@@ -37,11 +37,13 @@ struct decode_grid {
     constexpr std::size_t most_bytes = 256 * 1024;
     const std::size_t fitting =
         most_bytes / decode_buffers<Row>::bytes(grid.rows, shape::v_head_dim(args));
-    const auto page = static_cast<std::size_t>(most_bytes_of_key) /
-                      (static_cast<std::size_t>(shape::head_dim(args)) * sizeof(typename shape::element));
+    const auto page =
+        static_cast<std::size_t>(most_bytes_of_key) /
+        (static_cast<std::size_t>(shape::head_dim(args)) * sizeof(typename shape::element));
     const std::size_t bound = fitting < page ? fitting : page;
-    const std::int64_t most =
-        bound < 1 ? 1 : bound < most_heads ? static_cast<std::int64_t>(bound) : most_heads;
+    const std::int64_t most = bound < 1            ? 1
+                              : bound < most_heads ? static_cast<std::int64_t>(bound)
+                                                   : most_heads;
     constexpr std::int64_t items_per_thread = 4;
     const std::int64_t items = (args.batch > 0 ? args.batch : 1) *
                                ((rows + shape::block_q - 1) / shape::block_q) *

@@ -70,9 +70,8 @@ class decode_head : row_block<Row, Hooks> {
   /// Keys of one head that are multiplied before the next head's.
   static constexpr int keys_of_step = width < 8 ? width : 8;
 
-  decode_head(const flash_kernel_args& args, const Hooks& hooks,
-              const decode_buffers<Row>& scratch, std::int64_t entry, int kv_head,
-              std::int64_t first_row)
+  decode_head(const flash_kernel_args& args, const Hooks& hooks, const decode_buffers<Row>& scratch,
+              std::int64_t entry, int kv_head, std::int64_t first_row)
       : base(args, hooks, entry, kv_head, first_row, shape::block_q), scratch_(scratch) {}
 
   using base::keys_of_all, base::visibility_of, base::rows_from;
@@ -94,8 +93,7 @@ class decode_head : row_block<Row, Hooks> {
       const std::int64_t i = results.index(token_of(args_, seq_, query_of(r)), head_of(r), split);
       std::memcpy(results.sum(i), sum_row(r),
                   static_cast<std::size_t>(results.stride) * sizeof(float));
-      results.state(i) =
-          units_.natural({scratch_.state.maximum[r], scratch_.state.denominator[r]});
+      results.state(i) = units_.natural({scratch_.state.maximum[r], scratch_.state.denominator[r]});
     }
   }
 
@@ -213,8 +211,7 @@ class decode_head : row_block<Row, Hooks> {
         const reg x = load(row[k] + d);
         TESSERA_UNROLL
         for (int r = 0; r < Rows; ++r) {
-          acc[r * keys_at_once + k] =
-              words::multiply_add(query[r], x, acc[r * keys_at_once + k]);
+          acc[r * keys_at_once + k] = words::multiply_add(query[r], x, acc[r * keys_at_once + k]);
         }
       }
     };
@@ -268,8 +265,7 @@ class decode_head : row_block<Row, Hooks> {
       reader::template read_value_words<Vectors>(row, columns, x);
       TESSERA_UNROLL
       for (int r = 0; r < Rows; ++r) {
-        const reg weight =
-            vec::broadcast(score_row(first + r)[(step.key + k) / words::per_word]);
+        const reg weight = vec::broadcast(score_row(first + r)[(step.key + k) / words::per_word]);
         TESSERA_UNROLL
         for (int v = 0; v < Vectors; ++v) acc[r][v] = words::multiply_add(weight, x[v], acc[r][v]);
       }

@@ -46,8 +46,7 @@ struct decode_workspace {
     results.splits = key_splits::room_for(args.kv_len);
     results.q_heads = args.q_heads;
     results.stride = decode_buffers<Row>::sum_stride(shape::v_head_dim(args));
-    const std::int64_t tokens =
-        args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
+    const std::int64_t tokens = args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
     const auto rows = static_cast<std::size_t>(tokens * args.q_heads * results.splits);
     const std::size_t scratch = static_cast<std::size_t>(threads) * space.scratch_bytes;
     const std::size_t sums = rows * static_cast<std::size_t>(results.stride) * sizeof(float);
@@ -91,7 +90,8 @@ void run_prefill(const flash_kernel_args& args, const Hooks& hooks, const launch
         const std::int64_t block = blocks - 1 - item / heads;
         const std::int64_t head = item % heads;
         prefill_item<Row, Hooks>(args, hooks, scratch, head / args.kv_heads,
-                                 static_cast<int>(head % args.kv_heads), block * item_rows, item_rows)
+                                 static_cast<int>(head % args.kv_heads), block * item_rows,
+                                 item_rows)
             .run();
       });
 }

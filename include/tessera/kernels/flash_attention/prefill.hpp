@@ -13,8 +13,9 @@
 // Packing is memory latency: where heads lie side by side, no hardware prefetcher follows the rows
 // of one, and rows a power of two apart share few cache sets. So the next block is packed a few
 // keys at a time between the register tiles of this one, each group of keys fetched one group
-// ahead (prim/cpu/line_queue.hpp), and an item has as many rows as leave every thread several items. Blocks of keys start at
-// multiples of block_kv: the bits of a row depend neither on the items nor on the threads.
+// ahead (prim/cpu/line_queue.hpp), and an item has as many rows as leave every thread several
+// items. Blocks of keys start at multiples of block_kv: the bits of a row depend neither on the
+// items nor on the threads.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +63,9 @@ class prefill_item {
   /// Rows [first_row, first_row + rows) of the folded axis.
   prefill_item(const flash_kernel_args& args, const Hooks& hooks, const buffers& scratch,
                std::int64_t entry, int kv_head, std::int64_t first_row, int rows)
-      : args_(args), scratch_(scratch), rows_(args, hooks, scratch, entry, kv_head, first_row, rows) {}
+      : args_(args),
+        scratch_(scratch),
+        rows_(args, hooks, scratch, entry, kv_head, first_row, rows) {}
 
   void run() {
     rows_.clear_unused();
@@ -102,8 +105,8 @@ class prefill_item {
   };
 
   /// What happens around a register tile of rows: rows are loaded before their first block and
-  /// written behind their last, keys of the next block are packed, and what the next tile's share of
-  /// that will touch is queued.
+  /// written behind their last, keys of the next block are packed, and what the next tile's share
+  /// of that will touch is queued.
   struct tile_work {
     prefill_item& item;
     packing& next;
@@ -147,8 +150,8 @@ class prefill_item {
       const prim::tile_visibility seen = rows_.visibility_of(key0, count);
       if (seen == prim::tile_visibility::skip) continue;
       const prim::key_interval keys = prim::intersection(keys_, {key0, key0 + count});
-      next.keys = {key0, count, scratch_.k[buffer], scratch_.v[buffer],
-                   scratch_.nonfinite[buffer], true, seen};
+      next.keys = {key0, count, scratch_.k[buffer], scratch_.v[buffer], scratch_.nonfinite[buffer],
+                   true, seen};
       next.use = {static_cast<int>(keys.begin - key0) / group * group,
                   static_cast<int>(keys.end - key0), count};
       next.packed = next.queued = next.use.low;
@@ -175,8 +178,8 @@ class prefill_item {
       const int next = block.packed + group < end ? block.packed + group : end;
       const prim::packed_keys keys{block.packed, next, block.use.count};
       prim::pack_keys<isa_type, words, shape::tile_vectors>(
-          rows_.rows_from(args_.k, args_.k_strides, block.keys.key0), keys,
-          shape::head_dim(args_), block.keys.k);
+          rows_.rows_from(args_.k, args_.k_strides, block.keys.key0), keys, shape::head_dim(args_),
+          block.keys.k);
       if (!pack_values(block, keys, nullptr)) block.keys.finite = false;
       block.packed = next;
     }
@@ -198,8 +201,8 @@ class prefill_item {
   /// Returns false if some value is not finite.
   bool pack_values(const packing& block, prim::packed_keys keys, const bool* skip) const {
     return prim::pack_values<isa_type, words, shape::tile_vectors>(
-        rows_.rows_from(args_.v, args_.v_strides, block.keys.key0), keys,
-        shape::v_head_dim(args_), skip, block.keys.v);
+        rows_.rows_from(args_.v, args_.v_strides, block.keys.key0), keys, shape::v_head_dim(args_),
+        skip, block.keys.v);
   }
 
   /// Values that are not finite must not meet a weight of 0: unless every row sees every key, such

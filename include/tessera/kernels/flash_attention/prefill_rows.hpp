@@ -36,10 +36,10 @@ template <class Row>
 struct prefill_buffers {
   using shape = traits<Row>;
 
-  float* q;           ///< [rows][q_stride] words
-  float* out;         ///< [rows][out_stride]
-  float* scores;      ///< [tile_rows][score_stride]
-  float* correction;  ///< [tile_rows]
+  float* q;            ///< [rows][q_stride] words
+  float* out;          ///< [rows][out_stride]
+  float* scores;       ///< [tile_rows][score_stride]
+  float* correction;   ///< [tile_rows]
   softmax_rows state;  ///< [rows] each
   float* k[2];
   float* v[2];
@@ -177,16 +177,13 @@ class prefill_rows : row_block<Row, Hooks> {
       multiply_keys<Rows>(block, first, columns, nothing);
       modify<Rows>(first, columns, seen);
       for (int r = first; r < first + Rows; ++r) {
-        store_weights<Row>(args_, base::scores_of(r, score_row(r - first), columns),
-                           result_of(r));
+        store_weights<Row>(args_, base::scores_of(r, score_row(r - first), columns), result_of(r));
       }
     });
   }
 
  private:
-  TESSERA_INLINE int out_stride() const {
-    return buffers::out_stride(shape::v_head_dim(args_));
-  }
+  TESSERA_INLINE int out_stride() const { return buffers::out_stride(shape::v_head_dim(args_)); }
   TESSERA_INLINE float* query_row(int r) const {
     return scratch_.q + std::int64_t{r} * shape::q_stride;
   }
@@ -224,9 +221,9 @@ class prefill_rows : row_block<Row, Hooks> {
     const int depth = prim::words_for<words>(shape::head_dim(args_));
     const auto product = [&]<int Vectors>(int column) {
       lines.step();
-      const float* panel = block.k +
-                           std::int64_t{column / shape::tile_columns * shape::tile_columns} * depth +
-                           column % shape::tile_columns;
+      const float* panel =
+          block.k + std::int64_t{column / shape::tile_columns * shape::tile_columns} * depth +
+          column % shape::tile_columns;
       using tile = prim::register_tile<isa_type, words, Rows, Vectors>;
       tile::template product<shape::q_stride, shape::tile_columns>(
           query_row(first), panel, depth, scratch_.scores + column, shape::score_stride);
@@ -268,9 +265,9 @@ class prefill_rows : row_block<Row, Hooks> {
       lines.step();
       const float* panel = block.v + std::int64_t{vector} * width * (padded / words::per_word);
       using tile = prim::register_tile<isa_type, words, Rows, Vectors>;
-      tile::template update<shape::score_stride>(
-          scratch_.scores + low, panel + low * tile::columns, high - low, scratch_.correction,
-          out_row(first) + vector * width, out_stride());
+      tile::template update<shape::score_stride>(scratch_.scores + low, panel + low * tile::columns,
+                                                 high - low, scratch_.correction,
+                                                 out_row(first) + vector * width, out_stride());
     };
     int vector = 0;
     for (; vector + shape::tile_vectors <= registers; vector += shape::tile_vectors) {

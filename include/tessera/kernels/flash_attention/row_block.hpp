@@ -116,8 +116,8 @@ class row_block {
   /// Row r against the columns.
   row_of_scores scores_of(int r, float* scores, const key_columns& columns) const {
     const std::int64_t key0 = columns.key0;
-    const prim::key_interval keys = prim::intersection(
-        keys_of(r), {key0 + columns.begin, key0 + columns.end});
+    const prim::key_interval keys =
+        prim::intersection(keys_of(r), {key0 + columns.begin, key0 + columns.end});
     row_of_scores row{scores, position_of(r), key0, columns.count, columns.low, columns.high};
     row.begin = keys.empty() ? columns.high : static_cast<int>(keys.begin - key0);
     row.end = keys.empty() ? columns.high : static_cast<int>(keys.end - key0);
@@ -125,8 +125,13 @@ class row_block {
   }
 
   prim::score_tile score_tile_of(int first, int rows, prim::key_interval keys) const {
-    return {seq_.index, kv_head_ * group_, (kv_head_ + 1) * group_, query_of(first),
-            query_of(first + rows - 1) + 1, keys.begin, keys.end};
+    return {seq_.index,
+            kv_head_ * group_,
+            (kv_head_ + 1) * group_,
+            query_of(first),
+            query_of(first + rows - 1) + 1,
+            keys.begin,
+            keys.end};
   }
 
   const flash_kernel_args& args_;

@@ -32,8 +32,8 @@ struct row_of_scores {
 };
 
 /// What a score in memory means. Scores are raw dot products as long as nothing but the softmax
-/// looks at them: its exponential then takes the scale with the factor log2(e) that it needs anyway.
-/// Biases, caps, functors and written weights need logits in natural units.
+/// looks at them: its exponential then takes the scale with the factor log2(e) that it needs
+/// anyway. Biases, caps, functors and written weights need logits in natural units.
 template <class Row, class Hooks>
 struct score_units {
   using shape = traits<Row>;
@@ -86,8 +86,8 @@ struct score_modifiers {
   /// Applies everything to one row and sets hidden columns of [low, high) to -inf. Masks, segments
   /// and mask functors are asked only if they hide something.
   static TESSERA_INLINE void apply(const flash_kernel_args& args, const Hooks& hooks,
-                                   const score_units<Row, Hooks>& units,
-                                   const row_of_scores& row, bool hides) {
+                                   const score_units<Row, Hooks>& units, const row_of_scores& row,
+                                   bool hides) {
     if (units.scale != 1.0f) scale_all(units.scale, row);
     if constexpr (caps || biases) add_biases_and_cap(args, row);
     if constexpr (Hooks::has_logits) modify(hooks, row);
@@ -176,8 +176,8 @@ struct score_modifiers {
     }
   }
 
-  /// The loops below are written for the vectoriser: no column depends on another, nothing they read
-  /// changes.
+  /// The loops below are written for the vectoriser: no column depends on another, nothing they
+  /// read changes.
   static TESSERA_INLINE void modify(const Hooks& hooks, const row_of_scores& row) {
     float* TESSERA_RESTRICT scores = row.scores;
     TESSERA_INDEPENDENT
@@ -203,10 +203,9 @@ struct score_modifiers {
   static TESSERA_INLINE void hide_by_mask(const flash_kernel_args& args, const row_of_scores& row) {
     if (args.mask.data == nullptr) return;
     const std::int64_t step = args.mask.column;
-    const auto* TESSERA_RESTRICT mask = static_cast<const std::uint8_t*>(args.mask.data) +
-                                        row.at.batch * args.mask.batch +
-                                        row.at.head * args.mask.head +
-                                        row.at.query * args.mask.row + row.key0 * step;
+    const auto* TESSERA_RESTRICT mask =
+        static_cast<const std::uint8_t*>(args.mask.data) + row.at.batch * args.mask.batch +
+        row.at.head * args.mask.head + row.at.query * args.mask.row + row.key0 * step;
     if (step == 1) {
       hide_where(row, [mask](int c) { return mask[c] == 0; });
     } else {

@@ -50,9 +50,8 @@ TESSERA_INLINE void softmax_tile(const flash_kernel_args& args,
   const reg exponent = vec::broadcast(units.exponent);
   const reg shift = vec::select_below(after, vec::broadcast(std::numeric_limits<float>::lowest()),
                                       vec::zero(), after);
-  const reg factor =
-      vec::select_below(before, after, vec::exp2(vec::mul(vec::sub(before, shift), exponent)),
-                        vec::broadcast(1.0f));
+  const reg factor = vec::select_below(
+      before, after, vec::exp2(vec::mul(vec::sub(before, shift), exponent)), vec::broadcast(1.0f));
   float shifts[width];
   vec::store(shifts, shift);
   vec::store_n(state.maximum, after, Rows);

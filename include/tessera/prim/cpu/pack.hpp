@@ -119,8 +119,7 @@ struct word_reader<bf16_words<Isa>> {
     const __m512i bits = _mm512_castps_si512(x);
     const reg low = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
     const reg high = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-65536)));
-    return vec::bit_or(
-        acc, vec::bit_or(vec::mul(low, vec::zero()), vec::mul(high, vec::zero())));
+    return vec::bit_or(acc, vec::bit_or(vec::mul(low, vec::zero()), vec::mul(high, vec::zero())));
   }
 };
 #endif
@@ -155,9 +154,8 @@ void pack_keys(row_source<Element> source, packed_keys keys, int head_dim,
       const int element0 = word0 * Words::per_word;
       typename vec::reg block[width];
       for (int i = 0; i < width; ++i) {
-        block[i] = i < present
-                       ? reader::read(source.row(key0 + i) + element0, head_dim - element0)
-                       : vec::zero();
+        block[i] = i < present ? reader::read(source.row(key0 + i) + element0, head_dim - element0)
+                               : vec::zero();
       }
       vec::transpose(block);
       const int used = words - word0 < width ? words - word0 : width;

@@ -150,10 +150,10 @@ struct simd<isa::avx512> {
                   _mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0xee));
     }
     // b[i] holds, in each 128-bit lane, partial results of registers 4i ... 4i + 3.
-    const reg c0 = both(_mm512_shuffle_f32x4(b[0], b[1], 0x88),
-                        _mm512_shuffle_f32x4(b[0], b[1], 0xdd));
-    const reg c1 = both(_mm512_shuffle_f32x4(b[2], b[3], 0x88),
-                        _mm512_shuffle_f32x4(b[2], b[3], 0xdd));
+    const reg c0 =
+        both(_mm512_shuffle_f32x4(b[0], b[1], 0x88), _mm512_shuffle_f32x4(b[0], b[1], 0xdd));
+    const reg c1 =
+        both(_mm512_shuffle_f32x4(b[2], b[3], 0x88), _mm512_shuffle_f32x4(b[2], b[3], 0xdd));
     return both(_mm512_shuffle_f32x4(c0, c1, 0x88), _mm512_shuffle_f32x4(c0, c1, 0xdd));
   }
   static TESSERA_INLINE __m256i to_f16(reg x) {

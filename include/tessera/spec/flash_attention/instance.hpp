@@ -24,7 +24,7 @@ using flash_launch_function = status (*)(const flash_kernel_args&, const launch_
 /// One entry of the registry.
 struct flash_instance {
   std::string_view name{};  ///< name_of(config): compared, never parsed
-  flash_config config{};  ///< resolved
+  flash_config config{};    ///< resolved
   flash_workspace_function workspace_bytes = nullptr;
   flash_launch_function launch = nullptr;
   float compile_seconds = 0;       ///< measured when the table was last costed; 0 = not measured
