@@ -99,7 +99,7 @@ std::span<const flash_instance> flash_fwd_registry() noexcept {
 }
 
 std::string_view flash_fwd_code_version() noexcept {
-  return "5b3db483f1caf740";
+  return "f092d1cb444cc008";
 }
 
 }  // namespace tessera

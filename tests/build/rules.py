@@ -26,7 +26,7 @@ FAMILIES = [
             "any_head_dim_goes_with_any_v_head_dim": ".head_dim = 0, .v_head_dim = 64",
             "block_q_is_whole_register_tiles": ".block_q = 30",
             "block_kv_is_whole_register_tiles": ".block_kv = 60",
-            "tile_fits_in_cache": ".block_q = 1024, .block_kv = 1024",
+            "tile_fits_in_cache": ".block_q = 1024, .block_kv = 2048",
             "decode_rows_fit": ".phase = flash_phase::decode, .block_q = 17",
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
             "cpu_has_base_features": ".features = {}",

@@ -246,9 +246,9 @@ inline work_estimate flash_fwd_family::estimate(const flash_config& config,
   } else {
     // Each block of rows packs the keys it sees: about two operations per element. The panels are
     // floats and pass through the same caches as the keys.
-    // Share of the peak measured on Zen 4 for 14 x 2 and 6 x 2 register tiles, packing and softmax
-    // left out.
-    work.product_share = 0.96;
+    // Shares of the peak that rank prefill against decode rows as measured on Zen 4, where a few
+    // rows of queries wait for keys to be packed.
+    work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
     work.bytes = facts.heads * keys * (key_bytes + 4.0 * head_dims);
     work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
     // An item takes fewer rows than block_q where threads would go without; four register tiles at
