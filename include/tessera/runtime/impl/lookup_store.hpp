@@ -185,9 +185,10 @@ status append_records(const std::string& path, std::span<const lookup_record> re
   for (std::size_t at = 0; at < records.size(); ++at) {
     const std::string fault = fault_of(records[at]);
     if (fault.empty()) continue;
-    return {status_code::invalid_argument, path + ": record " + std::to_string(at + 1) + " of " +
-                                               std::to_string(records.size()) +
-                                               " cannot be stored: " + fault};
+    std::string sentence = path;
+    sentence.append(": record ").append(std::to_string(at + 1)).append(" of ");
+    sentence.append(std::to_string(records.size())).append(" cannot be stored: ").append(fault);
+    return {status_code::invalid_argument, std::move(sentence)};
   }
   if (records.empty()) return {};
   if (status done = make_directories(parent_of(path)); !done) return done;

@@ -135,7 +135,7 @@ class grouping {
     const auto texts = [](const lookup_record& one) {
       return std::tie(one.family, one.device_class, one.identity);
     };
-    if (const auto by_text = texts(first) <=> texts(second); by_text != 0) return by_text < 0;
+    if (texts(first) != texts(second)) return texts(first) < texts(second);
     const bool a_readable = groups_[a].axes > 0;
     if (a_readable != (groups_[b].axes > 0)) return a_readable;
     return a_readable && compare_names(first.size, second.size) < 0;
