@@ -5,6 +5,20 @@ find_program(TESSERA_CLANGXX NAMES clang++ clang++-18 clang++-14 DOC "clang, for
 find_program(TESSERA_PKG_CONFIG NAMES pkg-config)
 mark_as_advanced(TESSERA_CLANGXX TESSERA_PKG_CONFIG)
 
+# Checks with clang beside another compiler, where its OpenMP is installed too.
+set(also_clang FALSE)
+if(TESSERA_CLANGXX AND NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/openmp.cpp
+    "#include <omp.h>\nint main() { return omp_get_max_threads() < 1; }\n")
+  execute_process(COMMAND ${TESSERA_CLANGXX} -fopenmp openmp.cpp -o openmp
+    WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(failed)
+    message(STATUS "${TESSERA_CLANGXX} has no OpenMP (apt-get install libomp-dev): no checks with it")
+  else()
+    set(also_clang TRUE)
+  endif()
+endif()
+
 set(checks ${PROJECT_SOURCE_DIR}/tests/build)
 set(work ${CMAKE_CURRENT_BINARY_DIR}/consumers)
 set(prefix ${CMAKE_CURRENT_BINARY_DIR}/prefix)
@@ -16,7 +30,8 @@ function(tessera_check name)
   add_test(NAME build/${name} COMMAND ${check_COMMAND})
   set_tests_properties(build/${name} PROPERTIES LABELS build SKIP_RETURN_CODE 77)
   if(check_TIMEOUT)
-    set_tests_properties(build/${name} PROPERTIES TIMEOUT ${check_TIMEOUT})
+    # What may take long begins first, so that nothing waits for it at the end.
+    set_tests_properties(build/${name} PROPERTIES TIMEOUT ${check_TIMEOUT} COST ${check_TIMEOUT})
   endif()
   if(check_NEEDS)
     set_tests_properties(build/${name} PROPERTIES FIXTURES_REQUIRED ${check_NEEDS})
@@ -28,7 +43,7 @@ tessera_check(forbidden COMMAND Python3::Interpreter ${checks}/forbidden.py)
 tessera_check(scripts COMMAND ${checks}/scripts.sh)
 tessera_check(headers TIMEOUT 600 COMMAND ${checks}/headers.sh ${CMAKE_CXX_COMPILER})
 tessera_check(rules COMMAND Python3::Interpreter ${checks}/rules.py ${CMAKE_CXX_COMPILER})
-if(TESSERA_CLANGXX AND NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+if(also_clang)
   tessera_check(headers_clang TIMEOUT 600 COMMAND ${checks}/headers.sh ${TESSERA_CLANGXX})
   tessera_check(rules_clang COMMAND Python3::Interpreter ${checks}/rules.py ${TESSERA_CLANGXX})
 endif()
@@ -44,7 +59,9 @@ if(plain AND library_type STREQUAL "STATIC_LIBRARY")
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     tessera_check(no_static_initialisers
       COMMAND ${checks}/symbols.sh $<TARGET_FILE:tessera> --initialisers)
-    tessera_check(core_size COMMAND ${checks}/core_size.sh $<TARGET_FILE:tessera> 300000 450000)
+    if(NOT TESSERA_CUDA_ARCHITECTURES)
+      tessera_check(core_size COMMAND ${checks}/core_size.sh $<TARGET_FILE:tessera> 300000)
+    endif()
   endif()
 endif()
 
@@ -55,6 +72,13 @@ if(plain AND CMAKE_BUILD_TYPE STREQUAL "Release")
   tessera_check(disassembly_can_fail COMMAND Python3::Interpreter ${checks}/disassembly.py --planted
     ${CMAKE_CXX_COMPILER})
   set_tests_properties(build/disassembly build/disassembly_can_fail PROPERTIES SKIP_RETURN_CODE 77)
+endif()
+
+if(plain AND TESSERA_CUDA_ARCHITECTURES AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  tessera_check(cuda_resources COMMAND Python3::Interpreter ${checks}/cuda_resources.py
+    $<TARGET_FILE:tessera>)
+  tessera_check(cuda_resources_can_fail COMMAND Python3::Interpreter ${checks}/cuda_resources.py
+    --planted ${CMAKE_CUDA_COMPILER})
 endif()
 
 if(TESSERA_BUILD_TOOLS)
@@ -88,6 +112,18 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
     ${checks}/add_kernels.py ${work}/add_kernels_subdirectory --subdirectory ${compiler})
   tessera_check(random_subsets NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
     ${checks}/random_subsets.py 3 ${work}/random_subsets ${prefix})
+  if(TESSERA_CUDA_ARCHITECTURES)
+    set(cuda_compiler ${compiler} -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER})
+    tessera_check(cuda_kernels_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
+      ${checks}/cuda_kernels.py ${work}/cuda_kernels_installed --prefix ${prefix} ${cuda_compiler})
+    tessera_check(cuda_kernels_subdirectory TIMEOUT 900 COMMAND Python3::Interpreter
+      ${checks}/cuda_kernels.py ${work}/cuda_kernels_subdirectory --subdirectory ${cuda_compiler})
+  endif()
+  if(also_clang)
+    tessera_check(clang_subset NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
+      ${checks}/random_subsets.py 1 ${work}/clang_subset ${prefix} 2
+      -- -DCMAKE_CXX_COMPILER=${TESSERA_CLANGXX})
+  endif()
   if(TESSERA_PKG_CONFIG)
     tessera_check(pkg_config NEEDS installed COMMAND Python3::Interpreter
       ${checks}/pkg_config.py ${prefix} ${CMAKE_CXX_COMPILER})

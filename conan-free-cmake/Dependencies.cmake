@@ -50,9 +50,10 @@ macro(tessera_enable_cuda)
     set(CMAKE_CUDA_ARCHITECTURES ${TESSERA_CUDA_ARCHITECTURES})
   endif()
   enable_language(CUDA)
-  set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  find_package(CUDAToolkit REQUIRED)
+  # Global: programs of other folders link the library, and with it the CUDA runtime.
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+  find_package(CUDAToolkit 12 REQUIRED)
+  unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
 endmacro()
 
 # What this configuration of the project needs.

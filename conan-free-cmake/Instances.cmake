@@ -9,16 +9,28 @@ set(tessera_flags_cpu_avx2 -mavx2 -mfma -mf16c)
 set(tessera_flags_cpu_avx512 ${tessera_flags_cpu_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 set(tessera_flags_cpu_avx512_bf16 ${tessera_flags_cpu_avx512} -mavx512bf16)
 
+# Back ends that nvcc compiles, for the architectures in TESSERA_CUDA_ARCHITECTURES. (CMake 3.25 does
+# not know how to ask nvcc 13 for C++20. nvcc takes assignments of a status for values dropped: 2810.)
+set(TESSERA_CUDA_BACKENDS cuda_sm80 CACHE INTERNAL "")
+set(tessera_flags_cuda_sm80 -std=c++20 --expt-relaxed-constexpr -diag-suppress=2810)
+
 # Kernels assume that arithmetic neither sets errno nor traps; NaN and infinity keep their meaning.
 set(tessera_kernel_flags -fno-math-errno -fno-trapping-math)
 
-# tessera::cpu_avx512 and so on: link one to compile header-path code for that back end.
+# tessera::cpu_avx512 and so on, tessera::cuda_sm80: link one to compile header-path code for that
+# back end.
 function(tessera_declare_backends)
   foreach(backend IN LISTS TESSERA_BACKENDS)
     add_library(tessera_${backend} INTERFACE)
     add_library(tessera::${backend} ALIAS tessera_${backend})
     target_compile_options(tessera_${backend} INTERFACE ${tessera_flags_${backend}}
       ${tessera_kernel_flags} $<$<NOT:$<CONFIG:Debug>>:-O3>)
+  endforeach()
+  foreach(backend IN LISTS TESSERA_CUDA_BACKENDS)
+    add_library(tessera_${backend} INTERFACE)
+    add_library(tessera::${backend} ALIAS tessera_${backend})
+    target_compile_options(tessera_${backend} INTERFACE
+      "$<$<COMPILE_LANGUAGE:CUDA>:${tessera_flags_${backend}}>")
   endforeach()
 endfunction()
 
@@ -45,6 +57,18 @@ function(tessera_seal objects result)
   set(${result} ${sealed} PARENT_SCOPE)
 endfunction()
 
+# Object library of the CUDA units of one back end. nvcc compiles them side by side; nothing links
+# device code across units.
+function(tessera_cuda_units objects backend)
+  add_library(${objects} OBJECT ${ARGN})
+  target_link_libraries(${objects} PRIVATE tessera::headers tessera::${backend})
+  target_compile_options(${objects} PRIVATE -Xcompiler=-fno-lto)
+  set_target_properties(${objects} PROPERTIES CUDA_VISIBILITY_PRESET hidden
+    CUDA_ARCHITECTURES "${TESSERA_CUDA_ARCHITECTURES}")
+  set_property(TARGET ${objects} PROPERTY CUDA_STANDARD)
+  tessera_own_code(${objects})
+endfunction()
+
 function(tessera_own_code target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
   if(COMMAND tessera_warnings)
@@ -52,15 +76,25 @@ function(tessera_own_code target)
   endif()
 endfunction()
 
-# A library of the rows in a folder that tessera-generate wrote.
+# A library of the rows in a folder that tessera-generate wrote; its CUDA rows only where
+# TESSERA_CUDA_ARCHITECTURES names architectures.
 function(tessera_kernel_library target folder)
   include(${folder}/units/units.cmake)
   set(sources ${tessera_units_host})
   list(TRANSFORM sources PREPEND ${folder}/)
+  set(cuda FALSE)
   foreach(backend IN LISTS tessera_unit_backends)
     set(units ${tessera_units_${backend}})
     list(TRANSFORM units PREPEND ${folder}/)
     set(objects ${target}_units_${backend})
+    if(backend IN_LIST TESSERA_CUDA_BACKENDS)
+      if(TESSERA_CUDA_ARCHITECTURES)
+        set(cuda TRUE)
+        tessera_cuda_units(${objects} ${backend} ${units})
+        list(APPEND sources $<TARGET_OBJECTS:${objects}>)
+      endif()
+      continue()
+    endif()
     add_library(${objects} OBJECT ${units})
     target_link_libraries(${objects} PRIVATE tessera::headers tessera::${backend})
     target_compile_options(${objects} PRIVATE -fno-lto $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
@@ -70,8 +104,15 @@ function(tessera_kernel_library target folder)
   endforeach()
   add_library(${target} ${sources})
   target_link_libraries(${target} PUBLIC tessera::headers PRIVATE $<BUILD_INTERFACE:tessera_boost>)
-  # -O3 makes the host code a quarter larger and nothing faster.
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
+  if(cuda)
+    list(TRANSFORM tessera_units_cuda_host PREPEND ${folder}/)
+    target_sources(${target} PRIVATE ${tessera_units_cuda_host})
+    target_compile_definitions(${target} PRIVATE TESSERA_CUDA)
+    target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  endif()
+  # Three quarters of the size that -O2 makes. What every call does is measured as it is built here.
+  target_compile_options(${target} PRIVATE
+    "$<$<CONFIG:Release>:-Os;-fno-semantic-interposition>")
   tessera_own_code(${target})
 endfunction()
 
@@ -147,8 +188,31 @@ function(tessera_generator result)
   set(${result} ${program} PARENT_SCOPE)
 endfunction()
 
+# Refuses CUDA rows where no CUDA compiler is at work.
+function(tessera_check_cuda caller folder)
+  include(${folder}/units/units.cmake)
+  set(cuda ${tessera_unit_backends})
+  list(FILTER cuda INCLUDE REGEX "^cuda_")
+  if(NOT cuda)
+    return()
+  endif()
+  list(JOIN cuda ", " cuda)
+  if(NOT TESSERA_CUDA_ARCHITECTURES)
+    message(FATAL_ERROR "${caller}: its rows of ${cuda} need a GPU architecture; configure with "
+      "-DTESSERA_CUDA_ARCHITECTURES=80 or those of your GPUs, such as 80;90a")
+  endif()
+  if(NOT CMAKE_CUDA_COMPILER_LOADED)
+    message(FATAL_ERROR "${caller}: its rows of ${cuda} need the CUDA compiler; write "
+      "project(<name> LANGUAGES CXX CUDA), or enable_language(CUDA) before the call")
+  endif()
+  if(NOT TARGET CUDA::cudart_static)
+    message(FATAL_ERROR "${caller}: its rows of ${cuda} need the static CUDA runtime; write "
+      "find_package(CUDAToolkit REQUIRED) before the call")
+  endif()
+endfunction()
+
 # tessera_add_kernels(<target> [MODELS <config.json>...] [ROWS <row list>...] [TRACE <trace>...]
-#                     [BACKENDS cpu|cpu_avx512|...] [LOOKUP <table>...])
+#                     [BACKENDS cpu|cpu_avx512|cuda_sm80|...] [LOOKUP <table>...])
 #
 # Adds a library with exactly the rows asked for; link it instead of tessera::tessera. Paths are
 # relative to the calling directory.
@@ -156,7 +220,8 @@ endfunction()
 #   TRACE     problems recorded with TESSERA_RECORD
 #   ROWS      row lists, one row name a line
 #   LOOKUP    lookup tables: the rows they name for those problems, and their lines built in
-#   BACKENDS  rows of these only; default: every CPU back end
+#   BACKENDS  rows of these only; default: every CPU back end. CUDA back ends need CUDA among the
+#             languages of the project, and take their architectures from TESSERA_CUDA_ARCHITECTURES
 # <tessera/builds/<target>.hpp> says at compile time what the library serves. The C interface to it
 # is <target>_c (static) and <target>_c_shared, built if something links them.
 function(tessera_add_kernels target)
@@ -171,7 +236,8 @@ function(tessera_add_kernels target)
     set(hint "")
     if(BACKENDS IN_LIST asked_KEYWORDS_MISSING_VALUES)
       list(JOIN TESSERA_BACKENDS ", " backends)
-      set(hint "; valid back ends: cpu, ${backends}")
+      list(JOIN TESSERA_CUDA_BACKENDS ", " cuda_backends)
+      set(hint "; valid back ends: cpu, ${backends}, ${cuda_backends}")
     endif()
     message(FATAL_ERROR "${this}: ${empty} without a value${hint}")
   endif()
@@ -200,6 +266,7 @@ function(tessera_add_kernels target)
     message(FATAL_ERROR "${this}: ${message}")
   endif()
   tessera_require_boost()
+  tessera_check_cuda("${this}" ${folder})
   tessera_kernel_library(${target} ${folder})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${folder}/include>)
   tessera_c_libraries(${target} ${folder})

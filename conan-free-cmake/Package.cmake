@@ -10,7 +10,7 @@ endif()
 
 set(tessera_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 set(targets tessera)
-foreach(part IN ITEMS headers interop store c c_shared tuner ${TESSERA_BACKENDS})
+foreach(part IN ITEMS headers interop store c c_shared tuner ${TESSERA_BACKENDS} ${TESSERA_CUDA_BACKENDS})
   if(TARGET tessera_${part})
     list(APPEND targets tessera_${part})
     set_target_properties(tessera_${part} PROPERTIES EXPORT_NAME ${part})
@@ -48,5 +48,9 @@ install(FILES ${PROJECT_BINARY_DIR}/tessera-config.cmake
 
 cmake_path(SET tessera_prefix_from_pc NORMALIZE ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 string(REGEX REPLACE "[^/]+" ".." tessera_prefix_from_pc ${tessera_prefix_from_pc})
+set(tessera_pc_cuda)
+if(TESSERA_CUDA_ARCHITECTURES)
+  set(tessera_pc_cuda " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lpthread -ldl -lrt")
+endif()
 configure_file(conan-free-cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/tessera.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -15,6 +15,9 @@ if(PROJECT_IS_TOP_LEVEL)
   if(CCACHE_PROGRAM AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   endif()
+  if(CCACHE_PROGRAM AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  endif()
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 endif()
@@ -24,12 +27,14 @@ option(TESSERA_WERROR "Treat warnings as errors" OFF)
 mark_as_advanced(TESSERA_WERROR)
 
 function(tessera_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+  set(warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow
     $<$<BOOL:${TESSERA_WERROR}>:-Werror>)
+  target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${warnings}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
   # GCC before 13 is wrong about the undefined upper lanes in its own AVX-512 intrinsics and about
   # appending to strings.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized
-      -Wno-restrict -Wno-stringop-overflow)
+    target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:\
+-Wno-maybe-uninitialized;-Wno-uninitialized;-Wno-restrict;-Wno-stringop-overflow>")
   endif()
 endfunction()

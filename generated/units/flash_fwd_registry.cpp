@@ -16,82 +16,124 @@ namespace rows {
 #undef TESSERA_FLASH_FWD_ROW
 }  // namespace rows
 
-// Each row with milliseconds to compile and bytes of code; 0: not measured.
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::flash_fwd_cpu_avx2_bf16_d128_decode_16x64, 1180, 26551>,
-    table_row<rows::flash_fwd_cpu_avx2_bf16_d128_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_bf16_d256_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_bf16_d64_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_bf16_dany_decode_every_16x64, 1450, 38840>,
-    table_row<rows::flash_fwd_cpu_avx2_bf16_dany_window_every_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f16_d128_decode_16x64, 1150, 25445>,
-    table_row<rows::flash_fwd_cpu_avx2_f16_d128_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f16_d256_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f16_d64_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f16_dany_decode_every_16x64, 1430, 39388>,
-    table_row<rows::flash_fwd_cpu_avx2_f16_dany_window_every_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f32_d128_decode_16x64, 1140, 26170>,
-    table_row<rows::flash_fwd_cpu_avx2_f32_d128_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f32_d256_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f32_d64_window_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx2_f32_dany_decode_every_16x64, 1290, 34664>,
-    table_row<rows::flash_fwd_cpu_avx2_f32_dany_window_every_384x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d128_decode_16x64, 1320, 33916>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64, 1430, 40538>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64, 1500, 41433>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x64, 1040, 27760>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_d96_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64, 1680, 48394>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d128_decode_16x64, 1260, 32696>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_segments_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_16x64, 1290, 36924>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_soft_cap_16x64, 1340, 37763>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_soft_cap_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d64_decode_16x64, 980, 26837>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d64_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_d96_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_dany_decode_every_16x64, 1640, 47116>,
-    table_row<rows::flash_fwd_cpu_avx512_f16_dany_window_every_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d128_decode_16x64, 1240, 31550>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_segments_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_16x64, 1350, 36839>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_soft_cap_16x64, 1360, 37617>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_soft_cap_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d32_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d64_decode_16x64, 990, 26075>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d64_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_d96_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_dany_decode_every_16x64, 1700, 46736>,
-    table_row<rows::flash_fwd_cpu_avx512_f32_dany_window_every_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_decode_16x64, 1200, 30214>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_segments_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_16x64, 1170, 33322>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x64, 1210, 33269>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_soft_cap_896x128, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_decode_16x64, 970, 26008>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d96_window_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_decode_every_16x64, 1730, 48847>,
-    table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_window_every_896x256, 0, 0>,
-    table_row<rows::flash_fwd_cpu_generic_bf16_dany_decode_every_16x64, 940, 30195>,
-    table_row<rows::flash_fwd_cpu_generic_bf16_dany_window_every_128x64, 0, 0>,
-    table_row<rows::flash_fwd_cpu_generic_f16_dany_decode_every_16x64, 1300, 46269>,
-    table_row<rows::flash_fwd_cpu_generic_f16_dany_window_every_128x64, 0, 0>,
-    table_row<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64, 930, 30785>,
-    table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64, 0, 0>>::checked();
+    table_row<rows::flash_fwd_cpu_avx2_bf16_d128_decode_16x64, 1180, 26551>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d128_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d256_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d64_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_decode_every_16x64, 1450, 38840>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_window_every_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_decode_16x64, 1150, 25445>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d256_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d64_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_decode_every_16x64, 1430, 39388>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_window_every_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_decode_16x64, 1140, 26170>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d256_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d64_window_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_decode_every_16x64, 1290, 34664>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_window_every_384x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_decode_16x64, 1320, 33916>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64, 1430, 40538>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64, 1500, 41433>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x64, 1040, 27760>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d96_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64, 1680, 48394>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_decode_16x64, 1260, 32696>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_segments_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_16x64, 1290, 36924>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_soft_cap_16x64, 1340, 37763>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_soft_cap_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_decode_16x64, 980, 26837>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d96_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_decode_every_16x64, 1640, 47116>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_window_every_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_decode_16x64, 1240, 31550>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_segments_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_16x64, 1350, 36839>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_soft_cap_16x64, 1360, 37617>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_soft_cap_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d32_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_decode_16x64, 990, 26075>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d96_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_decode_every_16x64, 1700, 46736>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_window_every_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_decode_16x64, 1200, 30214>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_segments_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_16x64, 1170, 33322>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x64, 1210, 33269>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_soft_cap_896x128, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_decode_16x64, 970, 26008>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d96_window_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_decode_every_16x64, 1730, 48847>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_window_every_896x256, 0, 0>
+    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_decode_every_16x64, 940, 30195>
+    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_window_every_128x64, 0, 0>
+    , table_row<rows::flash_fwd_cpu_generic_f16_dany_decode_every_16x64, 1300, 46269>
+    , table_row<rows::flash_fwd_cpu_generic_f16_dany_window_every_128x64, 0, 0>
+    , table_row<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64, 930, 30785>
+    , table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_decode_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d192_window_64x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d192v128_window_128x64_w8b1, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_soft_cap_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d40_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_decode_16x64_w1b6, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_128x64_w4b2r, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d72_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d80_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d96_decode_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d96_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_dany_decode_every_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_dany_window_every_64x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_decode_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d192_window_64x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d192v128_window_128x64_w8b1, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_soft_cap_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_64x32_w4b2r, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_soft_cap_64x32_w4b2r, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d40_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_decode_16x64_w1b6, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_128x64_w4b2r, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d72_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d80_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d96_decode_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d96_window_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_dany_decode_every_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_dany_window_every_64x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_d128_window_64x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_d256_window_64x16_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_d64_window_64x32_w4b3, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_dany_window_every_64x16_w4b2, 0, 0, 0, 0>
+#endif
+    >::checked();
 }  // namespace
 
 std::span<const flash_instance> flash_fwd_registry() noexcept {
@@ -99,7 +141,7 @@ std::span<const flash_instance> flash_fwd_registry() noexcept {
 }
 
 std::string_view flash_fwd_code_version() noexcept {
-  return "f092d1cb444cc008";
+  return "c2b4d75ec17236c0";
 }
 
 }  // namespace tessera

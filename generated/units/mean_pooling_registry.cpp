@@ -16,45 +16,47 @@ namespace rows {
 #undef TESSERA_MEAN_POOLING_ROW
 }  // namespace rows
 
-// Each row with milliseconds to compile and bytes of code; 0: not measured.
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::mean_pooling_cpu_avx2_bf16_backward_cached, 450, 11390>,
-    table_row<rows::mean_pooling_cpu_avx2_bf16_backward_streaming, 440, 11209>,
-    table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s2, 780, 19769>,
-    table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s4, 830, 21206>,
-    table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s8, 880, 22366>,
-    table_row<rows::mean_pooling_cpu_avx2_f16_backward_cached, 450, 10914>,
-    table_row<rows::mean_pooling_cpu_avx2_f16_backward_streaming, 470, 11421>,
-    table_row<rows::mean_pooling_cpu_avx2_f16_forward_s2, 760, 18463>,
-    table_row<rows::mean_pooling_cpu_avx2_f16_forward_s4, 820, 19891>,
-    table_row<rows::mean_pooling_cpu_avx2_f16_forward_s8, 860, 20805>,
-    table_row<rows::mean_pooling_cpu_avx2_f32_backward_cached, 440, 10292>,
-    table_row<rows::mean_pooling_cpu_avx2_f32_backward_streaming, 460, 10793>,
-    table_row<rows::mean_pooling_cpu_avx2_f32_forward_s2, 730, 17029>,
-    table_row<rows::mean_pooling_cpu_avx2_f32_forward_s4, 770, 18037>,
-    table_row<rows::mean_pooling_cpu_avx2_f32_forward_s8, 780, 18289>,
-    table_row<rows::mean_pooling_cpu_avx512_bf16_backward_cached, 460, 11069>,
-    table_row<rows::mean_pooling_cpu_avx512_bf16_backward_streaming, 480, 11605>,
-    table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s2, 730, 17630>,
-    table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s4, 770, 18676>,
-    table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s8, 800, 19333>,
-    table_row<rows::mean_pooling_cpu_avx512_f16_backward_cached, 440, 10856>,
-    table_row<rows::mean_pooling_cpu_avx512_f16_backward_streaming, 460, 11388>,
-    table_row<rows::mean_pooling_cpu_avx512_f16_forward_s2, 730, 17875>,
-    table_row<rows::mean_pooling_cpu_avx512_f16_forward_s4, 770, 18904>,
-    table_row<rows::mean_pooling_cpu_avx512_f16_forward_s8, 790, 19286>,
-    table_row<rows::mean_pooling_cpu_avx512_f32_backward_cached, 410, 10528>,
-    table_row<rows::mean_pooling_cpu_avx512_f32_backward_streaming, 430, 11084>,
-    table_row<rows::mean_pooling_cpu_avx512_f32_forward_s2, 720, 18331>,
-    table_row<rows::mean_pooling_cpu_avx512_f32_forward_s4, 750, 19119>,
-    table_row<rows::mean_pooling_cpu_avx512_f32_forward_s8, 730, 18813>,
-    table_row<rows::mean_pooling_cpu_generic_bf16_backward_cached, 540, 14741>,
-    table_row<rows::mean_pooling_cpu_generic_bf16_forward_s4, 1000, 27128>,
-    table_row<rows::mean_pooling_cpu_generic_f16_backward_cached, 560, 17486>,
-    table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 1190, 37447>,
-    table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 490, 12247>,
-    table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 930, 23338>>::checked();
+    table_row<rows::mean_pooling_cpu_avx2_bf16_backward_cached, 450, 11390>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_backward_streaming, 440, 11209>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s2, 780, 19769>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s4, 830, 21206>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s8, 880, 22366>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_cached, 450, 10914>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_streaming, 470, 11421>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s2, 760, 18463>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s4, 820, 19891>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s8, 860, 20805>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_cached, 440, 10292>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_streaming, 460, 10793>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s2, 730, 17029>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s4, 770, 18037>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s8, 780, 18289>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_cached, 460, 11069>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_streaming, 480, 11605>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s2, 730, 17630>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s4, 770, 18676>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s8, 800, 19333>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_cached, 440, 10856>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_streaming, 460, 11388>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s2, 730, 17875>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s4, 770, 18904>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s8, 790, 19286>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_cached, 410, 10528>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_streaming, 430, 11084>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s2, 720, 18331>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s4, 750, 19119>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s8, 730, 18813>
+    , table_row<rows::mean_pooling_cpu_generic_bf16_backward_cached, 540, 14741>
+    , table_row<rows::mean_pooling_cpu_generic_bf16_forward_s4, 1000, 27128>
+    , table_row<rows::mean_pooling_cpu_generic_f16_backward_cached, 560, 17486>
+    , table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 1190, 37447>
+    , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 490, 12247>
+    , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 930, 23338>
+    >::checked();
 }  // namespace
 
 std::span<const mean_pooling_instance> mean_pooling_registry() noexcept {
@@ -62,7 +64,7 @@ std::span<const mean_pooling_instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version() noexcept {
-  return "77ca43cd02dfd0a2";
+  return "4f6fe29860632f1d";
 }
 
 }  // namespace tessera

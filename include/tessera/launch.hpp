@@ -2,3 +2,4 @@
 #pragma once
 
 #include <tessera/kernels/flash_attention/direct.hpp>
+#include <tessera/kernels/mean_pooling/direct.hpp>

@@ -49,6 +49,7 @@ def check_refusals(project):
             ("ROWS rows.txt BACKENDS", "BACKENDS without a value; valid back ends: cpu, cpu_generic"),
             ("rows.txt", "'rows.txt' is not an argument; valid: MODELS, ROWS, TRACE, BACKENDS, LOOKUP"),
             ("MODELS llama.json BACKENDS cuda_sm20", "'cuda_sm20' is not a backend.*valid: cpu, cpu_generic"),
+            ("MODELS llama.json BACKENDS cuda_sm80", "its rows of cuda_sm80 need"),
             ("MODELS none.json", "none.json: "),
             ("MODELS wrong.json", "wrong.json: num_hidden_layers is missing"),
             ("MODELS rows.txt", "rows.txt: not JSON"),

@@ -73,7 +73,8 @@ class Project:
         if shutil.which("ninja"):
             arguments += ["-G", "Ninja"]
         if shutil.which("ccache") and self.cache:
-            arguments.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+            arguments += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in
+                          self.languages.split()]
         return run("cmake", "-S", self.folder, "-B", self.folder / "build", *arguments, check=check)
 
     def refuses(self, text, pattern):

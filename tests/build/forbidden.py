@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the library does not do: print, end the process, keep unfinished work, name a session."""
+"""What the library does not do: print, end the process, start threads; and what no file here is:
+unfinished, or longer than a reader can hold."""
 import pathlib
 import re
 import sys
@@ -12,6 +13,8 @@ CALLS = re.compile(
     r"|\bstd::(thread|jthread|async)\b(?!::hardware_concurrency)")
 # The one place that may write: the sink that TESSERA_EXPLAIN asks for.
 MAY_WRITE = re.compile(r"^include/tessera/runtime/impl/announce\.hpp$")
+SOURCES = {".c", ".h", ".hpp", ".cpp", ".cu", ".cuh", ".cmake", ".sh", ".py"}
+LONGEST = 400
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|#\s*if\s+0\b")
 
 
@@ -30,10 +33,13 @@ def main() -> int:
                 faults.append(f"{name}:{number}: {found.group().strip()} is not for the library")
     for folder in ("include", "tools", "tests", "bench", "conan-free-cmake"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix not in {".hpp", ".cpp", ".cmake", ".sh", ".py"} or path == pathlib.Path(__file__).resolve():
+            if path.suffix not in SOURCES or path == pathlib.Path(__file__).resolve():
                 continue
             name = path.relative_to(ROOT).as_posix()
-            for number, line in enumerate(path.read_text().splitlines(), 1):
+            lines = path.read_text().splitlines()
+            if len(lines) > LONGEST:
+                faults.append(f"{name}: has {len(lines)} lines, the most is {LONGEST}")
+            for number, line in enumerate(lines, 1):
                 if UNFINISHED.search(line):
                     faults.append(f"{name}:{number}: unfinished: {line.strip()}")
     print("\n".join(faults) if faults else "nothing forbidden")

@@ -51,6 +51,25 @@ rows "flash_fwd.cpu_avx2.f32.d064.window.48x128"
 expect 2 "own name, flash_fwd.cpu_avx2.f32.d64.window.48x128" --rows "$folder/rows.txt"
 rows "flash_fwd.cpu_avx2.f32.d64.causal.48x128"
 expect 2 "cpu_uses_window_mask" --rows "$folder/rows.txt"
+cuda=flash_fwd.cuda_sm80.bf16.d80.window.128x64
+rows "$cuda.w4b2" "$cuda.w4b2r" flash_fwd.cuda_sm80.f16.d128.causal.soft_cap.128x64.w4b2
+expect 0 "3 rows in 2 units" --rows "$folder/rows.txt" --dry-run
+for wrong in "$cuda" "$cuda.w4" "$cuda.w4b" "$cuda.4b2" "$cuda.w4b2x" "$cuda.w04b2"; do
+  rows "$wrong"
+  expect 2 "is not the name of a row|own name, $cuda.w4b2" --rows "$folder/rows.txt"
+done
+rows "flash_fwd.cuda_sm80.bf16.d80.window.120x64.w4b2"
+expect 2 "cuda_block_q_is_whole_warp_tiles" --rows "$folder/rows.txt"
+rows "flash_fwd.cuda_sm80.bf16.d256.window.128x64.w4b1"
+expect 2 "cuda_tile_fits_in_shared_memory" --rows "$folder/rows.txt"
+rows "flash_fwd.cpu_avx2.f32.d80.window.48x128.w4b2"
+expect 2 "is not the name of a row" --rows "$folder/rows.txt"
+models=$source/tools/models
+for model in llama-3.1-8b gemma-3-1b gpt-oss-20b; do
+  expect 0 "flash_fwd: [1-9][0-9]* rows" --models "$models/$model.json" --backends cuda_sm80 --dry-run
+done
+echo "flash_attention q=[1,64,8,36]bf16 k=[1,64,8,36]" >"$folder/odd.txt"
+expect 0 "flash_fwd: 1 rows" --trace "$folder/odd.txt" --backends cuda_sm80 --dry-run
 rows "ragged_fwd.cpu_avx2.f32.d64.causal.48x128"
 expect 2 "belongs to no family" --rows "$folder/rows.txt"
 rows "# nothing"

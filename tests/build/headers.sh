@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Compiles every header of include/ alone, device code excepted: headers.sh COMPILER [JOBS]. CPU kernels also with the
-# instruction sets of the last back end, headers of one set (*_avx*.hpp) only so. With --tidy instead of a compiler, runs clang-tidy on each.
+# The headers of include/, device code excepted: headers.sh COMPILER|--tidy [JOBS].
+# With a compiler: each compiles alone, CPU kernels also with the instruction sets of the last back
+# end, headers of one set (*_avx*.hpp) only so. With --tidy: clang-tidy over one unit that includes
+# them all, with those instruction sets and clang's warnings.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -15,26 +17,29 @@ trap 'rm -rf "$folder"' EXIT
 check() { # HEADER: one unit that includes it twice
   local unit=$folder/${1//\//_}.cpp
   printf '#include <%s>\n#include <%s>\n' "${1#include/}" "${1#include/}" >"$unit"
-  if [[ $tool == --tidy ]]; then
+  local sets=("") set
+  case $1 in
+    *_avx*.hpp) sets=("$widest") ;;
+    */prim/cpu/* | */kernels/*) sets=("" "$widest") ;;
+  esac
+  for set in "${sets[@]}"; do
     # shellcheck disable=SC2086
-    clang-tidy --quiet --config-file=.clang-tidy "$unit" -- $flags $widest 2>"$unit.log" || { cat "$unit.log"; return 1; }
-  else
-    local sets=("")
-    case $1 in
-      *_avx*.hpp) sets=("$widest") ;;
-      */prim/cpu/* | */kernels/*) sets=("" "$widest") ;;
-    esac
-    local set
-    for set in "${sets[@]}"; do
-      # shellcheck disable=SC2086
-      "$tool" -fsyntax-only -Werror $flags $set "$unit" ||
-        { echo "$1 does not compile alone, with flags: $set"; return 1; }
-    done
-  fi
+    "$tool" -fsyntax-only -Werror $flags $set "$unit" ||
+      { echo "$1 does not compile alone, with flags: $set"; return 1; }
+  done
 }
 export -f check
 export tool flags widest folder
 
-find include -name '*.hpp' ! -path '*/prim/cuda/*' \( ! -path '*/kernels/flash_attention/sm80*' -o -name sm80_plan.hpp \) | sort >"$folder/list"
-xargs -P "$jobs" -I{} bash -c 'check {}' <"$folder/list"
+# Device code needs nvcc, the run time of CUDA its headers.
+find include -name '*.hpp' ! -path '*/prim/cuda/*' ! -path '*/runtime/impl/cuda/*' \
+  ! -name launch_cuda.hpp \( ! -name 'sm80*' -o -name sm80_plan.hpp \) | sort >"$folder/list"
+if [[ $tool == --tidy ]]; then
+  sed 's,^include/\(.*\),#include <\1>,' "$folder/list" >"$folder/all.cpp"
+  # shellcheck disable=SC2086
+  clang-tidy --quiet --config-file=.clang-tidy "$folder/all.cpp" -- $flags $widest 2>"$folder/log" ||
+    { cat "$folder/log"; exit 1; }
+else
+  xargs -P "$jobs" -I{} bash -c 'check {}' <"$folder/list"
+fi
 echo "$(wc -l <"$folder/list") headers"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Builds random subsets of the default table and runs every row of each through the public call.
+"""Builds random subsets of the default table's CPU rows and runs every row of each through the public call.
 
-usage: random_subsets.py COUNT WORK_FOLDER PREFIX [SEED]
+usage: random_subsets.py COUNT WORK_FOLDER PREFIX [SEED] [-- CMAKE_ARGUMENT...]
 
 All subsets share one project: rows that an earlier subset compiled come from ccache, if there is
 one."""
@@ -13,11 +13,15 @@ from consumer import ROOT, Failed, Project, script
 
 
 def main():
-    count, work, prefix = sys.argv[1:4]
-    seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    rows = re.findall(r'"(flash_fwd[^"]*)"', (ROOT / "generated/rows/flash_fwd.inc").read_text())
+    words, arguments = sys.argv[1:], []
+    if "--" in words:
+        arguments = words[words.index("--") + 1:]
+        words = words[:words.index("--")]
+    count, work, prefix, *rest = words
+    seed = int(rest[0]) if rest else 1
+    rows = re.findall(r'"(flash_fwd\.cpu_[^"]*)"', (ROOT / "generated/rows/flash_fwd.inc").read_text())
     choose = random.Random(seed)
-    project = Project(work, prefix)
+    project = Project(work, prefix, arguments)
     project.copy("smoke.cpp")
     project.cmake_lists("tessera_add_kernels(subset ROWS rows.txt)\n"
                         "add_executable(smoke smoke.cpp)\n"

@@ -29,10 +29,22 @@ FAMILIES = [
             "tile_fits_in_cache": ".block_q = 1024, .block_kv = 2048",
             "decode_rows_fit": ".phase = flash_phase::decode, .block_q = 17",
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
-            "cpu_has_base_features": ".features = {}",
+            "has_base_features": ".features = {}",
             "decode_has_no_weights": ".phase = flash_phase::decode, .features = every_feature",
+            "cpu_has_no_tiling": ".tiling = {.warps = 4}",
+            "cuda_warps_in_range": ".target = backend::cuda_sm80, .tiling = {.warps = 17}",
+            "cuda_blocks_per_sm_in_range":
+                ".target = backend::cuda_sm80, .tiling = {.blocks_per_sm = 17}",
+            "cuda_block_q_is_whole_warp_tiles": ".target = backend::cuda_sm80, .block_q = 48",
+            "cuda_block_kv_is_whole_key_groups": ".target = backend::cuda_sm80, .block_kv = 24",
+            "cuda_head_dims_are_whole_chunks":
+                ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 60",
+            "cuda_tile_fits_in_shared_memory": ".target = backend::cuda_sm80, .block_kv = 256",
         },
-        "in_table": {"cpu_uses_window_mask": ".mask = mask_mode::causal"},
+        "in_table": {
+            "cpu_uses_window_mask": ".mask = mask_mode::causal",
+            "decode_uses_window_mask": ".mask = mask_mode::causal, .phase = flash_phase::decode",
+        },
         "sorted": (".head_dim = 128", ".head_dim = 64"),
     },
     {
@@ -41,6 +53,7 @@ FAMILIES = [
         "legal": ".type = dtype::bf16",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
+            "target_is_a_cpu": ".target = backend::cuda_sm80",
             "streams_is_a_small_power_of_two": ".streams = 3",
             "forward_stores_are_cached": ".stores = pooling_stores::streaming",
             "backward_has_no_streams": ".pass = pooling_pass::backward, .streams = 4",

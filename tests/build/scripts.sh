@@ -15,18 +15,21 @@ expect() { # STATUS PATTERN COMMAND...
   fi
 }
 
-expect 2 "CPU back ends only" tools/quickstart --backends cpu,cuda
-expect 2 "CPU back ends only" tools/quickstart --backends=cuda
-expect 2 "'rocm' is not a back end; valid: cpu" tools/quickstart --backends rocm
+expect 2 "cuda needs nvcc of CUDA 12" env CUDACXX=/none/nvcc tools/quickstart --backends cpu,cuda
+expect 2 "cuda needs nvcc of CUDA 12" env CUDACXX=/none/nvcc tools/quickstart --backends=cuda
+expect 2 "'rocm' is not a back end; valid: cpu, cuda" tools/quickstart --backends rocm
 expect 2 "needs a list" tools/quickstart --backends
 expect 2 "'--fast' is not an option" tools/quickstart --fast
 expect 0 "usage" tools/quickstart --help
 expect 2 "usage" tools/bench --help
 expect 2 "usage" tools/bench one two
-for script in bench/peers/*.py tests/build/*.py; do
+expect 2 "'--fast' is not an option" tools/device-check --fast
+expect 2 "'speed' is not one of: tests" tools/device-check --only speed
+expect 2 "--package needs a value" tools/device-check --package
+for script in bench/peers/*.py tests/build/*.py tools/measure-cost tools/lib/measured-compile; do
   python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$script" || faults=1
 done
-for script in tools/quickstart tools/test tools/bench tools/lib/setup.sh .ci/run; do
+for script in tools/quickstart tools/test tools/bench tools/device-check tools/lib/setup.sh .ci/run; do
   bash -n "$script" || faults=1
 done
 ((faults)) || echo "the scripts refuse what they should"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What the objects of a library may hold: symbols.sh LIBRARY [--initialisers].
-# The objects of a back end define launchers only, so that no inline function compiled with the
+# The objects of a CPU back end define launchers only, so that no inline function compiled with the
 # flags of an instruction set can become the program's copy. With --initialisers also: nothing in
-# the library runs before main.
+# the library runs before main, but for nvcc's own registration of kernels (*.cu.o).
 set -euo pipefail
 library=${1:?"usage: symbols.sh LIBRARY [--initialisers]"}
 
@@ -19,7 +19,7 @@ if [[ ${2:-} == --initialisers ]]; then
   while IFS= read -r line; do
     echo "$library: $line: runs before main"
     faults=1
-  done < <(objdump -h "$library" | awk '/file format/ { object = $1 } $2 ~ /^\.(init_array|ctors)/ { print object " " $2 }')
+  done < <(objdump -h "$library" | awk '/file format/ { object = $1 } object !~ /\.cu\.o:?$/ && $2 ~ /^\.(init_array|ctors)/ { print object " " $2 }')
 fi
 ((faults)) || echo "$units objects of back ends define launchers only"
 exit $faults

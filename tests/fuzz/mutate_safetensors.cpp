@@ -68,30 +68,32 @@ class mutator {
     return count == 0 ? 0 : static_cast<std::size_t>(random_() % count);
   }
 
+  static constexpr std::string_view values[] = {"0",
+                                                "1",
+                                                "-1",
+                                                "7",
+                                                "8",
+                                                "4294967296",
+                                                "9223372036854775807",
+                                                "1e3",
+                                                "0.5",
+                                                "null",
+                                                "[]",
+                                                "{}",
+                                                "\"\"",
+                                                "18446744073709551615",
+                                                "true",
+                                                "1e999",
+                                                "[[",
+                                                "{\"",
+                                                "\"",
+                                                "99999999999999999999"};
+  static constexpr std::string_view words[] = {
+      "\"shape\"", "\"dtype\"", "\"data_offsets\"", "\"__metadata__\"", "\"F32\"", "\"BF16\"",
+      "\"BOOL\"",  "\"I64\"",   "\"U8\"",           "\"F8_E4M3\"",      "\"X\"",   "\"\\u0000\""};
+
+  /// Returns whether the length of the header is a lie.
   bool mutate(parts& file) {
-    static constexpr std::string_view values[] = {"0",
-                                                  "1",
-                                                  "-1",
-                                                  "7",
-                                                  "8",
-                                                  "4294967296",
-                                                  "9223372036854775807",
-                                                  "1e3",
-                                                  "0.5",
-                                                  "null",
-                                                  "[]",
-                                                  "{}",
-                                                  "\"\"",
-                                                  "18446744073709551615",
-                                                  "true",
-                                                  "1e999",
-                                                  "[[",
-                                                  "{\"",
-                                                  "\"",
-                                                  "99999999999999999999"};
-    static constexpr std::string_view words[] = {
-        "\"shape\"", "\"dtype\"", "\"data_offsets\"", "\"__metadata__\"", "\"F32\"", "\"BF16\"",
-        "\"BOOL\"",  "\"I64\"",   "\"U8\"",           "\"F8_E4M3\"",      "\"X\"",   "\"\\u0000\""};
     std::string& text = file.header;
     switch (pick(12)) {
       case 0:  // one bit of the header

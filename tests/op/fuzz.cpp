@@ -3,7 +3,9 @@
 #include "tests/support/fuzz.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -17,21 +19,17 @@ namespace {
 using namespace tessera::support;
 using tessera::status_code;
 
-/// A legal call, through the library's own choice or, half of the time, through a random row.
-void check_legal(flash_data& data, random_source& random, fuzz_tally& counts) {
+/// A legal call, through the library's own choice (null) or through a row.
+void check_legal(flash_data& data, const tessera::flash_instance* row, random_source& random,
+                 fuzz_tally& counts) {
   const flash_case& one = data.shape();
   tessera::context context{.threads = random.chance(0.25) ? 2 : 1};
   bool eligible = true;
-  if (random.chance(0.5)) {
-    const auto table = tessera::flash_fwd_registry();
-    const auto problem = tessera::problem_of(data.args(), data.options(), one.op);
-    for (int attempt = random.chance(0.2) ? 12 : 0; attempt <= 12; ++attempt) {
-      const tessera::flash_instance& row = random.pick(table);
-      context.row = row.name;
-      // A call without rows has nothing to choose for: it succeeds whatever row is named.
-      eligible = data.args().out.elements() == 0 || takes(row.config, problem);
-      if (eligible) break;
-    }
+  if (row != nullptr) {
+    context.row = row->name;
+    // A call without rows has nothing to choose for: it succeeds whatever row is named.
+    eligible = data.args().out.elements() == 0 ||
+               takes(row->config, problem_here(data.args(), data.options(), one.op));
   }
   const auto done = run(one.op, data.args(), data.options(), context);
   if (!eligible) {
@@ -56,7 +54,7 @@ bool check_illegal(flash_data& data, random_source& random, fuzz_tally& counts) 
     const flash_mutation& candidate = random.pick(mutations);
     if (candidate.apply(call)) wrong = &candidate;
   }
-  if (wrong == nullptr) return false;
+  if (wrong == nullptr || (!call.integers.empty() && !sees_values_here())) return false;
   ++counts.refused;
   const auto done = run(call.op, call.args, call.options);
   EXPECT_EQ(done.code(), status_code::invalid_argument) << wrong->name << ": " << done.message();
@@ -66,11 +64,19 @@ bool check_illegal(flash_data& data, random_source& random, fuzz_tally& counts) 
 }
 
 TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
-  run_fuzz([](random_source& random, fuzz_tally& counts) {
-    flash_data data(random_case(random, {.work = 6e4}));
+  const std::vector<tessera::flash_instance> tested = tested_rows();
+  const std::span<const tessera::flash_instance> rows(tested);
+  run_fuzz([&](random_source& random, fuzz_tally& counts) {
+    // Half of the calls name a row, most of these are made for it.
+    const tessera::flash_instance* row = random.chance(0.5) ? &random.pick(rows) : nullptr;
+    case_limits limits;
+    if (row != nullptr && !random.chance(0.15)) limits = limits_of(row->config);
+    if (random.chance(0.1)) limits.aligned = false;
+    limits.work = 6e4;
+    flash_data data(random_case(random, limits));
     const std::uint64_t inputs = data.input_digest();
     if (!random.chance(0.3) || !check_illegal(data, random, counts)) {
-      check_legal(data, random, counts);
+      check_legal(data, row, random, counts);
     }
     EXPECT_EQ(data.input_digest(), inputs) << "an input was changed";
   });

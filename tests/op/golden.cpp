@@ -22,7 +22,7 @@ TEST_P(golden, agrees_with_its_reference) {
 
 TEST_P(golden, agrees_on_every_row) {
   golden_case one(GetParam());
-  const auto problem = tessera::problem_of(one.args(), one.options(), one.op());
+  const auto problem = tessera::support::problem_here(one.args(), one.options(), one.op());
   int ran = 0;
   for (const tessera::flash_instance& row : tessera::flash_fwd_registry()) {
     if (!tessera::support::takes(row.config, problem)) continue;

@@ -10,14 +10,8 @@
 #include "tests/support/flash_judge.hpp"
 #include "tests/support/flash_run.hpp"
 
+namespace tessera::support {
 namespace {
-
-using namespace tessera::support;
-using tessera::dtype;
-using tessera::flash_attention_args;
-using tessera::flash_attention_options;
-using tessera::flash_op;
-using tessera::tensor_view;
 
 // 70000 x 70000 scores: their count does not fit 32 bits, nor does the index of a dropout element.
 // All rows share one q, all keys one k (stride 0), and a window keeps the work small.
@@ -27,10 +21,10 @@ TEST(large_positions, dropout_is_right_where_the_number_of_scores_exceeds_32_bit
   for (std::int64_t j = 0; j < length; ++j) {
     v[static_cast<std::size_t>(j)] = static_cast<float>(j % 1001);
   }
-  const flash_attention_args args{.q = tessera::view(q.data(), {1, length, 1, 1}, {0, 0, 0, 1}),
-                                  .k = tessera::view(k.data(), {1, length, 1, 1}, {0, 0, 0, 1}),
-                                  .v = tessera::view(v.data(), {1, length, 1, 1}),
-                                  .out = tessera::view(out.data(), {1, length, 1, 1})};
+  const flash_attention_args args{.q = view(q.data(), {1, length, 1, 1}, {0, 0, 0, 1}),
+                                  .k = view(k.data(), {1, length, 1, 1}, {0, 0, 0, 1}),
+                                  .v = view(v.data(), {1, length, 1, 1}),
+                                  .out = view(out.data(), {1, length, 1, 1})};
   flash_attention_options options{.causal = true, .window_left = 7};
   options.dropout_probability = 0.5;
   options.dropout_seed = 77;
@@ -38,7 +32,7 @@ TEST(large_positions, dropout_is_right_where_the_number_of_scores_exceeds_32_bit
     SCOPED_TRACE(row.name);
     std::fill(out.begin(), out.end(), -1.0f);
     ASSERT_TRUE(run(flash_op::flash_attention, args, options, {.row = row.name}));
-    const tessera::reference::flash_head<tessera::reference::exact> truth(args, options, 0, 0);
+    const reference::flash_head<reference::exact> truth(args, options, 0, 0);
     for (const std::int64_t i : {0, 6, 7, 8, 30678, 30679, 61355, 65535, 65536, 69999}) {
       // Equal logits: a row is the mean of what it keeps, exact to a few roundings.
       ASSERT_NEAR(static_cast<double>(out[static_cast<std::size_t>(i)]), truth.row(i).out[0],
@@ -58,13 +52,13 @@ TEST(large_positions, offsets_beyond_32_bits_are_right) {
   if (memory == MAP_FAILED) GTEST_SKIP() << "the system does not reserve " << bytes << " bytes";
   auto* const base = static_cast<float*>(memory);
   const auto far = [&](std::int64_t shift) {
-    return tessera::view(base + shift, {1, length, 1, width}, {0, step, 0, 1});
+    return view(base + shift, {1, length, 1, width}, {0, step, 0, 1});
   };
   const flash_attention_args args{
       .q = far(0), .k = far(width), .v = far(2 * width), .out = far(3 * width)};
   random_source random(8);
   for (const tensor_view* input : {&args.q, &args.k, &args.v}) {
-    tessera::reference::for_each_element(*input, [&](std::int64_t, std::int64_t offset) {
+    reference::for_each_element(*input, [&](std::int64_t, std::int64_t offset) {
       store(*input, offset, static_cast<double>(random.bell()));
     });
   }
@@ -79,3 +73,4 @@ TEST(large_positions, offsets_beyond_32_bits_are_right) {
 }
 
 }  // namespace
+}  // namespace tessera::support

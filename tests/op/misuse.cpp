@@ -73,6 +73,9 @@ TEST_P(misuse, is_refused_with_a_reason_and_outputs_untouched) {
     flash_call call(data);
     if (!GetParam().apply(call)) continue;
     ++applied;
+    if (!call.integers.empty() && !sees_values_here()) {
+      GTEST_SKIP() << "values of integer tensors are not looked at here";
+    }
     const std::uint64_t inputs = data.input_digest();
     const tessera::status done = run(call.op, call.args, call.options);
     ASSERT_FALSE(done) << "accepted";
@@ -114,7 +117,7 @@ TEST(override, an_unknown_row_is_refused_by_name) {
 
 TEST(override, a_row_that_cannot_take_the_problem_is_refused_and_never_replaced) {
   flash_data data(legal_calls()[1]);
-  const auto problem = tessera::problem_of(data.args(), data.options(), data.shape().op);
+  const auto problem = problem_here(data.args(), data.options(), data.shape().op);
   int refused = 0;
   for (const tessera::flash_instance& row : tessera::flash_fwd_registry()) {
     if (takes(row.config, problem)) continue;

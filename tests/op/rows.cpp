@@ -16,16 +16,7 @@ namespace {
 using namespace tessera::support;
 using tessera::flash_instance;
 
-/// Limits that make every generated case one that the row takes.
-case_limits limits_of(const tessera::flash_config& config) {
-  case_limits limits;
-  limits.type = config.type;
-  limits.head_dim = config.head_dim;
-  limits.v_head_dim = config.v_head_dim;
-  limits.features = config.features;
-  limits.work = 1e5;
-  return limits;
-}
+constexpr double most_work = 1e5;
 
 using snapshot = std::vector<std::vector<std::byte>>;
 
@@ -38,15 +29,17 @@ snapshot bytes_of(flash_data& data) {
 class rows : public testing::TestWithParam<flash_instance> {
  protected:
   void SetUp() override {
-    if (!tessera::this_device().runs(GetParam().config.target)) {
-      GTEST_SKIP() << "this machine does not run " << name_of(GetParam().config.target);
+    if (!runs_here(GetParam().config.target)) {
+      GTEST_SKIP() << name_of(GetParam().config.target) << " does not run here";
     }
+    limits_ = limits_of(GetParam().config);
+    limits_.work = most_work;
   }
 
   /// Runs the case on the row with 1 and 2 threads and judges it.
   void expect_right(const flash_case& one) {
     flash_data data(one);
-    const auto problem = tessera::problem_of(data.args(), data.options(), one.op);
+    const auto problem = problem_here(data.args(), data.options(), one.op);
     ASSERT_TRUE(takes(GetParam().config, problem));
     const flash_expectation expectation(data.args(), data.options());
     const std::uint64_t inputs = data.input_digest();
@@ -65,6 +58,8 @@ class rows : public testing::TestWithParam<flash_instance> {
     }
     EXPECT_EQ(data.input_digest(), inputs) << "an input was changed";
   }
+
+  case_limits limits_{};
 };
 
 TEST_P(rows, are_right_on_random_problems) {
@@ -72,7 +67,7 @@ TEST_P(rows, are_right_on_random_problems) {
   for (std::uint64_t index = 0; index < 40; ++index) {
     SCOPED_TRACE("case " + std::to_string(index));
     random_source random = stream(11, index);
-    case_limits limits = limits_of(GetParam().config);
+    case_limits limits = limits_;
     if (decode && random.chance(0.8)) limits.decode_rows = tessera::max_decode_rows;
     expect_right(random_case(random, limits));
     if (HasFailure()) return;
@@ -85,7 +80,7 @@ TEST_P(rows, are_right_with_each_trait_alone) {
     SCOPED_TRACE(name_of(trait));
     for (std::uint64_t index = 0; index < 2; ++index) {
       random_source random = stream(12, 100 * index + static_cast<std::uint64_t>(trait));
-      expect_right(case_with(std::vector{trait}, random, limits_of(GetParam().config)));
+      expect_right(case_with(std::vector{trait}, random, limits_));
       if (HasFailure()) return;
     }
   }
@@ -93,7 +88,7 @@ TEST_P(rows, are_right_with_each_trait_alone) {
 
 TEST_P(rows, are_right_with_long_keys) {
   // Several tiles and several splits: the masks, the running maximum and the merge between them.
-  case_limits limits = limits_of(GetParam().config);
+  case_limits limits = limits_;
   for (const std::int64_t kv_len : {511, 1025, 2300}) {
     SCOPED_TRACE(kv_len);
     random_source random = stream(13, static_cast<std::uint64_t>(kv_len));
@@ -110,9 +105,25 @@ TEST_P(rows, are_right_with_long_keys) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(table, rows,
-                         testing::ValuesIn(tessera::flash_fwd_registry().begin(),
-                                           tessera::flash_fwd_registry().end()),
+TEST_P(rows, are_right_with_each_pair_of_traits) {
+  case_limits limits = limits_;
+  limits.work = 3e4;
+  const auto has = [&](flash_trait trait) {
+    return GetParam().config.features.contains(feature_of(trait));
+  };
+  for (const flash_trait first : all_flash_traits) {
+    for (const flash_trait second : all_flash_traits) {
+      if (second <= first || !compatible(first, second) || !has(first) || !has(second)) continue;
+      SCOPED_TRACE(std::string(name_of(first)) + " " + std::string(name_of(second)));
+      random_source random =
+          stream(14, 100 * static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(second));
+      expect_right(case_with(std::vector{first, second}, random, limits));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(table, rows, testing::ValuesIn(tested_rows()),
                          [](const auto& row) { return test_name(row.param.name); });
 
 }  // namespace

@@ -25,7 +25,24 @@ struct case_limits {
   std::int64_t decode_rows = 0;             ///< most query rows per kv head; 0: no limit
   double work = 2e5;                        ///< most multiply-adds
   std::int64_t longest = 300;               ///< most rows and keys
+  bool aligned = false;                     ///< rows of q, k and v start at multiples of 16 bytes
 };
+
+/// Whether a row of the table wants rows of q, k and v at multiples of 16 bytes.
+constexpr bool wants_alignment(const flash_config& row) noexcept {
+  return !is_cpu(row.target) && row.head_dim != 0;
+}
+
+/// Limits that make every generated case one that the row takes.
+constexpr case_limits limits_of(const flash_config& row) noexcept {
+  case_limits limits;
+  limits.type = row.type;
+  limits.head_dim = row.head_dim;
+  limits.v_head_dim = row.v_head_dim;
+  limits.features = row.features;
+  limits.aligned = wants_alignment(row);
+  return limits;
+}
 
 /// A length up to `most`, mostly one at which loops change their course, rarely 0.
 inline std::int64_t edge_length(random_source& random, std::int64_t most) {
@@ -145,6 +162,13 @@ inline void make_packed(flash_case& one, random_source& random) {
   one.kv_len = random.chance(0.2) ? random.between(0, 3) : 0;
   for (const std::int64_t length : one.q_lengths) one.q_len += length;
   for (const std::int64_t length : one.k_lengths) one.kv_len += length;
+}
+
+/// Moves the rows of a tensor of 2-byte or wider elements to multiples of 16 bytes.
+inline void align_rows(tensor_layout& layout, int rank) {
+  auto& behind_row = layout.padding[static_cast<std::size_t>(rank - 1)];
+  behind_row = static_cast<std::int8_t>(behind_row * 8);
+  layout.shift = static_cast<std::int8_t>(layout.shift * 8);
 }
 
 inline void make_strided(flash_case& one, random_source& random) {
@@ -267,6 +291,12 @@ flash_case case_with(const Traits& traits, random_source& random, const case_lim
   for (const flash_trait trait : all_flash_traits) {
     if (std::find(traits.begin(), traits.end(), trait) != traits.end()) {
       apply_trait(one, trait, random);
+    }
+  }
+  if (limits.aligned) {
+    const int rank = one.packed ? 3 : 4;
+    for (tensor_layout* layout : {&one.q_layout, &one.k_layout, &one.v_layout}) {
+      align_rows(*layout, rank);
     }
   }
   one.seed = random.bits();

@@ -38,7 +38,7 @@ struct flash_golden {
 using flash_golden_case = golden_case<flash_golden>;
 
 inline std::vector<std::filesystem::path> flash_golden_files() {
-  return golden_files(TESSERA_GOLDEN_DIR, flash_fwd_family::ops);
+  return golden_files(golden_folder(TESSERA_GOLDEN_DIR), flash_fwd_family::ops);
 }
 
 }  // namespace tessera::support

@@ -1,4 +1,4 @@
-// Runs a call by its operation, and says which rows of the build can take it.
+// Runs a call where the program's calls run, and says which rows of the build can take it.
 #pragma once
 
 #include <ostream>
@@ -7,9 +7,10 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/registry.hpp>
 
+#include "flash_cases.hpp"
+#include "place.hpp"
 #include "test_name.hpp"
 
 namespace tessera {
@@ -25,15 +26,7 @@ namespace tessera::support {
 
 inline status run(flash_op op, const flash_attention_args& args,
                   const flash_attention_options& options, const context& context = {}) {
-  switch (op) {
-    case flash_op::flash_attention:
-      return flash_attention(args, options, context);
-    case flash_op::attention:
-      return attention(args, options, context);
-    case flash_op::scaled_dot_product_attention:
-      return scaled_dot_product_attention(args, options, context);
-  }
-  return {status_code::invalid_argument, "op: is not an operation"};
+  return run_here(op, args, options, context);
 }
 
 /// Whether a row can take a problem, decided from its config alone: what the library's own answer
@@ -42,8 +35,18 @@ inline bool takes(const flash_config& row, const flash_problem& problem) {
   const flash_sizes sizes = sizes_of(problem);
   const bool dims =
       row.head_dim == 0 || (row.head_dim == sizes.head_dim && row.v_head_dim == sizes.v_head_dim);
-  return this_device().runs(row.target) && row.type == problem.q.type && dims &&
+  const bool placed = !(wants_alignment(row) && problem.unaligned);
+  return runs_here(row.target) && row.type == problem.q.type && dims && placed &&
          row.mask >= mask_needed(problem) && row.features.contains(features_needed(problem));
+}
+
+/// Rows of the build that this program tests, whether or not the machine runs them.
+inline std::vector<flash_instance> tested_rows() {
+  std::vector<flash_instance> rows;
+  for (const flash_instance& row : flash_fwd_registry()) {
+    if (is_cpu(row.config.target) == (kind_here() == device_kind::cpu)) rows.push_back(row);
+  }
+  return rows;
 }
 
 /// Rows of the build that take the call, on this machine.
@@ -51,7 +54,7 @@ inline std::vector<flash_instance> rows_for(const flash_attention_args& args,
                                             const flash_attention_options& options,
                                             flash_op op = flash_op::flash_attention) {
   std::vector<flash_instance> rows;
-  const flash_problem problem = problem_of(args, options, op);
+  const flash_problem problem = problem_here(args, options, op);
   for (const flash_instance& row : flash_fwd_registry()) {
     if (takes(row.config, problem)) rows.push_back(row);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -133,6 +134,13 @@ class golden_case {
   typename Call::options_type options_{};
   std::map<std::string, guarded_tensor, std::less<>> outputs_;
 };
+
+/// The folder of the golden files: TESSERA_GOLDEN_DIR, for programs that left their build, else the
+/// one they were built with.
+inline std::filesystem::path golden_folder(const char* built_with) {
+  const char* const elsewhere = std::getenv("TESSERA_GOLDEN_DIR");
+  return elsewhere != nullptr ? elsewhere : built_with;
+}
 
 /// The golden files of some operations in a folder, sorted by name: `<op>.<case>.safetensors`.
 inline std::vector<std::filesystem::path> golden_files(const std::filesystem::path& folder,

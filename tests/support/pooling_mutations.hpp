@@ -59,11 +59,8 @@ inline std::int32_t* own_offsets(pooling_call& call) {
   return call.offsets.data();
 }
 
-}  // namespace pooling_changes
-
-inline const std::vector<pooling_mutation>& pooling_mutations() {
-  using namespace pooling_changes;
-  static const std::vector<pooling_mutation> all{
+inline std::vector<pooling_mutation> tensor_shape_mutations() {
+  return {
       {"tokens_absent", {"is absent"}, [](pooling_call& c) { return c.tokens() = {}, true; }},
       {"means_absent", {"is absent"}, [](pooling_call& c) { return c.means() = {}, true; }},
       {"output_of_the_other_direction",
@@ -104,6 +101,11 @@ inline const std::vector<pooling_mutation>& pooling_mutations() {
          c.tokens().extent[0] = c.tokens().extent[1] = std::int64_t{1} << 40;
          return true;
        }},
+  };
+}
+
+inline std::vector<pooling_mutation> option_and_mask_mutations() {
+  return {
       {"chunk_size_zero",
        {"chunk_size: is 0"},
        [](pooling_call& c) { return c.options.chunk_size = 0, true; }},
@@ -130,6 +132,11 @@ inline const std::vector<pooling_mutation>& pooling_mutations() {
       {"mask_too_long",
        {"mask: length is"},
        [](pooling_call& c) { return c.args.mask.present() && (++c.args.mask.extent[1], true); }},
+  };
+}
+
+inline std::vector<pooling_mutation> offset_mutations() {
+  return {
       {"offsets_of_floats",
        {"cu_seqlens: dtype is f32", "i32"},
        [](pooling_call& c) {
@@ -171,6 +178,11 @@ inline const std::vector<pooling_mutation>& pooling_mutations() {
          if (!has_chunks(c.op) || !c.args.cu_seqlens.present()) return false;
          return c.tokens().extent[0] = 2, true;
        }},
+  };
+}
+
+inline std::vector<pooling_mutation> memory_mutations() {
+  return {
       {"input_without_memory",
        {"data is null"},
        [](pooling_call& c) { return has_elements(c.input()) && (c.input().data = nullptr, true); }},
@@ -213,6 +225,20 @@ inline const std::vector<pooling_mutation>& pooling_mutations() {
          return ++c.args.x.extent[0], true;
        }},
   };
+}
+
+}  // namespace pooling_changes
+
+inline const std::vector<pooling_mutation>& pooling_mutations() {
+  using namespace pooling_changes;
+  static const std::vector<pooling_mutation> all = [] {
+    std::vector<pooling_mutation> joined;
+    for (const auto& group : {tensor_shape_mutations(), option_and_mask_mutations(),
+                              offset_mutations(), memory_mutations()}) {
+      joined.insert(joined.end(), group.begin(), group.end());
+    }
+    return joined;
+  }();
   return all;
 }
 

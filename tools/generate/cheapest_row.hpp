@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,18 +21,37 @@ struct known_row {
   Config config;
 };
 
-/// A machine of that backend to compare rows on: a server with 16 cores. Which tile is best depends
-/// on the machine; a lookup table measured on it knows better, and comes first.
+/// A machine of that backend to compare rows on: a server with 16 cores, or a GPU like the H100.
+/// Which tile is best depends on the machine; a lookup table measured on it knows better, and comes
+/// first.
 inline device_facts typical_device(backend target) noexcept {
-  constexpr int cores = 16;
   device_facts device;
   device.highest = target;
-  device.physical_cores = device.hardware_threads = device.available_threads = cores;
+  if (is_cpu(target)) {
+    constexpr int cores = 16;
+    device.physical_cores = device.hardware_threads = device.available_threads = cores;
+    return device;
+  }
+  device.kind = device_kind::cuda;
+  device.compute_capability = 90;
+  device.multiprocessors = 132;
+  device.shared_bytes_per_block = 227 * 1024;
+  device.shared_bytes_per_multiprocessor = 228 * 1024;
+  device.l2_bytes = 50 << 20;
+  device.core_clock_khz = 1'980'000;
+  device.memory_clock_khz = 2'619'000;
+  device.memory_bus_bits = 5120;
   return device;
 }
 
+/// What the device divides the work among.
+inline int workers_of(const device_facts& device) noexcept {
+  return device.kind == device_kind::cpu ? device.available_threads : device.multiprocessors;
+}
+
 /// The row of `target` with the lowest predicted time that is compiled for exactly this problem:
-/// one of `known` if there is a specialised one among them, else the one that would be made for it.
+/// one of `known` if there is a specialised one among them, else the one that would be made for it,
+/// else one for any problem.
 /// No value if `target` can have none.
 template <class Family>
 outcome<std::optional<row>> cheapest_row(
@@ -45,8 +65,8 @@ outcome<std::optional<row>> cheapest_row(
   double least = 0;
   for (const auto& one : known) {
     if (one.config.target != target || !Family::runs(one.config, demand)) continue;
-    const double seconds = predicted_seconds(Family::estimate(one.config, facts), target, device,
-                                             device.available_threads);
+    const double seconds =
+        predicted_seconds(Family::estimate(one.config, facts), target, device, workers_of(device));
     const bool general = Family::is_generic(one.config);
     if (best != nullptr && general > Family::is_generic(best->config)) continue;
     const bool better =
@@ -57,7 +77,9 @@ outcome<std::optional<row>> cheapest_row(
   }
   if (best == nullptr) return std::optional<row>();
   if (!Family::is_generic(best->config)) return std::optional<row>(best->text);
-  auto made = row_named(Family::wanted_row(demand, device, best->config));
+  const std::string wanted = Family::wanted_row(demand, device, best->config);
+  if (wanted.empty()) return std::optional<row>(best->text);
+  auto made = row_named(wanted);
   if (const auto* why = std::get_if<refusal>(&made)) return *why;
   return std::optional<row>(std::get<row>(std::move(made)));
 }

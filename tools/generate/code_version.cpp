@@ -5,7 +5,9 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -82,9 +84,9 @@ outcome<fs::path> include_folder(const fs::path& asked) {
                   (candidates.back() / known).string())};
 }
 
-outcome<std::string> code_version(const fs::path& include, std::string_view header) {
+outcome<std::string> code_version(const fs::path& include, std::vector<std::string> headers) {
   std::map<std::string, std::string> texts;  // sorted, so that the order of includes is no matter
-  std::vector<std::string> waiting{std::string(header)};
+  std::vector<std::string> waiting = std::move(headers);
   while (!waiting.empty()) {
     const std::string path = waiting.back();
     waiting.pop_back();

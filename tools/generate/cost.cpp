@@ -23,9 +23,14 @@ outcome<cost_file> cost_file::read(const std::filesystem::path& path) {
     std::string name;
     std::string rest;
     row_cost cost{.measured = true};
-    if (!(fields >> name >> cost.seconds >> cost.mebibytes >> cost.bytes) || (fields >> rest)) {
-      return refusal{fmt::format("{}:{}: expected 'row seconds mebibytes bytes', found '{}'",
-                                 path.string(), number, line)};
+    bool complete{fields >> name >> cost.seconds >> cost.mebibytes >> cost.bytes};
+    if (complete && !(fields >> std::ws).eof()) {
+      complete = static_cast<bool>(fields >> cost.registers >> cost.local_bytes);
+    }
+    if (!complete || (fields >> rest)) {
+      return refusal{fmt::format(
+          "{}:{}: expected 'row seconds mebibytes bytes [registers local_bytes]', found '{}'",
+          path.string(), number, line)};
     }
     file.measured_[name] = cost;
   }

@@ -10,6 +10,7 @@
 // | product_text(axes) | "2 targets x 3 types" |
 // | spelled_by(name) | the config whose fields a name spells, if it spells one |
 // | unit_of(config) | rows with the same text share a translation unit |
+// | instantiations(config, type) | lines of the row's unit: its entry points |
 // | text_of(value) | a member of the config as C++; for numbers and enumerators see `member_text` |
 #pragma once
 
@@ -96,6 +97,7 @@ row row_of(const typename Described::config_type& given) {
     if (!made.config.empty()) made.config += ", ";
     made.config += Described::text_of(value);
   });
+  made.instantiations = Described::instantiations(config, made.type_name);
   return made;
 }
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -211,14 +212,18 @@ int run(const settings& chosen) {
   std::string over;
   for (std::size_t index = 0; index < families.size(); ++index) {
     generate::family& family = families[index];
-    apply_budget(chosen, family.limits);
+    for (generate::family_part& part : family.parts) apply_budget(chosen, part.limits);
     const auto read = generate::cost_file::read(costs / fmt::format("{}.txt", family.name));
     if (const auto* why = std::get_if<generate::refusal>(&read)) return fail(wrong, why->message);
     const auto& cost = std::get<0>(read);
     const auto units = generate::units_of(family, tables[index].rows);
     if (chosen.dry_run) fmt::print("{}", generate::plan_text(family, tables[index], units, cost));
     over += generate::exceeded(family, units, cost);
-    const auto version = generate::code_version(std::get<0>(include), family.kernel_header);
+    std::vector<std::string> headers;
+    for (const generate::family_part& part : family.parts) {
+      if (!part.kernel_header.empty()) headers.emplace_back(part.kernel_header);
+    }
+    const auto version = generate::code_version(std::get<0>(include), std::move(headers));
     if (const auto* why = std::get_if<generate::refusal>(&version))
       return fail(wrong, why->message);
     files.merge(generate::files_of(family, tables[index].rows, units, cost,

@@ -78,6 +78,18 @@ struct description {
     return std::string(enumerator_name(config.type));
   }
 
+  static std::vector<std::string> instantiations(const mean_pooling_config&,
+                                                 const std::string& type) {
+    return {
+        fmt::format("template std::size_t pooling::workspace_bytes<rows::{}>("
+                    "const mean_pooling_kernel_args&, int);",
+                    type),
+        fmt::format("template status pooling::launch<rows::{}>("
+                    "const mean_pooling_kernel_args&, const launch_context&);",
+                    type),
+    };
+  }
+
   template <class Value>
   static std::string text_of(const Value& value) {
     return member_text(value);
@@ -86,28 +98,16 @@ struct description {
   static std::string text_of(pooling_stores value) { return member_text("pooling_stores", value); }
 };
 
-std::vector<std::string> instantiations(const std::string& type_name) {
-  return {
-      fmt::format("template std::size_t pooling::workspace_bytes<rows::{}>("
-                  "const mean_pooling_kernel_args&, int);",
-                  type_name),
-      fmt::format("template status pooling::launch<rows::{}>("
-                  "const mean_pooling_kernel_args&, const launch_context&);",
-                  type_name),
-  };
-}
-
 }  // namespace
 
 family mean_pooling_family() {
   family made = described_family<description>();
   made.row_macro = "TESSERA_MEAN_POOLING_ROW";
   made.config_type = "mean_pooling_config";
-  made.kernel_header = "tessera/kernels/mean_pooling/launch.hpp";
   made.table_header = "tessera/spec/mean_pooling/table.hpp";
   made.instance = "mean_pooling_instance";
-  made.instantiations = &instantiations;
-  made.limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20};
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/launch.hpp",
+                               .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
   made.eligibility_header = "tessera/spec/mean_pooling/eligibility.hpp";
   return made;
 }

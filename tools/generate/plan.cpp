@@ -76,10 +76,14 @@ std::string plan_text(const family& family, const table& table, const std::vecto
   for (const auto& [target, one] : by_backend) line(name_of(target), unit_count[target], one);
   line("largest unit", 1, largest);
   line("total", static_cast<int>(units.size()), total);
-  const budget& limits = family.limits;
-  text +=
-      fmt::format("  {:<18}{:>6}{:>7}{:>10.1f}{:>11.0f}{:>9.0f}\n", "budget", limits.rows, "",
-                  limits.seconds, limits.unit_mebibytes, static_cast<double>(limits.bytes) / 1024);
+  for (const device_part part : device_parts) {
+    const budget& limits = family.of(part).limits;
+    if (family.of(part).kernel_header.empty()) continue;
+    text += fmt::format("  {:<18}{:>6}{:>7}{:>10.1f}{:>11.0f}{:>9.0f}\n",
+                        part == device_part::cpu ? "budget, CPU" : "budget, CUDA", limits.rows, "",
+                        limits.seconds, limits.unit_mebibytes,
+                        static_cast<double>(limits.bytes) / 1024);
+  }
   if (total.not_measured > 0) {
     text += fmt::format("  {} of {} rows are not measured; the mean of their backend stands in\n",
                         total.not_measured, total.rows);
@@ -87,14 +91,19 @@ std::string plan_text(const family& family, const table& table, const std::vecto
   return text;
 }
 
-std::string exceeded(const family& family, const std::vector<unit>& units, const cost_file& costs) {
-  const budget& limits = family.limits;
+namespace {
+
+/// What the units of one kind of device are over its budget.
+std::string exceeded_by(device_part part, const family& family, const std::vector<unit>& units,
+                        const cost_file& costs) {
+  const budget& limits = family.of(part).limits;
   std::string text;
   const auto need = [&](bool within, const std::string& message) {
     if (!within) text += fmt::format("{}: {}\n", family.name, message);
   };
   expectation total;
   for (const unit& one : units) {
+    if (part_of(one.target) != part) continue;
     const expectation expected = expected_of(one.rows, costs);
     add(total, expected);
     need(expected.seconds <= limits.unit_seconds,
@@ -112,6 +121,16 @@ std::string exceeded(const family& family, const std::vector<unit>& units, const
   need(total.bytes <= limits.bytes,
        fmt::format("the table is expected to take {} bytes, the budget is {}", total.bytes,
                    limits.bytes));
+  return text;
+}
+
+}  // namespace
+
+std::string exceeded(const family& family, const std::vector<unit>& units, const cost_file& costs) {
+  std::string text;
+  for (const device_part part : device_parts) {
+    text += exceeded_by(part, family, units, costs);
+  }
   return text;
 }
 

@@ -2,6 +2,8 @@
 // Nothing here depends on a family; `families.hpp` lists them.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,6 +24,7 @@ struct row {
   backend target = backend::cpu_generic;
   std::string unit;    ///< rows of a backend that share it share a file, whose name it is part of
   std::string config;  ///< the config's members in order: an initializer list
+  std::vector<std::string> instantiations;  ///< lines of its unit
   friend bool operator==(const row&, const row&) = default;
 };
 
@@ -57,20 +60,31 @@ struct budget {
   double unit_mebibytes = 1536;
 };
 
+/// Rows of the CPU and of CUDA: kernels of their own, and budgets.
+enum class device_part : std::uint8_t { cpu, cuda };
+inline constexpr std::array device_parts{device_part::cpu, device_part::cuda};
+constexpr device_part part_of(backend target) noexcept {
+  return is_cpu(target) ? device_part::cpu : device_part::cuda;
+}
+
+/// What the rows of a family for one kind of device are compiled from, and may cost.
+struct family_part {
+  std::string_view kernel_header;  ///< what a unit includes; empty: no such rows
+  budget limits{};
+};
+
 /// Text that the generated files of a family need.
 struct family {
-  std::string_view name;           ///< "flash_fwd": first part of row and file names
-  std::string_view row_macro;      ///< the macro of rows/<name>.inc
-  std::string_view config_type;    ///< the config that a row's policy struct holds
-  std::string config_members;      ///< its members in order
-  std::string_view kernel_header;  ///< what a unit includes
-  std::string_view table_header;   ///< what the registry unit includes: a `table_entry`
-  std::string_view instance;       ///< element type of the registry
+  std::string_view name;          ///< "flash_fwd": first part of row and file names
+  std::string_view row_macro;     ///< the macro of rows/<name>.inc
+  std::string_view config_type;   ///< the config that a row's policy struct holds
+  std::string config_members;     ///< its members in order
+  std::string_view table_header;  ///< what the registry unit includes: a `table_entry`
+  std::string_view instance;      ///< element type of the registry
   /// Declares `mismatch_of(config, problem)`, constexpr; its enumerator of value 0 means none.
   std::string_view eligibility_header;
   std::vector<std::string_view> ops;  ///< first words of the problem texts that its rows run
-  std::vector<std::string> (*instantiations)(const std::string& type_name);
-  budget limits{};
+  std::array<family_part, device_parts.size()> parts{};  ///< by device_part
   std::function<outcome<table>()> default_table;
   /// The row of that name, or why there is none: "is not ...".
   std::function<outcome<row>(std::string_view name)> row_named;
@@ -79,6 +93,11 @@ struct family {
   std::function<outcome<std::optional<row>>(std::string_view problem, backend target)> row_for;
   /// Exact part of the problem's key in a lookup table; the problem is one that `row_for` took.
   std::function<std::string(std::string_view problem)> identity_of;
+
+  family_part& of(device_part part) noexcept { return parts[static_cast<std::size_t>(part)]; }
+  const family_part& of(device_part part) const noexcept {
+    return parts[static_cast<std::size_t>(part)];
+  }
 };
 
 }  // namespace tessera::generate

@@ -15,27 +15,49 @@ std::string banner(std::string_view comment, std::string_view about) {
   return fmt::format("{} {}: {} Do not edit.\n", comment, banner_start, about);
 }
 
+/// Opens and closes the part of a list that CUDA rows are in, which are sorted behind the others: a
+/// build without CUDA has no such rows.
+class cuda_guard {
+ public:
+  explicit cuda_guard(const std::vector<row>& rows)
+      : mixed_(!rows.empty() && is_cpu(rows.front().target)) {}
+  /// What comes before the row.
+  std::string before(const row& one) {
+    if (!mixed_ || open_ || is_cpu(one.target)) return {};
+    open_ = true;
+    return "#if defined(TESSERA_CUDA)\n";
+  }
+  /// What comes behind the last row.
+  std::string end() const { return open_ ? "#endif\n" : ""; }
+
+ private:
+  bool mixed_ = false;
+  bool open_ = false;
+};
+
 std::string row_list(const family& family, const std::vector<row>& rows) {
   std::string text = banner("//", "the rows of this build, sorted by name.");
   text += fmt::format("// {}(type, name, {})\n", family.row_macro, family.config_members);
+  cuda_guard guard(rows);
   for (const row& one : rows) {
+    text += guard.before(one);
     text +=
         fmt::format("{}({}, \"{}\", {})\n", family.row_macro, one.type_name, one.name, one.config);
   }
-  return text;
+  return text + guard.end();
 }
 
 std::string unit_text(const family& family, const unit& unit) {
   std::string text = banner("//", "kernels of these rows.");
   text += fmt::format("#include <{}>\n\nnamespace tessera {{\nnamespace rows {{\n",
-                      family.kernel_header);
+                      family.of(part_of(unit.target)).kernel_header);
   for (const row& one : unit.rows) {
     text += fmt::format("struct {} {{\n  static constexpr {} config{{{}}};\n}};\n", one.type_name,
                         family.config_type, one.config);
   }
   text += "}  // namespace rows\n\n";
   for (const row& one : unit.rows) {
-    for (const std::string& line : family.instantiations(one.type_name)) text += line + '\n';
+    for (const std::string& line : one.instantiations) text += line + '\n';
   }
   text += "}  // namespace tessera\n";
   return text;
@@ -44,17 +66,23 @@ std::string unit_text(const family& family, const unit& unit) {
 /// The array of instances; a build without rows of the family has none.
 std::string instances_text(const std::vector<row>& rows, const cost_file& costs) {
   std::string text =
-      "// Each row with milliseconds to compile and bytes of code; 0: not measured.\n";
-  text += "namespace {\nconstexpr std::array instances = row_table<";
+      "// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers "
+      "and\n"
+      "// bytes of local memory. 0: not measured.\n";
+  text += "namespace {\nconstexpr std::array instances = row_table<\n";
+  cuda_guard guard(rows);
   bool first = true;
   for (const row& one : rows) {
-    const row_cost cost = costs.of(one);
-    text += fmt::format("{}\n    table_row<rows::{}, {}, {}>", first ? "" : ",", one.type_name,
-                        cost.measured ? static_cast<std::int64_t>(cost.seconds * 1000 + 0.5) : 0,
-                        cost.measured ? cost.bytes : 0);
+    row_cost cost = costs.of(one);
+    if (!cost.measured) cost = {};
+    text += guard.before(one);
+    text += fmt::format("    {}table_row<rows::{}, {}, {}", first ? "" : ", ", one.type_name,
+                        static_cast<std::int64_t>(cost.seconds * 1000 + 0.5), cost.bytes);
+    if (is_cuda(one.target)) text += fmt::format(", {}, {}", cost.registers, cost.local_bytes);
+    text += ">\n";
     first = false;
   }
-  return text + ">::checked();\n}  // namespace\n\n";
+  return text + guard.end() + "    >::checked();\n}  // namespace\n\n";
 }
 
 std::string registry_text(const family& family, const std::vector<row>& rows,
@@ -93,10 +121,10 @@ std::vector<unit> units_of(const family& family, const std::vector<row>& rows) {
   for (const row& one : rows) groups[{one.target, one.unit}].push_back(one);
   std::vector<unit> units;
   for (const auto& [key, members] : groups) {
-    units.push_back(
-        {.path = fmt::format("units/{}/{}_{}.cpp", name_of(key.first), family.name, key.second),
-         .target = key.first,
-         .rows = members});
+    units.push_back({.path = fmt::format("units/{}/{}_{}.{}", name_of(key.first), family.name,
+                                         key.second, is_cuda(key.first) ? "cu" : "cpp"),
+                     .target = key.first,
+                     .rows = members});
   }
   return units;
 }
@@ -116,6 +144,9 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
   file_set files;
   files["units/runtime.cpp"] =
       banner("//", "host code that exists once.") + "#include <tessera/runtime/impl/all.hpp>\n";
+  files["units/cuda_runtime.cpp"] =
+      banner("//", "host code for CUDA devices, compiled only in builds with CUDA.") +
+      "#include <tessera/runtime/impl/cuda/all.hpp>\n";
   files["units/interop.cpp"] = banner("//", "readers and writers of files, a library of its own.") +
                                "#include <tessera/interop/impl/all.hpp>\n";
   files["units/store.cpp"] = banner("//", "writer of lookup tables, a library of its own.") +
@@ -132,7 +163,8 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
   list += "set(tessera_unit_backends";
   for (const auto& [target, paths] : by_backend) list += fmt::format(" {}", name_of(target));
   list += fmt::format(
-      ")\nset(tessera_units_host\n{})\nset(tessera_units_interop units/interop.cpp)\n"
+      ")\nset(tessera_units_host\n{})\nset(tessera_units_cuda_host units/cuda_runtime.cpp)\n"
+      "set(tessera_units_interop units/interop.cpp)\n"
       "set(tessera_units_store units/store.cpp)\nset(tessera_units_c units/c.cpp)\n",
       host);
   for (const auto& [target, paths] : by_backend) {

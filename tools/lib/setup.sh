@@ -69,12 +69,43 @@ job_count() {
   echo $((cores < memory ? cores : memory))
 }
 
+# Path of an nvcc that can build the CUDA rows, version 12 or newer; status 1 if there is none.
+find_nvcc() {
+  local nvcc release
+  nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+  [[ -x $nvcc ]] || return 1
+  release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
+  if ((${release:-0} < 12)); then
+    say "$nvcc is of CUDA ${release:-?}, the CUDA rows need 12 or newer"
+    return 1
+  fi
+  echo "$nvcc"
+}
+
+# CMake arguments for a new build folder: CUDA rows where nvcc is. TESSERA_CUDA_ARCHITECTURES, also an
+# empty one, decides instead if it is set.
+cuda_arguments() {
+  local architectures=${TESSERA_CUDA_ARCHITECTURES-auto} nvcc
+  [[ -n $architectures ]] || return 0
+  if ! nvcc=$(find_nvcc); then
+    [[ $architectures == auto ]] || stop 1 "TESSERA_CUDA_ARCHITECTURES is '$architectures' and there is no nvcc"
+    return 0
+  fi
+  [[ $architectures == auto ]] && architectures="80;90a-real"
+  echo "-DCMAKE_CUDA_COMPILER=$nvcc"
+  echo "-DTESSERA_CUDA_ARCHITECTURES=$architectures"
+}
+
 # configure [CMake arguments]: options that are not given keep the value of the last configuration.
 configure() {
-  local generator=()
-  [[ -e $tessera_build/CMakeCache.txt ]] || generator=(-G Ninja -DCMAKE_BUILD_TYPE=Release)
+  local initial=() cuda
+  if [[ ! -e $tessera_build/CMakeCache.txt ]]; then
+    cuda=$(cuda_arguments) || exit 1
+    [[ -z $cuda ]] || mapfile -t initial <<<"$cuda"
+    initial+=(-G Ninja -DCMAKE_BUILD_TYPE=Release)
+  fi
   say "configuring $tessera_build"
-  cmake -S "$tessera_root" -B "$tessera_build" "${generator[@]}" "$@" >"$tessera_build.log" 2>&1 || {
+  cmake -S "$tessera_root" -B "$tessera_build" "${initial[@]}" "$@" >"$tessera_build.log" 2>&1 || {
     cat "$tessera_build.log" >&2
     stop 1 "configuring failed"
   }

@@ -129,6 +129,7 @@ checked_row run_row(file_call& call, const check_flags& flags, const std::string
   call.allocate_outputs();
   const std::unique_ptr<planned_call> plan = call.plan(execution);
   require(plan->run(), call.path());
+  require(plan->fetch(), call.path());
   checked_row checked{
       std::string(call.op()), std::string(plan->row()), std::string(name_of(plan->tier())), {}};
   for (const safetensors_entry& entry : call.file().entries()) {
@@ -145,7 +146,7 @@ checked_row run_row(file_call& call, const check_flags& flags, const std::string
 std::vector<std::string> rows_to_run(file_call& call, const check_flags& flags) {
   if (!flags.all_rows) return {std::string()};
   call.allocate_outputs();
-  const result<explanation> found = call.explain();
+  const result<explanation> found = call.explain(flags.execution);
   if (!found) throw failure(call.path() + ": " + found.message());
   std::vector<std::string> rows;
   for (const row_estimate& fits : found->eligible) rows.emplace_back(fits.row);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
 
 #include <tessera/spec/status.hpp>
 
@@ -30,6 +31,9 @@ class failure : public std::runtime_error {
   exit_status status_;
 };
 
+/// Ends a command whose output nobody reads any more: no message, success.
+struct reader_left {};
+
 /// Throws a failure that carries `subject: message` unless `done` is a success.
 void require(const status& done, const std::string& subject);
 
@@ -41,6 +45,12 @@ struct common_flags {
 
 /// Adds `--json` and `--quiet`.
 void add_common_flags(CLI::App& command, common_flags& flags);
+
+/// Refuses numbers outside of the limits; the help shows the flag's own type name alone.
+template <class Number>
+CLI::Validator between(Number least, Number most) {
+  return CLI::Range(least, most).description("");
+}
 
 /// Each adds its command to the program; the command's callback stores its exit status in `status`.
 void add_list(CLI::App& program, exit_status& status);

@@ -11,8 +11,9 @@ namespace tessera::tool {
 
 boost::json::object to_json(const device_facts& facts);
 
-/// Reads the facts from a JSON object, or from its member `device` if it has one. Members that are
-/// absent keep their defaults; unknown ones are refused.
+/// Reads the facts from a JSON object, or from its member `device` if it has one (what doctor says
+/// of the machine, and of each GPU in `cuda.gpus`). Members that are absent keep their defaults;
+/// unknown ones are refused.
 device_facts read_device(const std::string& path);
 
 }  // namespace tessera::tool

@@ -18,6 +18,7 @@
 #include "command.hpp"
 #include "device_file.hpp"
 #include "doctor_checks.hpp"
+#include "doctor_gpus.hpp"
 #include "families.hpp"
 #include "json.hpp"
 #include "table_files.hpp"
@@ -57,14 +58,17 @@ std::size_t row_count() {
   return count;
 }
 
-/// "12 rows (10 answers, 2 hints)", or why there are none.
+/// "12 lines, 10 answer for rows of this build, 2 are hints of other code", or why there are none.
 std::string state_of(const opened_table& one) {
   const lookup_file_state& file = one.file();
   if (file.condition != lookup_file_condition::read) return std::string(name_of(file.condition));
   const standing_counts lines = count_standings(one.table);
   std::string text = fmt::format("{} line{}", file.rows, file.rows == 1 ? "" : "s");
-  if (file.rows > 0) text += fmt::format(", {} answer problems of this build", lines.answers);
-  if (lines.hints > 0) text += fmt::format(", {} are hints of other code", lines.hints);
+  const auto verb = [](std::int64_t count, std::string_view singular, std::string_view plural) {
+    return fmt::format(", {} {}", count, count == 1 ? singular : plural);
+  };
+  if (file.rows > 0) text += verb(lines.answers, "answers", "answer") + " for rows of this build";
+  if (lines.hints > 0) text += verb(lines.hints, "is a hint", "are hints") + " of other code";
   if (file.damaged > 0) text += fmt::format(", {} damaged", file.damaged);
   if (file.newer > 0) text += fmt::format(", {} of a newer schema", file.newer);
   return text;
@@ -105,7 +109,8 @@ json::object ceilings_json(const bench::ceilings& limits) {
           {"buffer_bytes", limits.buffer_bytes}};
 }
 
-void print_json_report(const bench::ceilings& limits, const std::vector<opened_table>& tables,
+void print_json_report(const bench::ceilings& limits, const examined_gpus& gpus,
+                       const std::vector<opened_table>& tables,
                        const std::vector<finding>& findings) {
   json::object set;
   for (const char* name : variables) {
@@ -120,6 +125,7 @@ void print_json_report(const bench::ceilings& limits, const std::vector<opened_t
                           {"device", to_json(this_device())},
                           {"rows", row_count()},
                           {"ceilings", ceilings_json(limits)},
+                          {"cuda", to_json(gpus)},
                           {"tables", tables_json(tables)},
                           {"environment", std::move(set)},
                           {"findings", std::move(wrong)}});
@@ -169,10 +175,11 @@ void print_ceilings(const bench::ceilings& limits) {
   line("copy", fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));
 }
 
-void print_report(const bench::ceilings& limits, const std::vector<opened_table>& tables,
-                  const std::vector<finding>& findings) {
+void print_report(const bench::ceilings& limits, const examined_gpus& gpus,
+                  const std::vector<opened_table>& tables, const std::vector<finding>& findings) {
   print_device();
   print_ceilings(limits);
+  print_gpus(gpus);
   print(styled(style::bold, "Library") + "\n");
   line("version", fmt::format("{}, {} rows", version, row_count()));
   print(styled(style::bold, "Lookup tables") + "\n");
@@ -194,17 +201,21 @@ void print_report(const bench::ceilings& limits, const std::vector<opened_table>
 
 exit_status doctor(const common_flags& flags) {
   measured_machine machine;
+  examined_gpus gpus;
   {
-    progress steps(flags.quiet, 1);
+    progress steps(flags.quiet, 2);
     steps.step("measuring ceilings");
     machine = measure_machine();
+    steps.step("measuring GPUs");
+    gpus = examine_gpus();
   }
   const std::vector<opened_table> tables = open_tables({});
-  const std::vector<finding> findings = diagnose(omp_get_max_threads(), machine.lost_share, tables);
+  std::vector<finding> findings = diagnose(omp_get_max_threads(), machine.lost_share, tables);
+  check_gpus(gpus, findings);
   if (flags.json) {
-    print_json_report(machine.limits, tables, findings);
+    print_json_report(machine.limits, gpus, tables, findings);
   } else {
-    print_report(machine.limits, tables, findings);
+    print_report(machine.limits, gpus, tables, findings);
   }
   return exit_status::success;
 }

@@ -1,6 +1,5 @@
 #include "doctor_checks.hpp"
 
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 
@@ -55,7 +54,7 @@ void check_threads(const device_facts& device, int threads, std::vector<finding>
   }
   if (threads > available) {
     findings.push_back(
-        {fmt::format("{} threads will be used on {} hardware threads", threads, available),
+        {fmt::format("{} threads will be used, this process may use {}", threads, available),
          fmt::format("set OMP_NUM_THREADS={}", available)});
   }
   if (available < device.hardware_threads) {
@@ -82,15 +81,7 @@ void check_tables(const std::vector<opened_table>& tables, std::vector<finding>&
   }
 }
 
-void check_system(const device_facts& device, std::vector<finding>& findings) {
-  const std::string load = first_line("/proc/loadavg");
-  double busy = 0;
-  std::from_chars(load.data(), load.data() + load.size(), busy);
-  if (busy > 0.5 * device.available_threads) {
-    findings.push_back({fmt::format("the machine is busy: load {:.1f} on {} hardware threads", busy,
-                                    device.available_threads),
-                        "measure when it is idle: the ceilings below are too low"});
-  }
+void check_system(std::vector<finding>& findings) {
   if (first_line("/sys/kernel/mm/transparent_hugepage/enabled").find("[never]") !=
       std::string::npos) {
     findings.push_back({"huge pages are off, large tensors pay for address translation",
@@ -121,7 +112,7 @@ std::vector<finding> diagnose(int threads, double lost_share,
   const device_facts& device = this_device();
   check_instructions(device, findings);
   check_threads(device, threads, findings);
-  check_system(device, findings);
+  check_system(findings);
   check_neighbours(lost_share, findings);
   check_tables(tables, findings);
   for (const std::string& warning : process_environment().warnings) {

@@ -14,11 +14,12 @@ namespace tessera::tool {
 void add_execution_flags(CLI::App& command, execution_flags& flags) {
   command.add_option("--row", flags.row, "Run this row of the build and no other")
       ->type_name("NAME");
-  command.add_option("--backend", flags.backend, "Back end to run on; this build has cpu")
-      ->type_name("cpu|cuda");
+  command
+      .add_option("--backend", flags.backend, "Where to run: cpu, or a GPU, cuda:1 the second one")
+      ->type_name("cpu|cuda[:N]");
   command.add_option("--threads", flags.threads, "Threads (default: OMP_NUM_THREADS, else all)")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+      ->check(between(1, 4096));
 }
 
 std::string as_flags(std::string message) {
@@ -30,14 +31,27 @@ std::string as_flags(std::string message) {
   return message;
 }
 
-void require_backend(const execution_flags& flags) {
-  if (flags.backend.empty() || flags.backend == "cpu") return;
-  std::size_t rows = 0;
-  for (const family* one : all_families()) rows += one->rows().size();
-  const bool known = flags.backend == "cuda";
-  throw failure(fmt::format("--backend: {} has 0 rows in this build, cpu has {}",
-                            known ? flags.backend : "\"" + flags.backend + "\"", rows),
-                known ? exit_status::no : exit_status::bad_input);
+device_id device_of_backend(const std::string& backend) {
+  if (backend.empty()) return {};
+  std::size_t on_cpu = 0;
+  std::size_t on_gpu = 0;
+  for (const family* one : all_families()) {
+    for (const listed_row& row : one->rows()) ++(is_cpu(row.target) ? on_cpu : on_gpu);
+  }
+  const auto device = device_named(backend);
+  if (!device) {
+    throw failure(fmt::format("--backend: \"{}\" has 0 rows in this build, cpu has {}{}", backend,
+                              on_cpu, on_gpu > 0 ? fmt::format(", cuda has {}", on_gpu) : ""));
+  }
+  if (device->kind == device_kind::cpu) return *device;
+  if (on_gpu == 0) {
+    throw failure(
+        fmt::format("--backend: {} has 0 rows in this build, cpu has {}", backend, on_cpu),
+        exit_status::no);
+  }
+  const result<const device_facts*> found = find_device(*device);
+  if (!found) throw failure("--backend: " + found.message(), exit_status::no);
+  return *device;
 }
 
 void refuse_plan(const status& refusal, const std::string& subject) {
@@ -73,11 +87,27 @@ std::string_view sentence_of(selection_reason reason) noexcept {
   return "invalid";
 }
 
-std::string device_text() {
-  const device_facts& facts = this_device();
-  return fmt::format("{} ({})",
-                     facts.product_name().empty() ? "unnamed processor" : facts.product_name(),
-                     name_of(facts.highest));
+std::string text_of(const device_facts& facts) {
+  if (facts.kind == device_kind::cpu) {
+    return fmt::format("{} ({})",
+                       facts.product_name().empty() ? "unnamed processor" : facts.product_name(),
+                       name_of(facts.highest));
+  }
+  return fmt::format("{} ({}, compute capability {}.{})",
+                     facts.product_name().empty() ? "unnamed GPU" : facts.product_name(),
+                     tessera::text_of(facts.id()).view(), facts.compute_capability / 10,
+                     facts.compute_capability % 10);
+}
+
+std::string device_text(device_id device) {
+  const result<const device_facts*> found = find_device(device);
+  return found ? text_of(**found) : std::string(tessera::text_of(device).view());
+}
+
+std::string workers_text(device_id device, int workers) {
+  const bool cpu = device.kind == device_kind::cpu;
+  return fmt::format("{} {}{}", workers, cpu ? "thread" : "multiprocessor",
+                     workers == 1 ? "" : "s");
 }
 
 }  // namespace tessera::tool

@@ -1,8 +1,12 @@
 // `tessera explain`: the whole selection, also for a device that is not there.
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <boost/json/array.hpp>
@@ -26,6 +30,7 @@ struct explain_flags : common_flags {
   std::string op;
   std::string problem;
   std::string device;
+  std::string backend;
   std::string row;
   std::string overlay;
   int threads = 0;
@@ -59,6 +64,14 @@ std::string problem_from(const explain_flags& flags) {
   return named ? text : flags.op + " " + text;
 }
 
+/// What the table line that answers has for a row; 0 if nothing.
+double measured_seconds(const explanation& what, std::string_view row) {
+  for (const row_measurement& one : what.measured) {
+    if (one.row == row) return one.seconds;
+  }
+  return 0;
+}
+
 json::object explanation_json(const explanation& what) {
   json::array tiers;
   for (const tier_answer& tier : what.tiers) {
@@ -74,8 +87,11 @@ json::object explanation_json(const explanation& what) {
   }
   json::array eligible;
   for (const row_estimate& row : what.eligible) {
-    eligible.push_back(json::object{{"row", json::string(row.row)},
-                                    {"predicted_milliseconds", row.seconds * 1e3}});
+    const double measured = measured_seconds(what, row.row);
+    eligible.push_back(json::object{
+        {"row", json::string(row.row)},
+        {"predicted_milliseconds", row.seconds * 1e3},
+        {"measured_milliseconds", measured > 0 ? json::value(measured * 1e3) : nullptr}});
   }
   json::array rejected;
   for (const row_rejection& row : what.rejected) {
@@ -104,9 +120,10 @@ void print_head(const explanation& what, const device_facts& device) {
     print(fmt::format("{} {}\n", styled(style::bold, fmt::format("{:<8}", name)), text));
   };
   line("problem", what.problem);
-  line("device", fmt::format("{} ({}), {} threads",
-                             device.product_name().empty() ? "unnamed" : device.product_name(),
-                             name_of(device.highest), device.available_threads));
+  const bool cpu = device.kind == device_kind::cpu;
+  line("device",
+       text_of(device) + ", " +
+           workers_text(device.id(), cpu ? device.available_threads : device.multiprocessors));
   line("key", what.device_class + " | " + what.identity + " | " + what.size);
   if (what.row.empty()) {
     line("row", styled(style::bad, "none: " + as_flags(what.refusal)));
@@ -118,8 +135,7 @@ void print_head(const explanation& what, const device_facts& device) {
     line("better", "a table with this row would serve it better: " + what.better_row);
 }
 
-void print_report(const explanation& what, const device_facts& device) {
-  print_head(what, device);
+void print_tiers(const explanation& what) {
   table tiers({{"tier"}, {"decided"}, {"row"}, {"answer", side::left, true}});
   for (const tier_answer& tier : what.tiers) {
     tiers.add({std::string(name_of(tier.tier)),
@@ -128,29 +144,90 @@ void print_report(const explanation& what, const device_facts& device) {
                as_flags(tier.reason)});
   }
   print("\n" + tiers.text(terminal_width()));
-  table eligible({{"rows that fit"}, {"predicted ms", side::right}});
+}
+
+void print_fitting(const explanation& what) {
+  if (what.eligible.empty()) return;
+  std::vector<column> columns{{"rows that fit"}, {"predicted", side::right}};
+  if (!what.measured.empty()) columns.push_back({"measured", side::right});
+  table rows(std::move(columns));
   for (const row_estimate& row : what.eligible) {
     const style look = row.row == what.row ? style::good : style::plain;
-    eligible.add({{std::string(row.row), look}, {fmt::format("{:.4g}", row.seconds * 1e3), look}});
+    std::vector<cell> cells{{std::string(row.row), look}, {duration_text(row.seconds), look}};
+    if (!what.measured.empty()) {
+      const double measured = measured_seconds(what, row.row);
+      cells.emplace_back(measured > 0 ? duration_text(measured) : "-", look);
+    }
+    rows.add(std::move(cells));
   }
-  if (!eligible.empty()) print("\n" + eligible.text(terminal_width()));
-  table rejected({{"rows that do not fit"}, {"because", side::left, true}});
+  print("\n" + rows.text(terminal_width()));
+}
+
+/// The names below each other, or side by side as far as the terminal is wide.
+std::string in_columns(const std::vector<std::string_view>& names) {
+  std::size_t widest = 1;
+  for (const std::string_view name : names) widest = std::max(widest, name.size());
+  const std::size_t width = terminal_width();
+  const std::size_t columns = width == 0 ? 1 : std::max<std::size_t>(width / (widest + 2), 1);
+  std::string text;
+  for (std::size_t at = 0; at < names.size(); ++at) {
+    const bool last = at % columns == columns - 1 || at + 1 == names.size();
+    text += fmt::format("  {:<{}}{}", names[at], last ? 0 : widest, last ? "\n" : "");
+  }
+  return text;
+}
+
+/// Grouped by what is in the way, in the order of the registry.
+void print_rejected(const explanation& what) {
+  std::vector<std::pair<std::string_view, std::vector<std::string_view>>> groups;
   for (const row_rejection& row : what.rejected) {
-    rejected.add({std::string(row.row), {row.reason, style::dim}});
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& one) { return one.first == row.reason; });
+    if (group == groups.end()) group = groups.insert(group, {row.reason, {}});
+    group->second.push_back(row.row);
   }
-  if (!rejected.empty()) print("\n" + rejected.text(terminal_width()));
+  if (groups.empty()) return;
+  print(fmt::format("\n{}\n", styled(style::bold, "rows that do not fit")));
+  for (const auto& [reason, names] : groups) {
+    print(fmt::format("{} ({} row{})\n", reason, names.size(), names.size() == 1 ? "" : "s"));
+    print(styled(style::dim, in_columns(names)));
+  }
+}
+
+void print_report(const explanation& what, const device_facts& device, bool elsewhere) {
+  print_head(what, device);
+  print_tiers(what);
+  print_fitting(what);
+  print_rejected(what);
+  const bool measured = what.tier == selection_tier::persistent || !what.measured.empty();
+  const bool cpu = device.kind == device_kind::cpu;
+  if (measured || what.eligible.size() < 2 || elsewhere || !cpu) return;
+  print(
+      fmt::format("\nno table line answers for this problem; to measure the rows that fit:\n"
+                  "  echo '{}' | tessera tune --problems -\n",
+                  what.problem));
+}
+
+/// The facts of a device that is there.
+device_facts facts_of(device_id device) {
+  const result<const device_facts*> found = find_device(device);
+  if (!found) throw failure("--backend: " + found.message(), exit_status::no);
+  return **found;
 }
 
 exit_status explain_problem(const explain_flags& flags) {
   const family& asked = family_of(flags.op, "OP");
   const std::string problem = problem_from(flags);
   const bool elsewhere = !flags.device.empty();
-  const device_facts device = elsewhere ? read_device(flags.device) : this_device();
+  const device_id here = device_of_backend(flags.backend);
+  const device_facts device = elsewhere ? read_device(flags.device) : facts_of(here);
   const std::optional<tessera::overlay> rules = overlay_from(flags);
-  const result<explanation> what = asked.explain(
-      problem,
-      context{.row = flags.row, .threads = flags.threads, .overlays = rules ? &*rules : nullptr},
-      elsewhere ? &device : nullptr);
+  const result<explanation> what = asked.explain(problem,
+                                                 context{.row = flags.row,
+                                                         .threads = flags.threads,
+                                                         .device = here,
+                                                         .overlays = rules ? &*rules : nullptr},
+                                                 elsewhere ? &device : nullptr);
   if (!what) {
     const bool unknown = what.code() == status_code::unknown_row;
     throw failure(
@@ -162,7 +239,7 @@ exit_status explain_problem(const explain_flags& flags) {
     document["device"] = to_json(device);
     print_json(document);
   } else {
-    print_report(*what, device);
+    print_report(*what, device, elsewhere);
   }
   return what->row.empty() ? exit_status::no : exit_status::success;
 }
@@ -180,6 +257,9 @@ void add_explain(CLI::App& program, exit_status& status) {
       ->add_option("--device", flags->device,
                    "Describes a device that need not be there: what `tessera doctor --json` prints")
       ->type_name("FILE");
+  command->add_option("--backend", flags->backend, "For a GPU of this machine; default: the CPU")
+      ->type_name("cpu|cuda[:N]")
+      ->excludes("--device");
   command
       ->add_option("--overlay", flags->overlay,
                    "As if these rules were in force: text or a file, as in TESSERA_OVERLAY")
@@ -187,7 +267,7 @@ void add_explain(CLI::App& program, exit_status& status) {
   command->add_option("--row", flags->row, "As if this row had been asked for")->type_name("NAME");
   command->add_option("--threads", flags->threads, "As if the call had this many threads")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+      ->check(between(1, 4096));
   add_common_flags(*command, *flags);
   command->footer(
       "Example:\n  tessera explain flash_attention \\\n"

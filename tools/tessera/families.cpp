@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -28,13 +30,49 @@ std::size_t op_count() {
   return count;
 }
 
+namespace {
+
+/// Letters to insert, remove or replace that make one word the other.
+std::size_t edits_between(std::string_view one, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (const char letter : one) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t at = 0; at < other.size(); ++at) {
+      const std::size_t replaced = diagonal + (letter == other[at] ? 0 : 1);
+      diagonal = row[at + 1];
+      row[at + 1] = std::min({replaced, diagonal + 1, row[at] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The operation that was probably meant; empty if none is near.
+std::string_view nearest_op(std::string_view op) {
+  std::string_view nearest;
+  std::size_t fewest = op.size() / 3 + 1;
+  for (const family* one : all_families()) {
+    for (const std::string_view known : one->ops()) {
+      const std::size_t edits = edits_between(op, known);
+      if (edits >= fewest) continue;
+      fewest = edits;
+      nearest = known;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace
+
 const family& family_of(std::string_view op, const std::string& subject) {
   for (const family* one : all_families()) {
     const auto ops = one->ops();
     if (std::find(ops.begin(), ops.end(), op) != ops.end()) return *one;
   }
-  throw failure(fmt::format("{}: \"{}\" is not an operation of this version, the {} there are: {}",
-                            subject, op, op_count(), op_list()));
+  const std::string_view near = nearest_op(op);
+  throw failure(fmt::format(
+      "{}: \"{}\" is not an operation of this version{}; the {} there are: {}", subject, op,
+      near.empty() ? "" : fmt::format(", did you mean {}?", near), op_count(), op_list()));
 }
 
 std::unique_ptr<file_call> open_call(const std::string& path, std::string_view op) {

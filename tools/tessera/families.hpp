@@ -19,6 +19,7 @@
 #include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/row_resources.hpp>
 #include <tessera/spec/status.hpp>
 
 #include "execution.hpp"
@@ -32,6 +33,8 @@ struct listed_row {
   boost::json::object config;  ///< its members by name: numbers, enumerators, lists of features
   double compile_seconds = 0;  ///< 0: not measured
   std::uint32_t bytes = 0;     ///< 0: not measured
+  row_resources resources{};   ///< CUDA rows
+  int shared_bytes = 0;        ///< CUDA rows: of a block, for the largest head dim they take
 };
 
 /// What a call costs on paper.
@@ -45,7 +48,13 @@ struct call_work {
 class planned_call {
  public:
   virtual ~planned_call() = default;
+  /// Runs and waits for the end. Outputs of a GPU stay there.
   virtual status run() const = 0;
+  /// The same; gives the seconds it took by the clock of the device.
+  virtual result<double> timed_run() const = 0;
+  /// Brings the outputs of a GPU to the memory that `allocate_outputs` made.
+  virtual status fetch() const = 0;
+  virtual device_id device() const = 0;
   virtual std::string_view row() const = 0;
   virtual selection_tier tier() const = 0;
   virtual selection_reason reason() const = 0;
@@ -82,7 +91,8 @@ class file_call {
 
   /// Fails with the library's refusal. A row that is not in the build is the answer "no".
   virtual std::unique_ptr<planned_call> plan(const execution_flags& flags) const = 0;
-  virtual result<explanation> explain() const = 0;
+  /// The choice on the flags' backend.
+  virtual result<explanation> explain(const execution_flags& flags) const = 0;
 
  protected:
   file_call(std::string path, safetensors_file file)
@@ -103,7 +113,7 @@ class family {
   virtual std::span<const std::string_view> ops() const = 0;
   /// Sorted by name.
   virtual std::vector<listed_row> rows() const = 0;
-  /// "Every row has varlen, lengths.": what the rows of a listing have in common; may be empty.
+  /// "every row has varlen, lengths.": what the rows of a listing have in common; may be empty.
   virtual std::string remark(std::span<const listed_row> rows) const = 0;
 
   /// Reads options (metadata key `options`) and input tensors of one of `ops()`. Names may have the

@@ -1,6 +1,8 @@
 // `tessera list`: the rows of this build.
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -25,28 +27,44 @@ struct list_flags : common_flags {
   std::string backend;
 };
 
-/// Empty where the row runs on this machine.
+/// Empty where the row runs on this machine: on its processor, or on its first GPU.
 std::string obstacle(const listed_row& row) {
-  const device_facts& device = this_device();
-  if (device.runs(row.target)) return {};
-  return fmt::format("needs {}, this device has {}", name_of(row.target), name_of(device.highest));
+  const auto found = find_device({is_cpu(row.target) ? device_kind::cpu : device_kind::cuda, 0});
+  if (!found) return std::string(found.message());
+  const device_facts& device = **found;
+  if (!device.runs(row.target)) {
+    return fmt::format("needs {}, {} has {}", name_of(row.target),
+                       is_cpu(row.target) ? "this processor" : "this GPU", name_of(device.highest));
+  }
+  if (row.shared_bytes > device.shared_bytes_per_block && is_cuda(row.target)) {
+    return fmt::format("needs {} bytes of shared memory, this GPU has {}", row.shared_bytes,
+                       device.shared_bytes_per_block);
+  }
+  return {};
 }
 
 json::object to_json(const listed_row& row, std::string_view family) {
   const std::string why_not = obstacle(row);
-  return {{"name", json::string(row.name)},
-          {"family", json::string(family)},
-          {"config", row.config},
-          {"isa", json::string(name_of(row.target))},
-          {"eligible", why_not.empty()},
-          {"reason", json::string(why_not)},
-          {"compile_seconds", row.compile_seconds},
-          {"bytes", row.bytes}};
+  json::object made{{"name", json::string(row.name)},
+                    {"family", json::string(family)},
+                    {"config", row.config},
+                    {"isa", json::string(name_of(row.target))},
+                    {"eligible", why_not.empty()},
+                    {"reason", json::string(why_not)},
+                    {"compile_seconds", row.compile_seconds},
+                    {"bytes", row.bytes}};
+  if (is_cuda(row.target)) {
+    made["registers"] = row.resources.registers;
+    made["local_bytes"] = row.resources.local_bytes;
+    made["shared_bytes"] = row.shared_bytes;
+  }
+  return made;
 }
 
 bool selected(const listed_row& row, const std::string& backend) {
   if (backend.empty()) return true;
   if (backend == "cpu") return is_cpu(row.target);
+  if (backend == "cuda") return is_cuda(row.target);
   return name_of(row.target) == backend;
 }
 
@@ -69,7 +87,7 @@ std::vector<listing> listings_of(const list_flags& flags) {
 }
 
 void check_backend(const std::string& name) {
-  if (name.empty() || name == "cpu" || name.starts_with("cuda") || backend_named(name)) return;
+  if (name.empty() || name == "cpu" || name == "cuda" || backend_named(name)) return;
   throw failure(fmt::format("--backend: \"{}\" is not a back end, the {} there are: cpu, {}, cuda",
                             name, all_backends.size() + 2, enumerator_list<backend>()));
 }
@@ -78,24 +96,54 @@ std::string known(double value, std::string text) {
   return value > 0 ? text : "-";
 }
 
+/// What a CUDA row takes of a multiprocessor, beside the others' blanks.
+void add_resources(std::vector<cell>& cells, const listed_row& row, style look) {
+  const bool cuda = is_cuda(row.target);
+  const bool measured = row.resources.registers > 0;
+  const auto number = [&](bool there, int value) {
+    return cell(there ? fmt::format("{}", value) : cuda ? "-" : "", look);
+  };
+  cells.push_back(number(measured, row.resources.registers));
+  cells.push_back(number(cuda, (row.shared_bytes + 1023) / 1024));
+  cells.push_back(number(measured, row.resources.local_bytes));
+}
+
 void print_table(const std::vector<listing>& all) {
-  table out({{"row"}, {"here"}, {"compile s", side::right}, {"KiB", side::right}});
+  std::vector<column> columns{{"row"}, {"here"}, {"compile s", side::right}, {"KiB", side::right}};
+  const bool with_resources = std::ranges::any_of(all, [](const listing& part) {
+    return std::ranges::any_of(part.rows,
+                               [](const listed_row& row) { return is_cuda(row.target); });
+  });
+  if (with_resources) {
+    for (const char* heading : {"registers", "shared KiB", "local B"}) {
+      columns.push_back({heading, side::right});
+    }
+  }
+  table out(std::move(columns));
   std::size_t count = 0;
   std::size_t here = 0;
+  std::size_t costed = 0;
+  std::string no_gpu;
   double seconds = 0;
   double bytes = 0;
   for (const listing& part : all) {
     for (const listed_row& row : part.rows) {
-      const bool runs = this_device().runs(row.target);
+      const std::string why_not = obstacle(row);
+      const bool runs = why_not.empty();
+      if (is_cuda(row.target) && no_gpu.empty()) no_gpu = why_not;
       ++count;
       here += runs ? 1 : 0;
+      costed += row.compile_seconds > 0 ? 1 : 0;
       seconds += row.compile_seconds;
       bytes += row.bytes;
       const style look = runs ? style::plain : style::dim;
-      out.add({{std::string(row.name), look},
-               {runs ? "yes" : "no", runs ? style::good : style::dim},
-               {known(row.compile_seconds, fmt::format("{:.1f}", row.compile_seconds)), look},
-               {known(row.bytes, fmt::format("{:.0f}", row.bytes / 1024.0)), look}});
+      std::vector<cell> cells{
+          {std::string(row.name), look},
+          {runs ? "yes" : "no", runs ? style::good : style::dim},
+          {known(row.compile_seconds, fmt::format("{:.1f}", row.compile_seconds)), look},
+          {known(row.bytes, fmt::format("{:.0f}", row.bytes / 1024.0)), look}};
+      if (with_resources) add_resources(cells, row, look);
+      out.add(std::move(cells));
     }
   }
   print(out.text(terminal_width()));
@@ -103,8 +151,10 @@ void print_table(const std::vector<listing>& all) {
                     name_of(this_device().highest)));
   if (seconds > 0) {
     print(fmt::format("; {:.0f} s to compile, {:.1f} MiB", seconds, bytes / 1048576));
+    if (costed < count) print(fmt::format(" ({} of the rows were measured)", costed));
   }
   print("\n");
+  if (!no_gpu.empty()) print(fmt::format("CUDA rows: {}\n", no_gpu));
   for (const listing& part : all) {
     const std::string remark = part.of->remark(part.rows);
     if (!remark.empty()) print(fmt::format("{}: {}\n", part.of->name(), remark));
@@ -137,7 +187,8 @@ void add_list(CLI::App& program, exit_status& status) {
   command->add_option("--op", flags->op, "Only rows that serve this operation: " + op_list())
       ->type_name("OP");
   command
-      ->add_option("--backend", flags->backend, "Only rows of this back end (cpu, cpu_avx512, ...)")
+      ->add_option("--backend", flags->backend,
+                   "Only rows of this back end (cpu, cuda, cpu_avx512, ...)")
       ->type_name("B");
   add_common_flags(*command, *flags);
   command->footer("Example:\n  tessera list --op flash_attention --backend cpu_avx2");

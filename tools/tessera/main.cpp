@@ -52,7 +52,12 @@ int run_program(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
-    return with_message(fmt::format("{} (see `tessera --help`)", error.what()),
+    std::string command = "tessera";
+    for (auto given = program.get_subcommands(); !given.empty();
+         given = given.front()->get_subcommands()) {
+      command += " " + given.front()->get_name();
+    }
+    return with_message(fmt::format("{} (see `{} --help`)", error.what(), command),
                         exit_status::bad_input);
   }
   if (program.get_subcommands().empty()) {
@@ -69,6 +74,8 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that went away is a failed write, not a signal
   try {
     return tessera::tool::run_program(argc, argv);
+  } catch (const tessera::tool::reader_left&) {
+    return static_cast<int>(exit_status::success);
   } catch (const tessera::tool::failure& failed) {
     return tessera::tool::with_message(failed.what(), failed.status());
   } catch (const std::bad_alloc&) {

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/device_memory.hpp>
 #include <tessera/spec/flash_attention/lower.hpp>
 #include <tessera/spec/flash_attention/problem_text.hpp>
 
@@ -18,7 +20,10 @@
 #include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 #include "command.hpp"
+#include "device_ceilings.hpp"
 #include "execution.hpp"
+#include "families/typed_plan.hpp"
+#include "gpu_workload.hpp"
 #include "json.hpp"
 #include "model_description.hpp"
 #include "table.hpp"
@@ -88,19 +93,31 @@ std::vector<measured_layer> layers_of(const model_description& model, const mode
   return layers;
 }
 
-/// Seconds the call would take at the machine's ceilings.
-void compare_with(const bench::ceilings& limits, const flash_instance& row, measured_layer& one) {
-  const bool dots = row.config.target == backend::cpu_avx512_bf16;
-  const double peak = dots ? limits.bf16_dot_gflops : limits.fma_f32_gflops;
+/// Measured ceilings of the device that the layers run on.
+struct limits_of_device {
+  device_id device{};
+  bench::ceilings cpu{};
+  device_ceilings gpu{};
+
+  double peak_gflops(const flash_config& config) const {
+    if (device.kind == device_kind::cuda) return gpu.peak_gflops(config.type);
+    return config.target == backend::cpu_avx512_bf16 ? cpu.bf16_dot_gflops : cpu.fma_f32_gflops;
+  }
+  double read_gbytes() const {
+    return device.kind == device_kind::cuda ? gpu.read_gbytes : cpu.read_gbytes;
+  }
+};
+
+/// Seconds the call would take at the ceilings.
+void compare_with(const limits_of_device& limits, const flash_instance& row, measured_layer& one) {
+  const double peak = limits.peak_gflops(row.config);
   const double computing = one.counted.flops / peak * 1e-9;
-  const double reading = one.counted.touched_bytes / limits.read_gbytes * 1e-9;
+  const double reading = one.counted.touched_bytes / limits.read_gbytes() * 1e-9;
   one.memory_bound = reading > computing;
   one.of_ceiling = std::max(computing, reading) / one.time.median;
 }
 
-void measure(measured_layer& one, const model_flags& flags, const bench::ceilings& limits) {
-  const std::string subject = fmt::format("{}, {} layers", one.model, one.kind);
-  const flash_plan plan = plan_for(one.problem, flags.execution, subject);
+void measure_here(measured_layer& one, const flash_plan& plan, const std::string& subject) {
   // A server's keys and values come from memory, not from the last-level cache.
   const bool cold = one.phase != model_phase::prefill;
   const bench::workload work(one.problem, cold ? 3 * bench::last_level_cache_bytes() : 0);
@@ -111,6 +128,32 @@ void measure(measured_layer& one, const model_flags& flags, const bench::ceiling
       bench::measure({.warm_ups = 0, .min_rounds = 2, .seconds = 0.25},
                      [&](std::size_t round) { require(plan.run(work.args(round)), subject); });
   one.counted = bench::work_of(args, work.options());
+}
+
+void measure_on_gpu(measured_layer& one, const flash_plan& plan, void* stream,
+                    const std::string& subject) {
+  const result<const device_facts*> facts = find_device(plan.device());
+  if (!facts) require(facts.failure(), subject);
+  const bool cold = one.phase != model_phase::prefill;
+  const std::size_t cache = cold ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
+  gpu_workload work(one.problem, 3 * cache, plan.device(), stream, subject);
+  require(plan.run(work.args(0)), subject);
+  one.error = bench::sampled_check(work.fetched(), work.options());
+  one.time = work.measure([&](std::size_t round) { return plan.run(work.args(round)); });
+  one.counted = bench::work_of(work.fetched(), work.options());
+}
+
+void measure(measured_layer& one, const model_flags& flags, const limits_of_device& limits) {
+  const std::string subject = fmt::format("{}, {} layers", one.model, one.kind);
+  const bool on_gpu = limits.device.kind == device_kind::cuda;
+  const device_stream stream = on_gpu ? open_stream(limits.device, subject) : device_stream();
+  const flash_plan plan =
+      plan_for(one.problem, flags.execution, limits.device, stream.handle(), subject);
+  if (on_gpu) {
+    measure_on_gpu(one, plan, stream.handle(), subject);
+  } else {
+    measure_here(one, plan, subject);
+  }
   one.row = plan.choice().row();
   one.tier = plan.choice().tier;
   one.reason = plan.choice().reason;
@@ -196,19 +239,52 @@ void print_layers(const std::vector<measured_layer>& layers) {
   print(out.text(terminal_width()));
 }
 
-void print_legend(const bench::ceilings& limits, const std::vector<measured_layer>& layers) {
+std::string ceilings_text(const limits_of_device& limits) {
+  const bench::ceilings& cpu = limits.cpu;
+  if (limits.device.kind == device_kind::cuda) {
+    const device_ceilings& gpu = limits.gpu;
+    return fmt::format(
+        "Ceilings of {}, just measured: mma.sync bf16 {:.0f} TFLOP/s,\nf32 {:.1f} TFLOP/s, read "
+        "{:.0f} GB/s",
+        device_text(limits.device), gpu.mma_bf16_gflops * 1e-3, gpu.peak_gflops(dtype::f32) * 1e-3,
+        gpu.read_gbytes);
+  }
+  return fmt::format(
+      "Ceilings of this machine, just measured, {}: f32 FMA {:.0f} GFLOP/s,\n{}read {:.1f} GB/s",
+      workers_text(limits.device, cpu.threads), cpu.fma_f32_gflops,
+      cpu.bf16_dot_gflops > 0 ? fmt::format("bf16 dot {:.0f} GFLOP/s, ", cpu.bf16_dot_gflops) : "",
+      cpu.read_gbytes);
+}
+
+void print_legend(const limits_of_device& limits, const std::vector<measured_layer>& layers) {
   std::size_t wrong = 0;
   for (const measured_layer& one : layers) wrong += one.error.passed ? 0 : 1;
-  print(fmt::format(
-      "\nOne layer each. Ceilings of this machine, just measured, {} thread{}: f32 FMA {:.0f} "
-      "GFLOP/s,\n{}read {:.1f} GB/s; the percentage is of the one that binds the problem.\n"
-      "Error: of sampled rows against the definition in double precision, {}.\n",
-      limits.threads, limits.threads == 1 ? "" : "s", limits.fma_f32_gflops,
-      limits.bf16_dot_gflops > 0 ? fmt::format("bf16 dot {:.0f} GFLOP/s, ", limits.bf16_dot_gflops)
-                                 : "",
-      limits.read_gbytes,
-      wrong == 0 ? styled(style::good, "all within bound")
-                 : styled(style::bad, fmt::format("{} out of bound", wrong))));
+  print(
+      fmt::format("\nOne layer each. {}; the percentage is of the one that binds the problem.\n"
+                  "Error: of sampled rows against the definition in double precision, {}.\n",
+                  ceilings_text(limits),
+                  wrong == 0 ? styled(style::good, "all within bound")
+                             : styled(style::bad, fmt::format("{} out of bound", wrong))));
+}
+
+json::object to_json(const limits_of_device& limits) {
+  if (limits.device.kind == device_kind::cuda) return to_json(limits.gpu);
+  return {{"fma_f32_gflops_per_second", limits.cpu.fma_f32_gflops},
+          {"bf16_dot_gflops_per_second", limits.cpu.bf16_dot_gflops},
+          {"read_gigabytes_per_second", limits.cpu.read_gbytes}};
+}
+
+limits_of_device measure_limits(const execution_flags& flags) {
+  limits_of_device limits;
+  limits.device = device_of_backend(flags.backend);
+  if (limits.device.kind == device_kind::cpu) {
+    limits.cpu = bench::measure_ceilings(flags.threads);
+    return limits;
+  }
+  const result<device_ceilings> found = measure_ceilings_of(limits.device);
+  if (!found) throw failure("--backend: " + found.message(), exit_status::no);
+  limits.gpu = *found;
+  return limits;
 }
 
 exit_status run_models(const model_flags& flags) {
@@ -226,11 +302,11 @@ exit_status run_models(const model_flags& flags) {
     for (measured_layer& one : layers_of(model, flags)) layers.push_back(std::move(one));
     models.push_back(std::move(model));
   }
-  bench::ceilings limits;
+  limits_of_device limits;
   {
     progress steps(flags.quiet, layers.size() + 1);
-    steps.step("measuring this machine's ceilings");
-    limits = bench::measure_ceilings(flags.execution.threads);
+    steps.step("measuring ceilings");
+    limits = measure_limits(flags.execution);
     for (measured_layer& one : layers) {
       steps.step(fmt::format("{}, {} layers, {}", one.model, one.kind, name_of(one.phase)));
       measure(one, flags, limits);
@@ -241,14 +317,12 @@ exit_status run_models(const model_flags& flags) {
   if (flags.json) {
     json::array rows;
     for (const measured_layer& one : layers) rows.push_back(to_json(one));
-    print_json(json::object{{"device", device_text()},
-                            {"threads", limits.threads},
-                            {"ceilings",
-                             {{"fma_f32_gflops_per_second", limits.fma_f32_gflops},
-                              {"bf16_dot_gflops_per_second", limits.bf16_dot_gflops},
-                              {"read_gigabytes_per_second", limits.read_gbytes}}},
-                            {"layers", std::move(rows)},
-                            {"passed", passed}});
+    json::object document{{"device", device_text(limits.device)},
+                          {"ceilings", to_json(limits)},
+                          {"layers", std::move(rows)},
+                          {"passed", passed}};
+    if (limits.device.kind == device_kind::cpu) document["threads"] = limits.cpu.threads;
+    print_json(document);
   } else {
     print_models(models);
     print_layers(layers);
@@ -273,10 +347,10 @@ void add_model(CLI::App& program, exit_status& status) {
                    "Prompt or context length (default: prefill 2048, else 8192, or what the model "
                    "is made for)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(between(1, 1 << 24));
   command->add_option("--batch", flags->batch, "Sequences at once (default 1)")
       ->type_name("N")
-      ->check(CLI::Range(1, 65536));
+      ->check(between(1, 65536));
   command->add_option("--dtype", flags->dtype, "Instead of the model's own")
       ->type_name("bf16|f16|f32")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}));

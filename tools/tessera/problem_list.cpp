@@ -34,7 +34,7 @@ void check_problem(const std::string& text, const std::string& where, int thread
 }
 
 void read_file(const std::string& path, int threads, std::vector<tuner::weighted_problem>& list) {
-  const std::string text = file_text(path, most_bytes);
+  const std::string text = file_text(path == "-" ? "/dev/stdin" : path, most_bytes);
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -76,11 +76,13 @@ void add_model_and_list_flags(CLI::App& command, problem_flags& flags) {
                   "Of models: prompt or context length (default: prefill 2048, else 8192, or what "
                   "the model is made for)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(between(1, 1 << 24));
   command.add_option("--batch", flags.batch, "Of models: sequences at once (default 1)")
       ->type_name("N")
-      ->check(CLI::Range(1, 65536));
-  command.add_option("--problems", flags.problems, "Problems, one a line, as problem text")
+      ->check(between(1, 65536));
+  command
+      .add_option("--problems", flags.problems,
+                  "Problems, one a line, as problem text; - reads stdin")
       ->type_name("FILE");
 }
 

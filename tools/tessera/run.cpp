@@ -1,6 +1,8 @@
 // `tessera run`: real tensors in, real tensors out.
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -37,11 +39,17 @@ std::string shape_text(const tensor_view& view) {
   return text + "]" + std::string(name_of(view.type));
 }
 
+/// `repeat` 0: one run, else a warm-up and so many.
 bench::timing timed(const planned_call& plan, const std::string& path, std::size_t repeat) {
-  const bench::timing_budget budget{.warm_ups = repeat > 0 ? std::size_t{1} : std::size_t{0},
-                                    .min_rounds = std::max<std::size_t>(repeat, 1),
-                                    .max_rounds = std::max<std::size_t>(repeat, 1)};
-  return bench::measure(budget, [&](std::size_t) { require(plan.run(), path); });
+  if (repeat > 0) require(plan.run(), path);
+  std::vector<double> seconds;
+  while (seconds.size() < std::max<std::size_t>(repeat, 1)) {
+    const result<double> took = plan.timed_run();
+    if (!took) require(took.failure(), path);
+    seconds.push_back(*took);
+  }
+  require(plan.fetch(), path);
+  return bench::statistics_of(std::move(seconds));
 }
 
 void write(const file_call& call, const planned_call& plan, const std::string& path) {
@@ -69,7 +77,7 @@ void print_json_report(const file_call& call, const planned_call& plan, const be
       {"row", json::string(plan.row())},
       {"tier", json::string(name_of(plan.tier()))},
       {"reason", json::string(name_of(plan.reason()))},
-      {"device", device_text()},
+      {"device", device_text(plan.device())},
       {"threads", plan.threads()},
       {"repeat", time.rounds},
       {"milliseconds",
@@ -91,7 +99,8 @@ void print_report(const file_call& call, const planned_call& plan, const bench::
   line("problem", call.problem());
   line("row", std::string(plan.row()));
   line("chosen", fmt::format("{}: {}", name_of(plan.tier()), sentence_of(plan.reason())));
-  line("device", fmt::format("{}, {} threads", device_text(), plan.threads()));
+  line("device", fmt::format("{}, {}", device_text(plan.device()),
+                             workers_text(plan.device(), plan.threads())));
   std::string milliseconds = fmt::format("{:.3f} ms", time.median * 1e3);
   if (time.rounds > 1) {
     milliseconds += fmt::format(" median of {} ({:.3f} to {:.3f})", time.rounds, time.min * 1e3,
@@ -145,7 +154,7 @@ void add_run(CLI::App& program, exit_status& status) {
   add_execution_flags(*command, flags->execution);
   command->add_option("--repeat", flags->repeat, "Timed runs after a warm-up")
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(between(1, 1'000'000));
   add_common_flags(*command, *flags);
   command->footer(
       "Example:\n  tessera run flash_attention --input "

@@ -295,10 +295,10 @@ void add_select(CLI::App& program, exit_status& status) {
   command
       ->add_option("--budget", flags->budget, "Of measuring: begin no further problem after this")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e9));
+      ->check(between(0.001, 1e9));
   command->add_option("--threads", flags->threads, "Threads (default: OMP_NUM_THREADS, else all)")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+      ->check(between(1, 4096));
   add_common_flags(*command, *flags);
   command->footer(
       "Example:\n  tessera select --trace trace.txt --loss 3% --output rows.txt --lookup "

@@ -1,5 +1,6 @@
 #include "terminal.hpp"
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -64,6 +65,7 @@ std::size_t terminal_width() {
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    if (errno == EPIPE) throw reader_left{};
     throw failure(fmt::format("stdout: {} bytes could not be written", text.size()));
   }
 }

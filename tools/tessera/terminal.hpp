@@ -19,7 +19,7 @@ std::string styled(style look, std::string_view text);
 /// Columns of the terminal on stdout; 0 (no limit) if stdout is none and `COLUMNS` is not set.
 std::size_t terminal_width();
 
-/// Writes to stdout, a failure to write included in what ends the command.
+/// Writes to stdout. A failure to write ends the command; quietly if the reader went away.
 void print(std::string_view text);
 
 /// One line on stderr: "tessera: " and the message.

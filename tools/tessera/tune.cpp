@@ -155,7 +155,7 @@ void add_tune(CLI::App& program, exit_status& status) {
   add_trace_flag(*command, flags->problems);
   command->add_option("--budget", flags->budget, "Begin no further problem after this long")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e9));
+      ->check(between(0.001, 1e9));
   command->add_flag("--retune", flags->retune,
                     "Measure also what was measured before with the same code");
   command->add_flag("--accept-disturbed", flags->accept_disturbed,
@@ -165,22 +165,22 @@ void add_tune(CLI::App& program, exit_status& status) {
       ->add_option("--max", flags->rules.most_candidates,
                    "Rows per problem, by predicted time, beside the default (8)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000));
+      ->check(between(1, 1000));
   command
       ->add_option("--min-gain", flags->rules.deciding.min_gain,
                    "Least gain that replaces the default (1.05)")
       ->type_name("FACTOR")
-      ->check(CLI::Range(1.0, 100.0));
+      ->check(between(1.0, 100.0));
   command
       ->add_option("--limit", flags->rules.limit_seconds,
                    "Silence of a row that counts as a hang (30)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(between(0.1, 3600.0));
   command->add_option("--seed", flags->rules.seed, "Of inputs and of the order of rows (1)")
       ->type_name("N");
   command->add_option("--threads", flags->threads, "Threads (default: OMP_NUM_THREADS, else all)")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+      ->check(between(1, 4096));
   command->add_option("--output", flags->output, "Write to this table instead of the user's")
       ->type_name("TABLE");
   add_common_flags(*command, *flags);

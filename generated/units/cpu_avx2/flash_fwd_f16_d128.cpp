@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx2_f16_d128_decode_16x64 {
-  static constexpr flash_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, flash_phase::decode, base_features, 16, 64};
+  static constexpr flash_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, flash_phase::decode, base_features, 16, 64, {}};
 };
 struct flash_fwd_cpu_avx2_f16_d128_window_384x128 {
-  static constexpr flash_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, flash_phase::prefill, base_features, 384, 128};
+  static constexpr flash_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, flash_phase::prefill, base_features, 384, 128, {}};
 };
 }  // namespace rows
 

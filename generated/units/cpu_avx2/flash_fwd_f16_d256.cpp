@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx2_f16_d256_window_384x128 {
-  static constexpr flash_config config{backend::cpu_avx2, dtype::f16, 256, 256, mask_mode::window, flash_phase::prefill, base_features, 384, 128};
+  static constexpr flash_config config{backend::cpu_avx2, dtype::f16, 256, 256, mask_mode::window, flash_phase::prefill, base_features, 384, 128, {}};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx2_f32_d64_window_384x128 {
-  static constexpr flash_config config{backend::cpu_avx2, dtype::f32, 64, 64, mask_mode::window, flash_phase::prefill, base_features, 384, 128};
+  static constexpr flash_config config{backend::cpu_avx2, dtype::f32, 64, 64, mask_mode::window, flash_phase::prefill, base_features, 384, 128, {}};
 };
 }  // namespace rows
 

@@ -4,16 +4,16 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx512_bf16_d256_decode_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features, 16, 64};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features, 16, 64, {}};
 };
 struct flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap, 16, 64};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap, 16, 64, {}};
 };
 struct flash_fwd_cpu_avx512_bf16_d256_window_896x128 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features, 896, 128};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features, 896, 128, {}};
 };
 struct flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features | flash_feature::soft_cap, 896, 128};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features | flash_feature::soft_cap, 896, 128, {}};
 };
 }  // namespace rows
 

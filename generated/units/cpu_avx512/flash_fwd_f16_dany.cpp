@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx512_f16_dany_decode_every_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::f16, 0, 0, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap | flash_feature::bias | flash_feature::mask | flash_feature::segments | flash_feature::dropout, 16, 64};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::f16, 0, 0, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap | flash_feature::bias | flash_feature::mask | flash_feature::segments | flash_feature::dropout, 16, 64, {}};
 };
 struct flash_fwd_cpu_avx512_f16_dany_window_every_896x256 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::f16, 0, 0, mask_mode::window, flash_phase::prefill, every_feature, 896, 256};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::f16, 0, 0, mask_mode::window, flash_phase::prefill, every_feature, 896, 256, {}};
 };
 }  // namespace rows
 

@@ -4,13 +4,13 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx512_f32_d128_decode_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 128, 128, mask_mode::window, flash_phase::decode, base_features, 16, 64};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 128, 128, mask_mode::window, flash_phase::decode, base_features, 16, 64, {}};
 };
 struct flash_fwd_cpu_avx512_f32_d128_window_896x256 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 128, 128, mask_mode::window, flash_phase::prefill, base_features, 896, 256};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 128, 128, mask_mode::window, flash_phase::prefill, base_features, 896, 256, {}};
 };
 struct flash_fwd_cpu_avx512_f32_d128_window_segments_896x256 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 128, 128, mask_mode::window, flash_phase::prefill, base_features | flash_feature::segments, 896, 256};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 128, 128, mask_mode::window, flash_phase::prefill, base_features | flash_feature::segments, 896, 256, {}};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx512_f32_d96_window_896x256 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 96, 96, mask_mode::window, flash_phase::prefill, base_features, 896, 256};
+  static constexpr flash_config config{backend::cpu_avx512, dtype::f32, 96, 96, mask_mode::window, flash_phase::prefill, base_features, 896, 256, {}};
 };
 }  // namespace rows
 

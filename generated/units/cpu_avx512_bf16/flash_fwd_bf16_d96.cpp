@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct flash_fwd_cpu_avx512_bf16_bf16_d96_window_896x256 {
-  static constexpr flash_config config{backend::cpu_avx512_bf16, dtype::bf16, 96, 96, mask_mode::window, flash_phase::prefill, base_features, 896, 256};
+  static constexpr flash_config config{backend::cpu_avx512_bf16, dtype::bf16, 96, 96, mask_mode::window, flash_phase::prefill, base_features, 896, 256, {}};
 };
 }  // namespace rows
 

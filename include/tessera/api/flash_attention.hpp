@@ -18,6 +18,10 @@
 // Statistics and sums are float; out is rounded once. A row that sees nothing gives out 0 and lse
 // -inf. NaN and infinity in keys, values and biases that no row sees never reach a result.
 //
+// A call runs where its tensors lie: all in host memory, or all in that of one GPU (view(pointer,
+// extents, strides, {device_kind::cuda, 0})). On a GPU it returns when its work is in
+// context.stream; values of cu_seqlens and seqlens in device memory are not checked.
+//
 // Every function checks its arguments completely before it writes anything: a refusal leaves all
 // outputs as they were, and says in one sentence which tensor or option is wrong. Functions may be
 // called from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and

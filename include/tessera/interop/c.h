@@ -21,7 +21,10 @@
  *
  * Threads. Every function may be called from any number of threads at once, except that one plan
  * runs once at a time unless each run brings its own workspace. Nothing is kept of the caller's
- * structs and memory after a call, but by a plan: `context.workspace` given to tessera_plan_*. */
+ * structs and memory after a call, but by a plan: `context.workspace` given to tessera_plan_*.
+ *
+ * GPUs. Tensors with `device_kind` TESSERA_CUDA lie in device memory, all of a call on one device;
+ * `data` is the device address (PyTorch: tensor.data_ptr()). */
 #ifndef TESSERA_INTEROP_C_H
 #define TESSERA_INTEROP_C_H
 
@@ -126,11 +129,12 @@ typedef struct tessera_tensor {
 /* Circumstances of a call. NULL or zeros suit almost every program. */
 typedef struct tessera_context {
   uint32_t size;
-  int32_t threads;        /* 0: what OpenMP would use */
+  int32_t threads;        /* of the CPU; 0: what OpenMP would use */
   const char* row;        /* runs this row and no other; NULL: the library chooses */
-  void* workspace;        /* scratch memory, 64-byte aligned; NULL: the library's own */
+  void* workspace;        /* scratch memory where the call runs, 64-byte aligned; NULL: the
+                             library's own */
   size_t workspace_bytes; /* 0 if workspace is NULL */
-  void* stream;           /* of the GPU (cudaStream_t); NULL on the CPU */
+  void* stream;           /* of the GPU (cudaStream_t); NULL: the default stream, or the CPU */
   uint64_t flags;         /* TESSERA_DETERMINISTIC | ... */
 } tessera_context;
 
@@ -176,15 +180,19 @@ TESSERA_API int32_t tessera_flash_attention(const tessera_flash_attention_args* 
                                             const tessera_flash_attention_options* options,
                                             const tessera_context* context, tessera_status* status);
 
-/* Chooses a row for calls with these shapes (`data` is not looked at) and stores the plan in
- * `*plan`, for tessera_plan_free(); NULL after a refusal. */
+/* Chooses a row for calls with these shapes on these tensors' device and stores the plan in
+ * `*plan`, for tessera_plan_free(); NULL after a refusal. Of `data` only the alignment counts, and
+ * only on a GPU: plan with NULL or with addresses at multiples of 16 bytes where runs will have
+ * such. */
 TESSERA_API int32_t tessera_plan_flash_attention(const tessera_flash_attention_args* args,
                                                  const tessera_flash_attention_options* options,
                                                  const tessera_context* context,
                                                  tessera_plan** plan, tessera_status* status);
 
-/* Runs on tensors with the planned shapes; no look-up, no allocation, no lock. `workspace` may be
- * NULL: the plan's own memory, one run at a time. */
+/* Runs on tensors with the planned shapes, where planned; no look-up, no allocation, no lock.
+ * `workspace` may be NULL: the plan's own memory, one run at a time, on a GPU in one stream. On a
+ * GPU the call returns when its work is in `stream` (cudaStream_t, NULL: the default stream), and
+ * the plan outlives that work. */
 TESSERA_API int32_t tessera_run_flash_attention(const tessera_plan* plan,
                                                 const tessera_flash_attention_args* args,
                                                 void* workspace, size_t workspace_bytes,

@@ -20,7 +20,17 @@ struct work_estimate {
   double bytes = 0;              ///< moved between memory (or a shared cache) and the cores
   double tile_bytes = 0;         ///< working set of one thread
   std::int64_t items = 1;        ///< independent pieces of about equal size
+  // Of thread blocks on a GPU.
+  int items_per_core = 1;        ///< that a multiprocessor works on at the same time
+  std::int64_t most_splits = 1;  ///< parts that an item can be cut into, to be merged afterwards
 };
+
+/// Parts that items are cut into where there are too few of them for the multiprocessors.
+constexpr std::int64_t predicted_splits(const work_estimate& work, int multiprocessors) noexcept {
+  const std::int64_t slots = std::int64_t{multiprocessors} * work.items_per_core;
+  if (work.items <= 0 || 10 * work.items >= 8 * slots) return 1;
+  return std::clamp<std::int64_t>(slots / work.items, 1, work.most_splits);
+}
 
 /// Floating point operations per cycle and core of the product loop. Two vector multiply-adds per
 /// cycle for AVX2 and AVX-512 (Zen 4 runs a 512-bit one on two 256-bit pipes, hence not 64; its
@@ -35,14 +45,45 @@ constexpr double flops_per_cycle(backend target) noexcept {
       return 36;
     case backend::cpu_avx512_bf16:
       return 72;
+    case backend::cuda_sm80:  // of a multiprocessor; 16-bit elements
+      return 2048;
   }
   return 1;
 }
 
-/// Seconds that `work` takes on `threads` threads. The slower of products and memory, after the
-/// elementwise part, in whole waves of work items.
+/// Seconds that `work` takes on so many multiprocessors of a GPU. The slower of products and
+/// memory, in waves of thread blocks.
+constexpr double predicted_seconds_on_gpu(const work_estimate& work, backend target,
+                                          const device_facts& device,
+                                          int multiprocessors) noexcept {
+  // Lanes of a multiprocessor; part of the bandwidth that copies reach (H200: 4264 of 4917 GB/s);
+  // seconds until the first instruction of a launch.
+  constexpr double lanes = 128;
+  constexpr double bandwidth_share = 0.87;
+  constexpr double launch_seconds = 3e-6;
+
+  const double cores = std::max(1, multiprocessors);
+  const double clock = 1e3 * std::max(1, device.core_clock_khz);
+  const std::int64_t splits = predicted_splits(work, multiprocessors);
+  const double slots = cores * work.items_per_core;
+  const auto blocks = static_cast<double>(work.items * splits);
+  const auto waves = static_cast<double>(static_cast<std::int64_t>((blocks + slots - 1) / slots));
+  // Blocks that have a multiprocessor to themselves are faster, but less than twice as fast as two.
+  const double busy = blocks / (waves * slots);
+  const double used = busy * (1.5 - 0.5 * busy);
+  const double products = work.flops / (flops_per_cycle(target) * work.product_share);
+  const double computing = (products + work.vector_operations / lanes) / (cores * clock * used);
+  const double bandwidth = bandwidth_share * device.memory_bytes_per_second();
+  const double moving = bandwidth > 0 ? work.bytes / (bandwidth * std::min(1.0, 2 * busy)) : 0;
+  const double both = std::max(computing, moving) + 0.1 * std::min(computing, moving);
+  return both + launch_seconds * (splits > 1 ? 2 : 1);
+}
+
+/// Seconds that `work` takes on `threads` threads, of a GPU multiprocessors. The slower of products
+/// and memory, after the elementwise part, in whole waves of work items.
 constexpr double predicted_seconds(const work_estimate& work, backend target,
                                    const device_facts& device, int threads) noexcept {
+  if (is_cuda(target)) return predicted_seconds_on_gpu(work, target, device, threads);
   // A server core of the AVX-512 generation: clock under vector load, bytes per second that one
   // core and one socket stream (STREAM-like reads, Zen 4), and the start of a parallel region.
   constexpr double clock = 3.4e9;

@@ -1,36 +1,55 @@
-// What the library knows of the machine: instruction sets that the processor and the operating
-// system both support, caches, cores. A plain struct, so that tests and `tessera explain --device`
-// can describe a machine that is not there.
+// What the library knows of a device: of the machine's processor, instruction sets, caches and
+// cores; of a GPU, what its kernels are cut by. A plain struct, so that tests and `tessera explain
+// --device` can describe a machine that is not there.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include <tessera/runtime/short_text.hpp>
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera {
 
-/// Facts of one device. Sizes in bytes; 0 where the machine does not say.
+/// Facts of one device. Sizes in bytes; 0 where the device does not say, or where a fact is of the
+/// other kind of device.
 struct device_facts {
   device_kind kind = device_kind::cpu;
-  /// The most specialised backend that may run: CPUID, XCR0 and the cap TESSERA_CPU.
+  /// The most specialised backend that may run. CPU: CPUID, XCR0 and the cap TESSERA_CPU. GPU: its
+  /// compute capability; cpu_generic where no backend is for it.
   backend highest = backend::cpu_generic;
   int sockets = 1;
   int physical_cores = 1;                    ///< of the machine
   int hardware_threads = 1;                  ///< of the machine
   int available_threads = 1;                 ///< that this process may use (affinity)
   std::int64_t l1d_bytes = 32 * 1024;        ///< of one core
-  std::int64_t l2_bytes = 1024 * 1024;       ///< of one core
+  std::int64_t l2_bytes = 1024 * 1024;       ///< of one core; of a GPU, all of it
   std::int64_t l3_bytes = 16 * 1024 * 1024;  ///< of one cluster of cores
-  std::array<char, 64> product{};            ///< name as the processor reports it, 0-terminated
+  int ordinal = 0;                           ///< among the devices of its kind
+  int compute_capability = 0;                ///< 90 for 9.0
+  int multiprocessors = 0;
+  int shared_bytes_per_block = 0;           ///< the most that a kernel may ask for
+  int shared_bytes_per_multiprocessor = 0;  ///< that its blocks share
+  std::int64_t memory_bytes = 0;
+  int core_clock_khz = 0;
+  int memory_clock_khz = 0;
+  int memory_bus_bits = 0;
+  std::array<char, 64> product{};  ///< name as the device reports it, 0-terminated
 
   std::string_view product_name() const noexcept { return product.data(); }
+  device_id id() const noexcept { return {kind, ordinal}; }
   /// True if rows of that backend run here.
   constexpr bool runs(backend target) const noexcept {
     return is_cpu(target) == (kind == device_kind::cpu) && target <= highest;
+  }
+  /// What a GPU's memory moves at most: two transfers a clock.
+  constexpr double memory_bytes_per_second() const noexcept {
+    return 2e3 * static_cast<double>(memory_clock_khz) * static_cast<double>(memory_bus_bits) / 8;
   }
   friend constexpr bool operator==(const device_facts&, const device_facts&) = default;
 };
@@ -40,5 +59,32 @@ const device_facts& this_device() noexcept;
 
 /// The same without the cap.
 device_facts detect_device() noexcept;
+
+/// The CUDA devices that this process sees (CUDA_VISIBLE_DEVICES counts); 0 where the library was
+/// built without CUDA, or no driver answers.
+int cuda_device_count() noexcept;
+
+/// The facts of a device, found out at the first question and kept for the life of the process. The
+/// refusal, status_code::device, says what is missing: such a device, a driver, or CUDA in this
+/// build.
+result<const device_facts*> find_device(device_id device);
+
+using device_text = short_text<24>;
+
+/// "cpu:0", "cuda:1".
+inline device_text text_of(device_id device) noexcept {
+  device_text text;
+  if (device.kind == device_kind::cpu) {
+    text += "cpu:";
+  } else if (device.kind == device_kind::cuda) {
+    text += "cuda:";
+  } else {
+    (text += "kind ").append(static_cast<int>(device.kind)) += ':';
+  }
+  return text.append(device.ordinal);
+}
+
+/// The device of that text; "cpu" and "cuda" are their first ones.
+std::optional<device_id> device_named(std::string_view text) noexcept;
 
 }  // namespace tessera

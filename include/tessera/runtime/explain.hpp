@@ -24,6 +24,12 @@ struct stale_line {
   std::string reason;  ///< "user table: was measured with other kernels (code 0123...)"
 };
 
+/// A time that a lookup table has for this problem.
+struct row_measurement {
+  std::string row;
+  double seconds = 0;
+};
+
 /// One row that fits, with its predicted time.
 struct row_estimate {
   std::string_view row;
@@ -43,16 +49,23 @@ struct explanation {
   std::string row;      ///< the row that runs; empty if none does
   selection_tier tier = selection_tier::none;
   selection_reason reason = selection_reason::none;
-  std::string reason_text;   ///< "decode, 8 work items for 2 threads"
+  std::string reason_text;   ///< "user table, measured 59.7 ms; decode, 8 work items for 2 threads"
   std::string refusal;       ///< why no row runs; empty if one does
   std::string device_class;  ///< with identity and size, the key in lookup tables
   std::string identity, size;
-  std::vector<tier_answer> tiers;       ///< in the order they were asked
-  std::vector<stale_line> stale;        ///< lines for this key that only hint at a row
-  std::vector<row_estimate> eligible;   ///< cheapest first
-  std::vector<row_rejection> rejected;  ///< in the order of the registry
+  std::vector<tier_answer> tiers;         ///< in the order they were asked
+  std::vector<stale_line> stale;          ///< lines for this key that only hint at a row
+  std::vector<row_measurement> measured;  ///< of the line that answers: its row and the ones beaten
+  std::vector<row_estimate> eligible;     ///< cheapest first
+  std::vector<row_rejection> rejected;    ///< in the order of the registry
   std::string better_row;  ///< table line that would serve this problem better; empty if none
 };
+
+/// "12.3 us", "59.69 ms", "1.2 s".
+std::string duration_text(double seconds);
+
+/// Cheapest first; rows of the same time stay in their order.
+void sort_by_time(std::vector<row_estimate>& rows);
 
 /// The text of TESSERA_EXPLAIN=`level`, without a final newline. 1: one line, problem -> row (tier:
 /// reason). 2: and a line per tier. 3: and a line per row with its time or what it lacks.

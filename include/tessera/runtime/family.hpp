@@ -57,6 +57,7 @@ concept row_instance = requires(const Instance& row) {
 /// | identity_text, size_text | key text: writes at most `room` characters, returns all it needs |
 /// | fields, field_of | the demand's fields by name, for overlays |
 /// | runs, difference, distance | whether a row runs a demand; what is in the way; how far off |
+/// | runs_on, missing_on | whether a device runs a row; what it lacks |
 /// | is_generic | rows that take any problem |
 /// | facts_of, estimate | what a row would have to do; see cost.hpp |
 /// | reason_of, wanted_row | words for an answer; the row that would be made for a demand |
@@ -94,6 +95,8 @@ concept selectable_family =
   { Family::field_of(demand, word) } -> std::same_as<std::optional<field_value>>;
   { Family::runs(config, demand) } noexcept -> std::same_as<bool>;
   { Family::difference(config, demand) } -> std::same_as<std::string>;
+  { Family::runs_on(config, device) } noexcept -> std::same_as<bool>;
+  { Family::missing_on(config, device) } -> std::same_as<std::string>;
   { Family::distance(config, demand) } noexcept -> std::same_as<int>;
   { Family::is_generic(config) } noexcept -> std::same_as<bool>;
   { Family::facts_of(demand) } noexcept -> std::same_as<typename Family::facts_type>;
@@ -112,10 +115,10 @@ concept selectable_family =
 /// | args_type, kernel_args_type | views of one call; what a launcher receives |
 /// | planned_type | what a plan keeps to check the tensors of its runs quickly |
 /// | lower_problem | validates a problem; fills the arguments a call of these shapes would have |
-/// | plan_tensors | makes the planned_type of a valid problem |
+/// | plan_tensors | makes the planned_type of a valid problem on a device |
 /// | lower_run | validates the tensors of a planned run and fills their part of the arguments |
 /// | is_empty | the call has no output element to compute |
-/// | finish | side outputs that no kernel writes, after a launch |
+/// | finish | side outputs that no kernel writes, after a launch of the row |
 // clang-format off
 template <class Family>
 concept executable_family = selectable_family<Family> &&
@@ -123,15 +126,32 @@ concept executable_family = selectable_family<Family> &&
              typename Family::kernel_args_type& lowered,
              const typename Family::kernel_args_type& valid,
              const typename Family::planned_type& planned,
-             const typename Family::instance_type& row, const launch_context& where, int threads) {
+             const typename Family::instance_type& row, const launch_context& where, int threads,
+             device_id device) {
   { Family::lower_problem(problem, lowered) } -> std::same_as<status>;
-  { Family::plan_tensors(problem) } -> std::same_as<typename Family::planned_type>;
+  { Family::plan_tensors(problem, device) } -> std::same_as<typename Family::planned_type>;
   { Family::lower_run(problem, planned, valid, args, lowered) } -> std::same_as<status>;
   { Family::is_empty(valid) } -> std::same_as<bool>;
-  { Family::finish(args, valid) } -> std::same_as<void>;
+  { Family::finish(row, args, valid, where) } -> std::same_as<status>;
   { row.workspace_bytes(valid, threads) } -> std::same_as<std::size_t>;
   { row.launch(valid, where) } -> std::same_as<status>;
 };
 // clang-format on
+
+/// Why a device runs no row of that backend; empty if it runs them.
+[[gnu::cold]] inline std::string missing_backend(backend target, const device_facts& device) {
+  if (device.runs(target)) return {};
+  if (is_cpu(target) != (device.kind == device_kind::cpu)) {
+    return std::string("the row is for ")
+        .append(is_cpu(target) ? "the CPU" : "GPUs")
+        .append(", the device is ")
+        .append(text_of(device.id()));
+  }
+  std::string sentence("the row needs ");
+  sentence.append(name_of(target)).append(", this device has ");
+  if (device.kind == device_kind::cpu) return sentence.append(name_of(device.highest));
+  return sentence + "compute capability " + std::to_string(device.compute_capability / 10) + "." +
+         std::to_string(device.compute_capability % 10);
+}
 
 }  // namespace tessera

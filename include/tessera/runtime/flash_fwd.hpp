@@ -72,6 +72,7 @@ struct flash_fwd_family {
       field_class{"seqlens_q", key_class::identity},
       field_class{"seqlens_k", key_class::identity},
       field_class{"weights", key_class::identity},
+      field_class{"unaligned", key_class::identity},
       field_class{"softmax_scale", key_class::ignored},
       field_class{"causal", key_class::identity},
       field_class{"causal_alignment", key_class::ignored},
@@ -110,6 +111,11 @@ struct flash_fwd_family {
   static std::string difference(const flash_config& config, const flash_demand& demand) {
     return sentence_of(mismatch_of(config, demand), config, demand);
   }
+  static constexpr bool runs_on(const flash_config& config, const device_facts& device) noexcept {
+    return device.runs(config.target) &&
+           (is_cpu(config.target) || shared_memory_bytes(config) <= device.shared_bytes_per_block);
+  }
+  static std::string missing_on(const flash_config& config, const device_facts& device);
   /// How far a row is from running the problem; 0: it does.
   static constexpr int distance(const flash_config& config, const flash_demand& demand) noexcept {
     flash_config nearer = config;
@@ -144,14 +150,15 @@ struct flash_fwd_family {
                                 const flash_config& chosen);
 
   static status lower_problem(const flash_problem& problem, flash_kernel_args& lowered);
-  static planned_type plan_tensors(const flash_problem& problem);
+  static planned_type plan_tensors(const flash_problem& problem, device_id device = {});
   static status lower_run(const flash_problem& problem, const planned_type& planned,
                           const flash_kernel_args& valid, const flash_attention_args& args,
                           flash_kernel_args& lowered);
   static bool is_empty(const flash_kernel_args& args) noexcept {
     return args.q_len == 0 || (args.cu_seqlens_q == nullptr && args.batch == 0);
   }
-  static void finish(const flash_attention_args& args, const flash_kernel_args& lowered);
+  static status finish(const flash_instance& row, const flash_attention_args& args,
+                       const flash_kernel_args& lowered, const launch_context& where);
 };
 
 constexpr std::uint64_t flash_fwd_family::hash_of(const flash_demand& demand) noexcept {
@@ -159,7 +166,7 @@ constexpr std::uint64_t flash_fwd_family::hash_of(const flash_demand& demand) no
   const flash_sizes& sizes = demand.sizes;
   return hash_of_words(word(demand.type) | word(demand.mask) << 8 |
                            word(demand.features.bits) << 16 | word(demand.causal) << 32 |
-                           word(demand.top_left) << 33,
+                           word(demand.top_left) << 33 | word(demand.aligned16) << 34,
                        word(demand.window_left), word(demand.window_right), word(sizes.batch),
                        word(sizes.q_len), word(sizes.kv_len), word(sizes.q_heads),
                        word(sizes.kv_heads), word(sizes.head_dim) << 32 ^ word(sizes.v_head_dim));
@@ -210,8 +217,57 @@ inline flash_fwd_family::facts_type flash_fwd_family::facts_of(
           .visible_keys = mean_visible_keys(demand)};
 }
 
+/// What a CUDA row does: blocks of block_q rows, each against the keys that some of them see.
+inline work_estimate estimate_on_gpu(const flash_config& config,
+                                     const flash_fwd_family::facts_type& facts) noexcept {
+  const flash_sizes& sizes = facts.demand.sizes;
+  const bool any_head_dim = config.head_dim == 0;
+  const bool decode = config.phase == flash_phase::decode;
+  const auto pieces = [](double size, double step) {
+    return std::max(1.0, static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)));
+  };
+  // Rows for any head dim are compiled for three widths, the others in steps of 16.
+  const auto width = [&](int head_dim) {
+    const int wider = std::max(sizes.head_dim, sizes.v_head_dim);
+    if (any_head_dim) return wider <= 64 ? 64 : wider <= 128 ? 128 : 256;
+    return (head_dim + 15) / 16 * 16;
+  };
+  const double head_dims = width(sizes.head_dim) + width(sizes.v_head_dim);
+  const double blocks = pieces(facts.rows, config.block_q);
+  const auto group = static_cast<double>(
+      std::max<std::int64_t>(1, sizes.q_heads / std::max<std::int64_t>(1, sizes.kv_heads)));
+  // The rows of a block do not all see the same keys.
+  const double spread = facts.demand.mask == mask_mode::full ? 0.0 : config.block_q / group;
+  const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
+  const double tiles = pieces(seen, config.block_kv);
+  const double scores = facts.heads * blocks * config.block_q * tiles * config.block_kv;
+
+  work_estimate work;
+  work.flops = 2 * scores * head_dims;
+  // Parts of the rate of mma.sync with 16-bit elements as measured on an H200 (bench/results). A
+  // multiprocessor gets as much from each warp of 16 rows; f32 is three products of tf32 at half
+  // the rate.
+  const int decode_warps = std::max(1, config.tiling.blocks_per_sm * config.tiling.warps);
+  work.product_share = decode ? std::min(0.06 * decode_warps, 0.6) : head_dims > 256 ? 0.6 : 0.7;
+  if (config.type == dtype::f32) work.product_share *= 1.0 / 6;
+  if (any_head_dim) work.product_share *= decode ? 0.8 : 0.65;
+  const int idle_features =
+      std::popcount(config.features.without(facts.demand.features | base_features).bits);
+  work.vector_operations = 4.0 * idle_features * scores;
+  // Keys and values come from memory once and from the L2 cache for every further block of rows,
+  // which costs a third.
+  const auto element = static_cast<double>(size_of(config.type));
+  const double of_token = element * (sizes.head_dim + sizes.v_head_dim);
+  work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (blocks - 1)) + facts.rows);
+  work.items = static_cast<std::int64_t>(facts.heads * blocks);
+  work.items_per_core = std::max(1, config.tiling.blocks_per_sm);
+  work.most_splits = std::clamp<std::int64_t>(static_cast<std::int64_t>(tiles / 2), 1, 128);
+  return work;
+}
+
 inline work_estimate flash_fwd_family::estimate(const flash_config& config,
                                                 const facts_type& facts) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const flash_sizes& sizes = facts.demand.sizes;
   const bool decode = config.phase == flash_phase::decode;
   const auto up = [](double size, double step) {

@@ -77,6 +77,7 @@ struct inquiry {
             .overlay_of_call = overlays.of_call != nullptr ? overlays.of_call->number() : 0,
             .overlay_of_thread = overlays.of_thread != nullptr ? overlays.of_thread->number() : 0,
             .application_rows = own_rows != nullptr ? own_rows->number() : 0,
+            .device = device.id(),
             .threads = threads,
             .may_tune = tuner != nullptr,
             .policy = policy};
@@ -112,20 +113,16 @@ struct inquiry {
             has.batch_invariant == batch_invariance::same_bits);
   }
 
-  /// True if the device runs the row's backend, the row runs the problem, and its results keep what
+  /// True if the device runs the row, the row runs the problem, and its results keep what
   /// the policy promises. Holds for whatever any tier answers.
   bool fits(const instance_type& row) const noexcept {
-    return device.runs(row.config.target) && keeps_promise(row) && Family::runs(row.config, demand);
+    return Family::runs_on(row.config, device) && keeps_promise(row) &&
+           Family::runs(row.config, demand);
   }
 
   /// Why a row does not fit.
   std::string obstacle(const instance_type& row) const {
-    if (!device.runs(row.config.target)) {
-      return std::string("the row needs ")
-          .append(name_of(row.config.target))
-          .append(", this device has ")
-          .append(name_of(device.highest));
-    }
+    if (!Family::runs_on(row.config, device)) return Family::missing_on(row.config, device);
     if (!keeps_promise(row)) {
       const bool repeats = row.properties.deterministic == determinism::same_bits;
       return std::string("the policy asks for ")

@@ -26,7 +26,8 @@ struct key_text {
 using device_class_text = short_text<96>;
 
 /// What makes timings comparable: "cpu_avx512_bf16.l1d=32K.l2=1M.cores=8". The cores of the
-/// machine count up to the next power of two; caches are those of one core.
+/// machine count up to the next power of two; caches are those of one core. Of a GPU:
+/// "cuda_cc90.sms=132.l2=60M.shared=227K.memory=4800G", its bandwidth rounded to 100 GB/s.
 device_class_text device_class_of(const device_facts& device) noexcept;
 
 /// The smallest power of two that is at least `size`; 0 for sizes below 1.

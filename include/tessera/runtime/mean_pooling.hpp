@@ -93,6 +93,13 @@ struct mean_pooling_family {
                                 const mean_pooling_demand& demand) {
     return sentence_of(mismatch_of(config, demand), config, demand);
   }
+  static constexpr bool runs_on(const mean_pooling_config& config,
+                                const device_facts& device) noexcept {
+    return device.runs(config.target);
+  }
+  static std::string missing_on(const mean_pooling_config& config, const device_facts& device) {
+    return missing_backend(config.target, device);
+  }
   /// How far a row is from running the problem; 0: it does.
   static constexpr int distance(const mean_pooling_config& config,
                                 const mean_pooling_demand& demand) noexcept {
@@ -117,14 +124,17 @@ struct mean_pooling_family {
 
   static status lower_problem(const mean_pooling_problem& problem,
                               mean_pooling_kernel_args& lowered);
-  static planned_type plan_tensors(const mean_pooling_problem&) { return {}; }
+  static planned_type plan_tensors(const mean_pooling_problem&, device_id = {}) { return {}; }
   static status lower_run(const mean_pooling_problem& problem, const planned_type& planned,
                           const mean_pooling_kernel_args& valid, const mean_pooling_args& args,
                           mean_pooling_kernel_args& lowered);
   static bool is_empty(const mean_pooling_kernel_args& args) noexcept {
     return args.heads * args.columns == 0 || (args.cu_seqlens == nullptr && args.sequences == 0);
   }
-  static void finish(const mean_pooling_args&, const mean_pooling_kernel_args&) {}
+  static status finish(const mean_pooling_instance&, const mean_pooling_args&,
+                       const mean_pooling_kernel_args&, const launch_context&) {
+    return {};
+  }
 
  private:
   static constexpr std::int64_t tokens_of_one(const mean_pooling_demand& demand) noexcept {

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include <tessera/runtime/selection.hpp>
+#include <tessera/spec/tensor_view.hpp>
 
 namespace tessera {
 
@@ -22,12 +23,13 @@ std::uint64_t selection_generation() noexcept;
 /// Makes every thread forget its selections.
 void forget_selections() noexcept;
 
-/// What a choice depends on besides the demand, the device and the rows of the build.
+/// What a choice depends on besides the demand and the rows of the build.
 struct circumstances {
   std::uint64_t generation = 0;
   std::uint64_t overlay_of_call = 0;  ///< its number; 0: none
   std::uint64_t overlay_of_thread = 0;
   std::uint64_t application_rows = 0;
+  device_id device{};
   std::int32_t threads = 1;
   bool may_tune = false;
   selection_policy policy{};
@@ -84,7 +86,7 @@ class remembered_slots {
   alignas(slot) std::array<std::byte, Count * sizeof(slot)> bytes_{};
 };
 
-/// The memo of one thread for one family, on one device and registry. Holds the selections of the
+/// The memo of one thread for one family and registry. Holds the selections of the
 /// demands seen last; a demand always maps to the same slot.
 template <class Family>
 class selection_memory {

@@ -39,7 +39,7 @@ enum class bits_promise : std::uint8_t {
 };
 
 /// Plain data, compared as a whole wherever a choice is remembered.
-struct selection_policy {
+struct alignas(8) selection_policy {  // as a whole word, clang too reads it without libatomic
   ineligible_override on_ineligible = ineligible_override::error;
   table_use tables = table_use::all;
   nearest_use nearest = nearest_use::declared;

@@ -41,7 +41,8 @@ template <class Family>
   std::array<int, most> distances{};
   asked.for_each_row([&](const instance_type& row) {
     if (asked.fits(row)) return;
-    const int elsewhere = asked.device.runs(row.config.target) ? 0 : 16;
+    const bool other_kind = is_cpu(row.config.target) != (asked.device.kind == device_kind::cpu);
+    const int elsewhere = asked.device.runs(row.config.target) ? 0 : other_kind ? 32 : 16;
     const int distance = Family::distance(row.config, asked.demand) + elsewhere;
     std::size_t at = most;
     while (at > 0 && (nearest[at - 1] == nullptr || distance < distances[at - 1])) --at;
@@ -103,13 +104,14 @@ template <class Family>
 [[gnu::cold]] std::string reason_text_of(const inquiry<Family>& asked,
                                          const selection<typename Family::instance_type>& chosen,
                                          const explanation& all) {
-  std::string text =
+  std::string facts =
       Family::reason_of(chosen.instance->config, Family::facts_of(asked.demand), asked.threads);
-  if (chosen.tier == selection_tier::heuristic) return text;
+  if (chosen.tier == selection_tier::heuristic) return facts;
+  std::string text;
   for (const tier_answer& one : all.tiers) {
-    if (one.decided && !one.reason.empty()) text.append("; ").append(one.reason);
+    if (one.decided && !one.reason.empty()) text.append(one.reason).append("; ");
   }
-  return text;
+  return text += facts;
 }
 
 /// The same choice taken apart: every tier is asked, every row is judged, nothing is remembered or
@@ -160,9 +162,7 @@ template <class Family>
       all.rejected.push_back({row.name, asked.obstacle(row)});
     }
   });
-  std::stable_sort(
-      all.eligible.begin(), all.eligible.end(),
-      [](const row_estimate& a, const row_estimate& b) { return a.seconds < b.seconds; });
+  sort_by_time(all.eligible);
   if (chosen.instance == nullptr) return all;
   all.row = chosen.row();
   all.tier = chosen.tier;

@@ -15,10 +15,12 @@ enum class backend : std::uint8_t {
   cpu_avx2,         ///< x86 AVX2 + FMA + F16C
   cpu_avx512,       ///< x86 AVX-512 F, BW, DQ, VL
   cpu_avx512_bf16,  ///< the above with AVX512-BF16 (VDPBF16PS)
+  cuda_sm80,        ///< mma.sync, ldmatrix and cp.async: NVIDIA GPUs of compute capability >= 8.0
 };
 
 inline constexpr std::array all_backends{backend::cpu_generic, backend::cpu_avx2,
-                                         backend::cpu_avx512, backend::cpu_avx512_bf16};
+                                         backend::cpu_avx512, backend::cpu_avx512_bf16,
+                                         backend::cuda_sm80};
 
 /// "cpu_avx512", ...: the spelling used in row names and on command lines.
 constexpr std::string_view name_of(backend target) noexcept {
@@ -31,6 +33,8 @@ constexpr std::string_view name_of(backend target) noexcept {
       return "cpu_avx512";
     case backend::cpu_avx512_bf16:
       return "cpu_avx512_bf16";
+    case backend::cuda_sm80:
+      return "cuda_sm80";
   }
   return "invalid";
 }
@@ -46,13 +50,18 @@ constexpr std::optional<backend> backend_named(std::string_view name) noexcept {
 constexpr bool is_cpu(backend target) noexcept {
   return target <= backend::cpu_avx512_bf16;
 }
+constexpr bool is_cuda(backend target) noexcept {
+  return !is_cpu(target);
+}
 
-/// Floats in one vector register: the unit of the register tiles. 4 for the portable backend.
+/// Floats in one vector register: the unit of the register tiles. 4 for the portable backend; 8 for
+/// CUDA, the columns of an mma.sync tile.
 constexpr int vector_floats(backend target) noexcept {
   switch (target) {
     case backend::cpu_generic:
       return 4;
     case backend::cpu_avx2:
+    case backend::cuda_sm80:
       return 8;
     case backend::cpu_avx512:
     case backend::cpu_avx512_bf16:

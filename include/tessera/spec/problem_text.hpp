@@ -3,7 +3,7 @@
 //   flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023
 //
 // The operation's name, then `field=value` in any order. Fields are the members of the problem that
-// are shapes, and the members of its `options`; absent tensors and defaults are left out. What a
+// are shapes or flags, and those of its `options`; absent tensors and defaults are left out. What a
 // family adds is in its own problem_text.hpp. Needs Boost; nothing on the path of a call includes
 // this header.
 #pragma once
@@ -113,12 +113,17 @@ std::string form_of() {
   }
 }
 
-/// Calls visit(name, member) for every field: the tensors, then the options.
+/// Members of a problem that are fields of its text: shapes and flags.
+template <class Member>
+inline constexpr bool is_field =
+    std::is_same_v<Member, tensor_shape> || std::is_same_v<Member, bool>;
+
+/// Calls visit(name, member) for every field: the tensors and flags, then the options.
 template <class Problem, class Visitor>
 void for_each_field(Problem& problem, const Visitor& visit) {
   for_each_member(problem, [&](std::string_view name, auto& member) {
     using type = std::remove_cvref_t<decltype(member)>;
-    if constexpr (std::is_same_v<type, tensor_shape>) visit(name, member);
+    if constexpr (is_field<type>) visit(name, member);
   });
   for_each_member(problem.options, visit);
 }
@@ -151,7 +156,10 @@ std::string problem_text(std::string_view op, const Problem& problem, const Form
   std::string out(op);
   const Problem defaults;
   for_each_member(problem, [&](std::string_view name, const auto& member) {
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(member)>, tensor_shape>) {
+    using type = std::remove_cvref_t<decltype(member)>;
+    if constexpr (std::is_same_v<type, bool>) {
+      if (member) out.append(" ").append(name).append("=true");
+    } else if constexpr (std::is_same_v<type, tensor_shape>) {
       const shape_text how = member.present() ? form(name, member) : shape_text::omitted;
       if (how == shape_text::omitted) return;
       out.append(" ").append(name).append("=");

@@ -3,6 +3,7 @@
 // table.hpp, where launchers are named by declaration, so that no kernel header is needed.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -39,19 +40,28 @@ struct rows_of_one_config {
   static_assert(sizeof(Row) == 0, "no two rows have the same config");
 };
 
-/// A row with what it cost when the table was last measured; 0: not measured.
-template <class Row, std::int64_t Milliseconds, std::int64_t Bytes>
+/// A row with what it cost when the table was last measured; 0: not measured. The last two are
+/// those of `row_resources`, for families that have them.
+template <class Row, std::int64_t Milliseconds, std::int64_t Bytes, std::int32_t Registers = 0,
+          std::int32_t LocalBytes = 0>
 struct table_row {
   using type = Row;
   using config_type = std::remove_cvref_t<decltype(Row::config)>;
-  static constexpr auto name = name_of(Row::config);
+  /// The row's name and a zero, in no more bytes than that.
+  static constexpr auto name = [] {
+    constexpr auto text = name_of(Row::config);
+    std::array<char, text.view().size() + 1> letters{};
+    std::copy(text.view().begin(), text.view().end(), letters.begin());
+    return letters;
+  }();
 
   static constexpr auto make() {
     auto made = table_entry<config_type>::template instance_of<Row>();
-    made.name = name.view();
+    made.name = {name.data(), name.size() - 1};
     made.config = resolved(Row::config);
     made.compile_seconds = static_cast<float>(Milliseconds) / 1000.0f;
     made.object_bytes = static_cast<std::uint32_t>(Bytes);
+    if constexpr (requires { made.resources; }) made.resources = {Registers, LocalBytes};
     return made;
   }
   static constexpr auto instance = make();

@@ -52,6 +52,14 @@ template <class... Parts>
   return false;
 }
 
+/// A kind there is, with an ordinal that it can have.
+inline bool is_device(std::string_view name, device_id device, status& failure) {
+  if (device == device_id{}) return true;
+  if (device.kind == device_kind::cuda && device.ordinal >= 0) return true;
+  return refuse(failure, name, ": device is ", device,
+                ", must be cpu:0 or cuda: and a number from ", 0);
+}
+
 /// What the extent of an axis must be, relative to `axis_rule::extent`.
 enum class extent_rule : std::uint8_t {
   exact,

@@ -29,8 +29,9 @@ struct tensor_role {
 template <class Args, const auto& Roles>
 class call_memory {
  public:
-  static bool check(const Args& args, status& failure) {
-    return check(args, failure, std::make_index_sequence<Roles.size()>{});
+  /// Every tensor lies in host memory; or, with `device`, all lie on one device, which it becomes.
+  static bool check(const Args& args, status& failure, device_id* device = nullptr) {
+    return check(args, failure, device, std::make_index_sequence<Roles.size()>{});
   }
 
  private:
@@ -42,8 +43,9 @@ class call_memory {
 
   /// Written out per role, so that absent tensors cost a comparison each.
   template <std::size_t... Indices>
-  static bool check(const Args& args, status& failure, std::index_sequence<Indices...>) {
-    call_memory memory;
+  static bool check(const Args& args, status& failure, device_id* device,
+                    std::index_sequence<Indices...>) {
+    call_memory memory(device);
     return (memory.template add_present<Indices>(args, failure) && ...) &&
            memory.outputs_are_apart(failure);
   }
@@ -55,13 +57,27 @@ class call_memory {
     return !view.present() || add(role, view, failure);
   }
 
-  call_memory() noexcept {}  // leaves the entries beyond count_ alone
+  // Leaves the entries beyond count_ alone.
+  explicit call_memory(device_id* device) noexcept : device_(device) {}
+
+  /// The first tensor says where all of them lie.
+  bool lies_with_the_others(const tensor_role<Args>& role, device_id where, status& failure) {
+    if (device_ != nullptr && first_ == nullptr) {
+      first_ = &role;
+      *device_ = where;
+      return is_device(role.name, where, failure);
+    }
+    const device_id expected = device_ != nullptr ? *device_ : device_id{};
+    if (where == expected) return true;
+    if (device_ == nullptr) {
+      return refuse(failure, role.name, ": device is ", where, ", must be ", expected);
+    }
+    return refuse(failure, role.name, ": device is ", where, ", ", first_->name, " has ", expected);
+  }
 
   [[gnu::noinline]] bool add(const tensor_role<Args>& role, const tensor_view& view,
                              status& failure) {
-    if (view.device != device_id{}) {
-      return refuse(failure, role.name, ": device is ", view.device, ", must be ", device_id{});
-    }
+    if (!lies_with_the_others(role, view.device, failure)) return false;
     byte_range range{};
     if (!has_memory(role.name, view, range, failure)) return false;
     if (role.contiguous_rows && !has_contiguous_rows(role.name, view, failure)) return false;
@@ -89,6 +105,8 @@ class call_memory {
     return true;
   }
 
+  device_id* device_;
+  const tensor_role<Args>* first_ = nullptr;
   std::size_t count_ = 0;
   std::array<placed, Roles.size()> placed_;
 };

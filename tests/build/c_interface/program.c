@@ -134,6 +134,32 @@ static void check_context(const tessera_flash_attention_args* args, tessera_stat
          "an unknown flag of the context", status);
 }
 
+/* A GPU that no machine has: what is asked of it is refused with its name, and nothing is run here
+ * instead. */
+static void check_devices(const tessera_flash_attention_args* args, tessera_status* status) {
+  tessera_tensor q = *args->q, k = *args->k, v = *args->v, out = *args->out;
+  tessera_flash_attention_args there = {
+      .size = sizeof there, .q = &q, .k = &k, .v = &v, .out = &out};
+  tessera_tensor* const all[] = {&q, &k, &v, &out};
+  for (int i = 0; i < 4; ++i) {
+    all[i]->device_kind = TESSERA_CUDA;
+    all[i]->device_ordinal = 63;
+  }
+  tessera_plan* plan = NULL;
+  expect(tessera_flash_attention(&there, NULL, NULL, status) == TESSERA_DEVICE &&
+             says(status, "cuda:63"),
+         "a call on a GPU that is not there", status);
+  expect(tessera_plan_flash_attention(&there, NULL, NULL, &plan, status) == TESSERA_DEVICE &&
+             says(status, "cuda:63") && plan == NULL,
+         "a plan on a GPU that is not there", status);
+  v.device_kind = TESSERA_CPU;
+  v.device_ordinal = 0;
+  expect(
+      tessera_plan_flash_attention(&there, NULL, NULL, &plan, status) == TESSERA_INVALID_ARGUMENT &&
+          says(status, "v: device is cpu:0, q has cuda:63"),
+      "tensors on two devices", status);
+}
+
 /* A caller compiled against a later version: more fields, which count only if they are set. */
 static void check_versions(const tessera_flash_attention_args* args, tessera_status* status) {
   struct {
@@ -219,6 +245,7 @@ int main(void) {
   check_plan(&args, &options, &status);
   check_refusals(args, &status);
   check_context(&args, &status);
+  check_devices(&args, &status);
   check_versions(&args, &status);
   check_pooling(&status);
   expect(tessera_c_version() == TESSERA_C_VERSION, "version of the interface", &status);

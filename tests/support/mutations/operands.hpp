@@ -254,8 +254,8 @@ inline std::vector<flash_mutation> operand_pointer_mutations() {
       {"out misaligned",
        {"out:", "multiple"},
        [](call& c) { return if_elements(c.args.out, misalign); }},
-      {"q on a GPU",
-       {"q:", "cuda"},
+      {"q on another device than the rest",
+       {"k: device is", "q has cuda:1"},
        [](call& c) {
          c.args.q.device = {device_kind::cuda, 1};
          return true;

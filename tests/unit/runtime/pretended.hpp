@@ -12,6 +12,8 @@
 #include <tessera/spec/flash_attention/reflect.hpp>
 #include <tessera/spec/flash_attention/rules.hpp>
 
+#include "tests/support/gpu_facts.hpp"
+
 namespace tessera::testing {
 
 /// Rows for common head dims with base features and rows that take everything, for every backend
@@ -63,6 +65,7 @@ inline const std::vector<flash_instance>& rows() {
 }
 
 inline device_facts device_with(backend highest, int threads = 8) {
+  if (is_cuda(highest)) return support::h200();
   device_facts device;
   device.highest = highest;
   device.physical_cores = device.hardware_threads = device.available_threads = threads;

@@ -13,7 +13,9 @@
 #include <tessera/spec/mean_pooling/reflect.hpp>
 #include <tessera/spec/mean_pooling/rules.hpp>
 
+#include "default_table.hpp"
 #include "measured.hpp"
+#include "tests/support/gpu_facts.hpp"
 
 namespace tessera::testing {
 namespace {
@@ -33,6 +35,8 @@ void with_other_values(Member& member, const Visitor& visit) {
     for (const int value : {0, 1, 2, 4, 8, 16, 32, 48, 56, 64, 96, 112, 128, 160, 224, 256, 512}) {
       trial(static_cast<Member>(value));
     }
+  } else if constexpr (std::is_same_v<Member, cuda_tiling>) {
+    for_each_member(member, [&](std::string_view, auto& part) { with_other_values(part, visit); });
   } else {
     for_each_enumerator<flash_feature>([&](std::string_view, flash_feature one) {
       const auto bit = static_cast<decltype(before.bits)>(one);
@@ -42,11 +46,21 @@ void with_other_values(Member& member, const Visitor& visit) {
   member = before;
 }
 
+/// The rows of the default table, with those that this build may lack.
+template <class Family>
+auto rows_of_every_build() {
+  if constexpr (std::is_same_v<Family, flash_fwd_family>) {
+    return std::span<const flash_instance>(default_table());
+  } else {
+    return Family::registry();
+  }
+}
+
 TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
   families::for_each([](auto one) {
     using family = typename decltype(one)::type;
     std::set<std::string_view> varied;
-    for (const auto& row : family::registry()) {
+    for (const auto& row : rows_of_every_build<family>()) {
       const std::string name(row.name);
       ASSERT_EQ(name_of(row.config).view(), name);
       auto config = row.config;
@@ -65,15 +79,16 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
 }
 
 TEST(Properties, EveryInstanceIsReachableByOverride) {
-  for (const flash_instance& row : flash_fwd_registry()) {
+  for (const flash_instance& row : default_table()) {
     const flash_config& config = row.config;
     const auto text = [](int dim, int other) { return std::to_string(dim != 0 ? dim : other); };
     const std::string type(name_of(config.type));
     question one("flash_attention q=[1,16,4," + text(config.head_dim, 40) + "]" + type +
                  " k=[1,16,4," + text(config.head_dim, 40) + "] v=[1,16,4," +
                  text(config.v_head_dim, 40) + "]");
+    if (is_cuda(config.target)) one.device = support::h200();
     inquiry<flash_fwd_family> asked = one.asked();
-    asked.instances = flash_fwd_registry();
+    asked.instances = default_table();
     asked.row_of_call = row.name;
     const auto chosen = select(asked);
     ASSERT_TRUE(chosen) << chosen.message();

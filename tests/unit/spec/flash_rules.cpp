@@ -29,6 +29,7 @@ struct violation {
 std::vector<violation> violations() {
   using enum flash_rule;
   const auto decode = flash_phase::decode;
+  const auto cuda = backend::cuda_sm80;
   return {
       {type_is_floating, {.type = dtype::i32}},
       {type_is_floating, {.type = dtype::f64}},
@@ -47,11 +48,27 @@ std::vector<violation> violations() {
       {decode_rows_fit, {.phase = decode, .block_q = -1}},
       {bf16_dot_takes_bf16, {.target = backend::cpu_avx512_bf16, .type = dtype::f32}},
       {bf16_dot_takes_bf16, {.target = backend::cpu_avx512_bf16, .type = dtype::f16}},
-      {cpu_has_base_features, {.features = {}}},
-      {cpu_has_base_features,
+      {has_base_features, {.features = {}}},
+      {has_base_features,
        {.features = tessera::every_feature.without(flash_features{} | flash_feature::sinks)}},
       {decode_has_no_weights,
        {.phase = decode, .features = tessera::base_features | flash_feature::weights}},
+      {cpu_has_no_tiling, {.tiling = {.warps = 4}}},
+      {cpu_has_no_tiling, {.phase = decode, .tiling = {.q_in_registers = true}}},
+      {cuda_warps_in_range, {.target = cuda, .tiling = {.warps = 17}}},
+      {cuda_warps_in_range, {.target = cuda, .tiling = {.warps = -1}}},
+      {cuda_blocks_per_sm_in_range, {.target = cuda, .tiling = {.warps = 4, .blocks_per_sm = 17}}},
+      {cuda_blocks_per_sm_in_range, {.target = cuda, .tiling = {.blocks_per_sm = -1}}},
+      {cuda_block_q_is_whole_warp_tiles, {.target = cuda, .block_q = 32, .tiling = {.warps = 4}}},
+      {cuda_block_q_is_whole_warp_tiles, {.target = cuda, .block_q = -64}},
+      {cuda_block_kv_is_whole_key_groups, {.target = cuda, .block_kv = 8}},
+      {cuda_head_dims_are_whole_chunks, {.target = cuda, .type = dtype::bf16, .head_dim = 60}},
+      {cuda_head_dims_are_whole_chunks,
+       {.target = cuda, .type = dtype::f16, .head_dim = 64, .v_head_dim = 36}},
+      {cuda_tile_fits_in_shared_memory,
+       {.target = cuda, .type = dtype::bf16, .head_dim = 256, .block_q = 128, .block_kv = 64}},
+      {cuda_tile_fits_in_shared_memory, {.target = cuda, .block_kv = 1 << 24}},
+      {has_base_features, {.target = cuda, .features = {}}},
   };
 }
 
@@ -63,10 +80,12 @@ TEST(flash_rules, each_violation_names_its_rule) {
 }
 
 TEST(flash_rules, each_rule_has_a_violation_and_a_sentence_of_its_own) {
-  std::set<flash_rule> broken{flash_rule::none, flash_rule::cpu_uses_window_mask};
+  std::set<flash_rule> broken{flash_rule::none, flash_rule::cpu_uses_window_mask,
+                              flash_rule::decode_uses_window_mask};
   for (const violation& one : violations()) broken.insert(one.rule);
   std::set<std::string_view> sentences;
-  for (int value = 0; value <= static_cast<int>(flash_rule::decode_has_no_weights); ++value) {
+  const int last = static_cast<int>(flash_rule::cuda_tile_fits_in_shared_memory);
+  for (int value = 0; value <= last; ++value) {
     const auto rule = static_cast<flash_rule>(value);
     EXPECT_TRUE(broken.contains(rule)) << sentence_of(rule);
     EXPECT_TRUE(sentences.insert(sentence_of(rule)).second) << sentence_of(rule);
@@ -87,6 +106,12 @@ TEST(flash_rules, defaults_are_legal_on_every_backend) {
 }
 
 TEST(flash_rules, only_the_table_insists_on_window_masks) {
+  const flash_config decode{
+      .target = backend::cuda_sm80, .mask = mask_mode::causal, .phase = flash_phase::decode};
+  EXPECT_EQ(broken_rule(decode), flash_rule::none);
+  EXPECT_EQ(broken_table_rule(decode), flash_rule::decode_uses_window_mask);
+  const flash_config causal{.target = backend::cuda_sm80, .mask = mask_mode::causal};
+  EXPECT_EQ(broken_table_rule(causal), flash_rule::none);
   for (const mask_mode mask : {mask_mode::full, mask_mode::causal}) {
     const flash_config config{.mask = mask};
     EXPECT_EQ(broken_rule(config), flash_rule::none);

@@ -61,7 +61,8 @@ TEST(tensor_view, shape_forgets_pointer_and_strides) {
 TEST(backend, names_round_trip) {
   for (const tessera::backend target : tessera::all_backends) {
     EXPECT_EQ(tessera::backend_named(name_of(target)), target);
-    EXPECT_TRUE(is_cpu(target));
+    EXPECT_EQ(is_cpu(target), name_of(target).starts_with("cpu_"));
+    EXPECT_NE(is_cpu(target), is_cuda(target));
     EXPECT_GT(vector_floats(target), 0);
   }
   EXPECT_FALSE(tessera::backend_named("cpu"));

@@ -38,13 +38,31 @@ TEST(list, backend_selects_rows) {
     EXPECT_EQ(row.at("isa").as_string(), "cpu_generic");
     EXPECT_TRUE(row.at("eligible").as_bool());
   }
-  EXPECT_EQ(invoke("list --backend cuda").status, 1);
   expect_refusal(invoke("list --backend tpu"), "tpu");
   expect_refusal(invoke("list --op softmax"), "softmax");
 }
 
+TEST(list, cuda_rows_show_what_they_take_of_a_multiprocessor) {
+  const outcome ended = invoke("list --json --backend cuda");
+  if (ended.status == 1) {
+    EXPECT_NE(ended.err.find("cuda has 0 rows in this build"), std::string::npos) << ended.err;
+    return;
+  }
+  const json::value document = json_of(ended);
+  for (const json::value& row : document.at("rows").as_array()) {
+    EXPECT_EQ(row.at("isa").as_string(), "cuda_sm80");
+    EXPECT_GT(row.at("config").at("tiling").at("warps").as_int64(), 0);
+    EXPECT_GT(row.at("shared_bytes").as_int64(), 0);
+    EXPECT_LE(row.at("registers").as_int64(), 255);
+    EXPECT_TRUE(row.as_object().contains("local_bytes"));
+  }
+  const std::string text = invoke("list --backend cuda").out;
+  EXPECT_NE(text.find("registers  shared KiB  local B"), std::string::npos) << text;
+  EXPECT_EQ(invoke("list --backend cpu").out.find("registers"), std::string::npos);
+}
+
 TEST(list, a_capped_machine_runs_fewer_rows) {
-  const outcome ended = invoke("list --json", "TESSERA_CPU=generic");
+  const outcome ended = invoke("list --json --backend cpu", "TESSERA_CPU=generic");
   const json::value document = json_of(ended);
   for (const json::value& row : document.at("rows").as_array()) {
     EXPECT_EQ(row.at("eligible").as_bool(), row.at("isa").as_string() == "cpu_generic");

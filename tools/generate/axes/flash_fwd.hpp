@@ -1,39 +1,17 @@
-// The default table of flash attention, forward: which rows exist and why. Each block is a product
-// of its lists; combinations that break a rule (`broken_table_rule`) are dropped and counted, and
-// no row may come from two blocks. After an edit: `tessera-generate --dry-run`, then
-// `tessera-generate`.
+// The default table of flash attention, forward: which rows of the CPU exist and why; CUDA rows are
+// in flash_fwd_cuda.hpp. Each block is a product of its lists; combinations that break a rule
+// (`broken_table_rule`) are dropped and counted, and no row may come from two blocks. After an
+// edit: `tessera-generate --dry-run`, then `tessera-generate`.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include <tessera/spec/flash_attention/config.hpp>
 
+#include "flash_fwd_blocks.hpp"
+
 namespace tessera::generate {
-
-/// Head dim of q and k and, where it differs, of v. 0: any, known at run time.
-struct head_dims {
-  int qk = 0;
-  int v = 0;
-};
-
-/// Most query rows of a work item, and keys of a block.
-struct tile {
-  int block_q = 0;
-  int block_kv = 0;
-};
-
-/// One product of axis values.
-struct flash_axes {
-  std::string_view about;
-  std::vector<backend> targets;
-  std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
-  std::vector<head_dims> dims{{}};
-  std::vector<flash_phase> phases{flash_phase::prefill};
-  std::vector<flash_features> features{base_features};
-  std::vector<tile> tiles;
-};
 
 inline std::vector<flash_axes> flash_fwd_axes() {
   using enum backend;

@@ -77,6 +77,14 @@ struct flash_fwd_described {
     return list;
   }
 
+  /// Nothing for CPU rows.
+  static json::value json_of(const cuda_tiling& tiling) {
+    if (tiling == cuda_tiling{}) return nullptr;
+    return json::object{{"warps", tiling.warps},
+                        {"blocks_per_sm", tiling.blocks_per_sm},
+                        {"q_in_registers", tiling.q_in_registers}};
+  }
+
   /// What every row has, named once instead of in every line.
   static std::string remark(std::span<const listed_row> rows) {
     std::string list;
@@ -90,7 +98,7 @@ struct flash_fwd_described {
       if (!list.empty()) list += ", ";
       list += enumerator_name(one);
     }
-    return list.empty() ? "" : "Every row has " + list + ".";
+    return list.empty() ? "" : "every row has " + list + ".";
   }
 };
 

@@ -36,24 +36,9 @@
 #include "../json.hpp"
 #include "options.hpp"
 #include "output_memory.hpp"
+#include "typed_plan.hpp"
 
 namespace tessera::tool {
-
-template <class Plan, class Args>
-class typed_plan final : public planned_call {
- public:
-  typed_plan(Plan plan, const Args& args) : plan_(std::move(plan)), args_(args) {}
-
-  status run() const override { return plan_.run(args_); }
-  std::string_view row() const override { return plan_.choice().row(); }
-  selection_tier tier() const override { return plan_.choice().tier; }
-  selection_reason reason() const override { return plan_.choice().reason; }
-  int threads() const override { return plan_.threads(); }
-
- private:
-  Plan plan_;
-  Args args_;
-};
 
 template <class Described>
 class typed_call final : public file_call {
@@ -70,7 +55,7 @@ class typed_call final : public file_call {
   }
 
   std::string_view op() const override { return name_of(op_); }
-  std::string problem() const override { return family_type::text_of(typed_problem()); }
+  std::string problem() const override { return family_type::text_of(typed_problem({})); }
   dtype operand_type() const override { return Described::operand_type(args_); }
   call_work work() const override { return Described::work_of(op_, args_, options_); }
   boost::json::value options() const override { return options_json(options_); }
@@ -96,16 +81,40 @@ class typed_call final : public file_call {
   }
 
   std::unique_ptr<planned_call> plan(const execution_flags& flags) const override {
-    auto made = plan_for(typed_problem(), flags, path());
+    const device_id device = device_of_backend(flags.backend);
+    const auto problem = typed_problem(device);
+    if (device.kind == device_kind::cpu) {
+      auto made = plan_for(problem, flags, device, nullptr, path());
+      using plan_type = decltype(made);
+      return std::make_unique<host_plan<plan_type, args_type>>(std::move(made), args_);
+    }
+    device_stream stream = open_stream(device, path());
+    auto made = plan_for(problem, flags, device, stream.handle(), path());
     using plan_type = decltype(made);
-    return std::make_unique<typed_plan<plan_type, args_type>>(std::move(made), args_);
+    auto planned =
+        std::make_unique<gpu_plan<plan_type, args_type>>(std::move(stream), std::move(made));
+    for_each_member(args_, [&](std::string_view name, const tensor_view& view) {
+      planned->bring(name, view, Described::is_output(op_, name), path());
+    });
+    return planned;
   }
 
-  result<explanation> explain() const override { return tessera::explain(typed_problem()); }
+  result<explanation> explain(const execution_flags& flags) const override {
+    const device_id device = device_of_backend(flags.backend);
+    return tessera::explain(typed_problem(device), {.threads = flags.threads, .device = device});
+  }
 
  private:
-  typename family_type::problem_type typed_problem() const {
-    return problem_of(args_, options_, op_);
+  /// The problem of the tensors where they will lie: copies on a GPU start at multiples of 256
+  /// bytes.
+  typename family_type::problem_type typed_problem(device_id device) const {
+    args_type there = args_;
+    for_each_member(there, [&](std::string_view, tensor_view& view) {
+      if (device.kind == device_kind::cpu || !view.present()) return;
+      view.device = device;
+      view.data = nullptr;
+    });
+    return problem_of(there, options_, op_);
   }
 
   void read_options() {
@@ -188,6 +197,10 @@ class typed_family final : public family {
                      .config = {},
                      .compile_seconds = static_cast<double>(row.compile_seconds),
                      .bytes = row.object_bytes};
+      if constexpr (requires { row.resources; }) {
+        one.resources = row.resources;
+        if (is_cuda(row.config.target)) one.shared_bytes = shared_memory_bytes(row.config);
+      }
       for_each_member(row.config, [&](std::string_view member, const auto& value) {
         one.config[boost::json::string_view(member)] = member_json(value);
       });

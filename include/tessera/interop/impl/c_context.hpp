@@ -12,12 +12,6 @@
 
 namespace tessera::c {
 
-/// CPU calls end when they return; a stream there is a mistake.
-inline status check_stream(const void* stream) {
-  if (stream == nullptr) return {};
-  return refuse("stream: is given, and this call runs on the CPU, which has none");
-}
-
 /// The library's context, and what it refers to.
 class call_context {
  public:
@@ -27,19 +21,25 @@ class call_context {
     tessera_context known;
     if (status done = read_struct(given, "context", known); !done) return done;
     if (status done = check_flags("context: flags", known.flags, all_flags); !done) return done;
-    if (status done = check_stream(known.stream); !done) return done;
     if (known.workspace == nullptr && known.workspace_bytes != 0) {
       return refuse("context: workspace is NULL, workspace_bytes is " +
                     std::to_string(known.workspace_bytes));
     }
     if (known.row != nullptr) values_.row = known.row;
     values_.threads = known.threads;
+    values_.stream = known.stream;
     values_.workspace = {static_cast<std::byte*>(known.workspace), known.workspace_bytes};
     if (known.flags != 0) values_.policy = policy_of(known.flags);
     return {};
   }
 
   const context& values() const noexcept { return values_; }
+  /// The same for a plan on that device.
+  context values_on(device_id device) const noexcept {
+    context there = values_;
+    there.device = device;
+    return there;
+  }
 
  private:
   static constexpr std::uint64_t all_flags = TESSERA_DETERMINISTIC | TESSERA_BATCH_INVARIANT |

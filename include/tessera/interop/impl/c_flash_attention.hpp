@@ -107,7 +107,11 @@ TESSERA_API std::int32_t tessera_plan_flash_attention(
     if (auto done = tessera::c::read_tensors(args, tessera::c::flash_tensors, views); !done)
       return done;
     if (auto done = tessera::c::read_options(options, wanted); !done) return done;
-    return tessera::c::make_plan(tessera::problem_of(views, wanted), where, plan);
+    tessera::device_id device;
+    if (auto done = tessera::c::read_device(tessera::c::flash_tensors, views, device); !done) {
+      return done;
+    }
+    return tessera::c::make_plan(tessera::problem_of(views, wanted), where, device, plan);
   });
 }
 

@@ -89,8 +89,13 @@ TESSERA_API std::int32_t tessera_plan_mean_pooling(std::int32_t op,
     tessera::c::pooling_call call;
     if (plan == nullptr) return tessera::c::refuse("plan: is NULL");
     if (auto done = call.read(op, args, options, context); !done) return done;
+    tessera::device_id device;
+    if (auto done = tessera::c::read_device(tessera::c::pooling_tensors, call.args, device);
+        !done) {
+      return done;
+    }
     return tessera::c::make_plan(tessera::problem_of(call.args, call.options, call.op), call.where,
-                                 plan);
+                                 device, plan);
   });
 }
 

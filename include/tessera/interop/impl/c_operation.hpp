@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include <tessera/interop/impl/c_context.hpp>
 #include <tessera/interop/impl/c_plan.hpp>
 #include <tessera/interop/impl/c_structs.hpp>
+#include <tessera/runtime/device_facts.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::c {
@@ -37,10 +39,30 @@ status read_tensors(const Given* given, const std::array<tensor_pair<Given, Args
   return {};
 }
 
-/// Chooses for a problem and hands the plan out.
+/// The device that all tensors of a call lie on.
+template <class Given, class Args, std::size_t Count>
+status read_device(const std::array<tensor_pair<Given, Args>, Count>& pairs, const Args& args,
+                   device_id& device) {
+  std::string_view first;
+  for (const auto& one : pairs) {
+    const tensor_view& view = args.*one.to;
+    if (!view.present()) continue;
+    if (first.empty()) {
+      first = one.name;
+      device = view.device;
+    }
+    if (view.device == device) continue;
+    return refuse(std::string(one.name) + ": device is " + std::string(text_of(view.device)) +
+                  ", " + std::string(first) + " has " + std::string(text_of(device)));
+  }
+  return {};
+}
+
+/// Chooses for a problem on a device and hands the plan out.
 template <class Problem>
-status make_plan(const Problem& problem, const call_context& where, tessera_plan** to) {
-  auto made = tessera::plan(problem, where.values());
+status make_plan(const Problem& problem, const call_context& where, device_id device,
+                 tessera_plan** to) {
+  auto made = tessera::plan(problem, where.values_on(device));
   if (!made) return made.failure();
   *to = new tessera_plan(*std::move(made));
   return {};
@@ -49,12 +71,11 @@ status make_plan(const Problem& problem, const call_context& where, tessera_plan
 /// Runs a plan of the family `Plan` belongs to.
 template <class Plan>
 status run_plan(const tessera_plan* plan, std::string_view op, const typename Plan::args_type& args,
-                void* workspace, std::size_t workspace_bytes, const void* stream) {
+                void* workspace, std::size_t workspace_bytes, void* stream) {
   const Plan* planned = plan_of<Plan>(plan);
   if (planned == nullptr) return not_a_plan(plan, op);
-  if (status done = check_stream(stream); !done) return done;
-  if (workspace == nullptr) return planned->run(args);
-  return planned->run(args, {static_cast<std::byte*>(workspace), workspace_bytes});
+  if (workspace == nullptr) return planned->run(args, stream);
+  return planned->run(args, {static_cast<std::byte*>(workspace), workspace_bytes}, stream);
 }
 
 }  // namespace tessera::c

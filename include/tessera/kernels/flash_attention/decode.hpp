@@ -6,8 +6,8 @@
 //
 // Memory is asked for in the order in which it lies: a few keys of all heads of an item, then the
 // next few, at least 16 KiB ahead of their use and into the second-level cache, since the
-// first-level cache tracks too few misses to keep a memory channel busy. The products follow head
-// by head, a register of keys at a time.
+// first-level cache tracks too few misses to keep a memory channel busy. The requests lie between
+// the products, which follow head by head, a step of keys at a time.
 #pragma once
 
 #include <cstddef>
@@ -73,6 +73,7 @@ class decode_item {
   using shape = traits<Row>;
   using element = typename shape::element;
   using head_type = decode_head<Row, Hooks>;
+  using step = typename head_type::step;
   static constexpr int keys_of_step = head_type::keys_of_step;
 
  public:
@@ -121,9 +122,9 @@ class decode_item {
       any = any || seen[h] != prim::tile_visibility::skip;
     }
     if (!any) return;
-    const fetched keys{args_.k, args_.k_strides, shape::head_dim(args_), end};
+    const fetched keys{args_.k, args_.k_strides, end};
     for_each_step(key0, count, keys, seen,
-                  [](const head_type& one, const decode_step& step) { one.multiply_keys(step); });
+                  [](const head_type& one, const step& at) { one.multiply_keys(at); });
     for (int h = 0; h < heads_; ++h) {
       if (seen[h] == prim::tile_visibility::skip) continue;
       const head_type& one = *head_[h];
@@ -132,38 +133,50 @@ class decode_item {
       one.add_seen_values(key0, count);
       seen[h] = prim::tile_visibility::skip;
     }
-    const fetched values{args_.v, args_.v_strides, shape::v_head_dim(args_), end};
+    const fetched values{args_.v, args_.v_strides, end};
     for_each_step(key0, count, values, seen,
-                  [](const head_type& one, const decode_step& step) { one.multiply_values(step); });
+                  [](const head_type& one, const step& at) { one.multiply_values(at); });
   }
 
   /// The tensor that a sweep reads, up to key `end`.
   struct fetched {
     const void* data;
     const row_strides& strides;
-    int elements;
     std::int64_t end;
   };
 
-  /// Asks for rows [first, last) of all heads, one key after the other.
-  TESSERA_INLINE void fetch(const fetched& tensor, std::int64_t first, std::int64_t last) const {
-    for (std::int64_t key = first; key < last && key < tensor.end; ++key) {
-      for (int h = 0; h < heads_; ++h) {
-        head_[h]->rows_from(tensor.data, tensor.strides, key).prefetch_rows(0, 1, tensor.elements);
+  /// Rows in the order in which they are asked for: all heads of a key, then those of the next.
+  struct row_order {
+    const element* key0;  ///< of the item's first head
+    const row_strides& strides;
+    int heads;
+    std::int64_t last;  ///< counted from key0 as `key`
+    std::int64_t key;
+    int head = 0;
+
+    TESSERA_INLINE const element* next() {
+      const std::int64_t present = key < last ? key : last;
+      const element* row = key0 + present * strides.row + head * strides.head;
+      if (++head == heads) {
+        head = 0;
+        ++key;
       }
+      return row;
     }
-  }
+  };
 
   template <class Visit>
   TESSERA_INLINE void for_each_step(std::int64_t key0, int count, const fetched& tensor,
                                     const prim::tile_visibility* seen, const Visit& visit) const {
+    const element* first = head_[0]->rows_from(tensor.data, tensor.strides, key0).data;
+    const element* ahead[keys_of_step];
     for (int key = 0; key < count; key += keys_of_step) {
       const int left = count - key;
-      const decode_step step{key0, key, left < keys_of_step ? left : keys_of_step};
-      const std::int64_t ahead = key0 + key + ahead_;
+      const step at{key0, key, left < keys_of_step ? left : keys_of_step, ahead};
+      row_order order{first, tensor.strides, heads_, tensor.end - key0 - 1, key + ahead_};
       for (int h = 0; h < heads_; ++h) {
-        fetch(tensor, ahead + h * keys_of_step / heads_, ahead + (h + 1) * keys_of_step / heads_);
-        if (seen[h] != prim::tile_visibility::skip) visit(*head_[h], step);
+        for (int k = 0; k < keys_of_step; ++k) ahead[k] = order.next();
+        if (seen[h] != prim::tile_visibility::skip) visit(*head_[h], at);
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <tessera/kernels/flash_attention/decode_splits.hpp>
 #include <tessera/kernels/flash_attention/row_block.hpp>
@@ -45,10 +46,12 @@ struct decode_buffers {
 };
 
 /// Keys [key, key + count) of a tile that starts at key0.
+template <class Element>
 struct decode_step {
   std::int64_t key0 = 0;
   int key = 0;
   int count = 0;
+  const Element* const* ahead = nullptr;  ///< for each key a row to ask for meanwhile
 };
 
 template <class Row, class Hooks>
@@ -67,8 +70,10 @@ class decode_head : row_block<Row, Hooks> {
   static constexpr int width = shape::width;
 
  public:
-  /// Keys of one head that are multiplied before the next head's.
-  static constexpr int keys_of_step = width < 8 ? width : 8;
+  /// Keys of one head that are multiplied before the next head's: the sums are read and written
+  /// once a step.
+  static constexpr int keys_of_step = 4 * width / static_cast<int>(sizeof(element));
+  using step = decode_step<element>;
 
   decode_head(const flash_kernel_args& args, const Hooks& hooks, const decode_buffers<Row>& scratch,
               std::int64_t entry, int kv_head, std::int64_t first_row)
@@ -97,14 +102,13 @@ class decode_head : row_block<Row, Hooks> {
     }
   }
 
-  void multiply_keys(const decode_step& step) const {
-    const auto keys = base::rows_from(args_.k, args_.k_strides, step.key0);
-    prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
-      for (int key = 0; key < step.count; key += keys_of_tile<Rows>) {
-        const int left = step.count - key;
-        tile_keys<Rows>(keys, {step.key0, step.key + key, left}, first);
-      }
-    });
+  void multiply_keys(const step& at) const {
+    const auto keys = base::rows_from(args_.k, args_.k_strides, at.key0 + at.key);
+    if (at.count == keys_of_step) {
+      all_keys(keys, at, std::integral_constant<int, keys_of_step>{});
+    } else {
+      all_keys(keys, at, at.count);
+    }
   }
 
   /// Scores of keys [key0, key0 + count) become weights.
@@ -133,10 +137,15 @@ class decode_head : row_block<Row, Hooks> {
     }
   }
 
-  void multiply_values(const decode_step& step) const {
-    const auto values = base::rows_from(args_.v, args_.v_strides, step.key0);
-    prim::for_each_row_tile<most_rows>(
-        rows_, [&]<int Rows>(int first) { tile_values<Rows>(values, step, first); });
+  void multiply_values(const step& at) const {
+    const auto values = base::rows_from(args_.v, args_.v_strides, at.key0 + at.key);
+    prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
+      if (at.count == keys_of_step) {
+        tile_values<Rows>(values, at, first, std::integral_constant<int, keys_of_step>{});
+      } else {
+        tile_values<Rows>(values, at, first, at.count);
+      }
+    });
   }
 
   /// True if a hidden key's weight of 0 would meet a value that is not finite.
@@ -174,6 +183,7 @@ class decode_head : row_block<Row, Hooks> {
   /// Query rows and value registers of a register tile.
   static constexpr int most_rows = width / 4;
   static constexpr int value_vectors = 4;
+  static constexpr int elements_of_line = 64 / static_cast<int>(sizeof(element));
   static constexpr int softmax_row_count = width < 8 ? width : 8;
 
   TESSERA_INLINE int sum_stride() const {
@@ -184,19 +194,32 @@ class decode_head : row_block<Row, Hooks> {
 
   /// Rows times keys of a score tile make at most one register of sums.
   template <int Rows>
-  static constexpr int keys_of_tile = width / Rows < keys_of_step ? width / Rows : keys_of_step;
+  static constexpr int keys_of_tile = width / Rows < 8 ? width / Rows : 8;
 
+  /// `count` is an int or, for whole steps, an integral_constant.
+  template <class Count>
+  TESSERA_INLINE void all_keys(prim::row_source<element> keys, const step& at, Count count) const {
+    prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
+      const float* q = scratch_.q + first * shape::q_stride;
+      float* scores = score_row(first) + at.key;
+      constexpr int keys_at_once = keys_of_tile<Rows>;
+      const element* row[keys_at_once];
+      for (int key = 0; key < count; key += keys_at_once) {
+        TESSERA_UNROLL
+        for (int k = 0; k < keys_at_once; ++k) {
+          row[k] = keys.row(count % keys_at_once == 0 || key + k < count ? key + k : count - 1);
+        }
+        tile_keys<Rows>(row, at.ahead + key, q, scores + key);
+      }
+    });
+  }
+
+  /// scores[r, k] = q[r] . key[k].
   template <int Rows>
-  TESSERA_INLINE void tile_keys(prim::row_source<element> keys, const decode_step& step,
-                                int first) const {
+  TESSERA_INLINE void tile_keys(const element* const (&row)[keys_of_tile<Rows>],
+                                const element* const* ahead, const float* q, float* scores) const {
     constexpr int keys_at_once = keys_of_tile<Rows>;
     const int head_dim = shape::head_dim(args_);
-    const float* q = scratch_.q + first * shape::q_stride;
-    const element* row[keys_at_once];
-    TESSERA_UNROLL
-    for (int k = 0; k < keys_at_once; ++k) {
-      row[k] = keys.row(step.key + (k < step.count ? k : step.count - 1));
-    }
     reg acc[width];
     TESSERA_UNROLL
     for (int i = 0; i < width; ++i) acc[i] = vec::zero();
@@ -216,56 +239,73 @@ class decode_head : row_block<Row, Hooks> {
       }
     };
     int d = 0;
-    for (; d + reader::elements <= head_dim; d += reader::elements) {
-      slice(d, [](const element* p) { return reader::read(p); });
+    for (; d + elements_of_line <= head_dim; d += elements_of_line) {
+      TESSERA_UNROLL
+      for (int k = 0; k < keys_at_once; ++k) TESSERA_PREFETCH_L2(ahead[k] + d);
+      TESSERA_UNROLL
+      for (int e = 0; e < elements_of_line; e += reader::elements) {
+        slice(d + e, [](const element* p) { return reader::read(p); });
+      }
     }
-    if (d < head_dim) {
+    for (; d < head_dim; d += reader::elements) {
       slice(d, [&](const element* p) { return reader::read(p, head_dim - d); });
     }
     float sums[width];
     vec::store(sums, vec::sums(acc));
+    TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
-      std::memcpy(score_row(first + r) + step.key, sums + r * keys_at_once,
+      std::memcpy(scores + r * shape::score_stride, sums + r * keys_at_once,
                   keys_at_once * sizeof(float));
     }
   }
 
-  template <int Rows>
-  TESSERA_INLINE void tile_values(prim::row_source<element> values, const decode_step& step,
-                                  int first) const {
+  template <int Rows, class Count>
+  TESSERA_INLINE void tile_values(prim::row_source<element> values, const step& at, int first,
+                                  Count count) const {
     const int columns = shape::v_head_dim(args_);
+    const float* weights = score_row(first) + at.key / words::per_word;
+    float* sums = sum_row(first);
     constexpr int wide = value_vectors * width;
     int d = 0;
     for (; d + wide <= columns; d += wide) {
-      tile_columns<Rows, value_vectors>(values, step, first, d, wide);
+      tile_columns<Rows, value_vectors>(values, at.ahead, count, weights, sums, d, wide);
     }
     for (; d < columns; d += words::per_word * width) {
-      tile_columns<Rows, words::per_word>(values, step, first, d, columns - d);
+      tile_columns<Rows, words::per_word>(values, at.ahead, count, weights, sums, d, columns - d);
     }
   }
 
   /// sum[r] += sum over the step's keys of weight[r, key] * value[key], `Vectors` registers of
   /// columns.
-  template <int Rows, int Vectors>
-  TESSERA_INLINE void tile_columns(prim::row_source<element> values, const decode_step& step,
-                                   int first, int d, int columns) const {
+  template <int Rows, int Vectors, class Count>
+  TESSERA_INLINE void tile_columns(prim::row_source<element> values, const element* const* ahead,
+                                   Count count, const float* weights, float* sums, int d,
+                                   int columns) const {
+    const int stride = sum_stride();
+    sums += d;
     reg acc[Rows][Vectors];
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::load(sum_row(first + r) + d + v * width);
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::load(sums + r * stride + v * width);
     }
-    for (int k = 0; k < step.count; k += words::per_word) {
+    for (int k = 0; k < count; k += words::per_word) {
       const element* row[words::per_word];
       TESSERA_UNROLL
       for (int i = 0; i < words::per_word; ++i) {
-        row[i] = k + i < step.count ? values.row(step.key + k + i) + d : nullptr;
+        const bool present = count % words::per_word == 0 || k + i < count;
+        row[i] = present ? values.row(k + i) + d : nullptr;
+        if (!present) continue;
+        TESSERA_UNROLL
+        for (int e = 0; e < Vectors * width; e += elements_of_line) {
+          TESSERA_PREFETCH_L2(ahead[k + i] + d + e);
+        }
       }
       reg x[Vectors];
       reader::template read_value_words<Vectors>(row, columns, x);
       TESSERA_UNROLL
       for (int r = 0; r < Rows; ++r) {
-        const reg weight = vec::broadcast(score_row(first + r)[(step.key + k) / words::per_word]);
+        const reg weight = vec::broadcast(weights[r * shape::score_stride + k / words::per_word]);
         TESSERA_UNROLL
         for (int v = 0; v < Vectors; ++v) acc[r][v] = words::multiply_add(weight, x[v], acc[r][v]);
       }
@@ -273,7 +313,7 @@ class decode_head : row_block<Row, Hooks> {
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) vec::store(sum_row(first + r) + d + v * width, acc[r][v]);
+      for (int v = 0; v < Vectors; ++v) vec::store(sums + r * stride + v * width, acc[r][v]);
     }
   }
 

@@ -3,12 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include <tessera/kernels/flash_attention/decode.hpp>
 #include <tessera/kernels/flash_attention/prefill.hpp>
 #include <tessera/kernels/flash_attention/traits.hpp>
 #include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/spec/flash_attention/instance.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -157,14 +157,9 @@ status launch_with(const flash_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
   using shape = traits<Row>;
   const std::size_t needed = workspace_bytes<Row>(args, context.threads);
-  if (context.workspace_bytes < needed) {
-    return {status_code::workspace, "workspace: has " + std::to_string(context.workspace_bytes) +
-                                        " bytes, " + std::to_string(needed) + " are needed"};
-  }
-  const auto past = reinterpret_cast<std::uintptr_t>(context.workspace) % 64;
-  if (needed > 0 && past != 0) {
-    return {status_code::workspace,
-            "workspace: address is " + std::to_string(past) + " bytes past a multiple of 64"};
+  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
+      !done) {
+    return done;
   }
   if constexpr (shape::config.phase == flash_phase::decode) {
     run_decode<Row>(args, hooks, context);

@@ -273,7 +273,19 @@ class prefill_rows : row_block<Row, Hooks> {
     for (; vector + shape::tile_vectors <= registers; vector += shape::tile_vectors) {
       product.template operator()<shape::tile_vectors>(vector);
     }
-    if (vector < registers) product.template operator()<1>(vector);
+    if (vector == registers) return;
+    if constexpr (prim::half_registers<isa_type>::present) {
+      using half = prim::half_registers<isa_type>;
+      if (shape::v_head_dim(args_) - vector * width <= width / 2) {
+        const float* panel = block.v + std::int64_t{vector} * width * padded;
+        using tile = prim::register_tile<typename half::isa_type, typename half::words, Rows, 1>;
+        tile::template update<shape::score_stride, width>(
+            scratch_.scores + low, panel + low * width, high - low, scratch_.correction,
+            out_row(first) + vector * width, out_stride());
+        return;
+      }
+    }
+    product.template operator()<1>(vector);
   }
 
   /// Keys whose values stayed out of the panels: added row by row, where their weight is not zero.

@@ -1,10 +1,9 @@
-// Entry points of the mma.sync kernels (sm_80 and everything later): workspace and launch, with the
-// signatures that the table of rows has.
+// Entry points of the mma.sync kernels (sm_80 and everything later): workspace, preparation and
+// launch, with the signatures that the table of rows has.
 //
 //   struct my_row {
-//     static constexpr tessera::flash_config config{.type = tessera::dtype::bf16, .head_dim = 128,
-//                                                   .block_q = 128, .block_kv = 64};
-//     static constexpr tessera::flash::sm80::tiling tiling{.warps = 4, .blocks_per_sm = 2};
+//     static constexpr tessera::flash_config config{.target = tessera::backend::cuda_sm80,
+//                                                   .type = tessera::dtype::bf16, .head_dim = 128};
 //   };
 //   tessera::flash::sm80::launch<my_row>(args, {.threads = multiprocessors, .stream = stream});
 //
@@ -12,7 +11,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +18,14 @@
 
 #include <cuda_runtime.h>
 
+#include <tessera/kernels/flash_attention/sm80_device.hpp>
 #include <tessera/kernels/flash_attention/sm80_forward.hpp>
+#include <tessera/kernels/flash_attention/sm80_merge.hpp>
 #include <tessera/kernels/flash_attention/sm80_plan.hpp>
 #include <tessera/kernels/flash_attention/sm80_weights.hpp>
 #include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/workspace.hpp>
+#include <tessera/spec/dtype.hpp>
 #include <tessera/spec/flash_attention/instance.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
@@ -31,21 +33,13 @@
 
 namespace tessera::flash::sm80 {
 
-/// The driver's words for a failed call, as a status.
-inline status device_failure(const char* what, cudaError_t code) {
-  return {status_code::device, std::string(what) + ": " + cudaGetErrorString(code)};
-}
-
-template <class Row>
-constexpr bool takes_any_head_dim = Row::config.head_dim == 0;
-
 template <class Row>
 cut_shape cut_shape_of(const flash_kernel_args& args, int multiprocessors) {
   constexpr flash_config config = resolved(Row::config);
   return {.block_q = config.block_q,
           .block_kv = config.block_kv,
           .v_head_dim = args.v_head_dim,
-          .blocks_per_sm = Row::tiling.blocks_per_sm,
+          .blocks_per_sm = config.tiling.blocks_per_sm,
           .multiprocessors = multiprocessors < 1 ? 1 : multiprocessors};
 }
 
@@ -55,23 +49,35 @@ std::size_t workspace_bytes(const flash_kernel_args& args, int multiprocessors) 
   return workspace_of(cut_of(args, cut_shape_of<Row>(args, multiprocessors)), args.v_head_dim);
 }
 
-/// True if every row of the tensor starts at a multiple of 16 bytes.
-inline bool rows_are_aligned(const void* data, const row_strides& strides) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && strides.batch % 8 == 0 &&
-         strides.row % 8 == 0 && strides.head % 8 == 0;
+/// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
+/// do not count.
+inline bool rows_are_aligned(const void* data, const row_strides& strides, std::int64_t batch,
+                             std::int64_t rows, int heads, dtype type) {
+  const auto size = static_cast<std::int64_t>(size_of(type));
+  const auto fits = [&](std::int64_t extent, std::int64_t stride) {
+    return extent <= 1 || stride * size % 16 == 0;
+  };
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && fits(batch, strides.batch) &&
+         fits(rows, strides.row) && fits(heads, strides.head);
 }
 
-inline bool tokens_are_aligned(const flash_kernel_args& args) {
-  return rows_are_aligned(args.q, args.q_strides) && rows_are_aligned(args.k, args.k_strides) &&
-         rows_are_aligned(args.v, args.v_strides);
+/// True if every row of q, k and v starts and ends at a multiple of 16 bytes.
+inline bool tokens_are_aligned(const flash_kernel_args& args, dtype type) {
+  const int chunk = 16 / static_cast<int>(size_of(type));
+  return args.head_dim % chunk == 0 && args.v_head_dim % chunk == 0 &&
+         rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads, type) &&
+         rows_are_aligned(args.k, args.k_strides, args.batch, args.kv_len, args.kv_heads, type) &&
+         rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads, type);
 }
 
 template <class Row, class Hooks>
 launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std::byte* workspace) {
   constexpr flash_config config = resolved(Row::config);
-  constexpr bool changes = config.features.has(flash_feature::soft_cap) ||
-                           config.features.has(flash_feature::bias) || Hooks::has_logits;
+  const bool caps = config.features.has(flash_feature::soft_cap) && args.soft_cap > 0.0f;
+  const bool biases = config.features.has(flash_feature::bias) &&
+                      (args.bias_pre.data != nullptr || args.bias_post.data != nullptr);
   launch_args launched;
+  launched.plain = !(caps || biases || Hooks::has_logits);
   launched.call = args;
   // Farther than any key, and far from where 64-bit positions overflow: nvcc 13.0 turns the guarded
   // difference of row_visibility into an unguarded one.
@@ -87,8 +93,8 @@ launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std
   launched.last_section = divisor::of(heads % section == 0 ? section : heads % section);
   launched.row_blocks = pieces.row_blocks;
   launched.splits = pieces.splits;
-  launched.negative_scale = !changes && args.softmax_scale < 0.0f;
-  const float scale = changes ? 1.0f : std::fabs(args.softmax_scale);
+  launched.negative_scale = launched.plain && args.softmax_scale < 0.0f;
+  const float scale = launched.plain ? std::fabs(args.softmax_scale) : 1.0f;
   // A scale of 0 would make NaN of hidden scores, 0 * -inf.
   launched.log2_scale = std::max(scale * prim::log2_e, 1e-30f);
   // Weights of f16 below 2^-14 lose bits, so the largest of them is made 2^headroom; with what the
@@ -96,62 +102,79 @@ launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std
   const float growth = args.normalize ? 8.0f : 0.0f;
   launched.headroom = config.type == dtype::f16 ? 15.0f - growth : 0.0f;
   launched.rescale_above = launched.headroom + growth;
-  launched.aligned_out = rows_are_aligned(args.out, args.out_strides);
+  launched.aligned_out = rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len,
+                                          args.q_heads, config.type);
   launched.v_stride = sum_stride(args.v_head_dim);
   launched.sums = reinterpret_cast<float*>(workspace);
   launched.states = launched.sums + pieces.rows * pieces.splits * launched.v_stride;
   return launched;
 }
 
-/// Raises the kernel's limit of shared memory, once per device.
-template <class Kernel>
-status allow_shared_memory(Kernel kernel, int bytes, std::atomic<std::uint64_t>& done) {
+/// Launches a kernel; with `dependent` before the kernel before it in the stream has ended, which
+/// it must wait for.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, int shared_bytes,
+                          cudaStream_t stream, bool dependent, const Arguments&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+/// Where and how the kernels of one call are launched.
+struct launch_place {
+  cut pieces{};
+  cudaStream_t stream = nullptr;
   int device = 0;
-  if (const cudaError_t code = cudaGetDevice(&device); code != cudaSuccess) {
-    return device_failure("cudaGetDevice", code);
+};
+
+template <class Row>
+cudaError_t launch_merge(const launch_args& args, std::int64_t rows, cudaStream_t stream,
+                         bool dependent) {
+  const auto blocks = [](std::int64_t count) { return dim3(static_cast<unsigned>(count)); };
+  if (rows < many_rows) {
+    return launch_kernel(&merge_splits<Row, merge_warps>, blocks(rows), merge_warps * 32, 0, stream,
+                         dependent, args, rows);
   }
-  const std::uint64_t bit = std::uint64_t{1} << (device % 64);
-  if ((done.load(std::memory_order_relaxed) & bit) != 0) return {};
-  const cudaError_t code =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (code != cudaSuccess) {
-    cudaGetLastError();
-    return {status_code::device, "the kernel needs " + std::to_string(bytes) +
-                                     " bytes of shared memory: " + cudaGetErrorString(code)};
-  }
-  done.fetch_or(bit, std::memory_order_relaxed);
-  return {};
+  return launch_kernel(&merge_splits<Row, 1>, blocks((rows + merge_warps - 1) / merge_warps),
+                       merge_warps * 32, 0, stream, dependent, args, rows);
 }
 
 template <class Row, int Width, class Tokens, class Hooks>
-status launch_width(const launch_args& args, const Hooks& hooks, const cut& pieces,
-                    cudaStream_t stream) {
+status launch_width(const launch_args& args, const Hooks& hooks, const launch_place& place) {
   using traits = kernel_traits<Row, Width, Tokens>;
-  constexpr int bytes = traits::shared_bytes;
-  static std::atomic<std::uint64_t> allowed{0};
-  const auto kernel = &forward_kernel<Row, Width, Tokens, Hooks>;
-  if (status done = allow_shared_memory(kernel, bytes, allowed); !done) return done;
+  const cut& pieces = place.pieces;
   const dim3 grid(static_cast<unsigned>(pieces.items), static_cast<unsigned>(pieces.splits));
-  kernel<<<grid, traits::threads, bytes, stream>>>(args, hooks);
-  if (pieces.splits > 1) {
-    constexpr int rows_per_block = 4;
-    merge_splits<Row><<<static_cast<unsigned>((pieces.rows + rows_per_block - 1) / rows_per_block),
-                        rows_per_block * 32, 0, stream>>>(args, pieces.rows);
+  const bool dependent = device_readiness<Row, Hooks>::dependent(place.device);
+  cudaError_t code =
+      launch_kernel(&forward_kernel<Row, Width, Tokens, Hooks>, grid, traits::threads,
+                    traits::shared_bytes, place.stream, dependent, args, hooks);
+  if (code == cudaSuccess && pieces.splits > 1) {
+    code = launch_merge<Row>(args, pieces.rows, place.stream, dependent);
   }
   if constexpr (Row::config.features.has(flash_feature::weights)) {
-    const std::int64_t rows = args.call.weights != nullptr ? pieces.rows : 0;
-    if (rows > 0) {
-      write_weights<Row, Hooks><<<static_cast<unsigned>((rows + weights_warps - 1) / weights_warps),
-                                  weights_warps * 32, 0, stream>>>(args, hooks);
+    if (code == cudaSuccess && args.call.weights != nullptr && pieces.rows > 0) {
+      const auto blocks = (pieces.rows + weights_warps - 1) / weights_warps;
+      code = launch_kernel(&write_weights<Row, Hooks>, dim3(static_cast<unsigned>(blocks)),
+                           weights_warps * 32, 0, place.stream, false, args, hooks);
     }
   }
-  const cudaError_t code = cudaGetLastError();
-  return code == cudaSuccess ? status{} : device_failure("kernel launch", code);
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return device_failure("kernel launch", code);
 }
 
-/// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory, masked elements included.
-inline status launch_dropout_mask(const tensor_view& mask, const flash_kernel_args& args,
-                                  void* stream) {
+/// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory, masked elements included;
+/// see `flash_dropout_mask_function`.
+template <class Row>
+status write_dropout_mask(const tensor_view& mask, const flash_kernel_args& args, void* stream) {
   if (mask.elements() == 0) return {};
   dropout_mask_args launched;
   launched.data = static_cast<std::uint8_t*>(mask.data);
@@ -161,59 +184,86 @@ inline status launch_dropout_mask(const tensor_view& mask, const flash_kernel_ar
   }
   launched.seed = args.dropout_seed;
   launched.threshold = args.dropout_threshold;
+  constexpr int threads = 256;
   const std::int64_t draws = mask.elements() / mask.extent[3] * ((mask.extent[3] + 3) / 4);
-  write_dropout_mask<<<static_cast<unsigned>((draws + 255) / 256), 256, 0,
-                       static_cast<cudaStream_t>(stream)>>>(launched);
-  const cudaError_t code = cudaGetLastError();
-  return code == cudaSuccess ? status{} : device_failure("kernel launch", code);
+  const cudaError_t code = launch_kernel(
+      &dropout_mask_kernel<Row>, dim3(static_cast<unsigned>((draws + threads - 1) / threads)),
+      threads, 0, static_cast<cudaStream_t>(stream), false, launched);
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return device_failure("kernel launch", code);
 }
 
 /// Picks the width that holds both head dimensions.
 template <class Row, class Tokens, class Hooks>
-status launch_any(const launch_args& args, const Hooks& hooks, const cut& pieces,
-                  cudaStream_t stream) {
+status launch_any(const launch_args& args, const Hooks& hooks, const launch_place& place) {
   switch (any_width(args.call.head_dim, args.call.v_head_dim)) {
     case 64:
-      return launch_width<Row, 64, Tokens>(args, hooks, pieces, stream);
+      return launch_width<Row, 64, Tokens>(args, hooks, place);
     case 128:
-      return launch_width<Row, 128, Tokens>(args, hooks, pieces, stream);
+      return launch_width<Row, 128, Tokens>(args, hooks, place);
     default:
-      return launch_width<Row, 256, Tokens>(args, hooks, pieces, stream);
+      return launch_width<Row, 256, Tokens>(args, hooks, place);
   }
+}
+
+/// Readies the current device for launches of the row: raises the kernels' limits of shared memory,
+/// and refuses (status_code::device) a device that the binary holds no code for. The first launch
+/// on a device does the same; afterwards both cost some nanoseconds. No memory, no work on a
+/// stream.
+template <class Row, class Hooks = flash_hooks<>>
+status prepare_with() {
+  int device = 0;
+  return ready_current<Row, Hooks>(device);
+}
+
+/// See `flash_prepare_function`.
+template <class Row>
+status prepare() {
+  return prepare_with<Row>();
+}
+
+/// Refuses what the kernels' 32-bit positions do not hold.
+inline status check_lengths(const flash_kernel_args& args, const cut& pieces) {
+  if (args.q_len * (args.q_heads / args.kv_heads) < longest_length &&
+      args.kv_len < longest_length && pieces.items <= INT32_MAX) {
+    return {};
+  }
+  return {status_code::ineligible_row,
+          "rows and keys are " + std::to_string(args.q_len) + " and " +
+              std::to_string(args.kv_len) + ", the row takes less than " +
+              std::to_string(longest_length) + " (rows times query heads per k head)"};
 }
 
 /// Runs the row's kernel with user hooks on `context.stream` of the current device.
 /// `context.threads` is the number of its multiprocessors: it decides how keys are split, and must
-/// be the one `workspace_bytes` was asked for. Returns before the work is done.
+/// be the one `workspace_bytes` was asked for. Returns before the work is done. Can be captured in
+/// a graph once the device is ready (see `prepare`).
 template <class Row, class Hooks>
 status launch_with(const flash_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
-  const cut pieces = cut_of(args, cut_shape_of<Row>(args, context.threads));
-  const std::size_t needed = workspace_of(pieces, args.v_head_dim);
-  if (context.workspace_bytes < needed) {
-    return {status_code::workspace, "workspace: has " + std::to_string(context.workspace_bytes) +
-                                        " bytes, " + std::to_string(needed) + " are needed"};
+  launch_place place;
+  place.pieces = cut_of(args, cut_shape_of<Row>(args, context.threads));
+  place.stream = static_cast<cudaStream_t>(context.stream);
+  const std::size_t needed = workspace_of(place.pieces, args.v_head_dim);
+  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
+      !done) {
+    return done;
   }
-  if (args.q_len * (args.q_heads / args.kv_heads) >= longest_length ||
-      args.kv_len >= longest_length || pieces.items > INT32_MAX) {
-    return {status_code::ineligible_row,
-            "rows and keys are " + std::to_string(args.q_len) + " and " +
-                std::to_string(args.kv_len) + ", the row takes less than " +
-                std::to_string(longest_length) + " (rows times query heads per k head)"};
-  }
-  if (pieces.items == 0 || pieces.rows == 0) return {};
-  const launch_args launched = launch_args_of<Row, Hooks>(args, pieces, context.workspace);
-  auto* const stream = static_cast<cudaStream_t>(context.stream);
+  if (status done = check_lengths(args, place.pieces); !done) return done;
+  if (place.pieces.items == 0 || place.pieces.rows == 0) return {};
+  if (status done = ready_current<Row, Hooks>(place.device); !done) return done;
+  const launch_args launched = launch_args_of<Row, Hooks>(args, place.pieces, context.workspace);
+  const bool aligned = tokens_are_aligned(args, Row::config.type);
   if constexpr (takes_any_head_dim<Row>) {
-    if (!tokens_are_aligned(args))
-      return launch_any<Row, any_tokens>(launched, hooks, pieces, stream);
-    return launch_any<Row, aligned_tokens>(launched, hooks, pieces, stream);
+    return aligned ? launch_any<Row, aligned_tokens>(launched, hooks, place)
+                   : launch_any<Row, any_tokens>(launched, hooks, place);
   } else {
-    if (!tokens_are_aligned(args)) {
+    if (!aligned) {
       return {status_code::ineligible_row,
               "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
     }
-    return launch_width<Row, 0, aligned_tokens>(launched, hooks, pieces, stream);
+    return launch_width<Row, 0, aligned_tokens>(launched, hooks, place);
   }
 }
 

@@ -73,8 +73,9 @@ __device__ __forceinline__ row_range packed_rows(const launch_args& args, int it
     }
     const int found = __ffs(static_cast<int>(past)) - 1;
     const int index = base + found;
+    // The last rows of a sequence first: they see most keys under a causal mask.
     range.first_row =
-        (block - __shfl_sync(prim::cuda::all_lanes, sum - blocks, found)) * Traits::block_q;
+        (__shfl_sync(prim::cuda::all_lanes, sum, found) - 1 - block) * Traits::block_q;
     range.rows =
         min(Traits::block_q, __shfl_sync(prim::cuda::all_lanes, rows, found) - range.first_row);
     range.seq.index = index;
@@ -115,6 +116,16 @@ __device__ __forceinline__ Element* token_row(Data* data, const row_strides& str
                                               int head) {
   return static_cast<Element*>(data) + seq.index * strides.batch + row * strides.row +
          head * strides.head;
+}
+
+/// The same as units of 16 bits, which copies count.
+template <class Traits>
+__device__ __forceinline__ const std::uint16_t* token_units(const void* data,
+                                                            const row_strides& strides,
+                                                            const prim::sequence& seq,
+                                                            std::int64_t row, int head) {
+  return reinterpret_cast<const std::uint16_t*>(
+      token_row<const typename Traits::stored>(data, strides, seq, row, head));
 }
 
 /// The keys a block looks at, in tiles of block_kv from key 0 of the sequence on.

@@ -12,6 +12,7 @@
 #include <tessera/kernels/flash_attention/sm80_finish.hpp>
 #include <tessera/kernels/flash_attention/sm80_tiles.hpp>
 #include <tessera/kernels/flash_attention/sm80_traits.hpp>
+#include <tessera/kernels/flash_attention/sm80_visible.hpp>
 #include <tessera/kernels/flash_attention/sm80_warp.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -23,11 +24,14 @@ template <class Row, int Width, class Tokens, class Hooks>
 class forward_block {
   using traits = kernel_traits<Row, Width, Tokens>;
   using modifiers = score_modifiers<traits, Hooks>;
-  using words = typename traits::words;
+  using q_loader = tile_loader<traits, typename traits::q_tile>;
   using k_loader = tile_loader<traits, typename traits::k_tile>;
   using v_loader = tile_loader<traits, typename traits::v_tile>;
   using warp = warp_rows<Row, Width, Tokens, Hooks>;
   static constexpr int row_tiles = traits::row_tiles;
+  /// The first products begin before the first values have arrived. Rows that read Q from shared
+  /// memory have no registers left for it.
+  static constexpr bool early = traits::shape.threads.q_in_registers;
 
  public:
   using state = typename warp::state;
@@ -35,7 +39,11 @@ class forward_block {
   /// `known` and `tiles` (traits::shared_bytes, a multiple of 1024) lie in shared memory.
   __device__ __forceinline__ forward_block(const launch_args& args, const Hooks& hooks,
                                            state& known, std::uint32_t tiles)
-      : args_(args), known_(known), q_tile_(tiles), warp_(args, hooks, known, tiles) {}
+      : args_(args),
+        known_(known),
+        q_tile_(tiles),
+        warp_(args, hooks, known, tiles),
+        chooser_(args, hooks, known.range, known.keys, known.window) {}
 
   __device__ __forceinline__ void run(int item, int split) {
     {
@@ -45,10 +53,10 @@ class forward_block {
         known_.range = range;
         known_.visible = visible;
         known_.keys = keys_of_block<traits>(args_, range, visible, split);
-        known_.k = token_row<const std::uint16_t>(args_.call.k, args_.call.k_strides, range.seq,
-                                                  range.seq.k_begin, range.kv_head);
-        known_.v = token_row<const std::uint16_t>(args_.call.v, args_.call.v_strides, range.seq,
-                                                  range.seq.k_begin, range.kv_head);
+        known_.k = token_units<traits>(args_.call.k, args_.call.k_strides, range.seq,
+                                       range.seq.k_begin, range.kv_head);
+        known_.v = token_units<traits>(args_.call.v, args_.call.v_strides, range.seq,
+                                       range.seq.k_begin, range.kv_head);
         known_.careful = false;
         known_.negate = args_.negative_scale;
       }
@@ -88,114 +96,144 @@ class forward_block {
     return q_tile_ + traits::q_bytes + traits::stages * traits::k_tile::bytes +
            stage * traits::v_tile::bytes;
   }
-  static __device__ __forceinline__ int next_stage(int stage) { return stage ^ 1; }
 
-  __device__ __forceinline__ void copy_keys(int tile, int stage) {
-    k_loader::copy(k_tile(stage), known_.k, args_.call.k_strides.row, tile * traits::block_kv,
-                   known_.keys.end, args_.call.head_dim, tile < known_.keys.last_tile);
+  /// Where a tile's keys or values come from. Read from shared memory some time before it is
+  /// needed.
+  struct tile_source {
+    const std::uint16_t* base;  ///< key 0
+    int first;
+    int limit;  ///< no later than `first` if there is no such tile
+  };
+  __device__ __forceinline__ tile_source source_of(const std::uint16_t* base, int tile) const {
+    const int limit = tile < known_.keys.last_tile ? known_.keys.end : 0;
+    return {base, tile * traits::block_kv, limit};
   }
-  __device__ __forceinline__ void copy_values(int tile, int stage) {
-    v_loader::copy(v_tile(stage), known_.v, args_.call.v_strides.row, tile * traits::block_kv,
-                   known_.keys.end, args_.call.v_head_dim, tile < known_.keys.last_tile);
+  __device__ __forceinline__ tile_source keys_of(int tile) const {
+    return source_of(known_.k, tile);
   }
-
-  /// The first tile from `tile` on that segments do not hide from every row of the block.
-  __device__ __forceinline__ int next_tile(int tile) {
-    if constexpr (modifiers::segments) {
-      const flash_kernel_args& call = args_.call;
-      if (call.q_segments.data == nullptr) return tile;
-      for (; tile < known_.keys.last_tile; ++tile) {
-        const std::int32_t* ids =
-            call.kv_segments.data + known_.range.seq.index * call.kv_segments.batch;
-        int least = INT32_MAX;
-        int most = -1;
-        for (int j = tile * traits::block_kv + warp::lane();
-             j < min(known_.keys.end, (tile + 1) * traits::block_kv); j += 32) {
-          const std::int32_t id = ids[j * call.kv_segments.row];
-          if (id >= 0) least = min(least, id);
-          most = max(most, id);
-        }
-        least = prim::cuda::minimum_of_warp(least);
-        most = prim::cuda::maximum_of_warp(most);
-        if (least <= most_id_ && least_id_ <= most) return tile;
-      }
-    }
-    return tile;
+  __device__ __forceinline__ tile_source values_of(int tile) const {
+    return source_of(known_.v, tile);
   }
-
-  /// Smallest and largest segment of the block's rows.
-  __device__ __forceinline__ void find_ids() {
-    if constexpr (modifiers::segments) {
-      const flash_kernel_args& call = args_.call;
-      least_id_ = INT32_MAX;
-      most_id_ = -1;
-      if (call.q_segments.data == nullptr) return;
-      const std::int32_t* ids =
-          call.q_segments.data + known_.range.seq.index * call.q_segments.batch;
-      const int first = query_of(args_, known_.range.kv_head, known_.range.first_row).query;
-      const int last =
-          query_of(args_, known_.range.kv_head, known_.range.first_row + known_.range.visible - 1)
-              .query;
-      for (int i = first + warp::lane(); i <= last; i += 32) {
-        const std::int32_t id = ids[i * call.q_segments.row];
-        if (id >= 0) least_id_ = min(least_id_, id);
-        most_id_ = max(most_id_, id);
-      }
-      least_id_ = prim::cuda::minimum_of_warp(least_id_);
-      most_id_ = prim::cuda::maximum_of_warp(most_id_);
-    }
+  __device__ __forceinline__ void copy_keys(const tile_source& from, int stage) {
+    k_loader::copy(k_tile(stage), from.base, traits::units * args_.call.k_strides.row, from.first,
+                   from.limit, traits::qk_units(args_.call), from.first < from.limit);
+  }
+  __device__ __forceinline__ void copy_values(const tile_source& from, int stage) {
+    v_loader::copy(v_tile(stage), from.base, traits::units * args_.call.v_strides.row, from.first,
+                   from.limit, traits::v_units(args_.call), from.first < from.limit);
   }
 
   __device__ __forceinline__ void all_tiles() {
-    find_ids();
-    int tile = next_tile(known_.keys.first_tile);
-    if (tile >= known_.keys.last_tile) return;
-    copy_keys(tile, 0);
-    copy_values(tile, 0);
-    prim::cuda::commit_copies();
-    if (known_.negate || traits::shape.threads.q_in_registers) {
-      prim::cuda::wait_copies<0>();
-      __syncthreads();
-      if (known_.negate) {
-        negate_queries();
-        __syncthreads();
-        if (threadIdx.x == 0) known_.negate = false;
-      }
-      warp_.load_queries();
+    chooser_.begin();
+    chosen_tile now = chooser_.next(known_.keys.first_tile);
+    if (now.tile >= known_.keys.last_tile) return;
+    clear_columns();
+    if constexpr (traits::stages == 1) {
+      tiles_in_one_stage(now);
+    } else {
+      tiles_in_two_stages(now);
     }
-    for (int stage = 0; tile < known_.keys.last_tile; stage = next_stage(stage)) {
-      prim::cuda::wait_copies<0>();
-      __syncthreads();  // this tile has arrived, and everyone is done with the one before
-      const int next = next_tile(tile + 1);
-      copy_values(next, next_stage(stage));
-      warp_.multiply_queries(k_tile(stage));
-      copy_keys(next, next_stage(stage));
+  }
+
+  /// Zeros where tiles are wider than tokens: nothing else is written there.
+  __device__ __forceinline__ void clear_columns() {
+    q_loader::clear_columns(q_tile_, traits::qk_units(args_.call));
+#pragma unroll
+    for (int stage = 0; stage < traits::stages; ++stage) {
+      k_loader::clear_columns(k_tile(stage), traits::qk_units(args_.call));
+      v_loader::clear_columns(v_tile(stage), traits::v_units(args_.call));
+    }
+  }
+
+  __device__ __forceinline__ void take_queries() {
+    if (known_.negate) {
+      negate_queries();
+      __syncthreads();
+      if (threadIdx.x == 0) known_.negate = false;
+    }
+    warp_.load_queries();
+  }
+
+  /// Keys arrive while values are worked on, and the other way round.
+  __device__ __forceinline__ void tiles_in_one_stage(chosen_tile now) {
+    copy_keys(keys_of(now.tile), 0);
+    prim::cuda::commit_copies();
+    prim::cuda::wait_copies<0>();
+    __syncthreads();
+    take_queries();
+    while (now.tile < known_.keys.last_tile) {
+      copy_values(values_of(now.tile), 0);
       prim::cuda::commit_copies();
-      one_tile(tile, stage);
-      tile = next;
+      warp_.multiply_queries(k_tile(0), [] {});
+      const chosen_tile next = chooser_.next(now.tile + 1);
+      prim::cuda::wait_copies<0>();
+      __syncthreads();  // the values have arrived, and everyone is done with the keys
+      copy_keys(keys_of(next.tile), 0);
+      prim::cuda::commit_copies();
+      one_tile(now, 0);
+      now = next;
+      prim::cuda::wait_copies<0>();
+      __syncthreads();  // the next keys have arrived, and everyone is done with the values
+    }
+  }
+
+  /// A tile arrives while the one before is worked on. `stage` is 0 or 1, and `first_tile` more for
+  /// the first tile, whose values may arrive after its keys.
+  __device__ __forceinline__ void tiles_in_two_stages(chosen_tile now) {
+    constexpr int first_tile = 2;
+    copy_keys(keys_of(now.tile), 0);
+    prim::cuda::commit_copies();
+    copy_values(values_of(now.tile), 0);
+    prim::cuda::commit_copies();
+    if (known_.negate || early) {
+      prim::cuda::wait_copies<1>();
+      __syncthreads();  // queries and keys have arrived
+      take_queries();
+    }
+    for (int stage = early ? first_tile : 0; now.tile < known_.keys.last_tile;) {
+      const chosen_tile next = chooser_.next(now.tile + 1);
+      const tile_source values = values_of(next.tile);
+      if (!early || stage < first_tile) {
+        prim::cuda::wait_copies<0>();
+        __syncthreads();  // this tile has arrived, and everyone is done with the one before
+      }
+      const int here = stage % 2;
+      copy_values(values, here ^ 1);
+      tile_source keys{};
+      warp_.multiply_queries(k_tile(here), [&] { keys = keys_of(next.tile); });
+      if (early && stage >= first_tile) {
+        prim::cuda::wait_copies<0>();
+        __syncthreads();
+      }
+      copy_keys(keys, here ^ 1);
+      prim::cuda::commit_copies();
+      one_tile(now, here);
+      now = next;
+      stage = here ^ 1;
     }
   }
 
   /// Products are in `scores_`, values in shared memory.
-  __device__ __forceinline__ void one_tile(int tile, int stage) {
-    const int key0 = tile * traits::block_kv;
+  __device__ __forceinline__ void one_tile(const chosen_tile& now, int stage) {
+    const int key0 = now.tile * traits::block_kv;
     const bool whole = known_.keys.full_begin <= key0 &&
-                       known_.keys.full_end >= key0 + traits::block_kv &&
-                       !modifiers::everywhere(args_.call);
+                       known_.keys.full_end >= key0 + traits::block_kv && now.whole &&
+                       (!modifiers::changes || args_.plain);
     bool not_finite = false;
     const std::uint32_t values = v_tile(stage);
     if (!whole) {
-      warp_.modify_scores(key0);
-      if (known_.keys.end < key0 + traits::block_kv && traits::aligned && traits::whole_chunks) {
+      warp_.modify_scores(key0, !now.whole);
+      if (known_.keys.end < key0 + traits::block_kv && traits::aligned) {
         v_loader::clear_from(values, known_.keys.end - key0);
         __syncthreads();
       }
-      if (known_.careful) {
-        not_finite = __syncthreads_or(v_loader::has_not_finite(values)) != 0;
-        if (not_finite) {
-          v_loader::keep_finite(values);
-          __syncthreads();
-        }
+    }
+    // Parts of an infinite f32 value are NaN: also rows that see it need it whole.
+    if ((!whole || traits::splits) && known_.careful) {
+      not_finite = __syncthreads_or(v_loader::has_not_finite(values)) != 0;
+      if (not_finite) {
+        v_loader::keep_finite(values);
+        __syncthreads();
       }
     }
     warp_.update_maxima();
@@ -208,7 +246,7 @@ class forward_block {
          at += traits::threads * 16) {
       std::uint32_t four[4];
       prim::cuda::load_shared_16(four, q_tile_ + at);
-      for (std::uint32_t& word : four) word ^= 0x80008000u;
+      for (std::uint32_t& word : four) word ^= traits::splits ? 0x80000000u : 0x80008000u;
       prim::cuda::store_shared_16(q_tile_ + at, four);
     }
   }
@@ -246,14 +284,10 @@ class forward_block {
         const float scale =
             __shfl_sync(prim::cuda::all_lanes, own_scale, (warp::lane() & ~3) | (2 * m + half));
         const int r = warp::row_in_block(static_cast<int>(threadIdx.x), m, half);
-        const std::uint32_t to = q_tile_ + traits::out_tile::offset(static_cast<unsigned>(r), 0) +
-                                 static_cast<std::uint32_t>(quarter * 4);
 #pragma unroll
         for (int d = 0; d < traits::v_tiles; ++d) {
-          prim::cuda::store_shared_4((to ^ static_cast<std::uint32_t>(d % 8 * 16)) +
-                                         static_cast<std::uint32_t>(d / 8 * 128),
-                                     words::pack(warp_.sums(m, d).at[2 * half] * scale,
-                                                 warp_.sums(m, d).at[2 * half + 1] * scale));
+          gather_pair(static_cast<unsigned>(r), d, warp_.sums(m, d).at[2 * half] * scale,
+                      warp_.sums(m, d).at[2 * half + 1] * scale);
         }
       }
     }
@@ -261,25 +295,25 @@ class forward_block {
     constexpr int lanes = traits::out_tile::chunks >= 16 ? 16 : 8;
     const auto lane = static_cast<unsigned>(warp::lane());
     const int first = warp::first_of_warp() + static_cast<int>(lane / lanes);
-    if (args_.group.value == 1 && args_.aligned_out && traits::whole_chunks) {
-      auto* out = token_row<std::uint16_t>(
-          args_.call.out, args_.call.out_strides, known_.range.seq,
-          known_.range.seq.q_begin + known_.range.first_row + first, known_.range.kv_head);
+    if (args_.group.value == 1 && args_.aligned_out && traits::aligned) {
+      const unsigned chunks = static_cast<unsigned>(traits::v_units(args_.call)) / 8;
+      auto* out = out_row(known_.range.first_row + first, known_.range.kv_head);
       const int left = known_.range.visible - first;
 #pragma unroll 4
       for (int r = 0; r < traits::rows_of_warp; r += 32 / lanes) {
 #pragma unroll
         for (unsigned at = 0; at < traits::out_tile::chunks; at += lanes) {
+          const unsigned chunk = at + lane % lanes;
+          if (traits::out_tile::chunks % lanes != 0 && chunk >= traits::out_tile::chunks) continue;
           std::uint32_t four[4];
           prim::cuda::load_shared_16(
-              four, q_tile_ + traits::out_tile::offset(static_cast<unsigned>(first + r),
-                                                       at + lane % lanes));
-          if (r < left && at + lane % lanes < traits::out_tile::chunks) {
-            *reinterpret_cast<uint4*>(out + (at + lane % lanes) * 8) =
+              four, q_tile_ + traits::out_tile::offset(static_cast<unsigned>(first + r), chunk));
+          if (r < left && chunk < chunks) {
+            *reinterpret_cast<uint4*>(out + chunk * 8) =
                 make_uint4(four[0], four[1], four[2], four[3]);
           }
         }
-        out += 32 / lanes * args_.call.out_strides.row;
+        out += 32 / lanes * traits::units * args_.call.out_strides.row;
       }
       return;
     }
@@ -287,11 +321,31 @@ class forward_block {
     for (int r = first; r < warp::first_of_warp() + traits::rows_of_warp; r += 32 / lanes) {
       if (r >= known_.range.visible) break;
       const query_row row = query_of(args_, known_.range.kv_head, known_.range.first_row + r);
-      write_row<typename traits::out_tile>(
-          q_tile_, r,
-          token_row<std::uint16_t>(args_.call.out, args_.call.out_strides, known_.range.seq,
-                                   known_.range.seq.q_begin + row.query, row.head),
-          args_.call.v_head_dim, args_.aligned_out, static_cast<int>(lane % lanes), lanes);
+      write_row<typename traits::out_tile>(q_tile_, r, out_row(row.query, row.head),
+                                           traits::units * args_.call.v_head_dim, args_.aligned_out,
+                                           static_cast<int>(lane % lanes), lanes);
+    }
+  }
+
+  __device__ __forceinline__ std::uint16_t* out_row(int query, int head) const {
+    return reinterpret_cast<std::uint16_t*>(
+        token_row<typename traits::stored>(args_.call.out, args_.call.out_strides, known_.range.seq,
+                                           known_.range.seq.q_begin + query, head));
+  }
+
+  /// Elements 8 d + 2t and 8 d + 2t + 1 of a row of `out_tile`.
+  __device__ __forceinline__ void gather_pair(unsigned row, int d, float low, float high) const {
+    using tile = typename traits::out_tile;
+    const auto column = static_cast<std::uint32_t>(d);
+    const auto t = static_cast<std::uint32_t>(warp::lane() % 4);
+    if constexpr (traits::splits) {
+      const std::uint32_t to = q_tile_ + tile::offset(row, t / 2) + t % 2 * 8;
+      prim::cuda::store_shared_8((to ^ (column % 4 * 32)) + column / 4 * 128, __float_as_uint(low),
+                                 __float_as_uint(high));
+    } else {
+      const std::uint32_t to = q_tile_ + tile::offset(row, 0) + t * 4;
+      prim::cuda::store_shared_4((to ^ (column % 8 * 16)) + column / 8 * 128,
+                                 prim::cuda::half_words<typename traits::element>::pack(low, high));
     }
   }
 
@@ -325,16 +379,19 @@ class forward_block {
   state& known_;
   std::uint32_t q_tile_;
   warp warp_;
-  int least_id_ = 0, most_id_ = 0;
+  tile_chooser<traits, Hooks> chooser_;
 };
 
 /// One block of query rows and one split of its keys per thread block.
 template <class Row, int Width, class Tokens, class Hooks>
-__global__ void __launch_bounds__(Row::tiling.warps * 32, Row::tiling.blocks_per_sm)
+__global__ void __launch_bounds__(resolved(Row::config).tiling.warps * 32,
+                                  resolved(Row::config).tiling.blocks_per_sm)
     forward_kernel(const __grid_constant__ launch_args args, const __grid_constant__ Hooks hooks) {
   extern __shared__ __align__(1024) unsigned char shared[];
   using block = forward_block<Row, Width, Tokens, Hooks>;
   __shared__ typename block::state known;
+  prim::cuda::let_next_grid_start();
+  prim::cuda::wait_for_grid_before();
   block(args, hooks, known, prim::cuda::shared_address(shared))
       .run(static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
 }

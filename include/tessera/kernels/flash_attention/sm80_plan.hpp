@@ -28,8 +28,8 @@ struct cut {
 };
 
 inline constexpr int most_splits = 128;
-/// A split has at least this many tiles of keys: less is not worth merging.
-inline constexpr std::int64_t least_tiles_per_split = 2;
+/// A split has at least this many keys: less is not worth merging.
+inline constexpr std::int64_t least_keys_per_split = 128;
 /// Keys and values of the heads of a section take at most this many bytes of L2 cache.
 inline constexpr std::int64_t section_bytes = std::int64_t{32} << 20;
 
@@ -47,10 +47,10 @@ inline std::int64_t tiles_of_block(const flash_kernel_args& args, const cut_shap
 }
 
 /// The fewest splits whose last wave of thread blocks is nearly as full as that of the best number.
-inline int splits_for(std::int64_t items, std::int64_t tiles, std::int64_t slots) {
-  if (items <= 0 || items * 10 >= slots * 8 || tiles < 2 * least_tiles_per_split) return 1;
+inline int splits_for(std::int64_t items, std::int64_t keys, std::int64_t slots) {
+  if (items <= 0 || items * 10 >= slots * 8 || keys < 2 * least_keys_per_split) return 1;
   const auto most =
-      static_cast<int>(std::min<std::int64_t>(most_splits, tiles / least_tiles_per_split));
+      static_cast<int>(std::min<std::int64_t>(most_splits, keys / least_keys_per_split));
   const auto fullness = [&](int splits) {
     const std::int64_t blocks = items * splits;
     const std::int64_t waves = (blocks + slots - 1) / slots;
@@ -59,7 +59,7 @@ inline int splits_for(std::int64_t items, std::int64_t tiles, std::int64_t slots
   double best = 0.0;
   for (int splits = 1; splits <= most; ++splits) best = std::max(best, fullness(splits));
   for (int splits = 1; splits <= most; ++splits) {
-    if (fullness(splits) >= 0.85 * best) return splits;
+    if (fullness(splits) >= 0.95 * best) return splits;
   }
   return 1;
 }
@@ -88,7 +88,7 @@ inline cut cut_of(const flash_kernel_args& args, const cut_shape& shape) {
       packed ? std::max(args.batch, (args.q_len * group + shape.block_q - 1) / shape.block_q) *
                    args.kv_heads
              : result.items,
-      tiles_of_block(args, shape),
+      tiles_of_block(args, shape) * shape.block_kv,
       std::int64_t{shape.multiprocessors} * std::max(1, shape.blocks_per_sm));
   return result;
 }

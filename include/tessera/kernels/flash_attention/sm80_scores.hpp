@@ -34,108 +34,140 @@ struct score_modifiers {
   /// Logits are not simply products times the scale.
   static constexpr bool changes = caps || biases || Hooks::has_logits;
 
-  /// True if keys inside the visible interval may be hidden, or logits change, in any tile.
-  static __device__ __forceinline__ bool everywhere(const flash_kernel_args& call) {
-    return changes || Hooks::has_mask || (masks && call.mask.data != nullptr) ||
-           (segments && call.q_segments.data != nullptr);
-  }
-
   /// One row of a warp's tile: columns 2t and 2t + 1 of each 8 keys, elements 2 * half and
-  /// 2 * half + 1 of each accumulator. `keys` is empty for a row that is not used.
+  /// 2 * half + 1 of each accumulator. `keys` is empty for a row that is not used; unless `looks`,
+  /// all of them are seen.
   static __device__ __forceinline__ void apply(const launch_args& args, const Hooks& hooks,
                                                prim::cuda::accumulator (&scores)[Traits::key_tiles],
-                                               int half, position at, int key0,
-                                               const prim::key_interval& keys) {
-    const flash_kernel_args& call = args.call;
-    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
-    const int begin = static_cast<int>(keys.begin) - key0 - column;
-    const int end = static_cast<int>(keys.end) - key0 - column;
-    const std::int32_t own = keys.empty() ? 0 : segment_of(call, at);
+                                               int half, const position& at, int key0,
+                                               const prim::key_interval& keys, bool looks) {
+    constexpr int count = 2 * Traits::key_tiles;
+    const int first = key0 + static_cast<int>(threadIdx.x) % 4 * 2;
+    float x[count];
 #pragma unroll
-    for (int tile = 0; tile < Traits::key_tiles; ++tile) {
+    for (int e = 0; e < count; ++e) x[e] = scores[e / 2].at[2 * half + e % 2];
+    apply_row(
+        args, hooks, x, at, [&](int e) { return first + e / 2 * 8 + e % 2; }, keys, looks);
 #pragma unroll
-      for (int one = 0; one < 2; ++one) {
-        float& score = scores[tile].at[2 * half + one];
-        const bool inside = tile * 8 + one >= begin && tile * 8 + one < end;
-        at.key = key0 + tile * 8 + column + one;
-        if constexpr (changes) {
-          score = inside ? logit(args, hooks, score, at) : prim::minus_infinity;
-        }
-        const bool seen = inside && !hidden(call, hooks, at, own);
-        score = seen ? score : prim::minus_infinity;
-      }
+    for (int e = 0; e < count; ++e) scores[e / 2].at[2 * half + e % 2] = x[e];
+  }
+
+  /// Products of one row and the keys `key_of(e)` become logits; -inf outside of `keys` and where
+  /// hidden. What tensors say of the keys is read for all of them at once, so that one wait does.
+  template <int Count, class KeyOf>
+  static __device__ __forceinline__ void apply_row(const launch_args& args, const Hooks& hooks,
+                                                   float (&x)[Count], const position& at,
+                                                   const KeyOf& key_of,
+                                                   const prim::key_interval& keys, bool looks) {
+    const int begin = static_cast<int>(keys.begin);
+    const int end = static_cast<int>(keys.end);
+    // A key that can be read, that itself where it counts.
+    const auto near = [&](int e) { return max(begin, min(key_of(e), end - 1)); };
+    unsigned hidden = 0;  // bit e
+    if constexpr (changes) {
+      if (!args.plain && begin < end) change(args.call, hooks, x, at, near, hidden);
     }
-  }
-
-  /// One product as a logit; `own` is the row's segment.
-  static __device__ __forceinline__ float apply_one(const launch_args& args, const Hooks& hooks,
-                                                    float product, const position& at,
-                                                    std::int32_t own) {
-    const float x = logit(args, hooks, product, at);
-    return hidden(args.call, hooks, at, own) ? prim::minus_infinity : x;
-  }
-
-  /// Segment of the row at `at`.
-  static __device__ __forceinline__ std::int32_t segment_of(const flash_kernel_args& call,
-                                                            const position& at) {
-    if (!segments || call.q_segments.data == nullptr) return 0;
-    return call.q_segments.data[at.batch * call.q_segments.batch + at.query * call.q_segments.row];
+    if constexpr (masks || segments || Hooks::has_mask) {
+      if (looks && begin < end) hide(args.call, hooks, at, near, hidden, index_of<Count>{});
+    }
+#pragma unroll
+    for (int e = 0; e < Count; ++e) {
+      const int key = key_of(e);
+      const bool seen = key >= begin && key < end && (hidden >> e & 1u) == 0;
+      x[e] = seen ? x[e] : prim::minus_infinity;
+    }
   }
 
  private:
-  static __device__ __forceinline__ std::int64_t offset_in(const score_tensor& tensor,
-                                                           const position& at) {
-    return at.batch * tensor.batch + at.head * tensor.head + at.query * tensor.row +
-           at.key * tensor.column;
+  template <int Count>
+  struct index_of {};
+
+  /// Element (batch, head, query, key 0).
+  static __device__ __forceinline__ std::int64_t row_in(const score_tensor& tensor,
+                                                        const position& at) {
+    return at.batch * tensor.batch + at.head * tensor.head + at.query * tensor.row;
   }
 
-  static __device__ __forceinline__ float logit(const launch_args& args, const Hooks& hooks,
-                                                float product, const position& at) {
-    const flash_kernel_args& call = args.call;
-    float x = product * call.softmax_scale;
-    [[maybe_unused]] bool hides = false;
+  template <int Count, class Near>
+  static __device__ __forceinline__ void add_bias(const score_tensor& bias, float (&x)[Count],
+                                                  const position& at, const Near& near,
+                                                  unsigned& hidden) {
+    const std::int64_t row = row_in(bias, at);
+    float found[Count];
+#pragma unroll
+    for (int e = 0; e < Count; ++e) found[e] = load_bias(bias, row + near(e) * bias.column);
+#pragma unroll
+    for (int e = 0; e < Count; ++e) {
+      hidden |= found[e] == prim::minus_infinity ? 1u << e : 0u;
+      x[e] += found[e];
+    }
+  }
+
+  template <int Count, class Near>
+  static __device__ __forceinline__ void change(const flash_kernel_args& call, const Hooks& hooks,
+                                                float (&x)[Count], const position& row,
+                                                const Near& near, unsigned& hidden) {
+#pragma unroll
+    for (int e = 0; e < Count; ++e) x[e] *= call.softmax_scale;
     if constexpr (biases) {
-      if (call.bias_pre.data != nullptr) {
-        const float bias = load_bias(call.bias_pre, offset_in(call.bias_pre, at));
-        hides = bias == prim::minus_infinity;
-        x += bias;
-      }
+      if (call.bias_pre.data != nullptr) add_bias(call.bias_pre, x, row, near, hidden);
     }
     if constexpr (caps) {
-      if (call.soft_cap > 0.0f) x = call.soft_cap * tanhf(x / call.soft_cap);
+      if (call.soft_cap > 0.0f) {
+#pragma unroll
+        for (int e = 0; e < Count; ++e) x[e] = call.soft_cap * tanhf(x[e] / call.soft_cap);
+      }
     }
     if constexpr (biases) {
-      if (call.bias_post.data != nullptr) {
-        const float bias = load_bias(call.bias_post, offset_in(call.bias_post, at));
-        hides = hides || bias == prim::minus_infinity;
-        x += bias;
-      }
-      if (hides) x = prim::minus_infinity;
+      if (call.bias_post.data != nullptr) add_bias(call.bias_post, x, row, near, hidden);
     }
     if constexpr (Hooks::has_logits) {
-      if (x != prim::minus_infinity) x = hooks.logits(x, at);
+      position at = row;
+#pragma unroll
+      for (int e = 0; e < Count; ++e) {
+        at.key = near(e);
+        const bool counts = x[e] != prim::minus_infinity && (hidden >> e & 1u) == 0;
+        if (counts) x[e] = hooks.logits(x[e], at);
+      }
     }
-    return x;
   }
 
-  static __device__ __forceinline__ bool hidden(const flash_kernel_args& call, const Hooks& hooks,
-                                                const position& at, std::int32_t own) {
-    bool hide = false;
+  template <int Count, class Near>
+  static __device__ __forceinline__ void hide(const flash_kernel_args& call, const Hooks& hooks,
+                                              const position& row, const Near& near,
+                                              unsigned& hidden, index_of<Count>) {
     if constexpr (masks) {
       if (call.mask.data != nullptr) {
-        hide = static_cast<const std::uint8_t*>(call.mask.data)[offset_in(call.mask, at)] == 0;
+        const auto* shown =
+            static_cast<const std::uint8_t*>(call.mask.data) + row_in(call.mask, row);
+        std::uint8_t found[Count];
+#pragma unroll
+        for (int e = 0; e < Count; ++e) found[e] = shown[near(e) * call.mask.column];
+#pragma unroll
+        for (int e = 0; e < Count; ++e) hidden |= found[e] == 0 ? 1u << e : 0u;
       }
     }
     if constexpr (segments) {
       if (call.q_segments.data != nullptr) {
-        hide =
-            hide || own < 0 ||
-            call.kv_segments
-                    .data[at.batch * call.kv_segments.batch + at.key * call.kv_segments.row] != own;
+        const std::int32_t own =
+            call.q_segments
+                .data[row.batch * call.q_segments.batch + row.query * call.q_segments.row];
+        const std::int32_t* ids = call.kv_segments.data + row.batch * call.kv_segments.batch;
+        std::int32_t found[Count];
+#pragma unroll
+        for (int e = 0; e < Count; ++e) found[e] = ids[near(e) * call.kv_segments.row];
+#pragma unroll
+        for (int e = 0; e < Count; ++e) hidden |= own < 0 || found[e] != own ? 1u << e : 0u;
       }
     }
-    if constexpr (Hooks::has_mask) hide = hide || !hooks.mask(at);
-    return hide;
+    if constexpr (Hooks::has_mask) {
+      position at = row;
+#pragma unroll
+      for (int e = 0; e < Count; ++e) {
+        at.key = near(e);
+        hidden |= hooks.mask(at) ? 0u : 1u << e;
+      }
+    }
   }
 };
 

@@ -11,7 +11,7 @@
 
 namespace tessera::flash::sm80 {
 
-/// Eight elements of a row, from `column` on; columns from `width` on are 0. Any alignment.
+/// Eight units of a row, from `column` on; columns from `width` on are 0. Any alignment.
 __device__ __forceinline__ void copy_elements(std::uint32_t to, const std::uint16_t* row,
                                               int column, int width) {
   std::uint32_t words[4];
@@ -24,7 +24,8 @@ __device__ __forceinline__ void copy_elements(std::uint32_t to, const std::uint1
   prim::cuda::store_shared_16(to, words);
 }
 
-/// Eight lanes copy a line of 128 bytes; a block copies threads / 8 rows at a time.
+/// Eight lanes copy a line of 128 bytes; a block copies threads / 8 rows at a time. Widths and
+/// strides are in units of 16 bits.
 template <class Traits, class Tile>
 struct tile_loader {
   static constexpr int rows_at_once = Traits::threads / 8;
@@ -34,19 +35,17 @@ struct tile_loader {
   static __device__ __forceinline__ int row() { return static_cast<int>(threadIdx.x) / 8; }
   static __device__ __forceinline__ int chunk() { return static_cast<int>(threadIdx.x) % 8; }
 
-  /// One row of the tile, at `source` (element 0); zeros, and nothing is read, unless `present`.
+  /// One row of the tile, at `source` (unit 0); zeros, and nothing is read, unless `present`.
   static __device__ __forceinline__ void copy_row(std::uint32_t tile, int row_in_tile,
                                                   const std::uint16_t* source, int width,
                                                   bool present, int first_chunk) {
+    const int chunks = Traits::aligned ? width / 8 : Tile::chunks;
 #pragma unroll 1
-    for (int at = first_chunk; at < Tile::chunks; at += 8) {
+    for (int at = first_chunk; at < chunks; at += 8) {
       const std::uint32_t to =
           tile + Tile::offset(static_cast<unsigned>(row_in_tile), static_cast<unsigned>(at));
-      const int elements = present ? max(0, min(8, width - at * 8)) : 0;
       if (Traits::aligned) {
-        // What lies behind the end of a row is not read, but its address must not be used either.
-        prim::cuda::copy_async_16(to, source + (elements > 0 ? at * 8 : 0),
-                                  static_cast<std::uint32_t>(2 * elements));
+        prim::cuda::copy_async_16(to, source + at * 8, present ? 16 : 0);
       } else {
         copy_elements(to, source, at * 8, present ? width : 0);
       }
@@ -54,12 +53,13 @@ struct tile_loader {
   }
 
   /// Rows [first, first + Tile::rows) of a tensor if `wanted`. Row `limit` and later are not there:
-  /// they are left as they are in rows whose tokens are whole lines (see `clear_from`), and become
-  /// zeros in others.
+  /// aligned tokens leave them as they are (see `clear_from`), others make them zeros. So it is
+  /// with columns from `width` on (see `clear_columns`).
   static __device__ __forceinline__ void copy(std::uint32_t tile, const std::uint16_t* base,
                                               std::int64_t row_stride, int first, int limit,
                                               int width, bool wanted) {
-    if constexpr (Traits::aligned && Traits::whole_chunks) {
+    if constexpr (Traits::aligned) {
+      const unsigned chunks = static_cast<unsigned>(width) / 8;
       const unsigned thread = prim::cuda::thread_index();
       const int row = first + static_cast<int>(thread / 8);
       const std::int64_t stride = prim::cuda::computed_anew(row_stride);
@@ -70,7 +70,7 @@ struct tile_loader {
       for (int pass = 0; pass < passes; ++pass) {
 #pragma unroll
         for (int line = 0; line < Tile::lines; ++line) {
-          const bool inside = Tile::chunks % 8 == 0 || line * 8 + thread % 8 < Tile::chunks;
+          const bool inside = static_cast<unsigned>(line) * 8 + thread % 8 < chunks;
           prim::cuda::copy_async_16_if(
               inside && pass * rows_at_once < left,
               Tile::down(to, pass * rows_at_once) + static_cast<std::uint32_t>(line * 128),
@@ -93,6 +93,22 @@ struct tile_loader {
       for (int at = thread % 8; at < Tile::chunks; at += 8) {
         prim::cuda::store_shared_16(
             tile + Tile::offset(static_cast<unsigned>(in_tile), static_cast<unsigned>(at)), zeros);
+      }
+    }
+  }
+
+  /// Zeros in the columns from `width` on, of all rows.
+  static __device__ __forceinline__ void clear_columns(std::uint32_t tile, int width) {
+    const std::uint32_t zeros[4] = {};
+    if (Traits::aligned && width < Tile::width) {
+#pragma unroll 1
+      for (int in_tile = row(); in_tile < Tile::rows; in_tile += rows_at_once) {
+#pragma unroll 1
+        for (int at = width / 8 + chunk(); at < Tile::chunks; at += 8) {
+          prim::cuda::store_shared_16(
+              tile + Tile::offset(static_cast<unsigned>(in_tile), static_cast<unsigned>(at)),
+              zeros);
+        }
       }
     }
   }
@@ -157,9 +173,11 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const row_
   const flash_kernel_args& call = args.call;
   if (args.group.value == 1) {
     loader::copy(tile,
-                 token_row<const std::uint16_t>(call.q, call.q_strides, range.seq,
-                                                range.seq.q_begin + range.first_row, range.kv_head),
-                 call.q_strides.row, 0, range.visible, call.head_dim, true);
+                 token_units<Traits>(call.q, call.q_strides, range.seq,
+                                     range.seq.q_begin + range.first_row, range.kv_head),
+                 Traits::units * call.q_strides.row, 0, range.visible, Traits::qk_units(call),
+                 true);
+    if (Traits::aligned && range.visible < Traits::block_q) loader::clear_from(tile, range.visible);
     return;
   }
 #pragma unroll 1
@@ -168,9 +186,9 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const row_
     const bool present = in_tile < range.visible;
     const query_row row = query_of(args, range.kv_head, range.first_row + (present ? in_tile : 0));
     loader::copy_row(tile, in_tile,
-                     token_row<const std::uint16_t>(call.q, call.q_strides, range.seq,
-                                                    range.seq.q_begin + row.query, row.head),
-                     call.head_dim, present, loader::chunk());
+                     token_units<Traits>(call.q, call.q_strides, range.seq,
+                                         range.seq.q_begin + row.query, row.head),
+                     Traits::qk_units(call), present, loader::chunk());
   }
 }
 

@@ -9,15 +9,9 @@
 #include <tessera/prim/cuda/shared_tile.hpp>
 #include <tessera/spec/flash_attention/config.hpp>
 #include <tessera/spec/flash_attention/kernel_args.hpp>
+#include <tessera/spec/flash_attention/rules.hpp>
 
 namespace tessera::flash::sm80 {
-
-/// How the threads of a block share a tile; next to `config` in a row.
-struct tiling {
-  int warps = 4;                ///< each has block_q / warps query rows, a multiple of 16
-  int blocks_per_sm = 1;        ///< that registers must leave room for
-  bool q_in_registers = false;  ///< read Q from shared memory once, not once per tile of keys
-};
 
 /// A row's tiles for one pair of head dimensions, both rounded up to 16.
 struct tile_shape {
@@ -25,10 +19,27 @@ struct tile_shape {
   int v_head_dim = 0;
   int block_q = 0;
   int block_kv = 0;
-  tiling threads{};
+  cuda_tiling threads{};
 };
 
-/// How tokens are copied: the rows of q, k and v start at multiples of 16 bytes, or anywhere.
+/// Elements as they lie in memory, and as f32.
+template <class Element>
+struct stored_element {
+  using type = std::uint16_t;
+  using words = prim::cuda::half_words<Element>;
+  static __device__ __forceinline__ float load(std::uint16_t bits) { return words::unpack(bits); }
+  static __device__ __forceinline__ std::uint16_t rounded(float value) {
+    return static_cast<std::uint16_t>(words::pack(value, 0.0f) & 0xffffu);
+  }
+};
+template <>
+struct stored_element<float> {
+  using type = float;
+  static __device__ __forceinline__ float load(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+};
+
+/// How tokens are copied: rows of q, k and v start, and end, at multiples of 16 bytes; or anywhere.
 struct aligned_tokens {};
 struct any_tokens {};
 
@@ -56,7 +67,7 @@ constexpr tile_shape shape_of(int width) {
           .v_head_dim = config.head_dim != 0 ? round_up_to(config.v_head_dim, 16) : width,
           .block_q = config.block_q,
           .block_kv = config.block_kv,
-          .threads = Row::tiling};
+          .threads = config.tiling};
 }
 
 /// Compile-time numbers of one kernel; `Width` as in shape_of. (A shape as template argument would
@@ -66,7 +77,12 @@ struct kernel_traits {
   static constexpr flash_config config = resolved(Row::config);
   static constexpr tile_shape shape = shape_of<Row>(Width);
   using element = element_t<config.type>;
-  using words = prim::cuda::half_words<element>;
+  /// f32 elements are split in two for the products (prim/cuda/split_products.hpp).
+  static constexpr bool splits = config.type == dtype::f32;
+  using access = stored_element<element>;
+  using stored = typename access::type;
+  /// Units of 16 bits, in which shared memory and copies of tokens are counted, of an element.
+  static constexpr int units = sizeof(stored) / 2;
 
   static constexpr int warps = shape.threads.warps;
   static constexpr int threads = warps * 32;
@@ -76,31 +92,37 @@ struct kernel_traits {
   static constexpr int row_tiles = rows_of_warp / 16;
   static constexpr int key_tiles = block_kv / 8;
   static constexpr int key_groups = block_kv / 16;
-  static constexpr int dim_groups = shape.head_dim / 16;
+  static constexpr int dim_groups = units * shape.head_dim / 16;  ///< of 32 bytes
   static constexpr int v_tiles = shape.v_head_dim / 8;
   static constexpr int v_groups = shape.v_head_dim / 16;
 
-  using q_tile = prim::cuda::shared_tile<block_q, shape.head_dim>;
-  using k_tile = prim::cuda::shared_tile<block_kv, shape.head_dim>;
-  using v_tile = prim::cuda::shared_tile<block_kv, shape.v_head_dim>;
-  using out_tile = prim::cuda::shared_tile<block_q, shape.v_head_dim>;
+  using q_tile = prim::cuda::shared_tile<block_q, units * shape.head_dim>;
+  using k_tile = prim::cuda::shared_tile<block_kv, units * shape.head_dim>;
+  using v_tile = prim::cuda::shared_tile<block_kv, units * shape.v_head_dim>;
+  using out_tile = prim::cuda::shared_tile<block_q, units * shape.v_head_dim>;
 
-  static constexpr int stages = 2;
+  /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on; f32
+  /// keys arrive while values are worked on.
+  static constexpr int stages = splits ? 1 : 2;
   /// Q lies where out is gathered at the end.
   static constexpr int q_bytes = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
   static constexpr int shared_bytes = q_bytes + stages * (k_tile::bytes + v_tile::bytes);
 
   static constexpr bool aligned = std::is_same_v<Tokens, aligned_tokens>;
-  /// No token ends inside the width of its tile.
-  static constexpr bool whole_chunks =
-      config.head_dim != 0 && config.head_dim % 16 == 0 && config.v_head_dim % 16 == 0;
+
+  /// Units of a row of q and k, and of v and out.
+  static __device__ __forceinline__ int qk_units(const flash_kernel_args& call) {
+    return units * (config.head_dim != 0 ? config.head_dim : call.head_dim);
+  }
+  static __device__ __forceinline__ int v_units(const flash_kernel_args& call) {
+    return units * (config.head_dim != 0 ? config.v_head_dim : call.v_head_dim);
+  }
 
   static constexpr bool has(flash_feature one) { return config.features.has(one); }
 
-  static_assert(config.type == dtype::f16 || config.type == dtype::bf16,
-                "mma.sync rows have 16-bit elements");
-  static_assert(block_q % (16 * warps) == 0, "every warp has whole tiles of 16 query rows");
-  static_assert(block_kv % 16 == 0, "keys come in groups of 16");
+  static_assert(is_cuda(config.target), "the row has a CUDA target");
+  static_assert(row_is_legal<Row, broken_rule(Row::config)>::value);
+  static_assert(shared_bytes <= shared_memory_bytes(config));
 };
 
 /// Division of numbers below 2^31 by one that the host knows: a product instead of a hundred
@@ -138,6 +160,7 @@ struct launch_args {
   float rescale_above =
       0;  ///< how far a logit may be above maximum less headroom before sums are rescaled
   bool negative_scale = false;
+  bool plain = false;        ///< logits are products times the scale, whatever the row could do
   bool aligned_out = false;  ///< out can be written 16 bytes at a time
   float* sums = nullptr;     ///< [row][split][v_stride], splits > 1
   float* states = nullptr;   ///< [row][split][2]: maximum, denominator

@@ -7,7 +7,9 @@
 #include <tessera/kernels/flash_attention/sm80_block.hpp>
 #include <tessera/kernels/flash_attention/sm80_finish.hpp>
 #include <tessera/kernels/flash_attention/sm80_scores.hpp>
+#include <tessera/kernels/flash_attention/sm80_split.hpp>
 #include <tessera/kernels/flash_attention/sm80_traits.hpp>
+#include <tessera/kernels/flash_attention/sm80_visible.hpp>
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -16,12 +18,13 @@ namespace tessera::flash::sm80 {
 
 /// What all threads of a block know and rarely need. It lies in shared memory, because every
 /// register counts in the loop.
-template <mask_mode Mode>
+template <mask_mode Mode, class Window>
 struct block_state {
   key_range keys;
-  const std::uint16_t* k = nullptr;  ///< key 0 of the sequence
+  const std::uint16_t* k = nullptr;  ///< key 0 of the sequence, in units of 16 bits
   const std::uint16_t* v = nullptr;
   row_range range;
+  Window window;
   prim::row_visibility<Mode> visible;
   bool negate = false;   ///< the queries' signs are still to be turned
   bool careful = false;  ///< a sum was not finite: run again and look at every value
@@ -32,7 +35,8 @@ template <class Row, int Width, class Tokens, class Hooks>
 class warp_rows {
   using traits = kernel_traits<Row, Width, Tokens>;
   using modifiers = score_modifiers<traits, Hooks>;
-  using words = typename traits::words;
+  using words = prim::cuda::half_words<typename traits::element>;  // of 16-bit rows
+  using split = split_products<traits>;
   static constexpr int row_tiles = traits::row_tiles;
 
  public:
@@ -40,7 +44,7 @@ class warp_rows {
   /// and not NaN. Logits (times log2(e)) below it count as hidden.
   static constexpr float nothing_seen = -0x1p126f;
 
-  using state = block_state<traits::config.mask>;
+  using state = block_state<traits::config.mask, typename tile_chooser<traits, Hooks>::window_type>;
 
   /// `known` lies in shared memory, `q_tile` is the address of the block's queries there.
   __device__ __forceinline__ warp_rows(const launch_args& args, const Hooks& hooks,
@@ -75,17 +79,19 @@ class warp_rows {
     }
   }
 
-  /// scores_ = Q K^T of one tile.
-  __device__ __forceinline__ void multiply_queries(std::uint32_t keys) {
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < traits::key_tiles; ++n) scores_[m][n] = {};
-    }
+  /// scores_ = Q K^T of one tile. `before_the_end` is called a while before the products are there.
+  template <class Action>
+  __device__ __forceinline__ void multiply_queries(std::uint32_t keys,
+                                                   const Action& before_the_end) {
+    clear_scores(scores_);
     const unsigned thread = prim::cuda::thread_index();
     const std::uint32_t base = keys + traits::k_tile::lane_of_b(thread % 32);
+    [[maybe_unused]] prim::cuda::accumulator small[traits::splits ? row_tiles : 1]
+                                                  [traits::splits ? traits::key_tiles : 1];
+    if constexpr (traits::splits) clear_scores(small);
 #pragma unroll
     for (int step = 0; step < traits::dim_groups; ++step) {
+      if (step + 2 == traits::dim_groups) before_the_end();
       prim::cuda::fragment_a q[row_tiles];
       if constexpr (traits::shape.threads.q_in_registers) {
 #pragma unroll
@@ -93,15 +99,24 @@ class warp_rows {
       } else {
         load_query(q, thread, step);
       }
+      if constexpr (traits::splits) {
+        split::add_scores(scores_, small, q, base, step);
+      } else {
 #pragma unroll
-      for (int g = 0; g < traits::key_groups; ++g) {
-        prim::cuda::fragment_b2 k;
-        prim::cuda::load_matrices(k.reg, traits::k_tile::step(base, g, step));
+        for (int g = 0; g < traits::key_groups; ++g) {
+          prim::cuda::fragment_b2 k;
+          prim::cuda::load_matrices(k.reg, traits::k_tile::step(base, g, step));
 #pragma unroll
-        for (int m = 0; m < row_tiles; ++m) {
-          words::template multiply_add<0>(scores_[m][2 * g], q[m], k);
-          words::template multiply_add<1>(scores_[m][2 * g + 1], q[m], k);
+          for (int m = 0; m < row_tiles; ++m) {
+            words::template multiply_add<0>(scores_[m][2 * g], q[m], k);
+            words::template multiply_add<1>(scores_[m][2 * g + 1], q[m], k);
+          }
         }
+      }
+    }
+    if constexpr (traits::splits) {
+      if (prim::cuda::any_of_warp(split::finish_scores(scores_, small))) {
+        split::whole_scores(scores_, q_tile_, keys, args_.call.head_dim);
       }
     }
   }
@@ -111,7 +126,8 @@ class warp_rows {
     return thread / 32 * traits::rows_of_warp + m * 16 + half * 8 + thread % 32 / 4;
   }
 
-  __device__ __forceinline__ void modify_scores(int key0) {
+  /// `looks`: mask tensor, segments or mask functor may hide something.
+  __device__ __forceinline__ void modify_scores(int key0, bool looks) {
     const auto thread = static_cast<int>(prim::cuda::thread_index());
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
@@ -124,7 +140,7 @@ class warp_rows {
         modifiers::apply(
             args_, hooks_, scores_[m], half,
             {known_.range.seq.index, row.head, row.query, 0, row.query + known_.visible.offset},
-            key0, keys);
+            key0, keys, looks);
       }
     }
   }
@@ -155,29 +171,38 @@ class warp_rows {
   __device__ __forceinline__ void multiply_values(int key0, std::uint32_t values) {
     constexpr int steps = traits::v_groups;
     constexpr int parts = 2 * row_tiles;
+    if constexpr (traits::splits) {
 #pragma unroll
-    for (int part = 0; part < parts; ++part) weigh(part / 2, part % 2, key0);
-    const std::uint32_t base = values + traits::v_tile::lane_of_a(prim::cuda::thread_index() % 32);
+      for (int part = 0; part < traits::key_tiles * row_tiles; ++part) {
+        weigh(part / traits::key_tiles, part % traits::key_tiles, key0);
+      }
+      split::add_values(out_, scores_, values);
+    } else {
 #pragma unroll
-    for (int g = 0; g < traits::key_groups; ++g) {
-      int done = 0;
+      for (int part = 0; part < parts; ++part) weigh(part / 2, part % 2, key0);
+      const std::uint32_t base =
+          values + traits::v_tile::lane_of_a(prim::cuda::thread_index() % 32);
 #pragma unroll
-      for (int d = 0; d < steps; ++d) {
-        prim::cuda::fragment_b2 v;
-        prim::cuda::load_matrices_transposed(v.reg, traits::v_tile::step(base, g, d));
+      for (int g = 0; g < traits::key_groups; ++g) {
+        int done = 0;
 #pragma unroll
-        for (int m = 0; m < row_tiles; ++m) {
-          words::template multiply_add<0>(out_[m][2 * d], weights_[g][m], v);
-          words::template multiply_add<1>(out_[m][2 * d + 1], weights_[g][m], v);
-        }
-        if (g + 1 < traits::key_groups) {
+        for (int d = 0; d < steps; ++d) {
+          prim::cuda::fragment_b2 v;
+          prim::cuda::load_matrices_transposed(v.reg, traits::v_tile::step(base, g, d));
 #pragma unroll
-          for (int part = 0; part < parts; ++part) {
-            if (part >= done && part < (d + 1) * parts / steps) {
-              weigh(part / 2, 2 * (g + 1) + part % 2, key0);
-            }
+          for (int m = 0; m < row_tiles; ++m) {
+            words::template multiply_add<0>(out_[m][2 * d], weights_[g][m], v);
+            words::template multiply_add<1>(out_[m][2 * d + 1], weights_[g][m], v);
           }
-          done = (d + 1) * parts / steps;
+          if (g + 1 < traits::key_groups) {
+#pragma unroll
+            for (int part = 0; part < parts; ++part) {
+              if (part >= done && part < (d + 1) * parts / steps) {
+                weigh(part / 2, 2 * (g + 1) + part % 2, key0);
+              }
+            }
+            done = (d + 1) * parts / steps;
+          }
         }
       }
     }
@@ -208,13 +233,15 @@ class warp_rows {
           weight[m][half] = weight_of(mine, thread, m, half, key0 + j);
         }
       }
-      const std::uint16_t* row = known_.v + (key0 + j) * args_.call.v_strides.row;
+      const auto* row = reinterpret_cast<const typename traits::stored*>(known_.v) +
+                        (key0 + j) * args_.call.v_strides.row;
 #pragma unroll
       for (int d = 0; d < traits::v_tiles; ++d) {
 #pragma unroll
         for (int one = 0; one < 2; ++one) {
           const int column = d * 8 + lane % 4 * 2 + one;
-          const float value = column < args_.call.v_head_dim ? words::unpack(row[column]) : 0.0f;
+          const float value =
+              column < args_.call.v_head_dim ? traits::access::load(row[column]) : 0.0f;
           if (isfinite(value)) continue;
 #pragma unroll
           for (int m = 0; m < row_tiles; ++m) {
@@ -271,7 +298,7 @@ class warp_rows {
     return weight;
   }
 
-  /// Turns the scores of eight keys into packed weights.
+  /// Turns the scores of eight keys into weights, packed for 16-bit rows.
   __device__ __forceinline__ void weigh(int m, int n, int key0) {
     const prim::cuda::accumulator& s = scores_[m][n];
     float p[4];
@@ -292,8 +319,23 @@ class warp_rows {
         for (int e = 0; e < 4; ++e) p[e] = (keeps >> e & 1u) != 0 ? p[e] : 0.0f;
       }
     }
-    weights_[n / 2][m].reg[n % 2 * 2] = words::pack(p[0], p[1]);
-    weights_[n / 2][m].reg[n % 2 * 2 + 1] = words::pack(p[2], p[3]);
+    if constexpr (traits::splits) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores_[m][n].at[e] = p[e];
+    } else {
+      weights_[n / 2][m].reg[n % 2 * 2] = words::pack(p[0], p[1]);
+      weights_[n / 2][m].reg[n % 2 * 2 + 1] = words::pack(p[2], p[3]);
+    }
+  }
+
+  template <int Rows, int Tiles>
+  static __device__ __forceinline__ void clear_scores(
+      prim::cuda::accumulator (&scores)[Rows][Tiles]) {
+#pragma unroll
+    for (int m = 0; m < Rows; ++m) {
+#pragma unroll
+      for (int n = 0; n < Tiles; ++n) scores[m][n] = {};
+    }
   }
 
   __device__ __forceinline__ void rescale(const float (&found)[row_tiles][2]) {

@@ -20,7 +20,8 @@ template <class Row, class Hooks>
 class weights_row {
   using traits = kernel_traits<Row, 0, any_tokens>;
   using modifiers = score_modifiers<traits, Hooks>;
-  using words = typename traits::words;
+  using access = typename traits::access;
+  using stored = typename traits::stored;
 
  public:
   __device__ weights_row(const launch_args& args, const Hooks& hooks, std::int64_t flat)
@@ -33,7 +34,6 @@ class weights_row {
     const auto visible = prim::row_visibility<traits::config.mask>::of(call, seq_);
     if (at_.query < seq_.q_len) keys_ = visible.keys_of(at_.query);
     at_.query_position = at_.query + visible.offset;
-    own_ = keys_.empty() ? 0 : modifiers::segment_of(call, at_);
   }
 
   __device__ void run() {
@@ -72,16 +72,18 @@ class weights_row {
  private:
   __device__ float logit(std::int64_t key) {
     const flash_kernel_args& call = args_.call;
-    const auto* q =
-        token_row<const std::uint16_t>(call.q, call.q_strides, seq_, at_.query, at_.head);
-    const auto* k = token_row<const std::uint16_t>(call.k, call.k_strides, seq_, key,
-                                                   args_.group.quotient(at_.head));
+    const auto* q = token_row<const stored>(call.q, call.q_strides, seq_, at_.query, at_.head);
+    const auto* k =
+        token_row<const stored>(call.k, call.k_strides, seq_, key, args_.group.quotient(at_.head));
     float product = 0.0f;
     for (int d = 0; d < call.head_dim; ++d) {
-      product = fmaf(words::unpack(q[d]), words::unpack(k[d]), product);
+      product = fmaf(access::load(q[d]), access::load(k[d]), product);
     }
-    at_.key = key;
-    return modifiers::apply_one(args_, hooks_, product, at_, own_);
+    if (args_.plain) product *= call.softmax_scale;
+    float logits[1] = {product};
+    modifiers::apply_row(
+        args_, hooks_, logits, at_, [&](int) { return static_cast<int>(key); }, keys_, true);
+    return logits[0];
   }
 
   __device__ void write(std::int64_t key, float weight) {
@@ -91,8 +93,7 @@ class weights_row {
     if (call.weights_type == dtype::f32) {
       static_cast<float*>(call.weights)[offset] = weight;
     } else {
-      static_cast<std::uint16_t*>(call.weights)[offset] =
-          static_cast<std::uint16_t>(words::pack(weight, 0.0f) & 0xffffu);
+      static_cast<stored*>(call.weights)[offset] = access::rounded(weight);
     }
   }
 
@@ -101,7 +102,6 @@ class weights_row {
   position at_{};
   prim::sequence seq_{};
   prim::key_interval keys_{};
-  std::int32_t own_ = 0;
 };
 
 template <class Row, class Hooks>
@@ -122,9 +122,9 @@ struct dropout_mask_args {
   std::uint64_t threshold = 0;
 };
 
-/// Four keys a thread, which share one draw. A template, so that several units may hold it.
-template <class Args>
-__global__ void write_dropout_mask(const __grid_constant__ Args args) {
+/// Four keys a thread, which share one draw.
+template <class Row>
+__global__ void dropout_mask_kernel(const __grid_constant__ dropout_mask_args args) {
   const std::int64_t groups = (args.extent[3] + 3) / 4;
   const std::int64_t flat = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (flat >= args.extent[0] * args.extent[1] * args.extent[2] * groups) return;

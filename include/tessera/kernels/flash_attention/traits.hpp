@@ -12,14 +12,6 @@
 
 namespace tessera::flash {
 
-/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
-template <class Row, flash_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == flash_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static constexpr bool value = true;
-};
-
 template <class Row>
 struct row_has_its_instructions {
   static_assert(isa::of<Row::config.target>::compiled,

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <tessera/kernels/mean_pooling/backward.hpp>
 #include <tessera/kernels/mean_pooling/forward.hpp>
 #include <tessera/kernels/mean_pooling/scratch.hpp>
 #include <tessera/kernels/mean_pooling/traits.hpp>
+#include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/mean_pooling/instance.hpp>
@@ -50,14 +50,9 @@ void prepare(const mean_pooling_kernel_args& args, const scratch<Row>& memory, i
 template <class Row>
 status launch(const mean_pooling_kernel_args& args, const launch_context& context) {
   const std::size_t needed = workspace_bytes<Row>(args, context.threads);
-  if (context.workspace_bytes < needed) {
-    return {status_code::workspace, "workspace: has " + std::to_string(context.workspace_bytes) +
-                                        " bytes, " + std::to_string(needed) + " are needed"};
-  }
-  const auto past = reinterpret_cast<std::uintptr_t>(context.workspace) % 64;
-  if (needed > 0 && past != 0) {
-    return {status_code::workspace,
-            "workspace: address is " + std::to_string(past) + " bytes past a multiple of 64"};
+  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
+      !done) {
+    return done;
   }
   scratch<Row> memory;
   scratch<Row>::carve(args, context.workspace, &memory);

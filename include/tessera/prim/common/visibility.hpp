@@ -40,13 +40,6 @@ struct key_interval {
   friend constexpr bool operator==(key_interval, key_interval) = default;
 };
 
-/// The smallest interval that holds both; empty intervals do not count.
-TESSERA_HD constexpr key_interval hull(key_interval a, key_interval b) noexcept {
-  if (a.empty()) return b;
-  if (b.empty()) return a;
-  return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
-}
-
 TESSERA_HD constexpr key_interval intersection(key_interval a, key_interval b) noexcept {
   return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
 }
@@ -66,7 +59,7 @@ struct row_visibility {
             args.window_right};
   }
 
-  /// Keys that row `row` sees. Both ends grow with the row, so the hull of a block of rows is
+  /// Keys that row `row` sees. Both ends grow with the row, so a block of rows sees no key outside
   /// [begin of its first row, end of its last row).
   TESSERA_HD constexpr key_interval keys_of(std::int64_t row) const noexcept {
     key_interval keys{0, k_len};

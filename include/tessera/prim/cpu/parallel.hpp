@@ -11,6 +11,15 @@
 
 namespace tessera::prim {
 
+/// What OpenMP would use here; 1 without OpenMP.
+inline int default_threads() {
+#if defined(_OPENMP)
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
 /// Calls body(item, thread) for every item in [0, items), in increasing order as threads become
 /// free, so that the longest items belong first. `thread` is in [0, threads). The ISA in the type
 /// keeps translation units with different flags apart.

@@ -66,6 +66,12 @@ __device__ __forceinline__ void store_shared_4(std::uint32_t to, std::uint32_t w
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
 
+/// Stores 8 bytes at a multiple of 8.
+__device__ __forceinline__ void store_shared_8(std::uint32_t to, std::uint32_t low,
+                                               std::uint32_t high) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
+}
+
 __device__ __forceinline__ std::uint32_t load_shared_4(std::uint32_t from) {
   std::uint32_t word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");

@@ -71,6 +71,9 @@ __device__ __forceinline__ void multiply_add_f16(accumulator& c, const fragment_
         "r"(b.reg[2 * Half + 1]));
 }
 
+/// Of f32 all ones: infinite or NaN.
+inline constexpr std::uint32_t single_exponent = 0x7f800000u;
+
 /// Products, packing and bits of a 16-bit element type.
 template <class Element>
 struct half_words;
@@ -115,20 +118,28 @@ struct half_words<f16> {
   static constexpr std::uint32_t exponent = 0x7c00u;
 };
 
-/// True if one of the two elements of `word` is infinite or NaN.
+/// True if an element of `word` is infinite or NaN; it holds two 16-bit elements or one of 32 bits.
 template <class Element>
 __device__ __forceinline__ bool any_not_finite(std::uint32_t word) {
-  constexpr std::uint32_t low = half_words<Element>::exponent;
-  return (word & low) == low || (word & (low << 16)) == (low << 16);
+  if constexpr (sizeof(Element) == 4) {
+    return (word & single_exponent) == single_exponent;
+  } else {
+    constexpr std::uint32_t low = half_words<Element>::exponent;
+    return (word & low) == low || (word & (low << 16)) == (low << 16);
+  }
 }
 
 /// `word` with 0 in the place of elements that are infinite or NaN.
 template <class Element>
 __device__ __forceinline__ std::uint32_t finite_only(std::uint32_t word) {
-  constexpr std::uint32_t low = half_words<Element>::exponent;
-  if ((word & low) == low) word &= 0xffff0000u;
-  if ((word & (low << 16)) == (low << 16)) word &= 0x0000ffffu;
-  return word;
+  if constexpr (sizeof(Element) == 4) {
+    return (word & single_exponent) == single_exponent ? 0 : word;
+  } else {
+    constexpr std::uint32_t low = half_words<Element>::exponent;
+    if ((word & low) == low) word &= 0xffff0000u;
+    if ((word & (low << 16)) == (low << 16)) word &= 0x0000ffffu;
+    return word;
+  }
 }
 
 }  // namespace tessera::prim::cuda

@@ -40,6 +40,12 @@ struct shared_tile {
     return offset(lane % 8 + (lane / 16) * 8, lane / 8 % 2);
   }
 
+  /// Where a lane finds its f32 element (row 2t, column g) of a tile of f32 that is half as wide;
+  /// row 2t + 1 is at `(address ^ 16) + row_bytes`. Eight rows and eight columns have no conflicts.
+  static __device__ __forceinline__ std::uint32_t lane_of_single(std::uint32_t lane) {
+    return offset(lane % 4 * 2, lane / 16) + lane / 4 % 4 * 4;
+  }
+
   /// The lane's address `16 * row_step` rows down and `16 * k_step` columns right. `base` is a
   /// multiple of 128 plus one of the offsets above.
   static __device__ __forceinline__ std::uint32_t step(std::uint32_t base, int row_step,

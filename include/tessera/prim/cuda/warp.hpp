@@ -56,6 +56,21 @@ __device__ __forceinline__ unsigned thread_index() {
   return computed_anew(threadIdx.x);
 }
 
+/// Lets the next grid of the stream start, if it was launched to (programmatic stream
+/// serialization). Does nothing before sm_90.
+__device__ __forceinline__ void let_next_grid_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Waits until the grid before has ended and all it wrote can be read.
+__device__ __forceinline__ void wait_for_grid_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// 2^x to 2 units in the last place; results below 2^-126 are 0.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;

@@ -21,9 +21,9 @@ template <class Family>
   if (by_cost.chosen.instance == nullptr) return {};
   std::vector<std::string_view> names;
   asked.for_each_row([&](const instance_type& row) {
-    if (asked.fits(row)) names.push_back(row.name);
+    if (!asked.fits(row)) return;
+    names.insert(std::lower_bound(names.begin(), names.end(), row.name), row.name);
   });
-  std::sort(names.begin(), names.end());
 
   const table_question question = question_of(asked, asked.policy.promise);
   const std::string problem = Family::text_of(asked.problem);

@@ -37,12 +37,24 @@ bool is_stand_in(const inquiry<Family>& asked, const typename Family::instance_t
 template <class Family>
 [[gnu::cold]] answer<Family> choose_cheapest(const inquiry<Family>& asked) {
   using instance_type = typename Family::instance_type;
+  // Predictions are no better than this: where a special row is as near, it is taken.
+  constexpr double near_tie = 1.1;
   const bool special_only = asked.policy.generic == generic_use::refuse;
+  const auto is_special = [&](const instance_type& row) { return !is_stand_in(asked, row); };
   selection<instance_type> best{.tier = selection_tier::heuristic};
   int fitting = 0;
   best.instance = cheapest_row(
-      asked, [&](const instance_type& row) { return !special_only || !is_stand_in(asked, row); },
+      asked, [&](const instance_type& row) { return !special_only || is_special(row); },
       best.predicted_seconds, fitting);
+  if (best.instance != nullptr && !is_special(*best.instance)) {
+    double seconds = 0;
+    int count = 0;
+    const instance_type* special = cheapest_row(asked, is_special, seconds, count);
+    if (special != nullptr && seconds <= near_tie * best.predicted_seconds) {
+      best.instance = special;
+      best.predicted_seconds = seconds;
+    }
+  }
   if (best.instance == nullptr) {
     note(asked,
          special_only ? "no special row fits, and the policy refuses generic ones" : "no row fits");

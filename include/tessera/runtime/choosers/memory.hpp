@@ -6,11 +6,18 @@
 
 namespace tessera {
 
+/// Where a demand is remembered: problems of several GPUs lie apart.
+template <class Family>
+std::uint64_t hash_for(const inquiry<Family>& asked) noexcept {
+  constexpr std::uint64_t odd = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+  return Family::hash_of(asked.demand) + static_cast<std::uint64_t>(asked.device.ordinal) * odd;
+}
+
 /// What is remembered, or null; valid until this thread remembers again.
 template <class Family>
 const selection<typename Family::instance_type>* recalled(const inquiry<Family>& asked) noexcept {
   if (asked.memory == nullptr) return nullptr;
-  const std::uint64_t hash = Family::hash_of(asked.demand);
+  const std::uint64_t hash = hash_for(asked);
   const circumstances where = asked.where();
   if (const auto* known = asked.memory->recall(asked.demand, hash, where)) return known;
   if (asked.process_memory == nullptr) return nullptr;
@@ -29,7 +36,7 @@ template <class Family>
 void remember_selection(const inquiry<Family>& asked,
                         const selection<typename Family::instance_type>& chosen) {
   if (asked.memory == nullptr) return;
-  const std::uint64_t hash = Family::hash_of(asked.demand);
+  const std::uint64_t hash = hash_for(asked);
   const circumstances where = asked.where();
   asked.memory->remember(asked.demand, hash, where, chosen);
   if (asked.process_memory != nullptr) {

@@ -71,18 +71,22 @@ template <class Family>
 [[gnu::cold]] void note_measured(const inquiry<Family>& asked, const lookup_record& line,
                                  lookup_layer layer, double distance) {
   if (asked.notes == nullptr) return;
-  std::array<char, 128> times{};
-  std::snprintf(times.data(), times.size(), ", measured %.4g us", line.median_us);
+  std::array<char, 64> number{};
   std::string text(name_of(layer));
-  text.append(" table").append(times.data());
+  text.append(" table, measured ").append(duration_text(line.median_us * 1e-6));
+  asked.notes->measured.push_back({line.row, line.median_us * 1e-6});
   if (line.default_us > 0 && line.median_us > 0) {
-    std::snprintf(times.data(), times.size(), ", %.3gx as fast as ",
+    std::snprintf(number.data(), number.size(), ", %.3gx as fast as ",
                   line.default_us / line.median_us);
-    text.append(times.data()).append(line.default_row.empty() ? "the default" : line.default_row);
+    text.append(number.data()).append(line.default_row.empty() ? "the default" : line.default_row);
+    asked.notes->measured.push_back({line.default_row, line.default_us * 1e-6});
+  }
+  if (line.runner_up_us > 0) {
+    asked.notes->measured.push_back({line.runner_up, line.runner_up_us * 1e-6});
   }
   if (distance > 0) {
-    std::snprintf(times.data(), times.size(), ", at a size %.3g doublings away (", distance);
-    text.append(times.data()).append(line.size).append(")");
+    std::snprintf(number.data(), number.size(), ", at a size %.3g doublings away (", distance);
+    text.append(number.data()).append(line.size).append(")");
   }
   note(asked, text);
 }

@@ -4,6 +4,8 @@
 #include <tessera/runtime/impl/announce.hpp>
 #include <tessera/runtime/impl/config_classes.hpp>
 #include <tessera/runtime/impl/device_facts.hpp>
+#include <tessera/runtime/impl/device_memory.hpp>
+#include <tessera/runtime/impl/devices.hpp>
 #include <tessera/runtime/impl/environment.hpp>
 #include <tessera/runtime/impl/event_lines.hpp>
 #include <tessera/runtime/impl/events.hpp>
@@ -21,3 +23,6 @@
 #include <tessera/runtime/impl/tables.hpp>
 #include <tessera/runtime/impl/threads.hpp>
 #include <tessera/runtime/impl/workspace.hpp>
+#if !defined(TESSERA_CUDA)
+#include <tessera/runtime/impl/cuda/absent.hpp>
+#endif

@@ -62,9 +62,9 @@ void print_line(std::string text) {
 
 /// "... runs on the generic row ...; rejected: ...; a row for it: ...".
 [[gnu::cold]] std::string fallback_message(const explanation& what) {
-  std::string message = what.problem + " runs on " + what.row +
-                        ", which takes any problem; the row list lacks " + what.better_row +
-                        "; rejected rows: ";
+  std::string message = what.problem + " runs on " + what.row + ", which takes any problem; ";
+  if (!what.better_row.empty()) message += "the row list lacks " + what.better_row + "; ";
+  message += "rejected rows: ";
   for (const row_rejection& one : what.rejected) {
     if (&one != &what.rejected.front()) message += "; ";
     message.append(one.row).append(": ").append(one.reason);

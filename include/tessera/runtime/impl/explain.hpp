@@ -2,27 +2,34 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <tessera/runtime/explain.hpp>
 
 namespace tessera {
 
-namespace {
-
-/// "12.3 us".
-std::string duration(double seconds) {
-  std::array<char, 32> text{};
-  if (seconds < 1e-3) {
-    std::snprintf(text.data(), text.size(), "%.3g us", seconds * 1e6);
-  } else {
-    std::snprintf(text.data(), text.size(), "%.3g ms", seconds * 1e3);
+// Insertion: some hundred rows at most, in little code.
+[[gnu::cold]] void sort_by_time(std::vector<row_estimate>& rows) {
+  for (std::size_t end = 1; end < rows.size(); ++end) {
+    for (std::size_t at = end; at > 0 && rows[at].seconds < rows[at - 1].seconds; --at) {
+      std::swap(rows[at], rows[at - 1]);
+    }
   }
-  return text.data();
 }
 
-}  // namespace
+[[gnu::cold]] std::string duration_text(double seconds) {
+  const char* const form = seconds < 1e-3 ? "%.4g us" : seconds < 1 ? "%.4g ms" : "%.4g s";
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), form,
+                seconds * (seconds < 1e-3 ? 1e6
+                           : seconds < 1  ? 1e3
+                                          : 1));
+  return text.data();
+}
 
 [[gnu::cold]] std::string to_text(const explanation& what, int level) {
   std::string text = what.problem + " -> ";
@@ -42,7 +49,7 @@ std::string duration(double seconds) {
   }
   if (level >= 3) {
     for (const row_estimate& one : what.eligible) {
-      text.append("\n  fits ").append(one.row).append(": ").append(duration(one.seconds));
+      text.append("\n  fits ").append(one.row).append(": ").append(duration_text(one.seconds));
     }
     for (const row_rejection& one : what.rejected) {
       text.append("\n  not  ").append(one.row).append(": ").append(one.reason);

@@ -14,7 +14,8 @@
 namespace tessera {
 
 BOOST_DESCRIBE_STRUCT(flash_demand, (),
-                      (type, mask, features, causal, top_left, window_left, window_right, sizes))
+                      (type, mask, features, causal, top_left, window_left, window_right, sizes,
+                       aligned16))
 
 static_assert(selectable_family<flash_fwd_family>);
 static_assert(impl::every_field_is_classified<flash_problem, flash_attention_options>(
@@ -42,9 +43,11 @@ inline void append_word(key_line& text, const flash_features& features) {
         static_cast<void>(name);
       });
   // A single row is another loop: near sizes must not cross over to it.
-  const std::string_view phase = key.bucket.q_len == 0 ? " phase=decode" : " phase=prefill";
-  if (length <= room) phase.copy(to + length, room - length);
-  return length + phase.size();
+  key_line rest;
+  if (!key.identity.aligned16) rest += " aligned16=false";
+  rest += key.bucket.q_len == 0 ? " phase=decode" : " phase=prefill";
+  if (length <= room) rest.view().copy(to + length, room - length);
+  return length + rest.view().size();
 }
 
 [[gnu::cold]] std::size_t flash_fwd_family::size_text(const flash_key& key, char* to,
@@ -70,8 +73,24 @@ inline void append_word(key_line& text, const flash_features& features) {
   const auto plural = [](std::int64_t count, const char* one) {
     return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
   };
-  return std::string(enumerator_name(config.phase)) + ", " +
-         plural(estimate(config, facts).items, "work item") + " for " + plural(threads, "thread");
+  const work_estimate work = estimate(config, facts);
+  std::string words(enumerator_name(config.phase));
+  if (is_cpu(config.target)) {
+    return words + ", " + plural(work.items, "work item") + " for " + plural(threads, "thread");
+  }
+  words += ", " + plural(work.items, "block") + " of " + std::to_string(config.block_q) + " rows";
+  const std::int64_t splits = predicted_splits(work, threads);
+  if (splits > 1) words += ", keys in " + std::to_string(splits) + " parts";
+  words += ", for " + plural(threads, "multiprocessor");
+  return words + " with " + std::to_string(work.items_per_core) + " at a time";
+}
+
+[[gnu::cold]] std::string flash_fwd_family::missing_on(const flash_config& config,
+                                                       const device_facts& device) {
+  if (!device.runs(config.target)) return missing_backend(config.target, device);
+  return "the row needs " + std::to_string(shared_memory_bytes(config)) +
+         " bytes of shared memory for a block, this device has " +
+         std::to_string(device.shared_bytes_per_block);
 }
 
 [[gnu::cold]] std::string flash_fwd_family::text_of(const flash_problem& problem) {
@@ -85,6 +104,9 @@ inline void append_word(key_line& text, const flash_features& features) {
 [[gnu::cold]] std::string flash_fwd_family::wanted_row(const flash_demand& demand,
                                                        const device_facts& device,
                                                        const flash_config& chosen) {
+  // What keeps a row of fixed head dims from unaligned tensors is not the row list.
+  const bool on_gpu = device.kind == device_kind::cuda;
+  if (on_gpu && !(demand.aligned16 && is_cuda(device.highest))) return {};
   flash_config wanted;
   wanted.target = device.highest;
   wanted.type = demand.type;
@@ -99,6 +121,7 @@ inline void append_word(key_line& text, const flash_features& features) {
   if (broken_table_rule(wanted) == flash_rule::decode_has_no_weights) {
     wanted.phase = flash_phase::prefill;
   }
+  if (broken_table_rule(wanted) != flash_rule::none) return {};
   return std::string(name_of(resolved(wanted)).view());
 }
 

@@ -84,8 +84,10 @@ status check_shapes(const flash_problem& problem, const flash_kernel_args& plann
 status run(flash_op op, const flash_attention_args& args, const flash_attention_options& options,
            const context& context) {
   flash_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  return call_operation<flash_fwd_family>(problem_of(args, options, op), args, lowered, context);
+  device_id device;
+  if (status done = lower(op, args, options, lowered, &device); !done) return done;
+  return call_operation<flash_fwd_family>(problem_of(args, options, op), args, lowered, device,
+                                          context);
 }
 
 }  // namespace
@@ -94,9 +96,40 @@ status flash_fwd_family::lower_problem(const flash_problem& problem, flash_kerne
   return lower(problem, lowered);
 }
 
-impl::planned_memory flash_fwd_family::plan_tensors(const flash_problem& problem) {
-  return impl::planned_memory(problem);
+impl::planned_memory flash_fwd_family::plan_tensors(const flash_problem& problem,
+                                                    device_id device) {
+  return impl::planned_memory(problem, device);
 }
+
+namespace {
+
+/// The memory of a run whose tensors are not row-major, or not where the plan runs.
+[[gnu::noinline]] status lower_closely(const impl::planned_memory& planned,
+                                       const flash_attention_args& args,
+                                       flash_kernel_args& lowered) {
+  device_id device;
+  if (status done = lower_memory(args, lowered, &device); !done) return done;
+  if (device != planned.device()) {
+    return {status_code::invalid_argument, "q: device is " + std::string(text_of(device).view()) +
+                                               ", the plan has " +
+                                               std::string(text_of(planned.device()).view())};
+  }
+  if (planned.rows_are_aligned() && checks::are_unaligned(args)) {
+    return {status_code::invalid_argument,
+            "q, k, v: not every row starts at a multiple of 16 bytes, the plan was made for rows "
+            "that do"};
+  }
+  return {};
+}
+
+/// The lengths that a run's tensors hold.
+status check_contents(const flash_attention_args& args, const flash_kernel_args& lowered) {
+  status failure;
+  static_cast<void>(checks::are_contents(args, lowered, failure));
+  return failure;
+}
+
+}  // namespace
 
 // Inline: a run calls it once, and the call itself is a fifth of what a run may cost. Kept as a
 // function too: tools that launch rows themselves call it from other units.
@@ -105,18 +138,28 @@ impl::planned_memory flash_fwd_family::plan_tensors(const flash_problem& problem
                                                         const flash_kernel_args& valid,
                                                         const flash_attention_args& args,
                                                         flash_kernel_args& lowered) {
-  if (planned.admits(args)) {
-    status failure;
-    if (!checks::are_contents(args, lowered, failure)) return failure;
-    checks::fill_tensors(args, lowered);
-    return failure;
+  if (planned.place(args, lowered)) {
+    const bool on_host = planned.device().kind == device_kind::cpu;
+    const bool lengths = lowered.cu_seqlens_q != nullptr || lowered.seqlens_q != nullptr ||
+                         lowered.seqlens_k != nullptr;
+    return on_host && lengths ? check_contents(args, lowered) : status();
   }
   if (status done = check_shapes(problem, valid, args); !done) return done;
-  return lower_memory(args, lowered);
+  return lower_closely(planned, args, lowered);
 }
 
-void flash_fwd_family::finish(const flash_attention_args& args, const flash_kernel_args& lowered) {
-  if (args.dropout_mask.present()) prim::write_dropout_mask(args.dropout_mask, lowered);
+status flash_fwd_family::finish(const flash_instance& row, const flash_attention_args& args,
+                                const flash_kernel_args& lowered, const launch_context& where) {
+  if (!args.dropout_mask.present()) return {};
+  if (is_cpu(row.config.target)) {
+    prim::write_dropout_mask(args.dropout_mask, lowered);
+    return {};
+  }
+  if (row.write_dropout_mask != nullptr) {
+    return row.write_dropout_mask(args.dropout_mask, lowered, where.stream);
+  }
+  return {status_code::ineligible_row,
+          std::string(row.name) + ": has no code that writes dropout_mask"};
 }
 
 static_assert(executable_family<flash_fwd_family>);

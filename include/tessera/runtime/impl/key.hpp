@@ -27,6 +27,16 @@ void append_bytes(device_class_text& text, std::int64_t bytes) noexcept {
 
 device_class_text device_class_of(const device_facts& device) noexcept {
   device_class_text text;
+  if (device.kind == device_kind::cuda) {
+    (text += "cuda_cc").append(device.compute_capability);
+    (text += ".sms=").append(device.multiprocessors);
+    append_bytes(text += ".l2=", device.l2_bytes);
+    append_bytes(text += ".shared=", device.shared_bytes_per_block);
+    // Bandwidth in steps of 100 GB/s: products of one chip differ by their memory.
+    const double steps = device.memory_bytes_per_second() * 1e-11 + 0.5;
+    (text += ".memory=").append(100 * static_cast<std::int64_t>(steps)) += 'G';
+    return text;
+  }
   text += name_of(device.highest);
   append_bytes(text += ".l1d=", device.l1d_bytes);
   append_bytes(text += ".l2=", device.l2_bytes);

@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli), eight bytes a step: about 1 GB/s without special instructions, so that a
-// table of 100,000 lines is checked in some 50 ms.
+// CRC-32C (Castagnoli), a byte a step: some 400 MB/s with a table of 1 KiB. Eight bytes a step are
+// three times as fast and take 8 KiB of every program; a table of 1,000 lines is checked in 1 ms.
 #pragma once
 
 #include <array>
@@ -8,42 +8,27 @@
 
 namespace tessera {
 
-namespace crc32c_tables {
+namespace crc32c_table {
 
 constexpr auto make() {
-  std::array<std::array<std::uint32_t, 256>, 8> all{};
+  std::array<std::uint32_t, 256> values{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t value = byte;
     for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78u : 0u);
-    all[0][byte] = value;
+    values[byte] = value;
   }
-  for (std::size_t step = 1; step < all.size(); ++step) {
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      const std::uint32_t before = all[step - 1][byte];
-      all[step][byte] = (before >> 8) ^ all[0][before & 0xff];
-    }
-  }
-  return all;
+  return values;
 }
 
 inline constexpr auto values = make();
 
-}  // namespace crc32c_tables
+}  // namespace crc32c_table
 
 constexpr std::uint32_t crc32c(std::string_view text) noexcept {
-  const auto& table = crc32c_tables::values;
   std::uint32_t crc = 0xffffffffu;
-  std::size_t at = 0;
-  const auto byte = [&](std::size_t offset) {
-    return static_cast<std::uint32_t>(static_cast<unsigned char>(text[at + offset]));
-  };
-  for (; at + 8 <= text.size(); at += 8) {
-    crc ^= byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24;
-    crc = table[7][crc & 0xff] ^ table[6][(crc >> 8) & 0xff] ^ table[5][(crc >> 16) & 0xff] ^
-          table[4][crc >> 24] ^ table[3][byte(4)] ^ table[2][byte(5)] ^ table[1][byte(6)] ^
-          table[0][byte(7)];
+  for (const char byte : text) {
+    crc = (crc >> 8) ^ crc32c_table::values[(crc ^ static_cast<unsigned char>(byte)) & 0xff];
   }
-  for (; at < text.size(); ++at) crc = (crc >> 8) ^ table[0][(crc ^ byte(0)) & 0xff];
   return ~crc;
 }
 

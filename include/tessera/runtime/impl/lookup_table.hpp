@@ -111,15 +111,21 @@ class grouping {
   /// Their positions in order: by the texts of their groups, then sizes as numbers, then as they
   /// came.
   [[gnu::cold]] const std::vector<std::uint32_t>& sorted() {
-    std::sort(holding_.begin(), holding_.end(),
-              [this](std::uint32_t a, std::uint32_t b) { return is_before(a, b); });
+    sort(holding_, &grouping::is_before);
     return holding_;
   }
   const place& of(std::uint32_t record) const { return places_[record]; }
 
  private:
-  // Out of line: sorting would have a copy of it in each of its loops.
-  [[gnu::cold, gnu::noinline]] bool is_before(std::uint32_t a, std::uint32_t b) const noexcept {
+  /// Once for both orders: sorting is a lot of code.
+  [[gnu::cold, gnu::noinline]] void sort(std::vector<std::uint32_t>& numbers,
+                                         bool (grouping::*before)(std::uint32_t, std::uint32_t)
+                                             const noexcept) const {
+    std::sort(numbers.begin(), numbers.end(),
+              [&](std::uint32_t a, std::uint32_t b) { return (this->*before)(a, b); });
+  }
+
+  [[gnu::cold]] bool is_before(std::uint32_t a, std::uint32_t b) const noexcept {
     const place& first = places_[a];
     const place& second = places_[b];
     if (first.group != second.group) return first.group < second.group;
@@ -128,8 +134,7 @@ class grouping {
     return by_text != 0 ? by_text < 0 : a < b;
   }
 
-  [[gnu::cold, gnu::noinline]] bool is_group_before(std::uint32_t a,
-                                                    std::uint32_t b) const noexcept {
+  [[gnu::cold]] bool is_group_before(std::uint32_t a, std::uint32_t b) const noexcept {
     const lookup_record& first = records_[groups_[a].begin];
     const lookup_record& second = records_[groups_[b].begin];
     const auto texts = [](const lookup_record& one) {
@@ -169,8 +174,7 @@ class grouping {
   [[gnu::cold]] void sort_groups() {
     std::vector<std::uint32_t> order(groups_.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(),
-              [this](std::uint32_t a, std::uint32_t b) { return is_group_before(a, b); });
+    sort(order, &grouping::is_group_before);
     std::vector<std::uint32_t> rank(groups_.size());
     for (std::uint32_t at = 0; at < order.size(); ++at) rank[order[at]] = at;
     for (const std::uint32_t at : holding_) places_[at].group = rank[places_[at].group];

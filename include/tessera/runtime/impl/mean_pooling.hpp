@@ -63,6 +63,7 @@ result<mean_pooling_problem> mean_pooling_family::parse(std::string_view line) {
 std::string mean_pooling_family::wanted_row(const mean_pooling_demand& demand,
                                             const device_facts& device,
                                             const mean_pooling_config&) {
+  if (!is_cpu(device.highest) || device.kind != device_kind::cpu) return {};
   mean_pooling_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
   if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
   return std::string(name_of(resolved(wanted)).view());

@@ -1,83 +1,139 @@
-// Scratch memory: 64-byte aligned, of the caller, of a plan or of the calling thread.
+// Scratch memory of calls and plans: the caller's, that of the caller's allocator, or the
+// library's.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <new>
 #include <span>
 #include <string>
 
+#include <tessera/api/context.hpp>
+#include <tessera/prim/common/workspace.hpp>
+#include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/runtime/impl/place.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
 
 namespace impl {
 
-inline constexpr std::size_t workspace_alignment = 64;
+struct calling_thread;
 
-struct release_workspace {
-  void operator()(std::byte* memory) const noexcept {
-    ::operator delete (memory, std::align_val_t{workspace_alignment});
+/// Memory from the caller's allocator; gives it back.
+class allocated_memory {
+ public:
+  allocated_memory() = default;
+  ~allocated_memory() {
+    if (memory_ != nullptr) [[unlikely]]
+      from_.release(from_.state, device_, memory_, bytes_, stream_);
   }
+  allocated_memory(const allocated_memory&) = delete;
+  allocated_memory& operator=(const allocated_memory&) = delete;
+
+  [[gnu::cold]] status take(const workspace_allocator& from, const place& spot, std::size_t bytes,
+                            std::span<std::byte>& memory) {
+    if (from.allocate == nullptr || from.release == nullptr) {
+      return {status_code::invalid_argument, "context.allocator: has no functions to call"};
+    }
+    memory = {};
+    if (bytes == 0) return {};
+    void* const fresh = from.allocate(from.state, spot.device, bytes, spot.stream);
+    if (fresh == nullptr) {
+      return {status_code::workspace, "workspace: " + std::to_string(bytes) +
+                                          " bytes are needed, context.allocator gave none"};
+    }
+    from_ = from;
+    device_ = spot.device;
+    memory_ = fresh;
+    bytes_ = bytes;
+    stream_ = spot.stream;
+    memory = {static_cast<std::byte*>(fresh), bytes};
+    return prim::check_workspace(memory, bytes);
+  }
+
+ private:
+  workspace_allocator from_{};
+  device_id device_{};
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  void* stream_ = nullptr;
 };
 
-/// Memory that grows when more is needed and is kept.
-class scratch_memory {
+/// Scratch memory of one call on a GPU, which is current; given back in the order of its stream.
+class gpu_call_memory {
  public:
-  /// At least `bytes` bytes, or a status that says how many there are not.
-  status reserve(std::size_t bytes, std::span<std::byte>& memory) {
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = 0;
-      void* const fresh =
-          bytes > PTRDIFF_MAX
-              ? nullptr
-              : ::operator new (bytes, std::align_val_t{workspace_alignment}, std::nothrow);
-      if (fresh == nullptr) {
-        return {status_code::workspace, "workspace: " + std::to_string(bytes) +
-                                            " bytes are needed, and there is not that much memory"};
-      }
-      memory_.reset(static_cast<std::byte*>(fresh));
-      size_ = bytes;
+  gpu_call_memory() = default;
+  ~gpu_call_memory() { cuda::release(memory_, stream_); }
+  gpu_call_memory(const gpu_call_memory&) = delete;
+  gpu_call_memory& operator=(const gpu_call_memory&) = delete;
+
+  status take(const place& spot, std::size_t bytes, std::span<std::byte>& memory) {
+    memory = {};
+    if (bytes == 0) return {};
+    bool capturing = false;
+    if (status done = cuda::is_capturing(spot.stream, capturing); !done) return done;
+    if (capturing) {
+      return {status_code::workspace,
+              "workspace: " + std::to_string(bytes) +
+                  " bytes are needed while the stream is captured; give context.workspace or "
+                  "context.allocator, or run a plan that was made before"};
     }
-    memory = {memory_.get(), size_};
+    stream_ = spot.stream;
+    if (status done = cuda::allocate(bytes, spot.stream, memory_); !done) return done;
+    memory = {static_cast<std::byte*>(memory_), bytes};
     return {};
   }
 
  private:
-  std::unique_ptr<std::byte, release_workspace> memory_;
-  std::size_t size_ = 0;
+  void* memory_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+/// Scratch memory of a plan.
+class plan_memory {
+ public:
+  plan_memory() = default;
+  ~plan_memory() {
+    if (of_gpu_ == nullptr) return;
+    const cuda::current_device scope(gpu_);
+    cuda::release_for_all(of_gpu_);
+  }
+  plan_memory(const plan_memory&) = delete;
+  plan_memory& operator=(const plan_memory&) = delete;
+
+  status reserve(const place& spot, const context& where, std::size_t bytes,
+                 std::span<std::byte>& memory) {
+    if (!where.workspace.empty()) {
+      memory = where.workspace;
+      return prim::check_workspace(memory, bytes);
+    }
+    if (where.allocator != nullptr) return allocated_.take(*where.allocator, spot, bytes, memory);
+    if (!spot.is_gpu()) return of_host_.reserve(bytes, memory);
+    memory = {};
+    if (bytes == 0) return {};
+    gpu_ = spot.device.ordinal;
+    if (status done = cuda::allocate_for_all(bytes, of_gpu_); !done) return done;
+    memory = {static_cast<std::byte*>(of_gpu_), bytes};
+    return {};
+  }
+
+ private:
+  prim::scratch_memory of_host_;
+  allocated_memory allocated_;
+  void* of_gpu_ = nullptr;
+  int gpu_ = 0;
 };
 
 }  // namespace impl
 
 namespace {
 
-/// Refuses memory that is too small or misaligned.
-status check_workspace(std::span<std::byte> memory, std::size_t needed) {
-  if (memory.size() < needed) {
-    return {status_code::workspace, "workspace: has " + std::to_string(memory.size()) + " bytes, " +
-                                        std::to_string(needed) + " are needed"};
-  }
-  const auto past = reinterpret_cast<std::uintptr_t>(memory.data()) % impl::workspace_alignment;
-  if (past != 0) {
-    return {status_code::workspace, "workspace: address is " + std::to_string(past) +
-                                        " bytes past a multiple of " +
-                                        std::to_string(impl::workspace_alignment)};
-  }
-  return {};
-}
-
-/// The caller's memory if there is any, else the calling thread's.
-status find_workspace(std::span<std::byte> of_caller, std::size_t needed,
-                      std::span<std::byte>& memory) {
-  if (!of_caller.empty()) {
-    memory = of_caller;
-    return check_workspace(of_caller, needed);
-  }
-  thread_local impl::scratch_memory of_thread;
-  return of_thread.reserve(needed, memory);
+/// Memory of a call on the CPU: the caller's, that of its allocator, or the calling thread's.
+status find_workspace(const context& where, const impl::place& spot, std::size_t needed,
+                      impl::allocated_memory& allocated, std::span<std::byte>& memory) {
+  if (where.allocator != nullptr && where.workspace.empty()) [[unlikely]]
+    return allocated.take(*where.allocator, spot, needed, memory);
+  return prim::find_workspace<impl::calling_thread>(where.workspace, needed, memory);
 }
 
 }  // namespace

@@ -83,6 +83,15 @@ inline constexpr flash_features every_feature =
 
 inline constexpr int max_head_dim = 256;
 
+/// How the threads of a CUDA block share a tile. Zero everywhere on the CPU; zero warps on CUDA:
+/// the default for the head dims (see `resolved`).
+struct cuda_tiling {
+  int warps = 0;                ///< each has block_q / warps query rows, a multiple of 16
+  int blocks_per_sm = 0;        ///< that registers must leave room for
+  bool q_in_registers = false;  ///< read Q from shared memory once, not once per tile of keys
+  friend constexpr bool operator==(const cuda_tiling&, const cuda_tiling&) = default;
+};
+
 /// One row of the table. A zero tile extent means the backend's default (see `resolved`).
 struct flash_config {
   backend target = backend::cpu_generic;
@@ -95,11 +104,12 @@ struct flash_config {
   int block_q = 0;   ///< most query rows of a work item; the heads of a group are rows of the same
                      ///< item
   int block_kv = 0;  ///< keys that are packed and attended to together
+  cuda_tiling tiling{};
   friend constexpr bool operator==(const flash_config&, const flash_config&) = default;
 };
 
 /// Query rows of one register tile: with two vectors of keys it fills the register file
-/// (14 x 2 accumulators of 32 zmm, 6 x 2 of 16 ymm).
+/// (14 x 2 accumulators of 32 zmm, 6 x 2 of 16 ymm). 16 for CUDA, the rows of an mma.sync tile.
 constexpr int register_rows(backend target) noexcept {
   switch (target) {
     case backend::cpu_generic:
@@ -109,6 +119,8 @@ constexpr int register_rows(backend target) noexcept {
     case backend::cpu_avx512:
     case backend::cpu_avx512_bf16:
       return 14;
+    case backend::cuda_sm80:
+      return 16;
   }
   return 0;
 }
@@ -121,9 +133,42 @@ constexpr int register_columns(backend target) noexcept {
 /// Most query rows (group heads times query positions) that a decode tile takes at once.
 inline constexpr int max_decode_rows = 16;
 
+/// Bytes of shared memory of one block of a CUDA row: Q where out is gathered at the end, and two
+/// tiles (f32: one) of keys and values, each token in whole lines of 128 bytes. Rows that take any
+/// head dim: for the largest.
+constexpr int shared_memory_bytes(const flash_config& config) noexcept {
+  const auto line_bytes = [&](int head_dim) {
+    const int width = head_dim != 0 ? head_dim : max_head_dim;
+    return (width * static_cast<int>(size_of(config.type)) + 127) / 128 * 128;
+  };
+  const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
+  const int qk = line_bytes(config.head_dim);
+  const int v = line_bytes(v_head_dim);
+  const int stages = config.type == dtype::f32 ? 1 : 2;
+  return config.block_q * (qk > v ? qk : v) + stages * config.block_kv * (qk + v);
+}
+
+/// Tiles that suit any CUDA row of these head dims; the table's rows were measured.
+constexpr void resolve_cuda_tiles(flash_config& config) noexcept {
+  const bool decode = config.phase == flash_phase::decode;
+  const int width = config.head_dim > config.v_head_dim ? config.head_dim : config.v_head_dim;
+  const bool wide = width == 0 || width > 128;
+  if (config.block_q == 0) config.block_q = decode ? 16 : wide ? 64 : 128;
+  if (config.block_kv == 0) {
+    const int of_16_bits = wide ? 32 : 64;
+    config.block_kv = config.type == dtype::f32 ? of_16_bits / 2 : of_16_bits;
+  }
+  if (config.tiling.warps == 0) config.tiling.warps = decode ? 1 : 4;
+  if (config.tiling.blocks_per_sm == 0) config.tiling.blocks_per_sm = decode ? 3 : wide ? 1 : 2;
+}
+
 /// The config with every default filled in.
 constexpr flash_config resolved(flash_config config) noexcept {
   if (config.v_head_dim == 0) config.v_head_dim = config.head_dim;
+  if (is_cuda(config.target)) {
+    resolve_cuda_tiles(config);
+    return config;
+  }
   const bool decode = config.phase == flash_phase::decode;
   if (config.block_q == 0) {
     config.block_q = decode ? max_decode_rows : 64 * register_rows(config.target);

@@ -23,6 +23,7 @@ struct flash_demand {
   std::int64_t window_left = -1;  ///< -1: unbounded
   std::int64_t window_right = -1;
   flash_sizes sizes{};
+  bool aligned16 = true;  ///< rows of q, k and v start at multiples of 16 bytes, or are on the CPU
 
   friend constexpr bool operator==(const flash_demand& a, const flash_demand& b) noexcept {
     return a.type == b.type && a.mask == b.mask && a.features == b.features &&
@@ -30,7 +31,8 @@ struct flash_demand {
            a.window_right == b.window_right && a.sizes.batch == b.sizes.batch &&
            a.sizes.q_len == b.sizes.q_len && a.sizes.kv_len == b.sizes.kv_len &&
            a.sizes.q_heads == b.sizes.q_heads && a.sizes.kv_heads == b.sizes.kv_heads &&
-           a.sizes.head_dim == b.sizes.head_dim && a.sizes.v_head_dim == b.sizes.v_head_dim;
+           a.sizes.head_dim == b.sizes.head_dim && a.sizes.v_head_dim == b.sizes.v_head_dim &&
+           a.aligned16 == b.aligned16;
   }
 };
 
@@ -42,7 +44,8 @@ constexpr flash_demand demand_of(const flash_problem& problem) noexcept {
           .top_left = problem.options.causal_alignment == alignment::top_left,
           .window_left = problem.options.window_left.value_or(-1),
           .window_right = problem.options.window_right.value_or(-1),
-          .sizes = sizes_of(problem)};
+          .sizes = sizes_of(problem),
+          .aligned16 = !problem.unaligned};
 }
 
 /// The table key of a demand.
@@ -56,6 +59,7 @@ constexpr flash_key key_of(const flash_demand& demand) noexcept {
   key.identity.v_head_dim = static_cast<std::int16_t>(sizes.v_head_dim);
   key.identity.group =
       static_cast<std::int16_t>(sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0);
+  key.identity.aligned16 = demand.aligned16;
   key.bucket.q_len = size_bucket(sizes.q_len);
   key.bucket.kv_len = size_bucket(sizes.kv_len);
   key.bucket.batch_heads = size_bucket(sizes.batch * sizes.kv_heads);
@@ -72,7 +76,20 @@ constexpr flash_key key_of(const flash_problem& problem) noexcept {
 }
 
 /// The first thing that keeps a row from running a problem.
-enum class flash_mismatch : std::uint8_t { none, type, head_dim, v_head_dim, mask, features };
+enum class flash_mismatch : std::uint8_t {
+  none,
+  type,
+  head_dim,
+  v_head_dim,
+  mask,
+  features,
+  alignment,
+};
+
+/// CUDA rows of a fixed head dim copy 16 bytes at a time; those of any take tokens at any address.
+constexpr bool needs_aligned_rows(const flash_config& config) noexcept {
+  return is_cuda(config.target) && config.head_dim != 0;
+}
 
 /// Compares a row with what is asked; the device is not looked at.
 constexpr flash_mismatch mismatch_of(const flash_config& config,
@@ -85,6 +102,7 @@ constexpr flash_mismatch mismatch_of(const flash_config& config,
   if (v_head_dim != 0 && v_head_dim != demand.sizes.v_head_dim) return flash_mismatch::v_head_dim;
   if (config.mask < demand.mask) return flash_mismatch::mask;
   if (!config.features.contains(demand.features)) return flash_mismatch::features;
+  if (needs_aligned_rows(config) && !demand.aligned16) return flash_mismatch::alignment;
   return flash_mismatch::none;
 }
 
@@ -146,6 +164,8 @@ inline std::string sentence_of(flash_mismatch mismatch, const flash_config& conf
     case flash_mismatch::features:
       return list_of(demand.features) + " is needed, the row lacks " +
              list_of(demand.features.without(config.features));
+    case flash_mismatch::alignment:
+      return "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs";
   }
   return "invalid";
 }

@@ -15,6 +15,8 @@
 // - an output that is read-only, whose elements share memory (see `has_distinct_elements`), or that
 //   shares a byte with any other tensor (see `share_memory`; interleaved slices of one buffer that
 //   do not touch are legal).
+// - tensors on different devices. Of tensors in a GPU's memory only the descriptions are looked at:
+//   the values of cu_seqlens_* and seqlens_* there are the caller's to keep within these rules.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +32,32 @@
 
 namespace tessera {
 
+namespace checks {
+
+/// True if every row of the tensor, along its last axis, starts at a multiple of 16 bytes.
+inline bool rows_are_aligned(const tensor_view& view) noexcept {
+  constexpr std::uint64_t chunk = 16;
+  if (reinterpret_cast<std::uintptr_t>(view.data) % chunk != 0) return false;
+  for (int axis = 0; axis < view.rank - 1 && axis < max_rank; ++axis) {
+    const auto index = static_cast<std::size_t>(axis);
+    const auto step = static_cast<std::uint64_t>(view.stride[index]) * size_of(view.type);
+    if (view.extent[index] > 1 && step % chunk != 0) return false;
+  }
+  return true;
+}
+
+/// See flash_problem::unaligned.
+inline bool are_unaligned(const flash_attention_args& args) noexcept {
+  return args.q.device.kind == device_kind::cuda &&
+         !(rows_are_aligned(args.q) && rows_are_aligned(args.k) && rows_are_aligned(args.v));
+}
+
+}  // namespace checks
+
 /// The shapes and options of a call, without its pointers. Copies; validates nothing.
-constexpr flash_problem problem_of(const flash_attention_args& args,
-                                   const flash_attention_options& options = {},
-                                   flash_op op = flash_op::flash_attention) noexcept {
+inline flash_problem problem_of(const flash_attention_args& args,
+                                const flash_attention_options& options = {},
+                                flash_op op = flash_op::flash_attention) noexcept {
   return {.op = op,
           .q = args.q.shape(),
           .k = args.k.shape(),
@@ -49,6 +73,7 @@ constexpr flash_problem problem_of(const flash_attention_args& args,
           .seqlens_q = args.seqlens_q.shape(),
           .seqlens_k = args.seqlens_k.shape(),
           .weights = args.weights.shape(),
+          .unaligned = checks::are_unaligned(args),
           .options = options};
 }
 
@@ -135,20 +160,23 @@ constexpr void fill_tensors(const flash_attention_args& args, flash_kernel_args&
 }  // namespace checks
 
 /// Validates the memory of tensors whose shapes have been checked, and fills pointers and strides.
-inline status lower_memory(const flash_attention_args& args, flash_kernel_args& lowered) {
+/// `device` as in `lower`.
+inline status lower_memory(const flash_attention_args& args, flash_kernel_args& lowered,
+                           device_id* device = nullptr) {
   status failure;
-  if (!checks::flash_memory::check(args, failure) ||
-      !checks::are_contents(args, lowered, failure)) {
-    return failure;
-  }
+  if (!checks::flash_memory::check(args, failure, device)) return failure;
+  const bool on_host = device == nullptr || device->kind == device_kind::cpu;
+  if (on_host && !checks::are_contents(args, lowered, failure)) return failure;
   checks::fill_tensors(args, lowered);
   return failure;
 }
 
 /// Validates a call completely and fills `lowered`, whose content is unspecified after a refusal.
-/// Reads the tensors' descriptions and the values of cu_seqlens_* and seqlens_*, nothing else.
+/// Reads the tensors' descriptions and, in host memory, the values of cu_seqlens_* and seqlens_*.
+/// All tensors lie in host memory; or, with `device`, on one device, which it becomes.
 inline status lower(flash_op op, const flash_attention_args& args,
-                    const flash_attention_options& options, flash_kernel_args& lowered) {
+                    const flash_attention_options& options, flash_kernel_args& lowered,
+                    device_id* device = nullptr) {
   status failure;
   lowered = {};
   if (!checks::are_options(op, options, failure) ||
@@ -156,7 +184,7 @@ inline status lower(flash_op op, const flash_attention_args& args,
     return failure;
   }
   checks::fill_options(options, lowered.head_dim, lowered);
-  return lower_memory(args, lowered);
+  return lower_memory(args, lowered, device);
 }
 
 /// Validates a problem, and gives the arguments that a call with these shapes would have; pointers

@@ -67,7 +67,8 @@ inline bool spans_longest(std::string_view name, const tensor_view& view, std::i
   return true;
 }
 
-/// The lengths stored in cu_seqlens_* or seqlens_*: they decide which memory a kernel touches.
+/// The lengths stored in cu_seqlens_* or seqlens_* of host memory: they decide which memory a
+/// kernel touches.
 inline bool are_contents(const flash_attention_args& args, const flash_kernel_args& sizes,
                          status& failure) {
   if (args.cu_seqlens_q.present()) {

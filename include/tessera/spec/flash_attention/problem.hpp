@@ -37,6 +37,8 @@ struct flash_problem {
   tensor_shape cu_seqlens_q{}, cu_seqlens_k{};
   tensor_shape seqlens_q{}, seqlens_k{};
   tensor_shape weights{};
+  /// Device tensors only: some row of q, k or v does not start at a multiple of 16 bytes.
+  bool unaligned = false;
   flash_attention_options options{};
 
   friend bool operator==(const flash_problem&, const flash_problem&) = default;
@@ -104,6 +106,7 @@ struct flash_identity {
   std::int16_t head_dim = 0;
   std::int16_t v_head_dim = 0;
   std::int16_t group = 0;  ///< query heads per key/value head
+  bool aligned16 = true;   ///< not flash_problem::unaligned
   friend constexpr bool operator==(const flash_identity&, const flash_identity&) = default;
 };
 

@@ -23,15 +23,19 @@ BOOST_DESCRIBE_ENUM(flash_feature, varlen, lengths, sinks, unnormalized, soft_ca
 BOOST_DESCRIBE_ENUM(flash_rule, none, type_is_floating, head_dim_in_range,
                     any_head_dim_goes_with_any_v_head_dim, block_q_is_whole_register_tiles,
                     block_kv_is_whole_register_tiles, tile_fits_in_cache, decode_rows_fit,
-                    bf16_dot_takes_bf16, cpu_has_base_features, cpu_uses_window_mask,
-                    decode_has_no_weights)
+                    bf16_dot_takes_bf16, has_base_features, cpu_uses_window_mask,
+                    decode_uses_window_mask, decode_has_no_weights, cpu_has_no_tiling,
+                    cuda_warps_in_range, cuda_blocks_per_sm_in_range,
+                    cuda_block_q_is_whole_warp_tiles, cuda_block_kv_is_whole_key_groups,
+                    cuda_head_dims_are_whole_chunks, cuda_tile_fits_in_shared_memory)
 BOOST_DESCRIBE_ENUM(alignment, bottom_right, top_left)
 BOOST_DESCRIBE_ENUM(flash_op, flash_attention, attention, scaled_dot_product_attention)
 
 BOOST_DESCRIBE_STRUCT(flash_features, (), (bits))
+BOOST_DESCRIBE_STRUCT(cuda_tiling, (), (warps, blocks_per_sm, q_in_registers))
 BOOST_DESCRIBE_STRUCT(flash_config, (),
-                      (target, type, head_dim, v_head_dim, mask, phase, features, block_q,
-                       block_kv))
+                      (target, type, head_dim, v_head_dim, mask, phase, features, block_q, block_kv,
+                       tiling))
 BOOST_DESCRIBE_STRUCT(flash_attention_options, (),
                       (softmax_scale, causal, causal_alignment, window_left, window_right,
                        logits_soft_cap, dropout_probability, dropout_seed, normalize))
@@ -41,16 +45,20 @@ BOOST_DESCRIBE_STRUCT(flash_attention_args, (),
                        dropout_mask))
 BOOST_DESCRIBE_STRUCT(flash_problem, (),
                       (op, q, k, v, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks,
-                       cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, weights, options))
+                       cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, weights, unaligned,
+                       options))
 BOOST_DESCRIBE_STRUCT(flash_sizes, (),
                       (batch, q_len, kv_len, q_heads, kv_heads, head_dim, v_head_dim))
+// aligned16 is said only where it is false: keys of CPU problems do not have it.
 BOOST_DESCRIBE_STRUCT(flash_identity, (), (type, mask, features, head_dim, v_head_dim, group))
 BOOST_DESCRIBE_STRUCT(flash_bucket, (), (q_len, kv_len, batch_heads, window))
 BOOST_DESCRIBE_STRUCT(flash_key, (), (identity, bucket))
 BOOST_DESCRIBE_STRUCT(flash_instance, (),
-                      (name, config, workspace_bytes, launch, compile_seconds, object_bytes))
+                      (name, config, workspace_bytes, launch, prepare, write_dropout_mask,
+                       compile_seconds, object_bytes, resources))
+BOOST_DESCRIBE_STRUCT(row_resources, (), (registers, local_bytes))
 
-/// Room for the name of any row, legal or not: ten digits in each of the four numbers fit.
+/// Room for the name of any row, legal or not: ten digits in each of the six numbers fit.
 using flash_row_name = fixed_text<128>;
 
 /// Every feature that a row of the phase may have: what `every` means in its name.
@@ -77,9 +85,10 @@ constexpr flash_row_name name_of(flash_features features, flash_phase phase) {
 }
 
 /// The stable name of a row:
-/// `flash_fwd.<backend>.<dtype>.d<D>[v<Dv>].<mask|decode>[.<features>].<block_q>x<block_kv>`.
-/// `dany` stands for head dims known at run time, `decode` takes the mask's place in decode rows.
-/// Two legal table rows have the same name only if they are the same row.
+/// `flash_fwd.<backend>.<dtype>.d<D>[v<Dv>].<mask|decode>[.<features>].<block_q>x<block_kv>`, and
+/// for CUDA `.w<warps>b<blocks_per_sm>[r]` behind it, r: Q in registers. `dany` stands for head
+/// dims known at run time, `decode` takes the mask's place in decode rows. Two legal table rows
+/// have the same name only if they are the same row.
 constexpr flash_row_name name_of(flash_config config) {
   config = resolved(config);
   flash_row_name name;
@@ -108,6 +117,13 @@ constexpr flash_row_name name_of(flash_config config) {
   name += config.block_q;
   name += 'x';
   name += config.block_kv;
+  if (is_cuda(config.target)) {
+    name += ".w";
+    name += config.tiling.warps;
+    name += 'b';
+    name += config.tiling.blocks_per_sm;
+    if (config.tiling.q_in_registers) name += 'r';
+  }
   return name;
 }
 

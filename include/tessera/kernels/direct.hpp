@@ -1,0 +1,37 @@
+// What the header paths of all families share: where a launch runs, and whether its row takes it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <tessera/prim/cpu/parallel.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// Where a header-path launch runs.
+struct cpu {
+  /// 0: what OpenMP would use; 1 where the unit is compiled without OpenMP.
+  int threads = 0;
+  /// Scratch memory, 64-byte aligned, as much as the row's `workspace_bytes` says. Empty: a buffer
+  /// of the calling thread that grows as needed and is kept.
+  std::span<std::byte> workspace{};
+};
+
+namespace direct {
+
+inline int threads_of(const cpu& where) {
+  return where.threads > 0 ? where.threads : prim::default_threads();
+}
+
+/// Refuses options, sizes and features that a row's config does not take.
+template <class Config, class Problem>
+status check_row(const Config& config, const Problem& problem) {
+  const auto mismatch = mismatch_of(config, problem);
+  if (mismatch == decltype(mismatch)::none) return {};
+  return {status_code::ineligible_row, sentence_of(mismatch, config, problem)};
+}
+
+}  // namespace direct
+
+}  // namespace tessera

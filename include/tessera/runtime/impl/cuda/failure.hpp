@@ -1,0 +1,21 @@
+// Answers of the CUDA runtime as statuses.
+#pragma once
+
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include <tessera/spec/status.hpp>
+
+namespace tessera::impl::cuda {
+
+/// Success, or what was tried and the driver's words for why it failed. Takes the failure off the
+/// thread's record, where a later launch would find it.
+inline status answer_of(const char* tried, cudaError_t code) {
+  if (code == cudaSuccess) [[likely]]
+    return {};
+  static_cast<void>(cudaGetLastError());
+  return {status_code::device, std::string(tried) + ": " + cudaGetErrorString(code)};
+}
+
+}  // namespace tessera::impl::cuda

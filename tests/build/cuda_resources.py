@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Registers and local memory of the CUDA kernels in a library. Fails if a row of fixed head dims uses
+local memory: what did not fit in its registers lies there.
+
+usage: cuda_resources.py LIBRARY | --planted NVCC   (a kernel that spills, which must be found)"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools/lib"))
+from cuda_resources import kernels_of  # noqa: E402
+
+PLANTED = """
+struct flash_fwd_cuda_sm80_bf16_d8_window_16x16_w1b1;
+template <class Row>
+__global__ void __launch_bounds__(1024, 2) spilling(float* data, const int* order) {
+  float held[96];
+  for (int i = 0; i < 96; ++i) held[i] = data[i * 1024 + threadIdx.x];
+  for (int round = 0; round < order[0]; ++round) {
+    for (int i = 0; i < 96; ++i) held[i] = held[i] * held[(i + 7) % 96] + data[round];
+  }
+  for (int i = 0; i < 96; ++i) data[i * 1024 + threadIdx.x] = held[i];
+}
+template __global__ void spilling<flash_fwd_cuda_sm80_bf16_d8_window_16x16_w1b1>(float*, const int*);
+"""
+
+
+def judge(path):
+    """Prints what is found; the number of rows that spill and should not, or None without any row."""
+    kernels = sorted(kernels_of(path))
+    if not kernels:
+        print(f"{path}: holds no kernel of a CUDA row")
+        return None
+    faults = 0
+    for one in kernels:
+        if one.local_bytes > 0:
+            tuned = "_dany_" not in one.row
+            faults += tuned
+            print(f"{one.row}: {one.registers} registers and {one.local_bytes} bytes of local memory a thread" +
+                  ("" if tuned else ", which a row for any head dim may have"))
+    print(f"{len({one.row for one in kernels})} rows, {len(kernels)} kernels, at most "
+          f"{max(one.registers for one in kernels)} registers")
+    return faults
+
+
+def main():
+    if sys.argv[1] != "--planted":
+        return 0 if judge(sys.argv[1]) == 0 else 1
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder) / "planted.cu"
+        source.write_text(PLANTED)
+        subprocess.run([sys.argv[2], "-arch=sm_80", "-c", source, "-o", source.with_suffix(".o")], check=True)
+        return 0 if judge(source.with_suffix(".o")) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

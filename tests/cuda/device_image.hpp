@@ -1,0 +1,243 @@
+// The tensors of a call in device memory: copied there between margins that must not change, at the
+// same places modulo 256, and outputs copied back to where the host's views point.
+//
+// One block of memory holds them all, so that a call costs one copy in each direction. With
+// TESSERA_TEST_EXACT_MEMORY=1 every tensor is an allocation of its own that ends with its last
+// element, for tools that watch each access.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include <tessera/spec/flash_attention/args.hpp>
+#include <tessera/spec/flash_attention/lower_memory.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera::device_test {
+
+inline void require(cudaError_t code, const char* what) {
+  if (code != cudaSuccess) {
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(code));
+  }
+}
+
+struct free_on_device {
+  void operator()(std::byte* memory) const { cudaFree(memory); }
+};
+using device_bytes = std::unique_ptr<std::byte, free_on_device>;
+
+inline device_bytes allocate_on_device(std::size_t bytes) {
+  void* memory = nullptr;
+  require(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
+  return device_bytes(static_cast<std::byte*>(memory));
+}
+
+/// The bytes from the first to the last element of a view.
+struct byte_span {
+  std::byte* begin = nullptr;
+  std::size_t size = 0;
+  std::byte* end() const { return begin + size; }
+};
+inline byte_span span_of(const tensor_view& view) {
+  if (!view.present() || view.elements() == 0) return {};
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  for (int axis = 0; axis < view.rank; ++axis) {
+    const auto a = static_cast<std::size_t>(axis);
+    const std::int64_t reach = (view.extent[a] - 1) * view.stride[a];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto size = static_cast<std::int64_t>(size_of(view.type));
+  return {static_cast<std::byte*>(view.data) + low * size,
+          static_cast<std::size_t>((high - low + 1) * size)};
+}
+
+/// The arguments, those on `from` as views of another device, their addresses as they are.
+inline flash_attention_args said_to_be_on(device_id device, flash_attention_args args,
+                                          device_id from = {}) {
+  for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
+    tensor_view& view = args.*role.member;
+    if (view.present() && view.device == from) view.device = device;
+  }
+  return args;
+}
+
+/// Device memory that grows and is kept for the next call. Belongs to the device that was current
+/// when it grew.
+class device_block {
+ public:
+  std::byte* of(std::size_t bytes) {
+    if (bytes > capacity_) {
+      memory_.reset();
+      capacity_ = 0;
+      memory_ = allocate_on_device(bytes + bytes / 2);
+      capacity_ = bytes + bytes / 2;
+    }
+    return memory_.get();
+  }
+
+ private:
+  device_bytes memory_{};
+  std::size_t capacity_ = 0;
+};
+
+/// What bytes are where no tensor lies.
+inline constexpr std::byte margin_byte{0xFF};
+
+class device_image {
+ public:
+  /// Takes memory on the current device for the tensors of `args`, whose host memory must outlive
+  /// the image. `kept`, if given, is used by one image at a time.
+  explicit device_image(const flash_attention_args& args, device_block* kept = nullptr)
+      : host_(args), exact_(wants_exact()) {
+    find_regions();
+    if (exact_) {
+      for (region& one : regions_) {
+        one.memory = allocate_on_device(one.shift + one.host.size);
+        one.device = one.memory.get() + one.shift;
+      }
+    } else {
+      image_.assign(total_, margin_byte);
+      block_ = (kept != nullptr ? *kept : own_).of(total_);
+      for (region& one : regions_) one.device = block_ + one.offset;
+    }
+  }
+
+  /// The same call with tensors of the device.
+  flash_attention_args args(device_id device) const {
+    flash_attention_args there = said_to_be_on(device, host_);
+    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
+      tensor_view& view = there.*role.member;
+      if (!view.present()) continue;
+      const byte_span span = span_of(view);
+      // An empty tensor has no memory; its address is nobody's.
+      view.data = span.size == 0
+                      ? reinterpret_cast<void*>(std::uintptr_t{256})
+                      : at(span.begin) + (static_cast<std::byte*>(view.data) - span.begin);
+    }
+    return there;
+  }
+
+  /// Copies every tensor to the device, outputs as they are, in the order of the stream.
+  void send(cudaStream_t stream) {
+    for (const region& one : regions_) {
+      if (exact_) {
+        require(cudaMemcpyAsync(one.device, one.host.begin, one.host.size, cudaMemcpyHostToDevice,
+                                stream),
+                "cudaMemcpyAsync");
+      } else {
+        std::memcpy(image_.data() + one.offset, one.host.begin, one.host.size);
+      }
+    }
+    if (!exact_) {
+      require(cudaMemcpyAsync(block_, image_.data(), total_, cudaMemcpyHostToDevice, stream),
+              "cudaMemcpyAsync");
+    }
+    require(cudaStreamSynchronize(stream), "copying to the device");
+  }
+
+  /// Waits for the stream and copies outputs back. False if anything else has changed: an input, a
+  /// margin.
+  bool fetch(cudaStream_t stream) {
+    require(cudaStreamSynchronize(stream), "kernel");
+    bool intact = true;
+    std::vector<std::byte> now;
+    if (!exact_) {
+      now.resize(total_);
+      require(cudaMemcpy(now.data(), block_, total_, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    }
+    for (const region& one : regions_) {
+      if (exact_) {
+        now.resize(one.host.size);
+        require(cudaMemcpy(now.data(), one.device, one.host.size, cudaMemcpyDeviceToHost),
+                "cudaMemcpy");
+      }
+      const std::byte* const begin = exact_ ? now.data() : now.data() + one.offset;
+      if (one.output) {
+        std::memcpy(one.host.begin, begin, one.host.size);
+        if (!exact_) std::memcpy(image_.data() + one.offset, begin, one.host.size);
+      } else {
+        intact = intact && std::memcmp(one.host.begin, begin, one.host.size) == 0;
+      }
+    }
+    return intact && (exact_ || now == image_);
+  }
+
+ private:
+  /// Host memory of one tensor, or of several that overlap.
+  struct region {
+    byte_span host{};
+    bool output = false;
+    std::size_t shift = 0;   ///< from a multiple of 256
+    std::size_t offset = 0;  ///< in the block
+    std::byte* device = nullptr;
+    device_bytes memory{};
+  };
+  static constexpr std::size_t margin = 1024;
+
+  static bool wants_exact() {
+    const char* text = std::getenv("TESSERA_TEST_EXACT_MEMORY");
+    return text != nullptr && std::string_view(text) == "1";
+  }
+
+  void find_regions() {
+    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
+      const byte_span span = span_of(host_.*role.member);
+      if (span.size == 0) continue;
+      region one;
+      one.host = span;
+      one.output = role.output;
+      regions_.push_back(std::move(one));
+    }
+    std::sort(regions_.begin(), regions_.end(),
+              [](const region& a, const region& b) { return a.host.begin < b.host.begin; });
+    std::vector<region> joined;
+    for (region& one : regions_) {
+      if (joined.empty() || joined.back().host.end() <= one.host.begin) {
+        joined.push_back(std::move(one));
+        continue;
+      }
+      region& last = joined.back();
+      const auto reach = static_cast<std::size_t>(one.host.end() - last.host.begin);
+      last.host.size = std::max(last.host.size, reach);
+      last.output = last.output || one.output;
+    }
+    regions_ = std::move(joined);
+    for (region& one : regions_) {
+      one.shift = reinterpret_cast<std::uintptr_t>(one.host.begin) % 256;
+      one.offset = (total_ + margin + 255) / 256 * 256 + one.shift;
+      total_ = one.offset + one.host.size;
+    }
+    total_ += margin;
+  }
+
+  std::byte* at(const std::byte* host) const {
+    for (const region& one : regions_) {
+      if (host >= one.host.begin && host < one.host.end()) {
+        return one.device + (host - one.host.begin);
+      }
+    }
+    throw std::logic_error("a tensor outside the memory of the call");
+  }
+
+  flash_attention_args host_;
+  bool exact_;
+  std::vector<region> regions_;
+  std::vector<std::byte> image_;
+  std::size_t total_ = 0;
+  device_block own_{};
+  std::byte* block_ = nullptr;
+};
+
+}  // namespace tessera::device_test

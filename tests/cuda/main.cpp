@@ -1,0 +1,17 @@
+// Where there is no GPU, the device tests say so and end with 77, which ctest knows as "skipped".
+#include <cstdio>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/cuda/device.hpp"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::string why = tessera::device_test::absence();
+  if (!why.empty() && !GTEST_FLAG_GET(list_tests)) {
+    std::printf("skipped: %s\n", why.c_str());
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}

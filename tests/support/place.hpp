@@ -1,0 +1,34 @@
+// Where the calls of a test program run: on the host, or on a device with copies of the tensors. A
+// program has one place; tests/op/place.cpp and tests/cuda/place.cpp define these functions.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/flash_attention/args.hpp>
+#include <tessera/spec/flash_attention/options.hpp>
+#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/spec/status.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera::support {
+
+/// Kind of device whose rows this program tests.
+device_kind kind_here();
+
+/// Whether rows of that backend run here.
+bool runs_here(backend target);
+
+/// Whether the library sees the values of integer tensors, so that wrong lengths are refused. In
+/// device memory it does not look at them.
+bool sees_values_here();
+
+/// The problem of a call whose tensors lie here.
+flash_problem problem_here(const flash_attention_args& args, const flash_attention_options& options,
+                           flash_op op);
+
+/// Runs a call through the public API. Tensors lie on the host, and outputs are there afterwards;
+/// a place with memory of its own also checks that nothing but the outputs was written there.
+status run_here(flash_op op, const flash_attention_args& args,
+                const flash_attention_options& options, const context& where);
+
+}  // namespace tessera::support

@@ -1,0 +1,161 @@
+// Plans on GPUs.
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/spec/flash_attention/lower.hpp>
+
+#include "pretended_gpu.hpp"
+#include "tests/unit/api/small_call.hpp"
+
+namespace tessera::testing {
+namespace {
+
+constexpr double close = 1e-4;
+
+class gpu_plans : public ::testing::Test {
+ protected:
+  void SetUp() override { gpus.reset(); }
+  void TearDown() override { EXPECT_TRUE(gpus.live.empty()) << "memory was not given back"; }
+
+  result<flash_plan> make(int ordinal = 0, std::string_view row = "flash_fwd.pretended",
+                          bool unaligned = false) {
+    context where;
+    where.row = row;
+    where.rows = &own;
+    where.stream = stream;
+    where.device = {device_kind::cuda, ordinal};
+    flash_problem problem = problem_of(on_gpu(call.args(), ordinal));
+    problem.unaligned = unaligned;
+    return plan(problem, where);
+  }
+
+  pretended_gpus& gpus = pretended_gpus::all();
+  std::array<flash_instance, 2> rows{pretended_row("flash_fwd.frugal", 0),
+                                     pretended_row("flash_fwd.pretended")};
+  application_rows own{rows};
+  small_call call{5, 9, 2, 16};
+  int marks[2] = {};
+  void* stream = &marks[0];
+  void* other = &marks[1];
+};
+
+TEST_F(gpu_plans, AreMadeReadyWhenTheyAreMade) {
+  const auto made = make(1);
+  ASSERT_TRUE(made) << made.message();
+  EXPECT_EQ(made->device(), (device_id{device_kind::cuda, 1}));
+  EXPECT_EQ(made->threads(), 132);
+  EXPECT_EQ(made->workspace_bytes(), 4096u);
+  ASSERT_EQ(gpus.prepared.size(), 1u);
+  EXPECT_EQ(gpus.prepared.front(), 1);
+  ASSERT_EQ(gpus.live.size(), 1u);
+  EXPECT_EQ(gpus.live.begin()->second.device, 1);
+  EXPECT_TRUE(gpus.live.begin()->second.for_all);
+  EXPECT_EQ(gpus.current, 0);
+}
+
+TEST_F(gpu_plans, RunInTheStreamTheyAreTold) {
+  const auto made = make(1);
+  ASSERT_TRUE(made) << made.message();
+  const auto args = on_gpu(call.args(), 1);
+  ASSERT_TRUE(made->run(args));
+  EXPECT_EQ(gpus.launches.back().where.stream, stream);
+  EXPECT_EQ(gpus.launches.back().device, 1);
+  EXPECT_EQ(gpus.launches.back().where.workspace, gpus.live.begin()->first);
+  EXPECT_LT(call.error(), close);
+  ASSERT_TRUE(made->run(args, other));
+  EXPECT_EQ(gpus.launches.back().where.stream, other);
+  ASSERT_TRUE(made->run(args, nullptr));
+  EXPECT_EQ(gpus.launches.back().where.stream, nullptr);
+  alignas(256) std::array<std::byte, 4096> scratch;
+  ASSERT_TRUE(made->run(args, scratch));
+  EXPECT_EQ(gpus.launches.back().where.stream, stream);
+  EXPECT_EQ(gpus.launches.back().where.workspace, scratch.data());
+  ASSERT_TRUE(made->run(args, scratch, other));
+  EXPECT_EQ(gpus.launches.back().where.stream, other);
+  EXPECT_EQ(gpus.prepared.size(), 1u) << "runs make nothing ready";
+  EXPECT_EQ(gpus.live.size(), 1u);
+  EXPECT_TRUE(gpus.given_back.empty()) << "runs take no memory";
+}
+
+TEST_F(gpu_plans, WithoutScratchHaveNoMemory) {
+  const auto made = make(0, "flash_fwd.frugal");
+  ASSERT_TRUE(made) << made.message();
+  EXPECT_EQ(made->workspace_bytes(), 0u);
+  EXPECT_TRUE(gpus.live.empty());
+  EXPECT_TRUE(made->run(on_gpu(call.args()), other));
+}
+
+TEST_F(gpu_plans, SayThatThereIsNotThatMuchMemory) {
+  gpus.out_of_memory = true;
+  const auto made = make();
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.code(), status_code::workspace);
+}
+
+TEST_F(gpu_plans, RefuseTensorsElsewhere) {
+  const auto made = make(1);
+  ASSERT_TRUE(made) << made.message();
+  EXPECT_EQ(made->run(on_gpu(call.args(), 0)).message(),
+            "q: device is cuda:0, the plan has cuda:1");
+  EXPECT_EQ(made->run(call.args()).message(), "q: device is cpu:0, the plan has cuda:1");
+  auto mixed = on_gpu(call.args(), 1);
+  mixed.out.device = {};
+  EXPECT_EQ(made->run(mixed).message(), "out: device is cpu:0, q has cuda:1");
+  const auto here = plan(problem_of(call.args()), {.threads = 1});
+  ASSERT_TRUE(here);
+  EXPECT_EQ(here->run(on_gpu(call.args())).message(), "q: device is cuda:0, the plan has cpu:0");
+  EXPECT_TRUE(gpus.launches.empty());
+}
+
+TEST_F(gpu_plans, HoldRunsToTheAlignmentTheyWereMadeFor) {
+  std::vector<float> more(call.q.size() + 4);
+  const auto past = reinterpret_cast<std::uintptr_t>(more.data()) % 16 / sizeof(float);
+  float* const odd = more.data() + (5 - past) % 4;  // 4 bytes past a multiple of 16
+  std::copy(call.q.begin(), call.q.end(), odd);
+  auto args = on_gpu(call.args());
+  args.q.data = odd;
+  EXPECT_TRUE(problem_of(args).unaligned);
+  const auto aligned = make();
+  ASSERT_TRUE(aligned) << aligned.message();
+  EXPECT_EQ(aligned->run(args).message(),
+            "q, k, v: not every row starts at a multiple of 16 bytes, the plan was made for rows "
+            "that do");
+  const auto any = make(0, "flash_fwd.pretended", true);
+  ASSERT_TRUE(any) << any.message();
+  EXPECT_TRUE(any->run(args));
+  EXPECT_TRUE(any->run(on_gpu(call.args())));
+  EXPECT_LT(call.error(), close);
+}
+
+TEST_F(gpu_plans, TakeDropoutMasksOnlyFromRowsThatWriteThem) {
+  const flash_attention_options options{.dropout_probability = 0.5};
+  context where;
+  where.row = "flash_fwd.pretended";
+  where.rows = &own;
+  where.device = {device_kind::cuda, 0};
+  const auto made = plan(problem_of(on_gpu(call.args()), options), where);
+  ASSERT_TRUE(made) << made.message();
+  std::vector<std::uint8_t> kept(2 * 5 * 9, 7);
+  auto args = call.args();
+  args.dropout_mask = view(kept.data(), {1, 2, 5, 9});
+  EXPECT_EQ(made->run(on_gpu(args)).message(),
+            "flash_fwd.pretended: has no code that writes dropout_mask");
+  static std::uint8_t* written = nullptr;
+  static void* in = nullptr;
+  rows[1].write_dropout_mask = [](const tensor_view& mask, const flash_kernel_args& lowered,
+                                  void* given) -> status {
+    written = static_cast<std::uint8_t*>(mask.data);
+    in = given;
+    EXPECT_TRUE(lowered.dropout);
+    return {};
+  };
+  EXPECT_TRUE(made->run(on_gpu(args), other));
+  EXPECT_EQ(written, kept.data());
+  EXPECT_EQ(in, other);
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,173 @@
+#include "pretended_gpu.hpp"
+
+// The whole host code, with the calls of CUDA below instead of the library's: so this program runs
+// them on any machine, whether or not the library was built with CUDA.
+#if !defined(TESSERA_CUDA)
+#define TESSERA_CUDA 1
+#endif
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <tessera/runtime/impl/all.hpp>
+
+namespace tessera::testing {
+
+pretended_gpus& pretended_gpus::all() {
+  static pretended_gpus only;
+  return only;
+}
+
+void pretended_gpus::reset() {
+  for (const auto& [memory, unused] : live) std::free(memory);
+  *this = {};
+  devices = {h200(), h200()};
+  devices[1].ordinal = 1;
+}
+
+flash_attention_args on_gpu(flash_attention_args args, int ordinal) {
+  for (const auto& role : checks::flash_tensor_roles) {
+    tensor_view& view = args.*role.member;
+    if (view.present()) view.device = {device_kind::cuda, ordinal};
+  }
+  return args;
+}
+
+namespace {
+
+/// The portable row that takes every f32 problem.
+const flash_instance& portable() {
+  for (const flash_instance& row : flash_fwd_registry()) {
+    if (row.config.target == backend::cpu_generic && row.config.type == dtype::f32 &&
+        row.config.phase == flash_phase::prefill && row.config.head_dim == 0) {
+      return row;
+    }
+  }
+  std::abort();
+}
+
+status launch_pretended(const flash_kernel_args& args, const launch_context& where) {
+  pretended_gpus& gpus = pretended_gpus::all();
+  gpus.launches.push_back({"", gpus.current, where});
+  if (!gpus.launch_failure.empty()) return {status_code::device, gpus.launch_failure};
+  std::vector<std::byte> scratch(portable().workspace_bytes(args, 1) + 64);
+  const auto past = reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
+  return portable().launch(args, {.threads = 1,
+                                  .workspace = scratch.data() + (64 - past) % 64,
+                                  .workspace_bytes = scratch.size() - 64});
+}
+
+status prepare_pretended() {
+  pretended_gpus& gpus = pretended_gpus::all();
+  gpus.prepared.push_back(gpus.current);
+  if (!gpus.prepare_failure.empty()) return {status_code::device, gpus.prepare_failure};
+  return {};
+}
+
+template <std::size_t Bytes>
+std::size_t scratch_of(const flash_kernel_args&, int) {
+  return Bytes;
+}
+
+}  // namespace
+
+flash_instance pretended_row(std::string_view name, std::size_t scratch_bytes) {
+  return {.name = name,
+          .config = resolved(
+              {.target = backend::cuda_sm80, .features = base_features | flash_feature::dropout}),
+          .workspace_bytes = scratch_bytes == 0 ? &scratch_of<0> : &scratch_of<4096>,
+          .launch = &launch_pretended,
+          .prepare = &prepare_pretended};
+}
+
+}  // namespace tessera::testing
+
+namespace tessera::impl::cuda {
+
+namespace {
+
+testing::pretended_gpus& gpus() {
+  return testing::pretended_gpus::all();
+}
+
+status take(std::size_t bytes, void* stream, bool for_all, void*& memory) {
+  if (gpus().out_of_memory) return {status_code::workspace, "workspace: out of memory"};
+  memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  gpus().live[memory] = {gpus().current, bytes, stream, for_all};
+  return {};
+}
+
+void give(void* memory, void* stream) noexcept {
+  const auto found = gpus().live.find(memory);
+  if (found == gpus().live.end()) return;
+  gpus().given_back.push_back({found->second, stream});
+  gpus().live.erase(found);
+  std::free(memory);
+}
+
+}  // namespace
+
+status count_devices(int& count) {
+  count = static_cast<int>(gpus().devices.size());
+  return {};
+}
+status read_facts(int ordinal, device_facts& facts) {
+  facts = gpus().devices.at(static_cast<std::size_t>(ordinal));
+  return {};
+}
+void read_versions(int& driver, int& runtime) noexcept {
+  driver = 13010;
+  runtime = 13000;
+}
+
+current_device::current_device(int ordinal) : before_(std::exchange(gpus().current, ordinal)) {}
+current_device::~current_device() {
+  gpus().current = before_;
+}
+
+status allocate(std::size_t bytes, void* stream, void*& memory) {
+  return take(bytes, stream, false, memory);
+}
+void release(void* memory, void* stream) noexcept {
+  if (memory != nullptr) give(memory, stream);
+}
+status allocate_for_all(std::size_t bytes, void*& memory) {
+  return take(bytes, nullptr, true, memory);
+}
+void release_for_all(void* memory) noexcept {
+  give(memory, nullptr);
+}
+status is_capturing(void* stream, bool& capturing) {
+  capturing = gpus().captured.contains(stream);
+  return {};
+}
+status copy(void* to, const void* from, std::size_t bytes, void*) {
+  std::memcpy(to, from, bytes);
+  return {};
+}
+status fill(void* to, int byte, std::size_t bytes, void*) {
+  std::memset(to, byte, bytes);
+  return {};
+}
+status wait(void*) {
+  return {};
+}
+status make_stream(void*& stream) {
+  stream = &gpus();
+  return {};
+}
+void drop_stream(void*) noexcept {}
+status make_event(void*& event) {
+  event = &gpus();
+  return {};
+}
+void drop_event(void*) noexcept {}
+status record(void*, void*) {
+  return {};
+}
+status seconds_between(void*, void*, double& seconds) {
+  seconds = 0.5;
+  return {};
+}
+
+}  // namespace tessera::impl::cuda

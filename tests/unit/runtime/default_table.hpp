@@ -1,0 +1,34 @@
+// The rows of the default table, those for GPUs also in builds without CUDA; not to be launched.
+#pragma once
+
+#include <vector>
+
+#include <tessera/spec/flash_attention/instance.hpp>
+
+#if defined(TESSERA_CUDA)
+#define TESSERA_TESTS_BUILT_WITH_CUDA
+#else
+#define TESSERA_CUDA
+#endif
+
+namespace tessera::testing {
+
+#define TESSERA_FLASH_FWD_ROW(id, name, target, type, head_dim, v_head_dim, mask, phase, features, \
+                              block_q, block_kv, ...)                                              \
+  {name,                                                                                           \
+   {target, type, head_dim, v_head_dim, mask, phase, features, block_q, block_kv, __VA_ARGS__}},
+
+inline const std::vector<flash_instance>& default_table() {
+  static const std::vector<flash_instance> all{
+#include "generated/rows/flash_fwd.inc"
+  };
+  return all;
+}
+
+#undef TESSERA_FLASH_FWD_ROW
+
+}  // namespace tessera::testing
+
+#if !defined(TESSERA_TESTS_BUILT_WITH_CUDA)
+#undef TESSERA_CUDA
+#endif

@@ -1,0 +1,137 @@
+// CUDA rows: names, shared memory, and which tensors a row of fixed head dims takes.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include <tessera/spec/flash_attention/eligibility.hpp>
+#include <tessera/spec/flash_attention/lower.hpp>
+#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/spec/flash_attention/rules.hpp>
+
+namespace {
+
+using tessera::backend;
+using tessera::cuda_tiling;
+using tessera::device_id;
+using tessera::device_kind;
+using tessera::dtype;
+using tessera::flash_attention_args;
+using tessera::flash_config;
+using tessera::flash_feature;
+using tessera::flash_mismatch;
+using tessera::flash_phase;
+using tessera::flash_problem;
+using tessera::mask_mode;
+
+constexpr flash_config d128{.target = backend::cuda_sm80,
+                            .type = dtype::bf16,
+                            .head_dim = 128,
+                            .block_q = 128,
+                            .block_kv = 64,
+                            .tiling = {.warps = 4, .blocks_per_sm = 2}};
+
+TEST(flash_cuda, names_say_how_warps_share_a_tile) {
+  EXPECT_EQ(name_of(d128).view(), "flash_fwd.cuda_sm80.bf16.d128.window.128x64.w4b2");
+  flash_config other = d128;
+  other.tiling.q_in_registers = true;
+  EXPECT_EQ(name_of(other).view(), "flash_fwd.cuda_sm80.bf16.d128.window.128x64.w4b2r");
+  other = d128;
+  other.mask = mask_mode::causal;
+  other.features = other.features | flash_feature::soft_cap;
+  other.tiling.blocks_per_sm = 1;
+  EXPECT_EQ(name_of(other).view(), "flash_fwd.cuda_sm80.bf16.d128.causal.soft_cap.128x64.w4b1");
+  const flash_config decode{.target = backend::cuda_sm80,
+                            .type = dtype::f16,
+                            .head_dim = 192,
+                            .v_head_dim = 128,
+                            .phase = flash_phase::decode,
+                            .block_q = 16,
+                            .block_kv = 64,
+                            .tiling = {.warps = 1, .blocks_per_sm = 2}};
+  EXPECT_EQ(name_of(decode).view(), "flash_fwd.cuda_sm80.f16.d192v128.decode.16x64.w1b2");
+  EXPECT_EQ(name_of(flash_config{.block_q = 128, .block_kv = 64}).view(),
+            "flash_fwd.cpu_generic.f32.dany.window.128x64");
+}
+
+TEST(flash_cuda, shared_memory_counts_whole_lines) {
+  EXPECT_EQ(shared_memory_bytes(d128), 128 * 256 + 2 * 64 * (256 + 256));
+  flash_config row = d128;
+  row.head_dim = 96;  // 192 bytes a token take two lines
+  row.v_head_dim = 40;
+  EXPECT_EQ(shared_memory_bytes(row), 128 * 256 + 2 * 64 * (256 + 128));
+  row.head_dim = row.v_head_dim = 0;  // the largest head dim
+  row.block_q = 64;
+  row.block_kv = 32;
+  EXPECT_EQ(shared_memory_bytes(row), 64 * 512 + 2 * 32 * (512 + 512));
+}
+
+flash_problem problem(bool unaligned) {
+  return {.q = {dtype::bf16, 4, {1, 64, 8, 128}},
+          .k = {dtype::bf16, 4, {1, 64, 2, 128}},
+          .v = {dtype::bf16, 4, {1, 64, 2, 128}},
+          .unaligned = unaligned};
+}
+
+TEST(flash_cuda, only_rows_of_fixed_head_dims_need_aligned_tokens) {
+  EXPECT_EQ(mismatch_of(d128, problem(false)), flash_mismatch::none);
+  EXPECT_EQ(mismatch_of(d128, problem(true)), flash_mismatch::alignment);
+  EXPECT_EQ(sentence_of(flash_mismatch::alignment, d128, problem(true)),
+            "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs");
+  flash_config row = d128;
+  row.head_dim = 0;
+  EXPECT_EQ(mismatch_of(row, problem(true)), flash_mismatch::none);
+  row = {.target = backend::cpu_avx2, .type = dtype::bf16, .head_dim = 128};
+  EXPECT_EQ(mismatch_of(row, problem(true)), flash_mismatch::none);
+}
+
+TEST(flash_cuda, alignment_is_part_of_key_and_text) {
+  EXPECT_FALSE(key_of(problem(false)) == key_of(problem(true)));
+  EXPECT_EQ(to_text(problem(true)),
+            "flash_attention q=[1,64,8,128]bf16 k=[1,64,2,128] unaligned=true");
+  const auto read = tessera::parse_problem(to_text(problem(true)));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(*read, problem(true));
+  EXPECT_EQ(to_text(problem(false)).find("unaligned"), std::string::npos);
+  EXPECT_FALSE(tessera::parse_problem("flash_attention q=[1,4,2,8]f32 k=[1,4,2,8] unaligned=1"));
+}
+
+/// Views of [1, 4, 2, 64] tokens in memory that no test touches.
+class call {
+ public:
+  explicit call(device_kind kind, std::int64_t head_stride = 64, std::size_t offset = 0) {
+    for (tessera::tensor_view* one : {&args_.q, &args_.k, &args_.v, &args_.out}) {
+      *one = tessera::view(memory_.data(), {1, 4, 2, 64},
+                           {8 * head_stride, 2 * head_stride, head_stride, 1}, device_id{kind, 0});
+    }
+    args_.v.data = memory_.data() + offset;
+  }
+  flash_attention_args& args() { return args_; }
+  bool unaligned() const { return tessera::problem_of(args_).unaligned; }
+
+ private:
+  alignas(16) std::array<tessera::bf16, 1024> memory_{};
+  flash_attention_args args_;
+};
+
+TEST(flash_cuda, alignment_is_read_off_pointers_and_strides_of_device_tensors) {
+  EXPECT_FALSE(call(device_kind::cuda).unaligned());
+  EXPECT_FALSE(call(device_kind::cuda, 72).unaligned());
+  EXPECT_TRUE(call(device_kind::cuda, 68).unaligned());
+  EXPECT_TRUE(call(device_kind::cuda, 64, 4).unaligned());
+  EXPECT_FALSE(call(device_kind::cuda, 64, 8).unaligned());
+  EXPECT_FALSE(call(device_kind::cpu, 68, 4).unaligned());
+  call one_head(device_kind::cuda, 64);
+  one_head.args().q.extent[2] = 1;
+  one_head.args().q.stride[2] = 3;  // of one head: not looked at
+  EXPECT_FALSE(one_head.unaligned());
+  call absurd(device_kind::cuda, 64);
+  absurd.args().k.rank = 100;
+  absurd.args().k.stride[0] = INT64_MIN;
+  EXPECT_TRUE(absurd.unaligned()) << "reads the strides there are, among them the last axis' 1";
+  EXPECT_FALSE(tessera::problem_of({}).unaligned);
+}
+
+}  // namespace

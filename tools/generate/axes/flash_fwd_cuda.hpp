@@ -1,0 +1,168 @@
+// The CUDA part of the default table of flash attention, forward; see flash_fwd.hpp. Tiles were
+// measured on an H200 (kernels/flash_attention/README.md has what was tried).
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include <tessera/spec/flash_attention/config.hpp>
+#include <tessera/spec/flash_attention/reflect.hpp>
+
+#include "flash_fwd_blocks.hpp"
+
+namespace tessera::generate {
+
+/// 16-bit elements.
+inline std::vector<dtype> halves() {
+  return {dtype::f16, dtype::bf16};
+}
+
+/// Rows that together take every problem.
+inline std::vector<flash_axes> cuda_any_axes() {
+  using enum backend;
+  const flash_features every_decode = every_feature_of(flash_phase::decode);
+  return {
+      {
+          .about = "sm80: any problem, tokens at any address",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .features = {every_feature},
+          .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80: any decode",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .phases = {flash_phase::decode},
+          .features = {every_decode},
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 3}}},
+      },
+      {
+          .about = "sm80: any problem in f32, products by three tf32 products each",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32},
+          .features = {every_feature},
+          .tiles = {{64, 16, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+  };
+}
+
+/// f32 with common head dims.
+inline std::vector<flash_axes> cuda_f32_axes() {
+  using enum backend;
+  return {
+      {
+          .about = "sm80: f32, head dim 64: three blocks fit",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32},
+          .dims = {{64}},
+          .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 3}}},
+      },
+      {
+          .about = "sm80: f32, head dim 128",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32},
+          .dims = {{128}},
+          .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80: f32, head dim 256: keys in tiles of 16, so that two blocks fit",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32},
+          .dims = {{256}},
+          .tiles = {{64, 16, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+  };
+}
+
+/// 16-bit prompts with common head dims.
+inline std::vector<flash_axes> cuda_prefill_axes() {
+  using enum backend;
+  const flash_features base = base_features;
+  const flash_features soft_cap = base | flash_feature::soft_cap;
+  return {
+      {
+          .about = "sm80: head dim 64 (gpt-oss), Q read once",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{64}},
+          .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2, .q_in_registers = true}}},
+      },
+      {
+          .about = "sm80: head dims of diffusion, SigLIP and Phi-2, of Phi-3, Llama and Qwen",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{40}, {72}, {80}, {96}, {128}},
+          .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about =
+              "sm80: Gemma, with and without its soft cap; sums of 256 columns leave registers "
+              "for 16 rows a warp",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{256}},
+          .features = {base, soft_cap},
+          .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 2, .q_in_registers = true}}},
+      },
+      {
+          .about = "sm80: head dim 192",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{192}},
+          .tiles = {{64, 48, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80: DeepSeek's prompts",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{192, 128}},
+          .tiles = {{128, 64, {.warps = 8, .blocks_per_sm = 1}}},
+      },
+  };
+}
+
+/// 16-bit decode with common head dims.
+inline std::vector<flash_axes> cuda_decode_axes() {
+  using enum backend;
+  const flash_features base = base_features;
+  const flash_features soft_cap = base | flash_feature::soft_cap;
+  return {
+      {
+          .about = "sm80: decode; one warp a block, as many blocks as hide the memory's latency",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{64}},
+          .phases = {flash_phase::decode},
+          .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 6}}},
+      },
+      {
+          .about = "sm80: decode with head dims 96 and 128",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{96}, {128}},
+          .phases = {flash_phase::decode},
+          .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 3}}},
+      },
+      {
+          .about = "sm80: decode of Gemma, with and without its soft cap",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{256}},
+          .phases = {flash_phase::decode},
+          .features = {base, soft_cap},
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 3}}},
+      },
+  };
+}
+
+inline std::vector<flash_axes> flash_fwd_cuda_axes() {
+  std::vector<flash_axes> all;
+  for (const auto part : {&cuda_any_axes, &cuda_f32_axes, &cuda_prefill_axes, &cuda_decode_axes}) {
+    std::ranges::copy(part(), std::back_inserter(all));
+  }
+  return all;
+}
+
+}  // namespace tessera::generate
