@@ -34,6 +34,7 @@ struct pooling_mutation {
   std::vector<std::string_view> words;
   /// Makes the call illegal; false if the mutation does not fit the call (which is unchanged then).
   bool (*apply)(pooling_call&);
+  status_code code = status_code::invalid_argument;
 };
 inline void PrintTo(const pooling_mutation& one, std::ostream* stream) {
   *stream << one.name;
@@ -198,7 +199,8 @@ inline std::vector<pooling_mutation> memory_mutations() {
        [](pooling_call& c) { return has_elements(c.output()) && (c.output().read_only = true); }},
       {"output_on_a_device",
        {"device is cuda:0"},
-       [](pooling_call& c) { return c.output().device.kind = device_kind::cuda, true; }},
+       [](pooling_call& c) { return c.output().device.kind = device_kind::cuda, true; },
+       status_code::no_row},
       {"columns_apart",
        {"stride of the last axis is 2"},
        [](pooling_call& c) {

@@ -34,6 +34,7 @@ tuner::session_options options_for(const autotune_settings& settings,
   options.measuring.most_candidates = static_cast<std::size_t>(settings.most_candidates);
   options.measuring.race_seconds = settings.seconds;
   options.measuring.limit_seconds = settings.limit_seconds;
+  options.accept_disturbed = settings.accept_disturbed;
   options.environment = std::string(this_device().product_name()) + "; online";
   return options;
 }

@@ -21,11 +21,12 @@
 namespace tessera {
 
 struct autotune_settings {
-  double seconds = 1;                      ///< timing of one problem, beside checking its rows
-  int most_candidates = 6;                 ///< rows by predicted time, the default on top
-  double limit_seconds = 30;               ///< a row that is silent this long counts as hanging
-  bool store = true;                       ///< append winners to the user's lookup table
-  std::string table{};                     ///< instead of the user's lookup table; empty: that
+  double seconds = 1;             ///< timing of one problem, beside checking its rows
+  int most_candidates = 6;        ///< rows by predicted time, the default on top
+  double limit_seconds = 30;      ///< a row that is silent this long counts as hanging
+  bool accept_disturbed = false;  ///< decide also where other programs took much of the time
+  bool store = true;              ///< append winners to the user's lookup table
+  std::string table{};            ///< instead of the user's lookup table; empty: that
   const application_rows* rows = nullptr;  ///< the application's own rows, as in its contexts
 };
 

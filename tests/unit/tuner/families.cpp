@@ -215,7 +215,10 @@ TEST(OpenProblem, RefusesUnknownOperationsAndIllFormedProblems) {
 
 TEST(OnlineTuner, AnswersTheAutotuneTierAndRemembersInTheTable) {
   const scratch_folder folder;
-  online_tuner tuner({.seconds = 0.2, .limit_seconds = 20, .table = folder / "lookup.txt"});
+  online_tuner tuner({.seconds = 0.2,
+                      .limit_seconds = 20,
+                      .accept_disturbed = true,
+                      .table = folder / "lookup.txt"});
   const flash_problem problem = *flash_fwd_family::parse(small_problems[0]);
   context context{.threads = 2, .tuner = &tuner.hook()};
   context.policy = selection_policy{.tables = table_use::none, .autotune = autotune_use::on_miss};

@@ -19,6 +19,22 @@ struct row_range {
   int visible = 0;  ///< of these, inside the sequence's used length
 };
 
+/// `number` cut to 0 ... `most`: nobody has looked at lengths in device memory.
+__device__ __forceinline__ std::int64_t cut_to(std::int64_t number, std::int64_t most) {
+  return number < 0 ? 0 : (number < most ? number : most);
+}
+
+/// prim::sequence_of with every length cut to the tensors.
+__device__ __forceinline__ prim::sequence sequence_of(const flash_kernel_args& call,
+                                                      std::int64_t index) {
+  prim::sequence seq = prim::sequence_of(call, index);
+  seq.q_begin = cut_to(seq.q_begin, call.q_len);
+  seq.k_begin = cut_to(seq.k_begin, call.kv_len);
+  seq.q_len = cut_to(seq.q_len, call.q_len - seq.q_begin);
+  seq.k_len = cut_to(seq.k_len, call.kv_len - seq.k_begin);
+  return seq;
+}
+
 /// Dense launches: sections of heads one after the other, so that their keys and values stay in the
 /// L2 cache, and in a section the last rows first, which see most keys under a causal mask.
 template <class Traits>
@@ -34,7 +50,7 @@ __device__ __forceinline__ row_range dense_rows(const launch_args& args, int ite
   const int head = first_head + inside - block * static_cast<int>(here.value);
   row_range range;
   const int entry = args.kv_heads.quotient(head);
-  range.seq = prim::sequence_of(call, entry);
+  range.seq = sequence_of(call, entry);
   range.kv_head = head - entry * call.kv_heads;
   range.first_row = (args.row_blocks - 1 - block) * Traits::block_q;
   const int group = static_cast<int>(args.group.value);
@@ -60,9 +76,10 @@ __device__ __forceinline__ row_range packed_rows(const launch_args& args, int it
     int begin = 0;
     int rows = 0;
     if (n <= sequences) {
-      begin = call.cu_seqlens_q[n];
-      const int end = n < sequences ? call.cu_seqlens_q[n + 1] : static_cast<int>(call.q_len);
-      rows = (end - begin) * static_cast<int>(args.group.value);
+      const int all = static_cast<int>(call.q_len);
+      begin = max(0, min(call.cu_seqlens_q[n], all));
+      const int end = n < sequences ? min(call.cu_seqlens_q[n + 1], all) : all;
+      rows = max(0, end - begin) * static_cast<int>(args.group.value);
     }
     const int blocks = (rows + Traits::block_q - 1) / Traits::block_q;
     const int sum = prim::cuda::inclusive_sum_of_warp(blocks, lane);
@@ -80,7 +97,7 @@ __device__ __forceinline__ row_range packed_rows(const launch_args& args, int it
         min(Traits::block_q, __shfl_sync(prim::cuda::all_lanes, rows, found) - range.first_row);
     range.seq.index = index;
     if (index < sequences) {
-      range.seq = prim::sequence_of(call, index);
+      range.seq = sequence_of(call, index);
       range.visible = range.rows;
     } else {
       range.seq.index = 0;

@@ -35,7 +35,7 @@ __device__ __forceinline__ merged_row merged_row_of(const flash_kernel_args& cal
     found.used = token < call.cu_seqlens_q[call.batch];
     found.seq.q_begin = token;
   } else {
-    found.seq = prim::sequence_of(call, token / call.q_len);
+    found.seq = sequence_of(call, token / call.q_len);
     found.row.query = static_cast<int>(token % call.q_len);
     found.used = found.row.query < found.seq.q_len;
   }

@@ -68,7 +68,7 @@ struct score_modifiers {
       if (!args.plain && begin < end) change(args.call, hooks, x, at, near, hidden);
     }
     if constexpr (masks || segments || Hooks::has_mask) {
-      if (looks && begin < end) hide(args.call, hooks, at, near, hidden, index_of<Count>{});
+      if (looks && begin < end) hide<Count>(args.call, hooks, at, near, hidden);
     }
 #pragma unroll
     for (int e = 0; e < Count; ++e) {
@@ -79,9 +79,6 @@ struct score_modifiers {
   }
 
  private:
-  template <int Count>
-  struct index_of {};
-
   /// Element (batch, head, query, key 0).
   static __device__ __forceinline__ std::int64_t row_in(const score_tensor& tensor,
                                                         const position& at) {
@@ -135,7 +132,7 @@ struct score_modifiers {
   template <int Count, class Near>
   static __device__ __forceinline__ void hide(const flash_kernel_args& call, const Hooks& hooks,
                                               const position& row, const Near& near,
-                                              unsigned& hidden, index_of<Count>) {
+                                              unsigned& hidden) {
     if constexpr (masks) {
       if (call.mask.data != nullptr) {
         const auto* shown =
