@@ -121,9 +121,10 @@ class device_image {
       tensor_view& view = there.*role.member;
       if (!view.present()) continue;
       const byte_span span = span_of(view);
-      // An empty tensor has no memory; its address is nobody's.
+      // An empty tensor has no memory; its address is nobody's, and as aligned as before.
+      const auto address = reinterpret_cast<std::uintptr_t>(view.data);
       view.data = span.size == 0
-                      ? reinterpret_cast<void*>(std::uintptr_t{256})
+                      ? reinterpret_cast<void*>(std::uintptr_t{256} + address % 256)
                       : at(span.begin) + (static_cast<std::byte*>(view.data) - span.begin);
     }
     return there;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,36 +21,77 @@
 
 namespace tessera::checks {
 
-inline void append(std::string& text, std::string_view part) {
-  text += part;
-}
-template <std::integral Integer>
-void append(std::string& text, Integer number) {
-  text += std::to_string(number);
-}
-inline void append(std::string& text, double number) {
-  std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.17g", number);
-  text += digits.data();
-}
-inline void append(std::string& text, device_id device) {
-  if (device.kind == device_kind::cpu) {
-    text += "cpu:";
-  } else if (device.kind == device_kind::cuda) {
-    text += "cuda:";
-  } else {
-    text += "kind " + std::to_string(static_cast<int>(device.kind)) + ":";
+/// One part of a sentence. All calls of `refuse` share its code, whatever they say.
+class sentence_part {
+ public:
+  constexpr sentence_part(std::string_view text) noexcept : kind_(kind::text), text_(text) {}
+  constexpr sentence_part(const char* text) noexcept : sentence_part(std::string_view(text)) {}
+  template <std::signed_integral Integer>
+  constexpr sentence_part(Integer number) noexcept : kind_(kind::number), number_(number) {}
+  template <std::unsigned_integral Integer>
+  constexpr sentence_part(Integer number) noexcept : kind_(kind::natural), natural_(number) {}
+  constexpr sentence_part(double number) noexcept : kind_(kind::real), real_(number) {}
+  constexpr sentence_part(device_id device) noexcept : kind_(kind::device), device_(device) {}
+
+  void append_to(std::string& sentence) const {
+    switch (kind_) {
+      case kind::text:
+        sentence += text_;
+        return;
+      case kind::number:
+        sentence += std::to_string(number_);
+        return;
+      case kind::natural:
+        sentence += std::to_string(natural_);
+        return;
+      case kind::real: {
+        std::array<char, 32> digits{};
+        std::snprintf(digits.data(), digits.size(), "%.17g", real_);
+        sentence += digits.data();
+        return;
+      }
+      case kind::device:
+        append_device(sentence);
+        return;
+    }
   }
-  text += std::to_string(device.ordinal);
+
+ private:
+  enum class kind : std::uint8_t { text, number, natural, real, device };
+
+  void append_device(std::string& sentence) const {
+    if (device_.kind == device_kind::cpu) {
+      sentence += "cpu:";
+    } else if (device_.kind == device_kind::cuda) {
+      sentence += "cuda:";
+    } else {
+      sentence += "kind " + std::to_string(static_cast<int>(device_.kind)) + ":";
+    }
+    sentence += std::to_string(device_.ordinal);
+  }
+
+  kind kind_;
+  union {
+    std::string_view text_;
+    std::int64_t number_;
+    std::uint64_t natural_;
+    double real_;
+    device_id device_;
+  };
+};
+
+[[gnu::cold, gnu::noinline]] inline bool refuse_with(status& failure,
+                                                     std::initializer_list<sentence_part> parts) {
+  std::string sentence;
+  for (const sentence_part& part : parts) part.append_to(sentence);
+  failure = status(status_code::invalid_argument, std::move(sentence));
+  return false;
 }
 
 /// Sets `failure` to the sentence made of `parts`; returns false, so that checks can return it.
 template <class... Parts>
-[[gnu::cold, gnu::noinline]] bool refuse(status& failure, const Parts&... parts) {
-  std::string sentence;
-  (append(sentence, parts), ...);
-  failure = status(status_code::invalid_argument, std::move(sentence));
-  return false;
+[[gnu::always_inline]] inline bool refuse(status& failure, const Parts&... parts) {
+  return refuse_with(failure, {sentence_part(parts)...});
 }
 
 /// A kind there is, with an ordinal that it can have.
