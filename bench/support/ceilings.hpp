@@ -118,11 +118,11 @@ class limit_probe {
 
   /// GHz of one core.
   double clock() {
-    if (chains::additions_per_round == 0) return 0;
-    constexpr std::int64_t rounds = 500'000;
+    if (chains::cycles_per_round == 0) return 0;
+    constexpr std::int64_t rounds = 200'000;
     const double start = now_seconds();
-    detail::keep(static_cast<std::uint64_t>(chains::additions(rounds)));
-    return chains::additions_per_round * rounds / (now_seconds() - start) * 1e-9;
+    detail::keep(static_cast<std::uint64_t>(chains::multiplications(rounds)));
+    return chains::cycles_per_round * rounds / (now_seconds() - start) * 1e-9;
   }
 
  private:
