@@ -215,7 +215,7 @@ TEST(OpenProblem, RefusesUnknownOperationsAndIllFormedProblems) {
 
 TEST(OnlineTuner, AnswersTheAutotuneTierAndRemembersInTheTable) {
   const scratch_folder folder;
-  online_tuner tuner({.seconds = 0.2,
+  online_tuner tuner({.seconds = 2,
                       .limit_seconds = 20,
                       .accept_disturbed = true,
                       .table = folder / "lookup.txt"});
