@@ -22,20 +22,6 @@
 
 namespace tessera::bench {
 
-/// Times `work(round)` in the benchmark's own rounds; returns their statistics.
-template <class Work>
-timing measure_in(benchmark::State& state, Work&& work) {
-  std::vector<double> seconds;
-  std::size_t round = 0;
-  for (auto _ : state) {
-    const double start = now_seconds();
-    work(round++);
-    seconds.push_back(now_seconds() - start);
-    state.SetIterationTime(seconds.back());
-  }
-  return statistics_of(std::move(seconds));
-}
-
 /// Tells a measured case as the result of a benchmark of one iteration.
 inline void put(benchmark::State& state, const measured_case& one) {
   if (!one.failure.empty()) return state.SkipWithError(one.failure.c_str());

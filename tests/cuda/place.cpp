@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/api/flash_attention.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/spec/flash_attention/lower.hpp>
 
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/device_image.hpp"
+#include "tests/support/flash_call.hpp"
 
 namespace tessera::support {
 
@@ -17,19 +17,6 @@ namespace {
 
 using device_test::device_image;
 using device_test::first_device;
-
-status call(flash_op op, const flash_attention_args& args, const flash_attention_options& options,
-            const context& where) {
-  switch (op) {
-    case flash_op::flash_attention:
-      return flash_attention(args, options, where);
-    case flash_op::attention:
-      return attention(args, options, where);
-    case flash_op::scaled_dot_product_attention:
-      return scaled_dot_product_attention(args, options, where);
-  }
-  return {status_code::invalid_argument, "op: is not an operation"};
-}
 
 }  // namespace
 

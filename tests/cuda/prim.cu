@@ -16,46 +16,14 @@
 #include <tessera/prim/cuda/shared_tile.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
+#include "tests/cuda/device_values.hpp"
+
 namespace {
 
 using namespace tessera::prim::cuda;
 using tessera::bf16;
 using tessera::f16;
-
-class prim_cuda : public testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "no CUDA device";
-    }
-  }
-};
-
-/// Device memory with the content of a vector.
-template <class Value>
-class device_values {
- public:
-  explicit device_values(const std::vector<Value>& values) : size_(values.size()) {
-    EXPECT_EQ(cudaMalloc(&data_, bytes()), cudaSuccess);
-    EXPECT_EQ(cudaMemcpy(data_, values.data(), bytes(), cudaMemcpyHostToDevice), cudaSuccess);
-  }
-  ~device_values() { cudaFree(data_); }
-  device_values(const device_values&) = delete;
-  device_values& operator=(const device_values&) = delete;
-  Value* data() { return data_; }
-  std::vector<Value> fetch() {
-    std::vector<Value> values(size_);
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    EXPECT_EQ(cudaMemcpy(values.data(), data_, bytes(), cudaMemcpyDeviceToHost), cudaSuccess);
-    return values;
-  }
-
- private:
-  std::size_t bytes() const { return size_ * sizeof(Value); }
-  std::size_t size_;
-  Value* data_ = nullptr;
-};
+using tessera::device_test::device_values;
 
 template <class Element>
 std::vector<std::uint16_t> small_numbers(int count, int salt) {
@@ -81,7 +49,7 @@ __global__ void copy_parts(const uint4* from, uint4* to) {
   to[threadIdx.x] = shared[threadIdx.x];
 }
 
-TEST_F(prim_cuda, copy_async_fills_up_with_zeros) {
+TEST(prim_cuda, copy_async_fills_up_with_zeros) {
   std::vector<std::uint8_t> bytes(17 * 16);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i % 251 + 1);
   device_values<std::uint8_t> from(bytes), to(std::vector<std::uint8_t>(17 * 16));
@@ -157,7 +125,7 @@ void check_products() {
   }
 }
 
-TEST_F(prim_cuda, products_of_swizzled_tiles_are_exact) {
+TEST(prim_cuda, products_of_swizzled_tiles_are_exact) {
   check_products<bf16, 16>();
   check_products<bf16, 48>();
   check_products<bf16, 64>();
@@ -201,7 +169,7 @@ __global__ void transposed_products(const std::uint16_t* weights, const std::uin
   }
 }
 
-TEST_F(prim_cuda, transposed_loads_read_columns) {
+TEST(prim_cuda, transposed_loads_read_columns) {
   constexpr int width = 80;
   const auto w = small_numbers<f16>(16 * 16, 3);
   const auto v = small_numbers<f16>(16 * width, 2);
@@ -239,7 +207,7 @@ __global__ void offsets(std::uint32_t* out) {
   }
 }
 
-TEST_F(prim_cuda, chunks_of_a_tile_have_places_of_their_own) {
+TEST(prim_cuda, chunks_of_a_tile_have_places_of_their_own) {
   device_values<std::uint32_t> out(std::vector<std::uint32_t>(64 * 12));
   offsets<96><<<1, 64>>>(out.data());
   const auto got = out.fetch();
@@ -277,7 +245,7 @@ __global__ void exchange(lane_results* out) {
                       static_cast<int>(thread_index())};
 }
 
-TEST_F(prim_cuda, lanes_exchange_what_they_say) {
+TEST(prim_cuda, lanes_exchange_what_they_say) {
   device_values<lane_results> out(std::vector<lane_results>(64));
   exchange<<<1, 64>>>(out.data());
   const auto got = out.fetch();
@@ -348,7 +316,7 @@ void check_words() {
   }
 }
 
-TEST_F(prim_cuda, words_are_those_of_the_host) {
+TEST(prim_cuda, words_are_those_of_the_host) {
   check_words<bf16>();
   check_words<f16>();
 }
@@ -359,7 +327,7 @@ __global__ void draw(std::uint32_t* out) {
   for (std::size_t i = 0; i < 4; ++i) out[(blockIdx.x * 8 + threadIdx.x) * 4 + i] = words[i];
 }
 
-TEST_F(prim_cuda, dropout_draws_the_words_of_the_host) {
+TEST(prim_cuda, dropout_draws_the_words_of_the_host) {
   device_values<std::uint32_t> out(std::vector<std::uint32_t>(3 * 8 * 4));
   draw<<<3, 8>>>(out.data());
   const auto got = out.fetch();

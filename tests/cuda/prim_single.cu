@@ -14,46 +14,12 @@
 #include <tessera/prim/cuda/shared_tile.hpp>
 #include <tessera/prim/cuda/split_products.hpp>
 
+#include "tests/cuda/device_values.hpp"
+
 namespace {
 
 using namespace tessera::prim::cuda;
-
-class prim_cuda_single : public testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "no CUDA device";
-    }
-  }
-};
-
-/// Memory that host and device take turns with.
-template <class Value>
-class shared_values {
- public:
-  explicit shared_values(std::vector<Value> values) : host_(std::move(values)) {
-    EXPECT_EQ(cudaMalloc(&device_, host_.size() * sizeof(Value)), cudaSuccess);
-    EXPECT_EQ(
-        cudaMemcpy(device_, host_.data(), host_.size() * sizeof(Value), cudaMemcpyHostToDevice),
-        cudaSuccess);
-  }
-  ~shared_values() { cudaFree(device_); }
-  shared_values(const shared_values&) = delete;
-  shared_values& operator=(const shared_values&) = delete;
-
-  Value* device() { return device_; }
-  const std::vector<Value>& fetch() {
-    EXPECT_EQ(
-        cudaMemcpy(host_.data(), device_, host_.size() * sizeof(Value), cudaMemcpyDeviceToHost),
-        cudaSuccess);
-    return host_;
-  }
-
- private:
-  std::vector<Value> host_;
-  Value* device_ = nullptr;
-};
+using tessera::device_test::device_values;
 
 constexpr int width = 64;
 using tile = shared_tile<16, 2 * width>;
@@ -101,7 +67,7 @@ __global__ void split_products(const float* a, const float* b, float* out) {
   }
 }
 
-TEST_F(prim_cuda_single, split_products_have_the_precision_of_single) {
+TEST(prim_cuda_single, split_products_have_the_precision_of_single) {
   std::mt19937 engine(3);
   std::normal_distribution<float> normal;
   for (const float scale : {1.0f, 1e18f, 1e-12f}) {
@@ -109,8 +75,8 @@ TEST_F(prim_cuda_single, split_products_have_the_precision_of_single) {
     std::vector<float> b(16 * width);
     for (float& x : a) x = normal(engine) * scale;
     for (float& x : b) x = normal(engine);
-    shared_values<float> left(a), right(b), out(std::vector<float>(256));
-    split_products<<<1, 32>>>(left.device(), right.device(), out.device());
+    device_values<float> left(a), right(b), out(std::vector<float>(256));
+    split_products<<<1, 32>>>(left.data(), right.data(), out.data());
     const std::vector<float>& found = out.fetch();
     for (std::size_t i = 0; i < 16; ++i) {
       for (std::size_t j = 0; j < 16; ++j) {
@@ -134,11 +100,11 @@ __global__ void split_parts(const float* x, float* high, float* low) {
   low[threadIdx.x] = __uint_as_float(parts[1]);
 }
 
-TEST_F(prim_cuda_single, parts_have_eleven_bits_and_add_up) {
+TEST(prim_cuda_single, parts_have_eleven_bits_and_add_up) {
   const std::vector<float> x{
       1.0f, 1.0f + 0x1p-23f, -0x1.fffffep+3f, 3.14159274f, 0x1.001p-60f, -1e30f, 0.0f, 0x1.002p0f};
-  shared_values<float> from(x), high(x), low(x);
-  split_parts<<<1, 8>>>(from.device(), high.device(), low.device());
+  device_values<float> from(x), high(x), low(x);
+  split_parts<<<1, 8>>>(from.data(), high.data(), low.data());
   const std::vector<float> highs = high.fetch();
   const std::vector<float> lows = low.fetch();
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -165,12 +131,12 @@ __global__ void single_elements(const float* from, float* even, float* odd) {
   }
 }
 
-TEST_F(prim_cuda_single, lanes_find_their_elements) {
+TEST(prim_cuda_single, lanes_find_their_elements) {
   std::vector<float> numbers(16 * width);
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
-  shared_values<float> from(numbers);
-  shared_values<float> even(std::vector<float>(width * 4)), odd(std::vector<float>(width * 4));
-  single_elements<<<1, 32>>>(from.device(), even.device(), odd.device());
+  device_values<float> from(numbers);
+  device_values<float> even(std::vector<float>(width * 4)), odd(std::vector<float>(width * 4));
+  single_elements<<<1, 32>>>(from.data(), even.data(), odd.data());
   const std::vector<float> evens = even.fetch();
   const std::vector<float> odds = odd.fetch();
   for (std::size_t n = 0; n < width / 8; ++n) {
@@ -195,14 +161,14 @@ __global__ void pairs_and_bits(const float* x, std::uint32_t* stored, std::uint3
   flags[threadIdx.x] = any_not_finite<float>(word) ? 1 : 0;
 }
 
-TEST_F(prim_cuda_single, pairs_are_stored_and_infinite_elements_found) {
+TEST(prim_cuda_single, pairs_are_stored_and_infinite_elements_found) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> x{0.0f,          -1.5f,           infinity, -infinity,
                              std::nanf(""), 0x1.fffffep127f, 1e-40f,   3.0f};
-  shared_values<float> from(x);
-  shared_values<std::uint32_t> stored(std::vector<std::uint32_t>(16)),
+  device_values<float> from(x);
+  device_values<std::uint32_t> stored(std::vector<std::uint32_t>(16)),
       finite(std::vector<std::uint32_t>(8)), flags(std::vector<std::uint32_t>(8));
-  pairs_and_bits<<<1, 8>>>(from.device(), stored.device(), finite.device(), flags.device());
+  pairs_and_bits<<<1, 8>>>(from.data(), stored.data(), finite.data(), flags.data());
   const std::vector<std::uint32_t> words = stored.fetch();
   const std::vector<std::uint32_t> kept = finite.fetch();
   const std::vector<std::uint32_t> found = flags.fetch();

@@ -1,8 +1,9 @@
 // The calls of this program run on the host, on its tensors as they are.
 #include "tests/support/place.hpp"
 
-#include <tessera/api/flash_attention.hpp>
 #include <tessera/runtime/device_facts.hpp>
+
+#include "tests/support/flash_call.hpp"
 
 namespace tessera::support {
 
@@ -25,15 +26,7 @@ flash_problem problem_here(const flash_attention_args& args, const flash_attenti
 
 status run_here(flash_op op, const flash_attention_args& args,
                 const flash_attention_options& options, const context& where) {
-  switch (op) {
-    case flash_op::flash_attention:
-      return flash_attention(args, options, where);
-    case flash_op::attention:
-      return attention(args, options, where);
-    case flash_op::scaled_dot_product_attention:
-      return scaled_dot_product_attention(args, options, where);
-  }
-  return {status_code::invalid_argument, "op: is not an operation"};
+  return call(op, args, options, where);
 }
 
 }  // namespace tessera::support

@@ -3,50 +3,19 @@
 import array
 import ctypes
 import math
+import pathlib
 import sys
 
-F32, CONTIGUOUS, SOFTMAX_SCALE, INVALID_ARGUMENT = 1, 2, 1, 1
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "bench/peers"))
+from tessera_c import SOFTMAX_SCALE, Args, Options, Status, Tensor  # noqa: E402
+
+F32, CONTIGUOUS, INVALID_ARGUMENT = 1, 2, 1
 
 
-class Sized(ctypes.Structure):
-    """A struct of the interface: `size` comes first and is set."""
-
-    def __init__(self, **fields):
-        super().__init__(**fields)
-        self.size = ctypes.sizeof(self)
-
-
-class Status(Sized):
-    _fields_ = [("size", ctypes.c_uint32), ("code", ctypes.c_int32), ("message", ctypes.c_char * 2040)]
-
-
-class Tensor(Sized):
-    _fields_ = [("size", ctypes.c_uint32), ("dtype", ctypes.c_int32), ("data", ctypes.c_void_p),
-                ("extent", ctypes.c_int64 * 8), ("stride", ctypes.c_int64 * 8), ("rank", ctypes.c_int32),
-                ("device_kind", ctypes.c_int32), ("device_ordinal", ctypes.c_int32),
-                ("flags", ctypes.c_uint32)]
-
-    @classmethod
-    def of(cls, values, extent):
-        made = cls(dtype=F32, data=values.buffer_info()[0], rank=len(extent), flags=CONTIGUOUS)
-        made.extent[:len(extent)] = extent
-        return made
-
-
-class Args(Sized):
-    _fields_ = [("size", ctypes.c_uint32), ("reserved", ctypes.c_uint32)] + [
-        (name, ctypes.POINTER(Tensor)) for name in
-        "q k v bias_pre bias_post mask q_segment_ids kv_segment_ids sinks cu_seqlens_q cu_seqlens_k "
-        "seqlens_q seqlens_k out lse row_max dropout_mask".split()]
-
-
-class Options(Sized):
-    _fields_ = [("size", ctypes.c_uint32), ("given", ctypes.c_uint32), ("causal", ctypes.c_int32),
-                ("causal_alignment", ctypes.c_int32), ("softmax_scale", ctypes.c_double),
-                ("window_left", ctypes.c_int64), ("window_right", ctypes.c_int64),
-                ("logits_soft_cap", ctypes.c_double), ("dropout_probability", ctypes.c_double),
-                ("dropout_seed", ctypes.c_uint64), ("unnormalized", ctypes.c_int32),
-                ("reserved", ctypes.c_int32)]
+def view_of(values, extent):
+    made = Tensor(dtype=F32, data=values.buffer_info()[0], rank=len(extent), flags=CONTIGUOUS)
+    made.extent[:len(extent)] = extent
+    return made
 
 
 def attention(q, k, v, scale):
@@ -67,8 +36,8 @@ def main():
     k = array.array("f", [math.cos(3 * i) for i in range(keys * dim)])
     v = array.array("f", [math.sin(5 * i + 1) for i in range(keys * dim)])
     out = array.array("f", [math.nan] * (rows * dim))
-    tensors = {"q": Tensor.of(q, [1, rows, 1, dim]), "k": Tensor.of(k, [1, keys, 1, dim]),
-               "v": Tensor.of(v, [1, keys, 1, dim]), "out": Tensor.of(out, [1, rows, 1, dim])}
+    tensors = {"q": view_of(q, [1, rows, 1, dim]), "k": view_of(k, [1, keys, 1, dim]),
+               "v": view_of(v, [1, keys, 1, dim]), "out": view_of(out, [1, rows, 1, dim])}
     args = Args(**{name: ctypes.pointer(tensor) for name, tensor in tensors.items()})
     options = Options(given=SOFTMAX_SCALE, softmax_scale=scale)
     status = Status()

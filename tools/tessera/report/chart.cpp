@@ -90,6 +90,19 @@ void draw_line(markup& page, std::string_view style, double x1, double y1, doubl
              {{"class", style}, {"x1", px(x1)}, {"y1", px(y1)}, {"x2", px(x2)}, {"y2", px(y2)}});
 }
 
+void draw_y_ticks(markup& page, const canvas& area, const axis& y, std::size_t count,
+                  std::string (*text_of)(double)) {
+  for (const double value : y.ticks(count)) {
+    draw_line(page, "grid", area.left, y.at(value), area.right, y.at(value));
+    page.leaf("text",
+              {{"class", "tick"},
+               {"x", px(area.left - 7)},
+               {"y", px(y.at(value) + 4)},
+               {"text-anchor", "end"}},
+              text_of(value));
+  }
+}
+
 void draw_axes(markup& page, const canvas& area, const axis& x, const axis& y,
                std::string_view x_title, std::string_view y_title, std::string (*text_of)(double)) {
   for (const double value : x.ticks(area.narrow() ? 5 : 12)) {
@@ -101,15 +114,7 @@ void draw_axes(markup& page, const canvas& area, const axis& x, const axis& y,
                {"text-anchor", "middle"}},
               tick_text(value));
   }
-  for (const double value : y.ticks(8)) {
-    draw_line(page, "grid", area.left, y.at(value), area.right, y.at(value));
-    page.leaf("text",
-              {{"class", "tick"},
-               {"x", px(area.left - 7)},
-               {"y", px(y.at(value) + 4)},
-               {"text-anchor", "end"}},
-              text_of(value));
-  }
+  draw_y_ticks(page, area, y, 8, text_of);
   draw_line(page, "axis", area.left, area.bottom, area.right, area.bottom);
   draw_line(page, "axis", area.left, area.top, area.left, area.bottom);
   page.leaf("text",

@@ -2,6 +2,7 @@
 // each picture is drawn, one for wide and one for narrow screens, so that its text stays readable.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,10 @@ class axis {
 
 /// A value of a tick: as few digits as tell the ticks apart.
 std::string tick_text(double value);
+
+/// Grid lines and tick texts of the vertical axis, about `count` of them.
+void draw_y_ticks(markup& page, const canvas& area, const axis& y, std::size_t count,
+                  std::string (*text_of)(double));
 
 /// Grid lines, tick texts and titles of both axes.
 void draw_axes(markup& page, const canvas& area, const axis& x, const axis& y,

@@ -88,15 +88,7 @@ void draw_in(markup& page, const ranked_problems& list, const canvas& area) {
                              fmt::format("Gain of the tuned row over the default for "
                                          "{} problems, largest first",
                                          list.size()));
-  for (const double value : y.ticks(7)) {
-    draw_line(page, "grid", area.left, y.at(value), area.right, y.at(value));
-    page.leaf("text",
-              {{"class", "tick"},
-               {"x", px(area.left - 7)},
-               {"y", px(y.at(value) + 4)},
-               {"text-anchor", "end"}},
-              gain_tick(value));
-  }
+  draw_y_ticks(page, area, y, 7, gain_tick);
   draw_line(page, "axis", area.left, area.bottom, area.right, area.bottom);
   draw_line(page, "roof", area.left, y.at(1), area.right, y.at(1));
   draw_line(page, "roof memory", area.left, y.at(gate), area.right, y.at(gate));
