@@ -39,7 +39,7 @@ std::string lines_of(int begin, int end) {
   return text;
 }
 
-/// Only the tables of this folder are looked at.
+/// Only the tables of this folder are looked at, beside the rows the build ships for this machine.
 std::string only(const scratch_folder& folder) {
   return "XDG_DATA_DIRS=/nowhere TESSERA_TABLE_DIR='" + folder / "" + "'";
 }
@@ -90,12 +90,14 @@ TEST(table, dump_shows_every_row_that_holds) {
   const scratch_folder folder;
   write_file(folder / "lookup.txt", lines_of(1, 4) + lines_of(2, 3));
   const json::value document = json_of(invoke("table dump --json", only(folder)));
-  const json::array& rows = document.at("rows").as_array();
+  json::array rows;  // of the user's layer: on some machines shipped rows stand beside them
+  for (const json::value& row : document.at("rows").as_array()) {
+    if (row.at("layer").as_string() == "user") rows.push_back(row);
+  }
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].at("size").as_string(), "q_len=1");
   EXPECT_EQ(rows[0].at("gain").to_number<double>(), 1.25);
   EXPECT_EQ(rows[0].at("standing").as_string(), "answer");
-  EXPECT_EQ(rows[0].at("layer").as_string(), "user");
   const outcome shown = invoke("table dump " + folder / "lookup.txt");
   EXPECT_NE(shown.out.find("type=f32 head_dim=64"), std::string::npos) << shown.out;
   EXPECT_NE(shown.out.find("q_len=3"), std::string::npos) << shown.out;
