@@ -112,7 +112,7 @@ lookup_tables tables_with(std::int64_t lines) {
     const key_text key = key_text_of<flash_fwd_family>(demand, 1, device_kind::cpu);
     lookup_record& one = records.emplace_back();
     one.family = flash_fwd_family::name;
-    one.code_version = flash_fwd_family::code_version();
+    one.code_version = flash_fwd_family::code_version(device_kind::cpu);
     one.device_class = device_class_of(this_device()).view();
     one.identity = key.identity.view();
     one.size = key.size.view();

@@ -15,6 +15,7 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/spec/flash_attention/problem_text.hpp>
 
+#include "bench/support/beside.hpp"
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
 #include "bench/support/report.hpp"
@@ -66,34 +67,6 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
       prepared_call{*std::move(made), std::move(tensors), counted});
 }
 
-/// The problem that the notes of a case put beside it, and how that one is run.
-std::pair<bench::bench_case, flash_problem> beside_of(const bench::bench_case& one,
-                                                      const flash_problem& problem) {
-  bench::bench_case how = one;
-  how.lengths.clear();
-  flash_problem other;
-  other.q = problem.q, other.k = problem.k, other.v = problem.v;
-  if (one.beside == "one_thread") {
-    how.threads = 1;
-    return {how, problem};
-  }
-  if (one.beside == "f32") {
-    other = problem;
-    other.q.type = other.k.type = other.v.type = dtype::f32;
-  } else if (one.beside == "square") {
-    constexpr std::int64_t rows = 2048;
-    other.q.extent[1] = other.k.extent[1] = other.v.extent[1] = rows;
-  } else {
-    other.options.causal = problem.options.causal;
-    if (is_packed(problem)) {
-      for (tensor_shape* shape : {&other.q, &other.k, &other.v}) {
-        *shape = {shape->type, 4, {1, shape->extent[0], shape->extent[1], shape->extent[2]}};
-      }
-    }
-  }
-  return {how, other};
-}
-
 /// Judges the sampled rows; false if they are out of bound, and says so.
 bool verify(const prepared_call& call, bench::measured_case& found) {
   const flash_attention_args args = call.tensors.args();
@@ -127,7 +100,7 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
     bench::take_rounds(found, target, run, bench::nothing_beside{});
     return found;
   }
-  const auto [how, other] = beside_of(one, problem);
+  const auto [how, other] = bench::beside_of(one, problem);
   const auto beside = prepare(how, other);
   if (!beside) {
     found.failure = "beside: " + beside.message();

@@ -92,7 +92,8 @@ def main():
         sys.exit(__doc__)
     groups, contexts = groups_of(sys.argv[1:])
     about = next((one for one in contexts if "processor" in one), contexts[0])
-    print(f"# {about.get('processor', 'unnamed processor')}, {about.get('threads')} threads\n")
+    workers = next((f"{about[name]} {name}" for name in ("threads", "multiprocessors") if name in about), "")
+    print(f"# {about.get('processor', 'unnamed processor')}, {workers}\n")
     print(f"tessera {about.get('version', '')}, {about.get('compiler', '')}. Random normal inputs, "
           "verified against the definition in double before timing, medians; shares and ratios are "
           "taken round by round with what was measured beside. Ceilings of the runs:\n")

@@ -26,6 +26,7 @@ struct measured_case {
   placement place{};  ///< of the median; shares are medians over the rounds
   double error = 0;   ///< largest scaled error of the sampled rows against the definition in double
   double error_bound = 0;
+  double matmul_gflops = 0;   ///< of a GPU's own library of matrix products; 0: not known
   double time_to_beside = 0;  ///< median over the rounds; 0 if there is nothing beside
   double rate_to_beside = 0;  ///< ratio of the operations per second
   std::size_t dropped = 0;
@@ -73,6 +74,8 @@ inline std::vector<std::pair<std::string, double>> counters_of(const measured_ca
       {"of_peak", one.place.of_peak},
       {"of_read", one.place.of_read},
       {"of_ceiling", one.place.of_ceiling},
+      {"matmul_gflops", one.matmul_gflops},
+      {"of_matmul", one.matmul_gflops > 0 ? one.place.gflops / one.matmul_gflops : 0},
       {"error", one.error},
       {"error_bound", one.error_bound},
       {"time_to_beside", one.time_to_beside},

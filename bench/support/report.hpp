@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -36,6 +38,9 @@ inline void put(benchmark::State& state, const measured_case& one) {
 /// something about it.
 class table_reporter : public benchmark::BenchmarkReporter {
  public:
+  /// `ceilings` is the last line.
+  explicit table_reporter(std::string ceilings) : ceilings_(std::move(ceilings)) {}
+
   bool ReportContext(const Context&) override { return true; }
 
   void ReportRuns(const std::vector<Run>& runs) override {
@@ -56,7 +61,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
                 "case, row");
     for (const line& one : lines_) print(one);
     print_means();
-    print_ceilings();
+    std::printf("%s\n", ceilings_.c_str());
   }
 
   bool any_failed() const noexcept { return any_failed_; }
@@ -100,6 +105,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
       add("beside: time x" + text(one.at("time_to_beside"), 0, 3) + ", rate x" +
           text(one.at("rate_to_beside"), 0, 3));
     }
+    if (one.at("of_matmul") > 0) add(text(one.at("of_matmul") * 100, 0, 1, "%") + " of matmul");
     if (one.at("of_goal") > 0) {
       add(text(one.at("of_goal") * 100, 0, 1, "%") + " of the goal " + text(one.at("goal"), 0, 2));
     }
@@ -134,27 +140,52 @@ class table_reporter : public benchmark::BenchmarkReporter {
     }
   }
 
-  static void print_ceilings() {
-    const ceilings& limits = this_run_ceilings();
-    std::printf(
-        "ceilings, %d threads at %.2f GHz: f32 FMA %.1f GFLOP/s (%s; AVX2 %.1f), bf16 dot %.1f, "
-        "read %.1f GB/s (%s), copy %.1f\n",
-        limits.threads, limits.clock_ghz, limits.fma_f32_gflops, std::string(limits.isa).c_str(),
-        limits.fma_avx2_gflops, limits.bf16_dot_gflops, limits.read_gbytes,
-        std::string(limits.read_pattern).c_str(), limits.copy_gbytes);
-  }
-
+  std::string ceilings_;
   std::vector<line> lines_;
   bool any_failed_ = false;
 };
 
-/// What the record says of the machine and the build, beside the cases.
-inline void add_context(const std::string& command) {
+/// What a record says of the machine, beside the cases. Numbers whose names end in `_gflops` and
+/// `_gbytes` are its ceilings.
+struct machine_report {
+  std::vector<std::pair<std::string, std::string>> facts{};
+  std::string ceilings{};  ///< for people, one line
+
+  void add(std::string name, double value) {
+    facts.emplace_back(std::move(name), std::to_string(value));
+  }
+};
+
+/// Measures the processor, if nobody has.
+inline machine_report report_of_processor() {
   const ceilings& limits = this_run_ceilings();
-  const auto number = [](const char* name, double value) {
-    benchmark::AddCustomContext(name, std::to_string(value));
-  };
-  benchmark::AddCustomContext("processor", std::string(this_device().product_name()));
+  machine_report machine;
+  machine.facts = {{"processor", std::string(this_device().product_name())},
+                   {"threads", std::to_string(limits.threads)},
+                   {"isa", std::string(limits.isa)},
+                   {"read_pattern", std::string(limits.read_pattern)},
+                   {"buffer_bytes", std::to_string(limits.buffer_bytes)}};
+  machine.add("clock_ghz", limits.clock_ghz);
+  machine.add("fma_f32_gflops", limits.fma_f32_gflops);
+  machine.add("fma_avx2_gflops", limits.fma_avx2_gflops);
+  machine.add("fma_f32_one_core_gflops", limits.fma_f32_one_core);
+  machine.add("bf16_dot_gflops", limits.bf16_dot_gflops);
+  machine.add("read_gbytes", limits.read_gbytes);
+  machine.add("read_one_core_gbytes", limits.read_one_core);
+  machine.add("copy_gbytes", limits.copy_gbytes);
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "ceilings, %d threads at %.2f GHz: f32 FMA %.1f GFLOP/s (%s; AVX2 %.1f), bf16 dot "
+                "%.1f, read %.1f GB/s (%s), copy %.1f",
+                limits.threads, limits.clock_ghz, limits.fma_f32_gflops,
+                std::string(limits.isa).c_str(), limits.fma_avx2_gflops, limits.bf16_dot_gflops,
+                limits.read_gbytes, std::string(limits.read_pattern).c_str(), limits.copy_gbytes);
+  machine.ceilings = text;
+  return machine;
+}
+
+inline void add_context(const machine_report& machine, const std::string& command) {
+  for (const auto& [name, value] : machine.facts) benchmark::AddCustomContext(name, value);
   benchmark::AddCustomContext("version", std::string(version));
   benchmark::AddCustomContext("compiler", __VERSION__);
 #if defined(NDEBUG)
@@ -163,31 +194,22 @@ inline void add_context(const std::string& command) {
   benchmark::AddCustomContext("assertions", "on");
 #endif
   benchmark::AddCustomContext("command", command);
-  benchmark::AddCustomContext("threads", std::to_string(limits.threads));
-  benchmark::AddCustomContext("isa", std::string(limits.isa));
-  benchmark::AddCustomContext("read_pattern", std::string(limits.read_pattern));
-  benchmark::AddCustomContext("buffer_bytes", std::to_string(limits.buffer_bytes));
-  number("clock_ghz", limits.clock_ghz);
-  number("fma_f32_gflops", limits.fma_f32_gflops);
-  number("fma_avx2_gflops", limits.fma_avx2_gflops);
-  number("fma_f32_one_core_gflops", limits.fma_f32_one_core);
-  number("bf16_dot_gflops", limits.bf16_dot_gflops);
-  number("read_gbytes", limits.read_gbytes);
-  number("read_one_core_gbytes", limits.read_one_core);
-  number("copy_gbytes", limits.copy_gbytes);
 }
 
 /// Runs what is registered. Takes Google Benchmark's flags (`--benchmark_filter`,
-/// `--benchmark_out`); status 1 if a case failed its verification.
-inline int run_benches(int argc, char** argv) {
+/// `--benchmark_out`); status 1 if a case failed its verification. `report` tells of the machine
+/// that the cases run on, once the processor's threads are pinned.
+inline int run_benches(int argc, char** argv,
+                       const std::function<machine_report()>& report = &report_of_processor) {
   std::string command;
   for (int i = 0; i < argc; ++i) command += std::string(i > 0 ? " " : "") + argv[i];
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   static_cast<void>(this_device());  // counts the processors that this process may use
   const pinned_threads pinned;
-  add_context(command);
-  table_reporter reporter;
+  const machine_report machine = report();
+  add_context(machine, command);
+  table_reporter reporter(machine.ceilings);
   benchmark::RunSpecifiedBenchmarks(&reporter);
   benchmark::Shutdown();
   return reporter.any_failed() ? 1 : 0;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include <tessera/spec/flash_attention/args.hpp>
@@ -37,7 +38,16 @@ class workload {
     args_.sinks = values(problem.sinks);
     fill_lengths(problem, lengths);
     fill_keys(problem, cold_bytes);
+    inputs_ = memory_.size();
     make_outputs(problem);
+  }
+
+  /// The memory in which inputs and outputs lie, those of all rounds.
+  std::vector<std::span<const std::byte>> input_blocks() const {
+    return blocks<const std::byte>(0, inputs_);
+  }
+  std::vector<std::span<std::byte>> output_blocks() const {
+    return blocks<std::byte>(inputs_, memory_.size());
   }
 
   const flash_attention_options& options() const noexcept { return options_; }
@@ -56,6 +66,14 @@ class workload {
   }
 
  private:
+  template <class Byte>
+  std::vector<std::span<Byte>> blocks(std::size_t begin, std::size_t end) const {
+    std::vector<std::span<Byte>> list;
+    for (std::size_t i = begin; i < end; ++i)
+      list.emplace_back(memory_[i].data(), memory_[i].size());
+    return list;
+  }
+
   static std::size_t bytes_of(const tensor_shape& shape) {
     if (!shape.present()) return 0;
     std::size_t bytes = size_of(shape.type);
@@ -215,7 +233,8 @@ class workload {
     args_.weights = allocate(problem.weights);
   }
 
-  std::vector<buffer> memory_;
+  std::vector<buffer> memory_;  // inputs first
+  std::size_t inputs_ = 0;
   flash_attention_options options_;
   support::random_source random_;
   flash_attention_args args_{};  // k and v: the first piece

@@ -63,8 +63,9 @@ std::span<const mean_pooling_instance> mean_pooling_registry() noexcept {
   return instances;
 }
 
-std::string_view mean_pooling_code_version() noexcept {
-  return "4f6fe29860632f1d";
+std::string_view mean_pooling_code_version(device_kind kind) noexcept {
+  if (kind == device_kind::cpu) return "4f6fe29860632f1d";
+  return {};
 }
 
 }  // namespace tessera

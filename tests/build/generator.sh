@@ -39,6 +39,30 @@ expect 0 " 2 written, 1 removed" --output "$folder/table"
 echo "int mine;" >"$folder/table/units/runtime.cpp"
 expect 2 "runtime.cpp: exists and was not generated" --output "$folder/table"
 
+# Kernels of the CPU and of CUDA have digests of their own; comments count for neither.
+edited=$folder/edited
+cp -r "$source/include" "$edited"
+digest() { grep -h "device_kind::$1" "$folder/table/units/flash_fwd_registry.cpp"; }
+append() { # HEADER TEXT EXPECTED: the digests that differ afterwards
+  local cpu cuda found=""
+  cpu=$(digest cpu) cuda=$(digest cuda)
+  echo "$2" >>"$edited/tessera/$1"
+  expect 0 "files" --output "$folder/table" --include "$edited"
+  [[ $cpu == "$(digest cpu)" ]] || found+=" cpu"
+  [[ $cuda == "$(digest cuda)" ]] || found+=" cuda"
+  if [[ -z $cpu || -z $cuda || $found != "$3" ]]; then
+    echo "$1 and '$2': digests that differ are '$found', expected '$3'"
+    faults=1
+  fi
+}
+rm "$folder/table/units/runtime.cpp"
+append kernels/flash_attention/sm80.hpp "// a comment" ""
+append kernels/flash_attention/sm80.hpp "struct edited;" " cuda"
+append kernels/flash_attention/launch.hpp "struct edited;" " cpu"
+append spec/flash_attention/kernel_args.hpp "struct edited;" " cpu cuda"
+expect 0 "written" --output "$folder/table"
+expect 0 "" --output "$folder/table" --check
+
 rows "# a comment" "" "  $known  # and another" "$known"
 expect 0 "1 rows in 1 units" --rows "$folder/rows.txt" --dry-run
 rows "$known" "flash_fwd.cpu_avx2.f32.d80.window.48x128"

@@ -1,12 +1,13 @@
-// A digest of what a family's units are compiled from: measurements name it, so that a table knows
-// when it was measured with other kernels.
+// A digest of what a family's units for one kind of device are compiled from: measurements name it,
+// so that a table knows when it was measured with other kernels.
 #pragma once
 
 #include <filesystem>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "table.hpp"
+#include "units.hpp"
 
 namespace tessera::generate {
 
@@ -14,9 +15,11 @@ namespace tessera::generate {
 /// beside the running program, else that of the source tree the program was built in.
 outcome<std::filesystem::path> include_folder(const std::filesystem::path& asked);
 
-/// 16 hexadecimal digits: FNV-1a over `headers` and every header of the library that they include,
+/// 16 hexadecimal digits: FNV-1a over `header` and every header of the library that it includes,
 /// directly or not. Comments and white space do not count.
-outcome<std::string> code_version(const std::filesystem::path& include,
-                                  std::vector<std::string> headers);
+outcome<std::string> code_version(const std::filesystem::path& include, std::string_view header);
+
+/// That of each part of a family.
+outcome<code_versions> code_versions_of(const std::filesystem::path& include, const family& family);
 
 }  // namespace tessera::generate

@@ -219,15 +219,11 @@ int run(const settings& chosen) {
     const auto units = generate::units_of(family, tables[index].rows);
     if (chosen.dry_run) fmt::print("{}", generate::plan_text(family, tables[index], units, cost));
     over += generate::exceeded(family, units, cost);
-    std::vector<std::string> headers;
-    for (const generate::family_part& part : family.parts) {
-      if (!part.kernel_header.empty()) headers.emplace_back(part.kernel_header);
-    }
-    const auto version = generate::code_version(std::get<0>(include), std::move(headers));
-    if (const auto* why = std::get_if<generate::refusal>(&version))
+    const auto versions = generate::code_versions_of(std::get<0>(include), family);
+    if (const auto* why = std::get_if<generate::refusal>(&versions)) {
       return fail(wrong, why->message);
-    files.merge(generate::files_of(family, tables[index].rows, units, cost,
-                                   std::get<std::string>(version)));
+    }
+    files.merge(generate::files_of(family, tables[index].rows, units, cost, std::get<0>(versions)));
     all_units.emplace_back(family, units);
   }
   if (!over.empty()) return fail(no, over.substr(0, over.size() - 1));

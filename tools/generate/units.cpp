@@ -86,7 +86,7 @@ std::string instances_text(const std::vector<row>& rows, const cost_file& costs)
 }
 
 std::string registry_text(const family& family, const std::vector<row>& rows,
-                          const cost_file& costs, std::string_view code_version) {
+                          const cost_file& costs, const code_versions& versions) {
   std::string text = banner("//", "the registry, checked when it is compiled.");
   text += fmt::format("#include <{}>\n\n", family.table_header);
   text += "namespace tessera {\nnamespace rows {\n";
@@ -107,11 +107,15 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
   if (!rows.empty()) text += instances_text(rows, costs);
   text += fmt::format("std::span<const {}> {}_registry() noexcept {{\n  return {};\n}}\n\n",
                       family.instance, family.name, rows.empty() ? "{}" : "instances");
-  text += fmt::format(
-      "std::string_view {}_code_version() noexcept {{\n  return \"{}\";\n}}\n\n"
-      "}}  // namespace tessera\n",
-      family.name, code_version);
-  return text;
+  text +=
+      fmt::format("std::string_view {}_code_version(device_kind kind) noexcept {{\n", family.name);
+  for (const device_part part : device_parts) {
+    const std::string& version = versions[static_cast<std::size_t>(part)];
+    if (version.empty()) continue;
+    text += fmt::format("  if (kind == device_kind::{}) return \"{}\";\n",
+                        part == device_part::cpu ? "cpu" : "cuda", version);
+  }
+  return text + "  return {};\n}\n\n}  // namespace tessera\n";
 }
 
 }  // namespace
@@ -131,11 +135,11 @@ std::vector<unit> units_of(const family& family, const std::vector<row>& rows) {
 
 file_set files_of(const family& family, const std::vector<row>& rows,
                   const std::vector<unit>& units, const cost_file& costs,
-                  std::string_view code_version) {
+                  const code_versions& versions) {
   file_set files;
   files[fmt::format("rows/{}.inc", family.name)] = row_list(family, rows);
   files[fmt::format("units/{}_registry.cpp", family.name)] =
-      registry_text(family, rows, costs, code_version);
+      registry_text(family, rows, costs, versions);
   for (const unit& one : units) files[one.path] = unit_text(family, one);
   return files;
 }

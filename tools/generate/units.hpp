@@ -1,6 +1,7 @@
 // From rows to files: which rows share a translation unit, and the text of everything generated.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -24,11 +25,13 @@ std::vector<unit> units_of(const family& family, const std::vector<row>& rows);
 /// Generated files: path relative to the output folder -> text.
 using file_set = std::map<std::string, std::string>;
 
-/// The list of rows, the units and the registry of one family. `code_version` is the digest of the
-/// sources that the units include.
+/// By device_part, the digest of the sources that its units include; empty where there are none.
+using code_versions = std::array<std::string, device_parts.size()>;
+
+/// The list of rows, the units and the registry of one family.
 file_set files_of(const family& family, const std::vector<row>& rows,
                   const std::vector<unit>& units, const cost_file& costs,
-                  std::string_view code_version);
+                  const code_versions& versions);
 
 /// What all families share: the runtime unit and the list of units for CMake.
 file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& families);

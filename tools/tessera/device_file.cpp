@@ -15,9 +15,10 @@ namespace tessera {
 
 BOOST_DESCRIBE_STRUCT(device_facts, (),
                       (kind, highest, sockets, physical_cores, hardware_threads, available_threads,
-                       l1d_bytes, l2_bytes, l3_bytes, ordinal, compute_capability, multiprocessors,
-                       shared_bytes_per_block, shared_bytes_per_multiprocessor, memory_bytes,
-                       core_clock_khz, memory_clock_khz, memory_bus_bits, product))
+                       l1d_bytes, l2_bytes, l3_bytes, l3_threads, bf16_dot_percent, ordinal,
+                       compute_capability, multiprocessors, shared_bytes_per_block,
+                       shared_bytes_per_multiprocessor, memory_bytes, core_clock_khz,
+                       memory_clock_khz, memory_bus_bits, product))
 
 namespace tool {
 namespace {
@@ -72,6 +73,15 @@ json::object to_json(const device_facts& facts) {
     object[json::string_view(name)] = json_of(fact);
   });
   return object;
+}
+
+json::object to_json(const bench::device_ceilings& limits) {
+  return {{"fma_f32_gflops_per_second", limits.fma_f32_gflops},
+          {"mma_bf16_gflops_per_second", limits.mma_bf16_gflops},
+          {"mma_tf32_gflops_per_second", limits.mma_tf32_gflops},
+          {"read_gigabytes_per_second", limits.read_gbytes},
+          {"copy_gigabytes_per_second", limits.copy_gbytes},
+          {"buffer_bytes", limits.buffer_bytes}};
 }
 
 device_facts read_device(const std::string& path) {

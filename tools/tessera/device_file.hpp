@@ -1,4 +1,5 @@
-// Device facts as JSON, both ways: what `doctor --json` prints, `explain --device` reads.
+// Device facts as JSON, both ways: what `doctor --json` prints, `explain --device` reads. Ceilings,
+// one way.
 #pragma once
 
 #include <string>
@@ -7,9 +8,12 @@
 
 #include <tessera/runtime/device_facts.hpp>
 
+#include "bench/support/device_ceilings.hpp"
+
 namespace tessera::tool {
 
 boost::json::object to_json(const device_facts& facts);
+boost::json::object to_json(const bench::device_ceilings& limits);
 
 /// Reads the facts from a JSON object, or from its member `device` if it has one (what doctor says
 /// of the machine, and of each GPU in `cuda.gpus`). Members that are absent keep their defaults;

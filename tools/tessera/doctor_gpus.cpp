@@ -47,7 +47,7 @@ void print_facts(const device_facts& facts) {
                              static_cast<double>(facts.l2_bytes) / (1 << 20)));
 }
 
-void print_limits(const device_ceilings& limits) {
+void print_limits(const bench::device_ceilings& limits) {
   line("f32 FMA", fmt::format("{:8.1f} TFLOP/s", limits.fma_f32_gflops * 1e-3));
   line("mma.sync", fmt::format("{:8.1f} TFLOP/s of bf16, {:.1f} of tf32",
                                limits.mma_bf16_gflops * 1e-3, limits.mma_tf32_gflops * 1e-3));
@@ -70,7 +70,7 @@ examined_gpus examine_gpus() {
       one.refusal = facts.message();
     } else {
       one.facts = **facts;
-      const result<device_ceilings> limits = measure_ceilings_of(gpu);
+      const result<bench::device_ceilings> limits = bench::measure_ceilings_of(gpu);
       if (limits) {
         one.limits = *limits;
       } else {

@@ -10,7 +10,7 @@
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
-#include "device_ceilings.hpp"
+#include "bench/support/device_ceilings.hpp"
 #include "doctor_checks.hpp"
 
 namespace tessera::tool {
@@ -18,7 +18,7 @@ namespace tessera::tool {
 /// One GPU; without ceilings `refusal` says why they could not be measured.
 struct examined_gpu {
   device_facts facts{};
-  std::optional<device_ceilings> limits;
+  std::optional<bench::device_ceilings> limits;
   std::string refusal;
 };
 

@@ -31,7 +31,7 @@ std::string as_flags(std::string message) {
   return message;
 }
 
-device_id device_of_backend(const std::string& backend) {
+device_id named_device(const std::string& backend) {
   if (backend.empty()) return {};
   std::size_t on_cpu = 0;
   std::size_t on_gpu = 0;
@@ -43,15 +43,20 @@ device_id device_of_backend(const std::string& backend) {
     throw failure(fmt::format("--backend: \"{}\" has 0 rows in this build, cpu has {}{}", backend,
                               on_cpu, on_gpu > 0 ? fmt::format(", cuda has {}", on_gpu) : ""));
   }
-  if (device->kind == device_kind::cpu) return *device;
-  if (on_gpu == 0) {
+  if (device->kind == device_kind::cuda && on_gpu == 0) {
     throw failure(
         fmt::format("--backend: {} has 0 rows in this build, cpu has {}", backend, on_cpu),
         exit_status::no);
   }
-  const result<const device_facts*> found = find_device(*device);
-  if (!found) throw failure("--backend: " + found.message(), exit_status::no);
   return *device;
+}
+
+device_id device_of_backend(const std::string& backend) {
+  const device_id device = named_device(backend);
+  if (device.kind == device_kind::cpu) return device;
+  const result<const device_facts*> found = find_device(device);
+  if (!found) throw failure("--backend: " + found.message(), exit_status::no);
+  return device;
 }
 
 void refuse_plan(const status& refusal, const std::string& subject) {

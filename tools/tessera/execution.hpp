@@ -27,8 +27,11 @@ void add_execution_flags(CLI::App& command, execution_flags& flags);
 /// A message of the library in the words of the command line: `context.row` is `--row` there.
 std::string as_flags(std::string message);
 
-/// The device of a `--backend`; empty: the CPU. Fails unless this build has rows for it and, where
-/// it is a GPU, the device is there.
+/// The device of a `--backend`; empty: the CPU. Fails unless this build has rows for it. A GPU is
+/// not asked whether it is there.
+device_id named_device(const std::string& backend);
+
+/// The same; fails also where it is a GPU and not there.
 device_id device_of_backend(const std::string& backend);
 
 /// Ends the command with the library's refusal of a plan. A row that is not in the build is the

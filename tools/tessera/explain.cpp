@@ -200,12 +200,12 @@ void print_report(const explanation& what, const device_facts& device, bool else
   print_fitting(what);
   print_rejected(what);
   const bool measured = what.tier == selection_tier::persistent || !what.measured.empty();
+  if (measured || what.eligible.size() < 2 || elsewhere) return;
   const bool cpu = device.kind == device_kind::cpu;
-  if (measured || what.eligible.size() < 2 || elsewhere || !cpu) return;
-  print(
-      fmt::format("\nno table line answers for this problem; to measure the rows that fit:\n"
-                  "  echo '{}' | tessera tune --problems -\n",
-                  what.problem));
+  print(fmt::format(
+      "\nno table line answers for this problem; to measure the rows that fit:\n"
+      "  echo '{}' | tessera tune{} --problems -\n",
+      what.problem, cpu ? "" : fmt::format(" --backend {}", text_of(device.id()).view())));
 }
 
 /// The facts of a device that is there.

@@ -1,6 +1,7 @@
 // `tessera model`: what a model asks of attention, how fast this machine answers, and how exactly.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,15 +16,15 @@
 #include <tessera/spec/flash_attention/problem_text.hpp>
 
 #include "bench/support/ceilings.hpp"
+#include "bench/support/device_ceilings.hpp"
+#include "bench/support/gpu_workload.hpp"
 #include "bench/support/sampled_check.hpp"
 #include "bench/support/timing.hpp"
 #include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 #include "command.hpp"
-#include "device_ceilings.hpp"
+#include "device_file.hpp"
 #include "execution.hpp"
-#include "families/typed_plan.hpp"
-#include "gpu_workload.hpp"
 #include "json.hpp"
 #include "model_description.hpp"
 #include "table.hpp"
@@ -97,7 +98,7 @@ std::vector<measured_layer> layers_of(const model_description& model, const mode
 struct limits_of_device {
   device_id device{};
   bench::ceilings cpu{};
-  device_ceilings gpu{};
+  bench::device_ceilings gpu{};
 
   double peak_gflops(const flash_config& config) const {
     if (device.kind == device_kind::cuda) return gpu.peak_gflops(config.type);
@@ -107,6 +108,13 @@ struct limits_of_device {
     return device.kind == device_kind::cuda ? gpu.read_gbytes : cpu.read_gbytes;
   }
 };
+
+/// What was asked for, or a failure of the command: a GPU that does not answer is a "no".
+template <class Value>
+Value value_of(result<Value> found, const std::string& subject) {
+  if (!found) throw failure(subject + ": " + found.message(), exit_status::no);
+  return *std::move(found);
+}
 
 /// Seconds the call would take at the ceilings.
 void compare_with(const limits_of_device& limits, const flash_instance& row, measured_layer& one) {
@@ -130,27 +138,31 @@ void measure_here(measured_layer& one, const flash_plan& plan, const std::string
   one.counted = bench::work_of(args, work.options());
 }
 
-void measure_on_gpu(measured_layer& one, const flash_plan& plan, void* stream,
+void measure_on_gpu(measured_layer& one, const flash_plan& plan, bench::gpu_stopwatch& watch,
                     const std::string& subject) {
   const result<const device_facts*> facts = find_device(plan.device());
   if (!facts) require(facts.failure(), subject);
   const bool cold = one.phase != model_phase::prefill;
   const std::size_t cache = cold ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
-  gpu_workload work(one.problem, 3 * cache, plan.device(), stream, subject);
+  auto work = value_of(bench::gpu_workload::make(one.problem, 3 * cache, watch), subject);
   require(plan.run(work.args(0)), subject);
-  one.error = bench::sampled_check(work.fetched(), work.options());
-  one.time = work.measure([&](std::size_t round) { return plan.run(work.args(round)); });
-  one.counted = bench::work_of(work.fetched(), work.options());
+  const flash_attention_args here = value_of(work.fetched(), subject);
+  one.error = bench::sampled_check(here, work.options());
+  one.counted = bench::work_of(here, work.options());
+  one.time = value_of(
+      work.measure([&](const flash_attention_args& args) { return plan.run(args); }), subject);
 }
 
 void measure(measured_layer& one, const model_flags& flags, const limits_of_device& limits) {
   const std::string subject = fmt::format("{}, {} layers", one.model, one.kind);
-  const bool on_gpu = limits.device.kind == device_kind::cuda;
-  const device_stream stream = on_gpu ? open_stream(limits.device, subject) : device_stream();
-  const flash_plan plan =
-      plan_for(one.problem, flags.execution, limits.device, stream.handle(), subject);
-  if (on_gpu) {
-    measure_on_gpu(one, plan, stream.handle(), subject);
+  std::optional<bench::gpu_stopwatch> watch;
+  if (limits.device.kind == device_kind::cuda) {
+    watch = value_of(bench::gpu_stopwatch::make(limits.device), subject);
+  }
+  const flash_plan plan = plan_for(one.problem, flags.execution, limits.device,
+                                   watch ? watch->stream() : nullptr, subject);
+  if (watch) {
+    measure_on_gpu(one, plan, *watch, subject);
   } else {
     measure_here(one, plan, subject);
   }
@@ -242,7 +254,7 @@ void print_layers(const std::vector<measured_layer>& layers) {
 std::string ceilings_text(const limits_of_device& limits) {
   const bench::ceilings& cpu = limits.cpu;
   if (limits.device.kind == device_kind::cuda) {
-    const device_ceilings& gpu = limits.gpu;
+    const bench::device_ceilings& gpu = limits.gpu;
     return fmt::format(
         "Ceilings of {}, just measured: mma.sync bf16 {:.0f} TFLOP/s,\nf32 {:.1f} TFLOP/s, read "
         "{:.0f} GB/s",
@@ -268,7 +280,7 @@ void print_legend(const limits_of_device& limits, const std::vector<measured_lay
 }
 
 json::object to_json(const limits_of_device& limits) {
-  if (limits.device.kind == device_kind::cuda) return to_json(limits.gpu);
+  if (limits.device.kind == device_kind::cuda) return tool::to_json(limits.gpu);
   return {{"fma_f32_gflops_per_second", limits.cpu.fma_f32_gflops},
           {"bf16_dot_gflops_per_second", limits.cpu.bf16_dot_gflops},
           {"read_gigabytes_per_second", limits.cpu.read_gbytes}};
@@ -281,7 +293,7 @@ limits_of_device measure_limits(const execution_flags& flags) {
     limits.cpu = bench::measure_ceilings(flags.threads);
     return limits;
   }
-  const result<device_ceilings> found = measure_ceilings_of(limits.device);
+  const result<bench::device_ceilings> found = bench::measure_ceilings_of(limits.device);
   if (!found) throw failure("--backend: " + found.message(), exit_status::no);
   limits.gpu = *found;
   return limits;

@@ -26,29 +26,31 @@ model_phase phase_named(const std::string& name) {
 }
 
 /// Refuses what cannot be opened, naming where it stands.
-void check_problem(const std::string& text, const std::string& where, int threads) {
-  const auto opened = tuner::open_problem(text, {.threads = threads});
+void check_problem(const std::string& text, const std::string& line,
+                   const tuner::conditions& where) {
+  const auto opened = tuner::open_problem(text, where);
   if (opened) return;
-  throw failure(fmt::format("{}: {}", where, opened.message()),
+  throw failure(fmt::format("{}: {}", line, opened.message()),
                 opened.code() == status_code::no_row ? exit_status::no : exit_status::bad_input);
 }
 
-void read_file(const std::string& path, int threads, std::vector<tuner::weighted_problem>& list) {
+void read_file(const std::string& path, const tuner::conditions& where,
+               std::vector<tuner::weighted_problem>& list) {
   const std::string text = file_text(path == "-" ? "/dev/stdin" : path, most_bytes);
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string where = fmt::format("{}:{}", path, ++number);
+    const std::string place = fmt::format("{}:{}", path, ++number);
     const auto line = parse_trace_line(std::string_view(text).substr(begin, end - begin));
     begin = end + 1;
-    if (!line) throw failure(fmt::format("{}: {}", where, line.message()));
+    if (!line) throw failure(fmt::format("{}: {}", place, line.message()));
     if (line->problem.empty()) continue;
-    check_problem(line->problem, where, threads);
+    check_problem(line->problem, place, where);
     list.push_back({line->problem, line->count});
   }
 }
 
-void read_models(const problem_flags& flags, int threads,
+void read_models(const problem_flags& flags, const tuner::conditions& where,
                  std::vector<tuner::weighted_problem>& list) {
   std::vector<model_phase> phases;
   for (const std::string& name : flags.phases) phases.push_back(phase_named(name));
@@ -56,7 +58,7 @@ void read_models(const problem_flags& flags, int threads,
     const model_description model = read_model(path);
     for (const std::string& note : model.notes) print_message(path + ": " + note);
     for (const model_problem& one : problems_of(model, phases, flags.batch, flags.tokens)) {
-      check_problem(text_of(one), path, threads);
+      check_problem(text_of(one), path, where);
       list.push_back({text_of(one), one.kind.layers});
     }
   }
@@ -92,11 +94,12 @@ CLI::Option* add_trace_flag(CLI::App& command, problem_flags& flags) {
       ->type_name("FILE");
 }
 
-std::vector<tuner::weighted_problem> read_problems(const problem_flags& flags, int threads) {
+std::vector<tuner::weighted_problem> read_problems(const problem_flags& flags,
+                                                   const tuner::conditions& where) {
   std::vector<tuner::weighted_problem> list;
-  read_models(flags, threads, list);
-  if (!flags.problems.empty()) read_file(flags.problems, threads, list);
-  if (!flags.trace.empty()) read_file(flags.trace, threads, list);
+  read_models(flags, where, list);
+  if (!flags.problems.empty()) read_file(flags.problems, where, list);
+  if (!flags.trace.empty()) read_file(flags.trace, where, list);
   if (!list.empty()) return list;
   const bool named = !flags.models.empty() || !flags.problems.empty() || !flags.trace.empty();
   throw failure(

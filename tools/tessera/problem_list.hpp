@@ -29,7 +29,8 @@ CLI::Option* add_trace_flag(CLI::App& command, problem_flags& flags);
 
 /// Everything the flags name, with counts: those of a trace, the layers of a model. Fails with
 /// file, line and fact if a line is not a problem, and if there is no problem at all. A problem
-/// that no row of this build runs is the answer "no".
-std::vector<tuner::weighted_problem> read_problems(const problem_flags& flags, int threads);
+/// that no row of this build runs on the device is the answer "no".
+std::vector<tuner::weighted_problem> read_problems(const problem_flags& flags,
+                                                   const tuner::conditions& where);
 
 }  // namespace tessera::tool

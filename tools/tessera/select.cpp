@@ -12,14 +12,13 @@
 
 #include <tessera/runtime/lookup/locations.hpp>
 #include <tessera/runtime/lookup/table.hpp>
-#include <tessera/version.hpp>
 
 #include "command.hpp"
-#include "execution.hpp"
 #include "json.hpp"
 #include "problem_list.hpp"
 #include "table.hpp"
 #include "tools/tuner/selecting.hpp"
+#include "tune_device.hpp"
 #include "tune_report.hpp"
 
 namespace tessera::tool {
@@ -33,7 +32,7 @@ struct select_flags : common_flags {
   std::string output;
   std::string lookup;
   double budget = 0;
-  int threads = 0;
+  tune_device_flags device;
   bool measure = false;
 };
 
@@ -62,18 +61,15 @@ void write_text(const std::string& path, const std::string& content, const char*
   }
 }
 
-std::string environment_text() {
-  return fmt::format("{}; tessera {}", device_text(), version);
-}
-
 /// Measures what has not been measured yet.
 void measure_missing(const std::vector<tuner::weighted_problem>& problems,
-                     const select_flags& flags, const std::string& table) {
+                     const select_flags& flags, const tune_device& device,
+                     const std::string& table) {
   tuner::session_options options;
   options.table = table;
-  options.where.threads = flags.threads;
+  options.where = device.conditions();
   options.budget_seconds = flags.budget;
-  options.environment = environment_text();
+  options.environment = device.environment();
   tuner::session tuning(options);
   const auto planned = tuning.plan(problems);
   require(planned.failure(), "select");
@@ -235,14 +231,14 @@ json::object to_json(const tuner::trace_times& trace, const tuner::selection_res
 }
 
 void write_files(const tuner::trace_times& trace, const tuner::selection_result& chosen,
-                 double loss, const select_flags& flags) {
+                 double loss, const select_flags& flags, const std::string& environment) {
   if (!flags.output.empty()) {
     write_text(flags.output, row_list(trace, chosen, loss), "--output");
   }
   if (flags.lookup.empty()) return;
   std::string text(table_heading);
   text += '\n';
-  for (const lookup_record& line : lookup_lines(trace, chosen, environment_text())) {
+  for (const lookup_record& line : lookup_lines(trace, chosen, environment)) {
     text += line_of(line) + '\n';
   }
   write_text(flags.lookup, text, "--lookup");
@@ -250,17 +246,18 @@ void write_files(const tuner::trace_times& trace, const tuner::selection_result&
 
 exit_status select(const select_flags& flags) {
   const double loss = loss_of(flags.loss);
+  const tune_device device(flags.device);
   const std::vector<tuner::weighted_problem> problems =
-      read_problems(flags.problems, flags.threads);
+      read_problems(flags.problems, device.conditions());
   const table_locations where = process_table_locations();
-  if (flags.measure) measure_missing(problems, flags, where.user);
+  if (flags.measure) measure_missing(problems, flags, device, where.user);
   const tuner::measurement_log log(where.user);
   const auto tables = load_lookup_tables(where);
   const auto trace =
-      tuner::times_of(problems, &tuner::open_problem, {.threads = flags.threads}, log, *tables);
+      tuner::times_of(problems, &tuner::open_problem, device.conditions(), log, *tables);
   require(trace.failure(), "select");
   const tuner::selection_result chosen = tuner::select_rows(*trace, loss);
-  write_files(*trace, chosen, loss, flags);
+  write_files(*trace, chosen, loss, flags, device.environment());
   if (flags.json) {
     print_json(to_json(*trace, chosen, loss));
     return exit_status::success;
@@ -296,9 +293,7 @@ void add_select(CLI::App& program, exit_status& status) {
       ->add_option("--budget", flags->budget, "Of measuring: begin no further problem after this")
       ->type_name("SECONDS")
       ->check(between(0.001, 1e9));
-  command->add_option("--threads", flags->threads, "Threads (default: OMP_NUM_THREADS, else all)")
-      ->type_name("N")
-      ->check(between(1, 4096));
+  add_tune_device_flags(*command, flags->device);
   add_common_flags(*command, *flags);
   command->footer(
       "Example:\n  tessera select --trace trace.txt --loss 3% --output rows.txt --lookup "

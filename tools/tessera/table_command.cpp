@@ -50,19 +50,19 @@ exit_status dump(const table_flags& flags) {
   return exit_status::success;
 }
 
-/// "PATH: 200 rows, sound", or what is wrong with it line by line.
+/// "user table PATH: 200 rows, sound", or what is wrong with it line by line.
 void print_verdict(const opened_table& one) {
   const lookup_file_state& file = one.file();
   if (file.condition == lookup_file_condition::absent) {
-    print(fmt::format("{}: {}\n", file.path, styled(style::dim, "absent")));
+    print(fmt::format("{}: {}\n", title_of(one), styled(style::dim, "absent")));
     return;
   }
   const std::string warning = warning_of(file);
   const standing_counts counts = count_standings(one.table);
   if (warning.empty()) {
     const auto rows = static_cast<std::int64_t>(one.table.records().size());
-    print(
-        fmt::format("{}: {}, {}\n", file.path, counted(rows, "row"), styled(style::good, "sound")));
+    print(fmt::format("{}: {}, {}\n", title_of(one), counted(rows, "row"),
+                      styled(style::good, "sound")));
   } else {
     print(styled(style::bad, warning) + "\n");
   }
@@ -74,7 +74,7 @@ void print_verdict(const opened_table& one) {
   const auto note = [](std::int64_t count, const char* what) {
     if (count > 0) print(fmt::format("  {} of them {}\n", count, what));
   };
-  note(counts.hints, "measured with other code: hints for tuning, no answers");
+  note(counts.hints, "measured with other kernels: hints for tuning, no answers");
   note(counts.no_row, "for a row that this build lacks");
   note(counts.foreign, "for a family that this build lacks");
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -16,15 +15,17 @@
 namespace tessera::tool {
 namespace {
 
+constexpr std::string_view named_layer = "file";
+constexpr std::string_view shipped_layer = "shipped";
+
 opened_table open_one(std::string layer, const std::string& path) {
   return {std::move(layer), read_tables({&path, 1})};
 }
 
-/// Names of the rows of one family, and what its measurements depend on.
+/// The rows of one family by name, each with the digest of the kernels of its kind of device.
 struct known_family {
   int semantic_version = 0;
-  std::string_view code_version;
-  std::set<std::string_view> rows;
+  std::map<std::string_view, std::string_view> code_of_row;
 };
 
 const std::map<std::string_view, known_family>& known_families() {
@@ -33,8 +34,9 @@ const std::map<std::string_view, known_family>& known_families() {
     families::for_each([&]<class Family>(std::type_identity<Family>) {
       known_family& known = made[Family::name];
       known.semantic_version = Family::semantic_version;
-      known.code_version = Family::code_version();
-      for (const auto& row : Family::registry()) known.rows.insert(row.name);
+      for (const auto& row : Family::registry()) {
+        known.code_of_row[row.name] = Family::code_version(kind_of(row.config.target));
+      }
     });
     return made;
   }();
@@ -46,7 +48,7 @@ const std::map<std::string_view, known_family>& known_families() {
 std::vector<opened_table> open_tables(const std::vector<std::string>& paths) {
   std::vector<opened_table> all;
   for (const std::string& path : paths) {
-    opened_table one = open_one("file", path);
+    opened_table one = open_one(std::string(named_layer), path);
     if (one.file().condition == lookup_file_condition::absent) {
       throw failure(fmt::format("{}: there is no such file", path));
     }
@@ -60,8 +62,16 @@ std::vector<opened_table> open_tables(const std::vector<std::string>& paths) {
   if (!where.user.empty()) all.push_back(open_one("user", where.user));
   for (const std::string& path : where.site) all.push_back(open_one("site", path));
   lookup_table shipped = read_shipped_table();
-  if (!shipped.files().empty()) all.push_back({"shipped", std::move(shipped)});
+  if (!shipped.files().empty()) all.push_back({std::string(shipped_layer), std::move(shipped)});
   return all;
+}
+
+std::string place_of(const opened_table& one) {
+  return one.layer == shipped_layer ? "inside the library" : one.file().path;
+}
+
+std::string title_of(const opened_table& one) {
+  return one.layer == named_layer ? one.file().path : one.layer + " table " + place_of(one);
 }
 
 std::string places_text() {
@@ -82,9 +92,10 @@ standing standing_of(const lookup_record& record) {
   const auto at = known_families().find(record.family);
   if (at == known_families().end()) return standing::foreign;
   const known_family& known = at->second;
-  if (!known.rows.contains(record.row)) return standing::no_row;
-  const bool comparable = record.semantic_version == known.semantic_version &&
-                          record.code_version == known.code_version;
+  const auto row = known.code_of_row.find(record.row);
+  if (row == known.code_of_row.end()) return standing::no_row;
+  const bool comparable =
+      record.semantic_version == known.semantic_version && record.code_version == row->second;
   return comparable ? standing::answer : standing::hint;
 }
 

@@ -21,6 +21,11 @@ struct opened_table {
 /// included. A named file that is not there or cannot be read ends the command.
 std::vector<opened_table> open_tables(const std::vector<std::string>& paths);
 
+/// The file's path; "inside the library" for the table that is part of it.
+std::string place_of(const opened_table& one);
+/// The same with the layer: "user table PATH"; of a named file only its path.
+std::string title_of(const opened_table& one);
+
 /// Every place that the library looks at, for messages.
 std::string places_text();
 
@@ -29,9 +34,9 @@ std::string user_table_path();
 
 /// What a line is to this build.
 enum class standing : std::uint8_t {
-  answer,   ///< names a row of this build and was measured with its code
-  hint,     ///< measured with other code: looked at when the problem is tuned, not when it is run
-  no_row,   ///< names a row that this build lacks
+  answer,  ///< names a row of this build and was measured with its kernels
+  hint,    ///< measured with other kernels: looked at when the problem is tuned, not when it is run
+  no_row,  ///< names a row that this build lacks
   foreign,  ///< of a family that this build lacks
 };
 

@@ -1,6 +1,7 @@
 #include "table_listing.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -32,19 +33,21 @@ struct summary {
   double best() const { return gains.empty() ? 0 : *std::max_element(gains.begin(), gains.end()); }
   double median() {
     if (gains.empty()) return 0;
-    const auto middle = gains.begin() + static_cast<std::ptrdiff_t>(gains.size() / 2);
-    std::nth_element(gains.begin(), middle, gains.end());
-    return *middle;
+    std::sort(gains.begin(), gains.end());
+    const std::size_t half = gains.size() / 2;
+    return gains.size() % 2 == 1 ? gains[half] : (gains[half - 1] + gains[half]) / 2;
   }
 };
 
+/// By place of the table, family and device class.
 using summaries = std::map<std::tuple<std::string, std::string, std::string>, summary>;
 
-summaries summarise(const std::vector<opened_table>& tables) {
+summaries summarise(const std::vector<opened_table>& tables,
+                    const std::function<std::string(const opened_table&)>& place) {
   summaries all;
   for (const opened_table& one : tables) {
     for (const lookup_record& record : one.table.records()) {
-      all[{one.file().path, record.family, record.device_class}].add(record);
+      all[{place(one), record.family, record.device_class}].add(record);
     }
   }
   return all;
@@ -130,7 +133,7 @@ void print_group(const lookup_record& first, std::vector<std::vector<cell>> rows
              {"gain", side::right},
              {"next best", side::right},
              {"date"},
-             {"is"},
+             {"standing"},
              {"row", side::left, true}});
   for (auto& row : rows) out.add(std::move(row));
   print(out.text(terminal_width()) + "\n");
@@ -204,10 +207,10 @@ void print_stats(const std::vector<opened_table>& tables) {
                count_text(file.superseded),
                {count_text(file.damaged), file.damaged > 0 ? style::bad : style::plain},
                file.condition == lookup_file_condition::read ? bytes_text(file.bytes) : "-",
-               file.path});
+               place_of(one)});
   }
   print(files.text(terminal_width()));
-  summaries all = summarise(tables);
+  summaries all = summarise(tables, place_of);
   if (!all.empty()) {
     table out({{"family"},
                {"rows", side::right},
@@ -233,7 +236,8 @@ void print_stats_json(const std::vector<opened_table>& tables) {
   json::array files;
   for (const opened_table& one : tables) files.push_back(to_json(one));
   json::array groups;
-  for (auto& [key, what] : summarise(tables)) {
+  const auto path_of = [](const opened_table& one) { return one.file().path; };
+  for (auto& [key, what] : summarise(tables, path_of)) {
     const auto& [path, family, device] = key;
     summary copy = what;
     groups.push_back(json::object{{"path", path},
@@ -251,10 +255,8 @@ void print_dump(const std::vector<opened_table>& tables) {
   for (const opened_table& one : tables) {
     const auto records = one.table.records();
     if (records.empty()) continue;
-    print(
-        styled(style::dim, fmt::format("{} {}, {}", one.layer, one.file().path,
-                                       counted(static_cast<std::int64_t>(records.size()), "row"))) +
-        "\n");
+    const std::string count = counted(static_cast<std::int64_t>(records.size()), "row");
+    print(styled(style::dim, title_of(one) + ": " + count) + "\n\n");
     std::vector<std::vector<cell>> rows;
     for (std::size_t at = 0; at < records.size(); ++at) {
       const lookup_record& record = records[at];

@@ -11,13 +11,12 @@
 #include <unistd.h>
 
 #include <tessera/runtime/lookup/locations.hpp>
-#include <tessera/version.hpp>
 
 #include "command.hpp"
-#include "execution.hpp"
 #include "json.hpp"
 #include "problem_list.hpp"
 #include "terminal.hpp"
+#include "tune_device.hpp"
 #include "tune_report.hpp"
 
 namespace tessera::tool {
@@ -30,7 +29,7 @@ struct tune_flags : common_flags {
   tuner::measuring_rules rules;
   std::string output;
   double budget = 0;
-  int threads = 0;
+  tune_device_flags device;
   bool retune = false;
   bool accept_disturbed = false;
   bool dry_run = false;
@@ -79,7 +78,8 @@ std::string command_of(const tune_flags& flags) {
     text += fmt::format(" --min-gain {}", flags.rules.deciding.min_gain);
   }
   if (flags.rules.seed != standard.rules.seed) text += fmt::format(" --seed {}", flags.rules.seed);
-  if (flags.threads > 0) text += fmt::format(" --threads {}", flags.threads);
+  if (!flags.device.backend.empty()) text += " --backend " + flags.device.backend;
+  if (flags.device.threads > 0) text += fmt::format(" --threads {}", flags.device.threads);
   return text;
 }
 
@@ -121,14 +121,15 @@ exit_status measure(tuner::session& tuning, const std::vector<tuner::planned_pro
 exit_status tune(const tune_flags& flags) {
   tuner::session_options options;
   options.table = table_path(flags);
-  options.where.threads = flags.threads;
+  const tune_device device(flags.device);
+  options.where = device.conditions();
   options.measuring = flags.rules;
   options.budget_seconds = flags.budget;
   options.retune = flags.retune;
   options.accept_disturbed = flags.accept_disturbed;
-  options.environment = fmt::format("{}; tessera {}", device_text(), version);
+  options.environment = device.environment();
   const std::vector<tuner::weighted_problem> problems =
-      read_problems(flags.problems, flags.threads);
+      read_problems(flags.problems, options.where);
   if (!flags.dry_run) check_writable(options.table);
   tuner::session tuning(options);
   const auto planned = tuning.plan(problems);
@@ -178,15 +179,14 @@ void add_tune(CLI::App& program, exit_status& status) {
       ->check(between(0.1, 3600.0));
   command->add_option("--seed", flags->rules.seed, "Of inputs and of the order of rows (1)")
       ->type_name("N");
-  command->add_option("--threads", flags->threads, "Threads (default: OMP_NUM_THREADS, else all)")
-      ->type_name("N")
-      ->check(between(1, 4096));
+  add_tune_device_flags(*command, flags->device);
   command->add_option("--output", flags->output, "Write to this table instead of the user's")
       ->type_name("TABLE");
   add_common_flags(*command, *flags);
   command->footer(
       "With --json, stdout has one JSON object a line: a heading, the problems, a summary.\n"
-      "Example:\n  tessera tune --model tools/models/qwen3-0.6b.json --budget 60");
+      "Example:\n  tessera tune --model tools/models/qwen3-0.6b.json --budget 60\n"
+      "  tessera tune --backend cuda --model tools/models/qwen3-0.6b.json --budget 60");
   command->callback([flags, &status] { status = tune(*flags); });
 }
 

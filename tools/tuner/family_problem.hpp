@@ -5,11 +5,14 @@
 //   Workload(const problem_type&, std::uint64_t seed, std::size_t cold_bytes)
 //                                 inputs; in memory of at least `cold_bytes`, used piece by piece
 //   args_type args(round)         the inputs of a round, without outputs
+//   blocks()                      the memory in which they lie, all rounds: a vector of spans
 //   static outputs(problem)       a vector of result_tensor<args_type>
 //   static dtype type_of(problem) the dtype whose precision bounds the results
 //   std::string disagreement(args, thorough)
 //                                 how the computed args of round 0 differ from the definition on a
 //                                 sample of their elements; empty if within bounds
+//
+// All of it is host memory: the place of the problem brings it where the rows run.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +25,9 @@
 #include <omp.h>
 
 #include <tessera/runtime/family.hpp>
+#include <tessera/spec/reflect.hpp>
 
-#include "bench/support/memory.hpp"
-#include "guarded_memory.hpp"
+#include "measuring_place.hpp"
 #include "tests/reference/elements.hpp"
 #include "tests/support/compare.hpp"
 #include "tunable_family.hpp"
@@ -45,9 +48,10 @@ struct result_tensor {
     }
     return count;
   }
-  tensor_view at(std::byte* data) const noexcept {
+  tensor_view at(std::byte* data, device_id device = {}) const noexcept {
     tensor_view view;
     view.data = data;
+    view.device = device;
     view.type = shape.type;
     view.rank = shape.rank;
     view.extent = shape.extent;
@@ -72,8 +76,8 @@ class family_problem final : public tunable_problem {
     made->find_candidates(where);
     if (!made->candidates_.empty()) return std::unique_ptr<tunable_problem>(std::move(made));
     return status(status_code::no_row, "no " + std::string(Family::name) +
-                                           " row of this build runs " + made->text_ +
-                                           " on this machine");
+                                           " row of this build runs " + made->text_ + " on " +
+                                           made->place_name());
   }
 
   const std::string& text() const noexcept override { return text_; }
@@ -82,37 +86,45 @@ class family_problem final : public tunable_problem {
   /// The cost model takes the lowest predicted time, and of equals the first name.
   std::size_t default_row() const noexcept override { return 0; }
   std::size_t reference_row() const noexcept override { return reference_; }
+  bool shares_processor() const noexcept override { return device_.kind == device_kind::cpu; }
 
   status make_inputs(std::uint64_t seed) override {
-    workload_ = std::make_unique<Workload>(problem_, seed, 3 * bench::last_level_cache_bytes());
+    place_->drop();
+    workload_ = std::make_unique<Workload>(problem_, seed, 3 * place_->cache_bytes());
     return {};
   }
   void drop_inputs() override {
     workload_.reset();
-    outputs_.clear();
-    scratch_ = {};
+    place_->drop();
   }
 
   status prepare(std::size_t row) override {
-    outputs_.resize(results_.size());
-    for (std::size_t i = 0; i < results_.size(); ++i) outputs_[i].reset(results_[i].bytes());
-    const std::size_t bytes = instances_[row]->workspace_bytes(planned_, threads_);
-    scratch_.reset(bytes);
+    const instance_type& instance = *instances_[row];
+    if (status done = place_->bring(workload_->blocks()); !done) return done;
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+      if (status done = place_->reset(i, results_[i].bytes()); !done) return done;
+    }
+    scratch_bytes_ = instance.workspace_bytes(planned_, workers_);
+    if (status done = place_->reset(scratch(), scratch_bytes_); !done) return done;
     row_ = row;
+    if constexpr (requires { instance.prepare; }) {
+      if (instance.prepare != nullptr) return place_->run([&] { return instance.prepare(); });
+    }
     return {};
   }
 
   status run(std::size_t round) override {
-    const args_type args = args_of(round);
-    typename Family::kernel_args_type lowered = planned_;
-    if (status done = Family::lower_run(problem_, tensors_, planned_, args, lowered); !done) {
-      return done;
-    }
-    if (Family::is_empty(lowered)) return {};
-    const launch_context where{.threads = threads_,
-                               .workspace = scratch_.bytes().data(),
-                               .workspace_bytes = scratch_.bytes().size()};
-    return instances_[row_]->launch(lowered, where);
+    if (status done = place_->run([&] { return launch(round); }); !done) return done;
+    return round == 0 ? place_->fetch() : status();
+  }
+
+  result<double> time(std::size_t round, std::size_t repeats) override {
+    return place_->seconds_of([&] {
+      for (std::size_t i = 0; i < repeats; ++i) {
+        if (status done = launch(round + i); !done) return done;
+      }
+      return status();
+    });
   }
 
   std::size_t result_bytes() const override {
@@ -123,19 +135,20 @@ class family_problem final : public tunable_problem {
 
   void copy_results(std::span<std::byte> results) const override {
     std::size_t begin = 0;
-    for (const guarded_memory& output : outputs_) {
-      std::memcpy(results.data() + begin, output.bytes().data(), output.bytes().size());
-      begin += output.bytes().size();
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+      const std::span<const std::byte> output = place_->bytes(i);
+      std::memcpy(results.data() + begin, output.data(), output.size());
+      begin += output.size();
     }
   }
 
   std::string complaint(std::span<const std::byte> expected) const override {
-    if (!scratch_.intact()) return "writes beyond its workspace";
+    if (!place_->intact(scratch())) return "writes beyond its workspace";
     for (std::size_t i = 0; i < results_.size(); ++i) {
-      if (!outputs_[i].intact()) return "writes beyond " + std::string(results_[i].name);
+      if (!place_->intact(i)) return "writes beyond " + std::string(results_[i].name);
     }
     std::string text = difference(expected);
-    if (text.empty()) text = workload_->disagreement(args_of(0), expected.empty());
+    if (text.empty()) text = workload_->disagreement(computed(), expected.empty());
     return text;
   }
 
@@ -144,22 +157,34 @@ class family_problem final : public tunable_problem {
       : problem_(problem),
         demand_(Family::demand_of(problem)),
         text_(Family::text_of(problem)),
-        threads_(where.threads > 0 ? where.threads : omp_get_max_threads()),
         device_(where.device != nullptr ? *where.device : this_device()),
-        tensors_(Family::plan_tensors(problem)),
+        workers_(workers_of(device_, where.threads)),
+        place_(place_on(device_)),
+        tensors_(Family::plan_tensors(problem, device_.id())),
         results_(Workload::outputs(problem)) {
-    const key_text spelled = key_text_of<Family>(demand_, threads_, device_.kind);
+    const key_text spelled = key_text_of<Family>(demand_, workers_, device_.kind);
     key_ = {
         .family = std::string(Family::name),
         .semantic_version = Family::semantic_version,
-        .code_version = std::string(Family::code_version()),
+        .code_version = std::string(Family::code_version(device_.kind)),
         .device_class = std::string(device_class_of(device_).view()),
         .identity = std::string(where.identity.empty() ? spelled.identity.view() : where.identity),
         .size = std::string(spelled.size.view())};
   }
 
+  /// Threads, or the multiprocessors of a GPU.
+  static int workers_of(const device_facts& device, int threads) {
+    if (device.kind == device_kind::cuda) return device.multiprocessors;
+    return threads > 0 ? threads : omp_get_max_threads();
+  }
+
+  std::string place_name() const {
+    if (device_.kind == device_kind::cpu) return "this machine";
+    return std::string(text_of(device_.id()).view());
+  }
+
   bool runs(const instance_type& row) const {
-    return device_.runs(row.config.target) && Family::runs(row.config, demand_);
+    return Family::runs_on(row.config, device_) && Family::runs(row.config, demand_);
   }
 
   void find_candidates(const conditions& where) {
@@ -199,7 +224,7 @@ class family_problem final : public tunable_problem {
     const bool portable = row.config.target == backend::cpu_generic;
     found_.push_back(
         {{.name = std::string(row.name),
-          .predicted_seconds = predicted_seconds(work, row.config.target, device_, threads_),
+          .predicted_seconds = predicted_seconds(work, row.config.target, device_, workers_),
           .resources = static_cast<double>(row.object_bytes),
           .fallback = Family::is_generic(row.config) ||
                       (portable && device_.highest != backend::cpu_generic),
@@ -219,10 +244,35 @@ class family_problem final : public tunable_problem {
     }
   }
 
-  args_type args_of(std::size_t round) const {
+  std::size_t scratch() const noexcept { return results_.size(); }
+
+  /// Launches the prepared row on the inputs of a round, where they were brought.
+  status launch(std::size_t round) const {
     args_type args = workload_->args(round);
+    if (device_.kind != device_kind::cpu) {
+      for_each_member(args,
+                      [&](std::string_view, tensor_view& view) { view = place_->brought(view); });
+    }
     for (std::size_t i = 0; i < results_.size(); ++i) {
-      args.*results_[i].member = results_[i].at(outputs_[i].bytes().data());
+      args.*results_[i].member = results_[i].at(place_->data(i), device_.id());
+    }
+    typename Family::kernel_args_type lowered = planned_;
+    if (status done = Family::lower_run(problem_, tensors_, planned_, args, lowered); !done) {
+      return done;
+    }
+    if (Family::is_empty(lowered)) return {};
+    const launch_context where{.threads = workers_,
+                               .workspace = place_->data(scratch()),
+                               .workspace_bytes = scratch_bytes_,
+                               .stream = place_->stream()};
+    return instances_[row_]->launch(lowered, where);
+  }
+
+  /// The tensors of round 0 in host memory, as the row left them.
+  args_type computed() const {
+    args_type args = workload_->args(0);
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+      args.*results_[i].member = results_[i].at(place_->bytes(i).data());
     }
     return args;
   }
@@ -231,7 +281,7 @@ class family_problem final : public tunable_problem {
   /// directions.
   std::string difference(std::span<const std::byte> expected) const {
     if (expected.empty()) return {};
-    const args_type args = args_of(0);
+    const args_type args = computed();
     std::size_t begin = 0;
     for (const auto& output : results_) {
       const tensor_view ours = args.*output.member;
@@ -250,8 +300,9 @@ class family_problem final : public tunable_problem {
   problem_type problem_;
   typename Family::demand_type demand_;
   std::string text_;
-  int threads_;
   device_facts device_;
+  int workers_;
+  std::unique_ptr<measuring_place> place_;
   problem_key key_;
   typename Family::kernel_args_type planned_{};
   typename Family::planned_type tensors_;
@@ -262,8 +313,7 @@ class family_problem final : public tunable_problem {
   std::size_t reference_ = 0;
   std::size_t row_ = 0;
   std::unique_ptr<Workload> workload_;
-  std::vector<guarded_memory> outputs_;
-  guarded_memory scratch_;
+  std::size_t scratch_bytes_ = 0;
 };
 
 /// A family of such problems.

@@ -14,13 +14,25 @@ namespace tessera::tuner {
 /// 0xff, which floating-point types read as NaN: what a row does not write is noticed as well.
 class guarded_memory {
  public:
+  static constexpr std::size_t band = 512;  // more than the widest store of any row, several times
+  static constexpr int pattern = 0xff;
+
   guarded_memory() = default;
 
-  /// Makes it at least that large and writes the pattern everywhere.
-  void reset(std::size_t size) {
+  /// Makes it that large; the contents are whatever was there.
+  void resize(std::size_t size) {
     if (memory_.size() < size + 2 * band) memory_ = bench::buffer(size + 2 * band);
     size_ = size;
+  }
+  /// The same with the pattern everywhere.
+  void reset(std::size_t size) {
+    resize(size);
     std::memset(memory_.data(), pattern, size + 2 * band);
+  }
+
+  /// Bands and bytes.
+  std::span<std::byte> all() const noexcept {
+    return {memory_.data(), memory_.data() == nullptr ? 0 : size_ + 2 * band};
   }
 
   std::span<std::byte> bytes() const noexcept {
@@ -37,9 +49,6 @@ class guarded_memory {
   }
 
  private:
-  static constexpr std::size_t band = 512;  // more than the widest store of any row, several times
-  static constexpr int pattern = 0xff;
-
   bench::buffer memory_;
   std::size_t size_ = 0;
 };

@@ -111,7 +111,8 @@ class runner {
       const bench::tenant_watch others;
       const double lost = others.lost_seconds();
       const result<double> taken = problem_.time(round_, repeats_);
-      clean = others.lost_seconds() - lost <= rules_.lost_share * (taken ? *taken : 0);
+      clean = !problem_.shares_processor() ||
+              others.lost_seconds() - lost <= rules_.lost_share * (taken ? *taken : 0);
       round_ += repeats_;
       done = taken.failure();
       if (taken) seconds = *taken / static_cast<double>(repeats_);

@@ -28,7 +28,7 @@ struct problem_key {
   friend bool operator==(const problem_key&, const problem_key&) = default;
 };
 
-/// A row that runs the problem on this machine.
+/// A row that runs the problem on its device.
 struct candidate {
   std::string name;
   double predicted_seconds = 0;
@@ -37,7 +37,7 @@ struct candidate {
   double compile_seconds = 0;  ///< of one core; 0: not known
 };
 
-/// One problem on this machine, with its inputs. Used by one thread at a time.
+/// One problem on one device of this machine, with its inputs. Used by one thread at a time.
 class tunable_problem {
  public:
   virtual ~tunable_problem() = default;
@@ -60,11 +60,14 @@ class tunable_problem {
 
   /// Makes a row ready: fresh outputs and workspace with canaries around them.
   virtual status prepare(std::size_t row) = 0;
-  /// Runs the prepared row on the inputs of a round.
+  /// Runs the prepared row on the inputs of a round. Like `time`, throws where the device can do
+  /// nothing more for this process.
   virtual status run(std::size_t round) = 0;
   /// Seconds that `repeats` runs take together, from this round on, by the clock of the device that
-  /// runs them. By default that of the host.
-  virtual result<double> time(std::size_t round, std::size_t repeats);
+  /// runs them.
+  virtual result<double> time(std::size_t round, std::size_t repeats) = 0;
+  /// True if what other programs take of the processor shows in the times.
+  virtual bool shares_processor() const noexcept { return true; }
 
   /// Size of the results of round 0, and the results themselves after run(0).
   virtual std::size_t result_bytes() const = 0;
@@ -77,11 +80,11 @@ class tunable_problem {
 
 /// What a problem is measured with.
 struct conditions {
-  int threads = 0;  ///< 0: what OpenMP would use
+  int threads = 0;  ///< 0: what OpenMP would use; a GPU has its multiprocessors
   const application_rows* rows =
       nullptr;  ///< rows beside those of the build; must outlive problems
-  /// A machine that need not be there, to ask for candidates; null: this one. Only this one can
-  /// run.
+  /// Facts of a GPU of this machine, or of a device that need not be there, to ask for candidates;
+  /// null: this machine's processor. Only what is there can run.
   const device_facts* device = nullptr;
   /// Only these rows; empty: all. What a policy demands of rows narrows them.
   std::span<const std::string_view> only{};
@@ -97,7 +100,7 @@ class tunable_family {
   /// First words of problem text.
   virtual std::span<const std::string_view> ops() const noexcept = 0;
   /// Reads a problem text. Refuses what the operation refuses, and problems that no row of this
-  /// build runs on this machine.
+  /// build runs on the device.
   virtual result<std::unique_ptr<tunable_problem>> open(std::string_view text,
                                                         const conditions& where) const = 0;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/key.hpp>
 #include <tessera/runtime/lookup/locations.hpp>
 
 #include "tune.hpp"
@@ -42,6 +43,14 @@ tuner::session_options options_for(const autotune_settings& settings,
 /// The answer, or why there is none.
 status measure(const autotune_settings& settings, const autotune_request& asked,
                autotune_answer& answer) {
+  const auto mine = device_class_of(this_device());
+  if (asked.device_class != mine.view()) {
+    return {status_code::device,
+            "rows for " + std::string(asked.device_class) +
+                " are not measured within a program, whose forks could not use its GPU, only those "
+                "for " +
+                std::string(mine.view()) + "; `tessera tune --backend cuda` measures them"};
+  }
   tuner::session tuning(options_for(settings, asked));
   const auto planned = tuning.plan({{std::string(asked.problem)}});
   if (!planned) return planned.failure();

@@ -9,7 +9,8 @@
 //
 // Rows run in child processes (forks) while they are measured, so that one that crashes or hangs
 // does not end the program. The call that waits takes seconds. `tessera tune` does the same ahead
-// of time, with more care; prefer it.
+// of time, with more care; prefer it. Problems on a GPU are declined: forks of a program that uses
+// one cannot, so `tessera tune --backend cuda` measures them.
 #pragma once
 
 #include <memory>

@@ -16,8 +16,11 @@ namespace tessera {
 struct work_estimate {
   double flops = 0;              ///< of the matrix products
   double product_share = 1;      ///< part of the peak that the row's product loop reaches
+  double most_products = 0;      ///< flops a cycle that it reaches whatever the peak; 0: no limit
   double vector_operations = 0;  ///< elementwise operations beside the products
   double bytes = 0;              ///< moved between memory (or a shared cache) and the cores
+  double streamed_bytes = 0;     ///< written past the caches, beside `bytes`
+  double footprint_bytes = 0;    ///< of all tensors, if it decides where `bytes` come from; else 0
   double tile_bytes = 0;         ///< working set of one thread
   std::int64_t items = 1;        ///< independent pieces of about equal size
   // Of thread blocks on a GPU.
@@ -49,6 +52,22 @@ constexpr double flops_per_cycle(backend target) noexcept {
       return 2048;
   }
   return 1;
+}
+
+/// The same of a core of that device. One VDPBF16PS a cycle is taken for granted: a processor that
+/// starts them half as often as multiply-adds has pipes for two 512-bit ones of these.
+constexpr double flops_per_cycle(backend target, const device_facts& device) noexcept {
+  if (target != backend::cpu_avx512 || device.bf16_dot_percent <= 0) return flops_per_cycle(target);
+  return flops_per_cycle(backend::cpu_avx512_bf16) / 2 * 100 / device.bf16_dot_percent;
+}
+
+/// Bytes of the last-level caches that so many threads share among them, packed as tightly as they
+/// go: caches of further clusters may be out of reach.
+constexpr double last_level_bytes(const device_facts& device, int threads) noexcept {
+  if (device.l3_bytes == 0) return static_cast<double>(device.l2_bytes) * std::max(1, threads);
+  const int shared_by = std::max(1, device.l3_threads);
+  const int clusters = device.l3_threads > 0 ? (threads + shared_by - 1) / shared_by : 1;
+  return static_cast<double>(device.l3_bytes) * std::max(1, clusters);
 }
 
 /// Seconds that `work` takes on so many multiprocessors of a GPU. The slower of products and
@@ -91,11 +110,15 @@ constexpr double predicted_seconds(const work_estimate& work, backend target,
   constexpr double socket_bandwidth = 200e9;
   constexpr double region_seconds = 2e-6;
   constexpr double item_seconds = 0.3e-6;
+  // Of the time that memory takes: 16 MiB written to a cache of 32 MiB at 120 GB/s, Zen 4, two
+  // threads, against 28 GB/s to memory.
+  constexpr double cached_share = 0.25;
 
   const int workers = std::max(1, std::min(threads, device.available_threads));
   const double busy = static_cast<double>(std::min<std::int64_t>(workers, work.items));
-  const double pipes = flops_per_cycle(target) * clock;
-  double products = work.flops / (pipes * work.product_share);
+  double rate = flops_per_cycle(target, device) * work.product_share;
+  if (work.most_products > 0) rate = std::min(rate, work.most_products);
+  double products = work.flops / (rate * clock);
   const auto cache = static_cast<double>(device.l2_bytes);
   // Of 1 MiB (Zen 4), 835 KB of tile still run at full rate (d256, 224 x 128; see bench/results).
   if (cache > 0 && work.tile_bytes > 0.85 * cache) products *= 1.15;
@@ -105,7 +128,10 @@ constexpr double predicted_seconds(const work_estimate& work, backend target,
   const auto waves = static_cast<double>(rounds);
   const double idle = waves * busy / static_cast<double>(work.items);
   const double computing = (products + elementwise) / busy;
-  const double moving = work.bytes / bandwidth;
+  const bool in_cache =
+      work.footprint_bytes > 0 && work.footprint_bytes <= last_level_bytes(device, workers);
+  const double moved = work.bytes * (in_cache ? cached_share : 1.0) + work.streamed_bytes;
+  const double moving = moved / bandwidth;
   // A tenth of the faster part stays uncovered: among rows that memory holds back alike, the one
   // with less to compute wins.
   const double both = std::max(computing, moving) + 0.1 * std::min(computing, moving);

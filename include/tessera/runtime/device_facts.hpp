@@ -16,6 +16,11 @@
 
 namespace tessera {
 
+/// The kind of device that runs rows of a backend.
+constexpr device_kind kind_of(backend target) noexcept {
+  return is_cpu(target) ? device_kind::cpu : device_kind::cuda;
+}
+
 /// Facts of one device. Sizes in bytes; 0 where the device does not say, or where a fact is of the
 /// other kind of device.
 struct device_facts {
@@ -30,8 +35,12 @@ struct device_facts {
   std::int64_t l1d_bytes = 32 * 1024;        ///< of one core
   std::int64_t l2_bytes = 1024 * 1024;       ///< of one core; of a GPU, all of it
   std::int64_t l3_bytes = 16 * 1024 * 1024;  ///< of one cluster of cores
-  int ordinal = 0;                           ///< among the devices of its kind
-  int compute_capability = 0;                ///< 90 for 9.0
+  int l3_threads = 0;                        ///< hardware threads of such a cluster; 0: not known
+  /// VDPBF16PS a cycle as a percentage of f32 multiply-adds of that width; 0: not known, taken to
+  /// be as many.
+  int bf16_dot_percent = 0;
+  int ordinal = 0;             ///< among the devices of its kind
+  int compute_capability = 0;  ///< 90 for 9.0
   int multiprocessors = 0;
   int shared_bytes_per_block = 0;           ///< the most that a kernel may ask for
   int shared_bytes_per_multiprocessor = 0;  ///< that its blocks share
@@ -45,7 +54,7 @@ struct device_facts {
   device_id id() const noexcept { return {kind, ordinal}; }
   /// True if rows of that backend run here.
   constexpr bool runs(backend target) const noexcept {
-    return is_cpu(target) == (kind == device_kind::cpu) && target <= highest;
+    return kind_of(target) == kind && target <= highest;
   }
   /// What a GPU's memory moves at most: two transfers a clock.
   constexpr double memory_bytes_per_second() const noexcept {

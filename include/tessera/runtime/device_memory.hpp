@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <utility>
 
 #include <tessera/spec/status.hpp>
@@ -108,6 +109,9 @@ class device_timer {
   void* begin_ = nullptr;
   void* end_ = nullptr;
 };
+
+/// Does something while `device`, a GPU, is the calling thread's current one, as launches need it.
+status with_device(device_id device, const std::function<status()>& work);
 
 /// Versions of the driver and of the CUDA runtime inside the library, 13000 for 13.0.
 struct cuda_versions {

@@ -61,7 +61,8 @@ concept row_instance = requires(const Instance& row) {
 /// | is_generic | rows that take any problem |
 /// | facts_of, estimate | what a row would have to do; see cost.hpp |
 /// | reason_of, wanted_row | words for an answer; the row that would be made for a demand |
-/// | registry, code_version | rows of this build, digest of the kernels' sources; generated |
+/// | registry | rows of this build; generated |
+/// | code_version | digest of the sources of the kernels for one kind of device; generated |
 // Version 14 of the formatter takes requires-expressions apart.
 // clang-format off
 template <class Family>
@@ -104,7 +105,7 @@ concept selectable_family =
   { Family::reason_of(config, facts, threads) } -> std::same_as<std::string>;
   { Family::wanted_row(demand, device, config) } -> std::same_as<std::string>;
   { Family::registry() } noexcept -> std::same_as<std::span<const typename Family::instance_type>>;
-  { Family::code_version() } noexcept -> std::same_as<std::string_view>;
+  { Family::code_version(device.kind) } noexcept -> std::same_as<std::string_view>;
 };
 // clang-format on
 
@@ -141,7 +142,7 @@ concept executable_family = selectable_family<Family> &&
 /// Why a device runs no row of that backend; empty if it runs them.
 [[gnu::cold]] inline std::string missing_backend(backend target, const device_facts& device) {
   if (device.runs(target)) return {};
-  if (is_cpu(target) != (device.kind == device_kind::cpu)) {
+  if (kind_of(target) != device.kind) {
     return std::string("the row is for ")
         .append(is_cpu(target) ? "the CPU" : "GPUs")
         .append(", the device is ")

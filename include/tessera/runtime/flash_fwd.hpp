@@ -85,7 +85,9 @@ struct flash_fwd_family {
   };
 
   static std::span<const flash_instance> registry() noexcept { return flash_fwd_registry(); }
-  static std::string_view code_version() noexcept { return flash_fwd_code_version(); }
+  static std::string_view code_version(device_kind kind) noexcept {
+    return flash_fwd_code_version(kind);
+  }
 
   static std::string_view op_of(const flash_problem& problem) noexcept {
     return name_of(problem.op);
@@ -295,7 +297,7 @@ inline work_estimate flash_fwd_family::estimate(const flash_config& config,
     const double per_lane = config.target == backend::cpu_avx512_bf16 ? 2.2
                             : config.target == backend::cpu_generic   ? 0.7
                                                                       : 1.4;
-    work.product_share = per_lane * vector_floats(config.target) / flops_per_cycle(config.target);
+    work.most_products = per_lane * vector_floats(config.target);
     work.bytes = facts.heads * blocks * keys * key_bytes;
     const double splits = std::clamp(up(static_cast<double>(sizes.kv_len), 512) / 512, 1.0, 32.0);
     work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * blocks * splits));
@@ -315,7 +317,10 @@ inline work_estimate flash_fwd_family::estimate(const flash_config& config,
     // Two blocks of keys, one in use and one being packed.
     work.tile_bytes = 2.0 * 4.0 * config.block_kv * head_dims;
   }
-  if (is_generic(config)) work.product_share *= 0.85;  // loop bounds are not constants
+  if (is_generic(config)) {  // loop bounds are not constants
+    work.product_share *= 0.85;
+    work.most_products *= 0.85;
+  }
   return work;
 }
 

@@ -60,7 +60,9 @@ struct mean_pooling_family {
   static std::span<const mean_pooling_instance> registry() noexcept {
     return mean_pooling_registry();
   }
-  static std::string_view code_version() noexcept { return mean_pooling_code_version(); }
+  static std::string_view code_version(device_kind kind) noexcept {
+    return mean_pooling_code_version(kind);
+  }
 
   static std::string_view op_of(const mean_pooling_problem& problem) noexcept {
     return name_of(problem.op);
@@ -167,11 +169,8 @@ inline mean_pooling_family::facts_type mean_pooling_family::facts_of(
 
 inline work_estimate mean_pooling_family::estimate(const mean_pooling_config& config,
                                                    const facts_type& facts) noexcept {
-  // Beyond this, tokens are taken to come from memory: the last-level cache of a server is shared.
-  constexpr double in_cache = 8 << 20;
-  const bool small = facts.bytes <= in_cache;
   work_estimate work;
-  work.bytes = facts.bytes * (small ? 0.25 : 1.0);
+  work.footprint_bytes = facts.bytes;
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.bytes / (256 << 10)));
   if (config.pass == pooling_pass::forward) {
     // Loads, conversion, addition; the running sum is loaded and stored once for all streams, and
@@ -179,11 +178,12 @@ inline work_estimate mean_pooling_family::estimate(const mean_pooling_config& co
     // memory: 4 streams read 82 to 85 % of what a bare loop reads, 1 and 8 streams 70 to 75 %.
     const double streams = config.streams;
     work.vector_operations = facts.elements * (3.0 + 3.0 / streams + 0.2 * streams);
+    work.bytes = facts.bytes;
   } else {
     work.vector_operations = 2.0 * facts.elements;
     // An ordinary store reads what it overwrites; one past the caches goes to memory in any case.
     const bool streaming = config.stores == pooling_stores::streaming;
-    work.bytes = facts.bytes * (streaming ? 1.0 : small ? 0.25 : 1.6);
+    (streaming ? work.streamed_bytes : work.bytes) = facts.bytes * (streaming ? 1.0 : 1.6);
   }
   return work;
 }

@@ -42,7 +42,7 @@ lookup_record line_for(small_call& call, const std::string& row) {
   lookup_record line;
   line.family = flash_fwd_family::name;
   line.semantic_version = flash_fwd_family::semantic_version;
-  line.code_version = flash_fwd_family::code_version();
+  line.code_version = flash_fwd_family::code_version(device_kind::cpu);
   line.device_class = all->device_class;
   line.identity = all->identity;
   line.size = all->size;

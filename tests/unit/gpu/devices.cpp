@@ -94,9 +94,25 @@ TEST_F(gpu_devices, HaveClocks) {
   auto timer = device_timer::make(first);
   ASSERT_TRUE(timer);
   EXPECT_TRUE(timer->start(stream->handle()));
+  pretended_gpus::all().clock += 0.5;
   EXPECT_TRUE(timer->stop(stream->handle()));
   EXPECT_EQ(*timer->seconds(), 0.5);
   EXPECT_EQ(find_cuda_versions().driver, 13010);
+}
+
+TEST_F(gpu_devices, AreCurrentWhileSomethingIsDoneThere) {
+  const device_id second{device_kind::cuda, 1};
+  int current = 0;
+  EXPECT_TRUE(with_device(second, [&] {
+    current = pretended_gpus::all().current;
+    return status();
+  }));
+  EXPECT_EQ(current, 1);
+  EXPECT_EQ(pretended_gpus::all().current, 0);
+  const status refused = with_device(second, [] { return status(status_code::io, "no"); });
+  EXPECT_EQ(refused.message(), "no");
+  EXPECT_EQ(with_device({}, [] { return status(); }).message(),
+            "device: is cpu:0, must be a GPU: cuda:0, ...");
 }
 
 }  // namespace

@@ -130,6 +130,16 @@ TEST_F(gpu_plans, HoldRunsToTheAlignmentTheyWereMadeFor) {
   EXPECT_LT(call.error(), close);
 }
 
+TEST_F(gpu_plans, AskNoAlignmentOfRowsThatCannotHaveIt) {
+  call = small_call(5, 9, 2, 15);  // rows of 60 bytes
+  EXPECT_TRUE(problem_of(on_gpu(call.args())).unaligned);
+  const auto made = make();  // from shapes alone
+  ASSERT_TRUE(made) << made.message();
+  const status done = made->run(on_gpu(call.args()));
+  EXPECT_TRUE(done) << done.message();
+  EXPECT_LT(call.error(), close);
+}
+
 TEST_F(gpu_plans, TakeDropoutMasksOnlyFromRowsThatWriteThem) {
   const flash_attention_options options{.dropout_probability = 0.5};
   context where;

@@ -25,6 +25,15 @@ void pretended_gpus::reset() {
   devices[1].ordinal = 1;
 }
 
+bool pretended_gpus::owns(const void* address) const {
+  const auto* const at = static_cast<const std::byte*>(address);
+  for (const auto& [memory, used] : live) {
+    const auto* const begin = static_cast<const std::byte*>(memory);
+    if (at >= begin && at < begin + used.bytes) return true;
+  }
+  return false;
+}
+
 flash_attention_args on_gpu(flash_attention_args args, int ordinal) {
   for (const auto& role : checks::flash_tensor_roles) {
     tensor_view& view = args.*role.member;
@@ -150,24 +159,26 @@ status fill(void* to, int byte, std::size_t bytes, void*) {
   return {};
 }
 status wait(void*) {
-  return {};
+  return gpus().lost.empty() ? status() : status(status_code::device, gpus().lost);
 }
 status make_stream(void*& stream) {
+  gpus().streams += 1;
   stream = &gpus();
   return {};
 }
 void drop_stream(void*) noexcept {}
 status make_event(void*& event) {
-  event = &gpus();
+  event = &gpus().marks.emplace_back();
   return {};
 }
 void drop_event(void*) noexcept {}
-status record(void*, void*) {
+status record(void* event, void*) {
+  *static_cast<double*>(event) = gpus().clock;
   return {};
 }
-status seconds_between(void*, void*, double& seconds) {
-  seconds = 0.5;
-  return {};
+status seconds_between(void* begin, void* end, double& seconds) {
+  seconds = *static_cast<double*>(end) - *static_cast<double*>(begin);
+  return wait(nullptr);
 }
 
 }  // namespace tessera::impl::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -22,6 +23,9 @@ struct pretended_gpus {
   int current = 0;
   std::set<void*> captured;  ///< streams in a capture
   bool out_of_memory = false;
+  double clock = 0;         ///< seconds; what is launched adds to it, marks in streams read it
+  std::string lost;         ///< what waiting for a stream brings to light; empty: nothing
+  std::size_t streams = 0;  ///< that were made
 
   struct block {
     int device = 0;
@@ -45,10 +49,13 @@ struct pretended_gpus {
   std::vector<int> prepared;   ///< devices
   std::string launch_failure;  ///< what the driver says to launches; empty: nothing
   std::string prepare_failure;
+  std::deque<double> marks;  ///< of the clock, by events
 
   static pretended_gpus& all();
   /// Two devices, no memory in use, nothing written down.
   void reset();
+  /// True if the memory of a device holds this address.
+  bool owns(const void* address) const;
 };
 
 /// A row of cuda_sm80 for f32 of any head dim, which takes `scratch_bytes` a launch.

@@ -249,6 +249,27 @@ TEST(content, costs_and_device_facts_are_shown) {
   EXPECT_NE(page.root->words().find("Test Processor 9000"), std::string::npos);
 }
 
+TEST(content, cuda_rows_have_registers_and_local_memory) {
+  const made_page page = page_of(
+      {{"cost.txt",
+        "# Written by tools/measure-cost: row, seconds of one core, peak MiB, bytes; CUDA: ...\n"
+        "family.a.16x64 1.25 240 26551\nfamily.b.16x64.w1b3 6.04 317 262272 168 12\n"}});
+  const auto rows = rows_with(*page.root->with_id("rows"), "family.b.16x64.w1b3");
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_NE(rows[0]->words().find("168 + 12 B local"), std::string::npos) << rows[0]->words();
+  EXPECT_NE(page.root->with_id("rows")->words().find("registers"), std::string::npos);
+}
+
+TEST(content, every_cost_file_of_the_build_is_read) {
+  const std::string costs = std::string(TESSERA_SHAPES_DIR) + "/../../generated/cost/";
+  for (const char* family : {"flash_fwd", "mean_pooling"}) {
+    const scratch_folder folder;
+    const std::string file = costs + family + ".txt";
+    const outcome ended = invoke("report '" + file + "' -o '" + folder / "page.html" + "'");
+    EXPECT_EQ(ended.status, 0) << ended.err;
+  }
+}
+
 TEST(content, the_same_input_gives_the_same_page) {
   const scratch_folder folder;
   write_file(folder / "a.json", json::serialize(bench_record(three_cases())));

@@ -85,6 +85,8 @@ TEST(refusals, cost_lines_are_refused_by_line_and_field) {
   expect_refused(head + "row 1 2\n", {":2", "has 3 fields", "4"});
   expect_refused(head + "row 1 2 many\n", {":2", "field 4 of row row is \"many\""});
   expect_refused(head + "row -1 2 3\n", {"field 2", "\"-1\""});
+  expect_refused(head + "row 1 2 3 168\n", {":2", "has 5 fields", "6"});
+  expect_refused(head + "row 1 2 3 168 none\n", {"field 6 of row row is \"none\""});
 }
 
 TEST(refusals, damaged_lines_of_a_table_are_named_and_cost_only_themselves) {

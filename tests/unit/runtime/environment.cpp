@@ -7,6 +7,7 @@
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/families.hpp>
+#include <tessera/runtime/impl/processor_model.hpp>
 
 namespace tessera::testing {
 namespace {
@@ -107,6 +108,24 @@ TEST(Device, IsPlausible) {
   EXPECT_GE(found.l2_bytes, found.l1d_bytes);
   EXPECT_LE(this_device().highest, found.highest);
   EXPECT_TRUE(this_device().runs(backend::cpu_generic));
+}
+
+TEST(Device, ModelsTellHowOftenBf16ProductsStart) {
+  const auto percent = [](unsigned vendor, unsigned signature) {
+    return impl::bf16_dot_percent_of(impl::processor_model_of(vendor, signature));
+  };
+  constexpr unsigned amd = 0x444D4163;
+  constexpr unsigned intel = 0x6C65746E;
+  EXPECT_EQ(percent(amd, 0x00A10F11), 100) << "EPYC 9004: family 25, model 17";
+  EXPECT_EQ(percent(amd, 0x00A70F41), 100) << "Ryzen 7040: family 25, model 116";
+  EXPECT_EQ(percent(intel, 0x000806F8), 50) << "Sapphire Rapids: family 6, model 143";
+  EXPECT_EQ(percent(intel, 0x000C06F2), 50) << "Emerald Rapids: family 6, model 207";
+  EXPECT_EQ(percent(intel, 0x0005065B), 0) << "Cooper Lake: family 6, model 85";
+  EXPECT_EQ(percent(amd, 0x000806F8), 0) << "a model of another vendor";
+  EXPECT_EQ(percent(0x68747541, 0x00A10F11), 0) << "a vendor that is not known";
+  EXPECT_EQ(
+      detect_device().bf16_dot_percent > 0 && detect_device().highest != backend::cpu_avx512_bf16,
+      false);
 }
 
 TEST(Device, AgreesWithTheCompilerAboutThisMachine) {

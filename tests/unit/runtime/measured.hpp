@@ -22,7 +22,7 @@ inline lookup_record line_for(const question& one, std::string_view row, double 
   lookup_record line;
   line.family = family::name;
   line.semantic_version = family::semantic_version;
-  line.code_version = family::code_version();
+  line.code_version = family::code_version(one.device.kind);
   line.device_class = device_class_of(one.device).view();
   line.identity = key.identity.view();
   line.size = key.size.view();

@@ -131,6 +131,22 @@ TEST(Persistent, StaleLinesAreHintsAndAreTold) {
   EXPECT_EQ(hint_of(one.asked()), measured);
 }
 
+TEST(Persistent, KernelsOfTheOtherKindOfDeviceDoNotCount) {
+  using family = flash_fwd_family;
+  question one(prefill);
+  lookup_record line = line_for(one, measured);
+  ASSERT_EQ(line.code_version, family::code_version(device_kind::cpu));
+  ASSERT_NE(line.code_version, family::code_version(device_kind::cuda));
+  const lookup_tables tables = tables_of({line});
+  one.tables = &tables;
+  EXPECT_EQ(one.row(), measured);
+  line.code_version = family::code_version(device_kind::cuda);
+  const lookup_tables other = tables_of({line});
+  one.tables = &other;
+  EXPECT_EQ(one.row(), best) << "a CPU line with the code of CUDA rows is stale";
+  EXPECT_EQ(explain(one.asked()).stale.size(), 1u);
+}
+
 TEST(Persistent, AStaleLineOfTheUserLetsTheSiteAnswer) {
   question one(prefill);
   lookup_record old = line_for(one, best);

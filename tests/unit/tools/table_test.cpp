@@ -17,7 +17,7 @@ tessera::lookup_record measured(int number) {
   using family = tessera::flash_fwd_family;
   return {.family = std::string(family::name),
           .semantic_version = family::semantic_version,
-          .code_version = std::string(family::code_version()),
+          .code_version = std::string(family::code_version(tessera::device_kind::cpu)),
           .device_class = "some_device",
           .identity = "type=f32 head_dim=64",
           .size = "q_len=" + std::to_string(number),
@@ -48,12 +48,15 @@ TEST(table, stats_count_what_a_file_holds) {
   const scratch_folder folder;
   tessera::lookup_record hint = measured(50);
   hint.code_version = "an older one";
+  tessera::lookup_record other_side = measured(53);
+  other_side.code_version = tessera::flash_fwd_family::code_version(tessera::device_kind::cuda);
   tessera::lookup_record absent = measured(51);
   absent.row = "flash_fwd.no.such.row";
   tessera::lookup_record foreign = measured(52);
   foreign.family = "another_family";
   write_file(folder / "lookup.txt", lines_of(0, 5) + lines_of(0, 1) + line_of(hint) + "\n" +
-                                        line_of(absent) + "\n" + line_of(foreign) + "\nnoise\n");
+                                        line_of(absent) + "\n" + line_of(foreign) + "\n" +
+                                        line_of(other_side) + "\nnoise\n");
   const outcome ended = invoke("table stats --json", only(folder));
   ASSERT_EQ(ended.status, 0) << ended.err;
   const json::value document = json_of(ended);
@@ -61,20 +64,35 @@ TEST(table, stats_count_what_a_file_holds) {
   EXPECT_EQ(file.at("layer").as_string(), "user");
   EXPECT_EQ(file.at("path").as_string(), folder / "lookup.txt");
   EXPECT_EQ(file.at("condition").as_string(), "read");
-  EXPECT_EQ(file.at("rows").to_number<int>(), 8);
+  EXPECT_EQ(file.at("rows").to_number<int>(), 9);
   EXPECT_EQ(file.at("answers").to_number<int>(), 5);
-  EXPECT_EQ(file.at("hints").to_number<int>(), 1);
+  EXPECT_EQ(file.at("hints").to_number<int>(), 2);
   EXPECT_EQ(file.at("no_row").to_number<int>(), 1);
   EXPECT_EQ(file.at("foreign").to_number<int>(), 1);
   EXPECT_EQ(file.at("superseded").to_number<int>(), 1);
   EXPECT_EQ(file.at("damaged").to_number<int>(), 1);
-  EXPECT_EQ(file.at("faults").at(0).at("line").to_number<int>(), 10);
+  EXPECT_EQ(file.at("faults").at(0).at("line").to_number<int>(), 11);
   EXPECT_EQ(document.at("groups").at(1).at("median_gain").to_number<double>(), 1.25);
 
   const outcome shown = invoke("table stats", only(folder));
   EXPECT_EQ(shown.status, 0);
   EXPECT_NE(shown.out.find("1.25x"), std::string::npos) << shown.out;
-  EXPECT_NE(shown.out.find("1 of 10 lines is damaged"), std::string::npos) << shown.out;
+  EXPECT_NE(shown.out.find("1 of 11 lines is damaged"), std::string::npos) << shown.out;
+}
+
+TEST(table, stats_tell_the_median_of_an_even_number_of_gains) {
+  const scratch_folder folder;
+  std::string text;
+  for (const double gain : {1.0, 1.1, 1.3, 2.0}) {
+    tessera::lookup_record record = measured(static_cast<int>(10 * gain));
+    record.default_us = gain * record.median_us;
+    text += line_of(record) + "\n";
+  }
+  write_file(folder / "table.txt", text);
+  const json::value document = json_of(invoke("table stats --json " + folder / "table.txt"));
+  const json::value& group = document.at("groups").at(0);
+  EXPECT_NEAR(group.at("median_gain").to_number<double>(), 1.2, 1e-9);
+  EXPECT_NEAR(group.at("best_gain").to_number<double>(), 2.0, 1e-9);
 }
 
 TEST(table, a_place_without_a_table_is_no_error) {
@@ -98,7 +116,12 @@ TEST(table, dump_shows_every_row_that_holds) {
   EXPECT_EQ(rows[0].at("size").as_string(), "q_len=1");
   EXPECT_EQ(rows[0].at("gain").to_number<double>(), 1.25);
   EXPECT_EQ(rows[0].at("standing").as_string(), "answer");
+  const outcome all = invoke("table dump", only(folder));
+  EXPECT_NE(all.out.find("user table " + folder / "lookup.txt" + ": 3 rows\n"), std::string::npos)
+      << all.out;
+  EXPECT_EQ(all.out.find("shipped shipped"), std::string::npos) << all.out;
   const outcome shown = invoke("table dump " + folder / "lookup.txt");
+  EXPECT_TRUE(shown.out.starts_with(folder / "lookup.txt" + ": 3 rows\n")) << shown.out;
   EXPECT_NE(shown.out.find("type=f32 head_dim=64"), std::string::npos) << shown.out;
   EXPECT_NE(shown.out.find("q_len=3"), std::string::npos) << shown.out;
 }

@@ -20,6 +20,10 @@ void add_build_rows(input& to) {
       if (!row.cost.seconds && listed.compile_seconds > 0)
         row.cost.seconds = listed.compile_seconds;
       if (!row.cost.bytes && listed.bytes > 0) row.cost.bytes = static_cast<double>(listed.bytes);
+      if (!row.cost.registers && listed.resources.registers > 0) {
+        row.cost.registers = listed.resources.registers;
+        row.cost.local_bytes = listed.resources.local_bytes;
+      }
     }
   }
 }

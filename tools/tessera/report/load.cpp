@@ -42,13 +42,16 @@ std::size_t read_costs(std::string_view text, const std::string& path, input& to
     ++number;
     const std::vector<std::string_view> words = words_of(line);
     if (words.empty() || words[0].starts_with('#')) continue;
-    if (words.size() != 4) {
-      throw failure(fmt::format("{}:{}: has {} fields, a cost line has 4: row, seconds, MiB, bytes",
-                                path, number, words.size()));
+    if (words.size() != 4 && words.size() != 6) {
+      throw failure(
+          fmt::format("{}:{}: has {} fields, a cost line has 4: row, seconds, MiB, bytes; of a "
+                      "CUDA row 6, with registers and bytes of local memory",
+                      path, number, words.size()));
     }
     row_cost cost;
-    std::optional<double>* const parts[] = {&cost.seconds, &cost.mebibytes, &cost.bytes};
-    for (std::size_t at = 0; at < 3; ++at) {
+    std::optional<double>* const parts[] = {&cost.seconds, &cost.mebibytes, &cost.bytes,
+                                            &cost.registers, &cost.local_bytes};
+    for (std::size_t at = 0; at + 1 < words.size(); ++at) {
       *parts[at] = number_in(words[at + 1]);
       if (!*parts[at] || **parts[at] < 0) {
         throw failure(fmt::format("{}:{}: field {} of row {} is \"{}\", must be a number from 0",

@@ -117,6 +117,8 @@ struct row_cost {
   std::optional<double> seconds;
   std::optional<double> mebibytes;  ///< peak memory of its unit's compilation
   std::optional<double> bytes;
+  std::optional<double> registers;    ///< of a thread; CUDA rows
+  std::optional<double> local_bytes;  ///< of a thread: what did not fit into registers; CUDA rows
 };
 
 /// One row that is known by its build or by a cost file.

@@ -117,7 +117,20 @@ void write_cost(markup& page, std::string_view name, std::optional<double> value
   bar(page, most > 0 ? *value / most : 0, "fill cost");
 }
 
-void write_row(markup& page, const listed& one, const totals& all, bool measured) {
+/// Columns that a table of rows has where there is something to show in them.
+struct row_columns {
+  bool registers = false;
+  bool measured = false;
+};
+
+/// "164", "255 + 12 B local".
+std::string registers_text(const row_cost& cost) {
+  std::string text = fmt::format("{:.0f}", cost.registers.value_or(0));
+  if (cost.local_bytes.value_or(0) > 0) text += fmt::format(" + {:.0f} B local", *cost.local_bytes);
+  return text;
+}
+
+void write_row(markup& page, const listed& one, const totals& all, const row_columns& shown) {
   const auto row = page.element("tr");
   {
     const auto cell = page.element("td", {{"data-name", "row"}});
@@ -129,9 +142,10 @@ void write_row(markup& page, const listed& one, const totals& all, bool measured
   write_cost(page, "compile time", cost.seconds, fmt::format("{:.2f} s", cost.seconds.value_or(0)),
              all.most_seconds);
   write_cost(page, "size", cost.bytes, bytes_text(cost.bytes.value_or(0)), all.most_bytes);
+  if (shown.registers) number_cell(page, "registers", cost.registers, registers_text(cost));
   number_cell(page, "bench cases", static_cast<double>(one.worth.cases),
               std::to_string(one.worth.cases));
-  if (!measured) return;
+  if (!shown.measured) return;
   number_cell(page, "fastest for", static_cast<double>(one.worth.problems),
               std::to_string(one.worth.problems));
   const bool compared = one.worth.problems > one.worth.alone;
@@ -141,9 +155,11 @@ void write_row(markup& page, const listed& one, const totals& all, bool measured
               time_text(one.worth.saved_us));
 }
 
-std::vector<heading> row_headings(bool measured) {
-  std::vector<heading> all{{"row"}, {"compile time", true}, {"size", true}, {"bench cases", true}};
-  if (measured) {
+std::vector<heading> row_headings(const row_columns& shown) {
+  std::vector<heading> all{{"row"}, {"compile time", true}, {"size", true}};
+  if (shown.registers) all.push_back({"registers", true});
+  all.push_back({"bench cases", true});
+  if (shown.measured) {
     all.push_back({"fastest for", true});
     all.push_back({"over next best", true});
     all.push_back({"time saved", true});
@@ -172,14 +188,23 @@ bool used(const listed& one) {
   return one.worth.cases > 0 || one.worth.problems > 0;
 }
 
+/// The columns for those rows of the list that were used, or were not.
+row_columns columns_for(const std::vector<listed>& list, bool of_used, bool measured) {
+  const bool registers = std::any_of(list.begin(), list.end(), [&](const listed& one) {
+    return used(one) == of_used && one.row->cost.registers.has_value();
+  });
+  return {.registers = registers, .measured = measured};
+}
+
 void write_rows(markup& page, const std::vector<listed>& list, const totals& all, bool measured) {
   const auto idle = static_cast<std::size_t>(
       std::count_if(list.begin(), list.end(), [](const listed& one) { return !used(one); }));
   if (idle < list.size()) {
-    const table_scope table(page, "Rows that these files ran", row_headings(measured),
+    const row_columns shown = columns_for(list, true, measured);
+    const table_scope table(page, "Rows that these files ran", row_headings(shown),
                             list.size() - idle);
     for (const listed& one : list) {
-      if (used(one)) write_row(page, one, all, measured);
+      if (used(one)) write_row(page, one, all, shown);
     }
   }
   if (idle == 0) return;
@@ -190,9 +215,10 @@ void write_rows(markup& page, const std::vector<listed>& list, const totals& all
   const auto details = page.element("details");
   page.leaf("summary", fmt::format("{} that nothing in these files ran: {:.1f} s, {}",
                                    counted(idle, "row"), unused.seconds, bytes_text(unused.bytes)));
-  const table_scope table(page, "Rows that nothing in these files ran", row_headings(false), idle);
+  const row_columns shown = columns_for(list, false, false);
+  const table_scope table(page, "Rows that nothing in these files ran", row_headings(shown), idle);
   for (const listed& one : list) {
-    if (!used(one)) write_row(page, one, all, false);
+    if (!used(one)) write_row(page, one, all, shown);
   }
 }
 

@@ -1,11 +1,14 @@
 // Flash attention forward: inputs as serving and training have them, and the definition.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <tessera/runtime/flash_fwd.hpp>
 #include <tessera/runtime/impl/planned_memory.hpp>
+#include <tessera/spec/flash_attention/reflect.hpp>
 
 #include "bench/support/sampled_check.hpp"
 #include "bench/support/workload.hpp"
@@ -34,6 +37,8 @@ class flash_fwd_workload {
     one.out = one.lse = one.row_max = one.weights = {};
     return one;
   }
+
+  std::vector<std::span<const std::byte>> blocks() const { return inputs_.input_blocks(); }
 
   static std::vector<result_tensor<flash_attention_args>> outputs(const flash_problem& problem) {
     using args = flash_attention_args;

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <tessera/runtime/mean_pooling.hpp>
+#include <tessera/spec/mean_pooling/reflect.hpp>
 
 #include "bench/support/memory.hpp"
 #include "tests/reference/elements.hpp"
@@ -59,6 +61,12 @@ class mean_pooling_workload {
     tensor_view& read = is_backward(problem_.op) ? one.d_out : one.x;
     read.data = static_cast<std::byte*>(read.data) + round * prime % pieces_ * piece_bytes_;
     return one;
+  }
+
+  std::vector<std::span<const std::byte>> blocks() const {
+    std::vector<std::span<const std::byte>> list;
+    for (const bench::buffer& one : memory_) list.emplace_back(one.data(), one.size());
+    return list;
   }
 
   static std::vector<result_tensor<mean_pooling_args>> outputs(

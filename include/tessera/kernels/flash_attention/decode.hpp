@@ -4,10 +4,10 @@
 // afterwards (decode_splits.hpp). The split length depends neither on threads nor on batch, so
 // neither do the bits of a result.
 //
-// Memory is asked for in the order in which it lies: a few keys of all heads of an item, then the
-// next few, at least 16 KiB ahead of their use and into the second-level cache, since the
-// first-level cache tracks too few misses to keep a memory channel busy. The requests lie between
-// the products, which follow head by head, a step of keys at a time.
+// Memory is read nearly in the order in which it lies, so that the hardware's prefetcher follows: a
+// few keys of all heads of an item, then the next few. Requests to the second-level cache go 32 KiB
+// ahead in exactly that order. They lie between the products, which follow head by head, a step of
+// keys at a time.
 #pragma once
 
 #include <cstddef>
@@ -74,7 +74,6 @@ class decode_item {
   using element = typename shape::element;
   using head_type = decode_head<Row, Hooks>;
   using step = typename head_type::step;
-  static constexpr int keys_of_step = head_type::keys_of_step;
 
  public:
   decode_item(const flash_kernel_args& args, const Hooks& hooks, std::byte* scratch,
@@ -91,10 +90,14 @@ class decode_item {
                                             grid.rows, v_head_dim);
       head_[h].emplace(args, hooks, scratch_[h], entry, head_begin_ + h, first_row);
     }
-    // Whole steps that cover 16 KiB of memory.
-    constexpr int bytes_ahead = 16 * 1024;
-    const int row_bytes = shape::head_dim(args) * static_cast<int>(sizeof(element));
-    ahead_ = round_up((bytes_ahead + heads_ * row_bytes - 1) / (heads_ * row_bytes), keys_of_step);
+    constexpr std::size_t bytes_ahead = 32 * 1024;
+    const std::size_t key_bytes =
+        static_cast<std::size_t>(heads_ * shape::head_dim(args)) * sizeof(element);
+    ahead_ = static_cast<int>((bytes_ahead + key_bytes - 1) / key_bytes);
+    // Half of a first-level cache of 32 KiB is left to the lines that pass through.
+    constexpr int most_sums = 16 * 1024 / static_cast<int>(sizeof(float));
+    crowded_ = grid.rows > head_type::most_rows / 2 ||
+               heads_ * grid.rows * decode_buffers<Row>::sum_stride(v_head_dim) > most_sums;
   }
 
   void run(std::int64_t split, const split_results& results) {
@@ -107,13 +110,19 @@ class decode_item {
         prim::intersection(any.keys_of_all(), {split * splits.keys, (split + 1) * splits.keys});
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += shape::block_kv) {
       const std::int64_t left = keys.end - key0;
-      attend(key0, left < shape::block_kv ? static_cast<int>(left) : shape::block_kv, keys.end);
+      const int count = left < shape::block_kv ? static_cast<int>(left) : shape::block_kv;
+      if (head_type::few_keys != head_type::many_keys && crowded_) {
+        attend<head_type::many_keys>(key0, count, keys.end);
+      } else {
+        attend<head_type::few_keys>(key0, count, keys.end);
+      }
     }
     for (int h = 0; h < heads_; ++h) head_[h]->finish(split, results);
   }
 
  private:
-  /// Keys [key0, key0 + count) of a split that ends at `end`.
+  /// Keys [key0, key0 + count) of a split that ends at `end`, `Keys` at a time.
+  template <int Keys>
   void attend(std::int64_t key0, int count, std::int64_t end) const {
     prim::tile_visibility seen[decode_grid<Row>::most_heads];
     bool any = false;
@@ -123,8 +132,9 @@ class decode_item {
     }
     if (!any) return;
     const fetched keys{args_.k, args_.k_strides, end};
-    for_each_step(key0, count, keys, seen,
-                  [](const head_type& one, const step& at) { one.multiply_keys(at); });
+    for_each_step<Keys>(key0, count, keys, seen, [](const head_type& one, const step& at) {
+      one.template multiply_keys<Keys>(at);
+    });
     for (int h = 0; h < heads_; ++h) {
       if (seen[h] == prim::tile_visibility::skip) continue;
       const head_type& one = *head_[h];
@@ -134,8 +144,9 @@ class decode_item {
       seen[h] = prim::tile_visibility::skip;
     }
     const fetched values{args_.v, args_.v_strides, end};
-    for_each_step(key0, count, values, seen,
-                  [](const head_type& one, const step& at) { one.multiply_values(at); });
+    for_each_step<Keys>(key0, count, values, seen, [](const head_type& one, const step& at) {
+      one.template multiply_values<Keys>(at);
+    });
   }
 
   /// The tensor that a sweep reads, up to key `end`.
@@ -145,37 +156,44 @@ class decode_item {
     std::int64_t end;
   };
 
-  /// Rows in the order in which they are asked for: all heads of a key, then those of the next.
+  /// Rows in the order in which they are asked for: all heads of a key, then those of the next. The
+  /// last key stands for those behind it.
   struct row_order {
     const element* key0;  ///< of the item's first head
     const row_strides& strides;
     int heads;
     std::int64_t last;  ///< counted from key0 as `key`
     std::int64_t key;
+    const element* row = row_of_key();
     int head = 0;
 
+    TESSERA_INLINE const element* row_of_key() const {
+      return key0 + (key < last ? key : last) * strides.row;
+    }
     TESSERA_INLINE const element* next() {
-      const std::int64_t present = key < last ? key : last;
-      const element* row = key0 + present * strides.row + head * strides.head;
+      const element* const current = row;
+      row += strides.head;
       if (++head == heads) {
         head = 0;
         ++key;
+        row = row_of_key();
       }
-      return row;
+      return current;
     }
   };
 
-  template <class Visit>
+  template <int Keys, class Visit>
   TESSERA_INLINE void for_each_step(std::int64_t key0, int count, const fetched& tensor,
                                     const prim::tile_visibility* seen, const Visit& visit) const {
     const element* first = head_[0]->rows_from(tensor.data, tensor.strides, key0).data;
-    const element* ahead[keys_of_step];
-    for (int key = 0; key < count; key += keys_of_step) {
+    const int distance = ahead_ < Keys ? Keys : ahead_;
+    const element* ahead[Keys];
+    for (int key = 0; key < count; key += Keys) {
       const int left = count - key;
-      const step at{key0, key, left < keys_of_step ? left : keys_of_step, ahead};
-      row_order order{first, tensor.strides, heads_, tensor.end - key0 - 1, key + ahead_};
+      const step at{key0, key, left < Keys ? left : Keys, ahead};
+      row_order order{first, tensor.strides, heads_, tensor.end - key0 - 1, key + distance};
       for (int h = 0; h < heads_; ++h) {
-        for (int k = 0; k < keys_of_step; ++k) ahead[k] = order.next();
+        for (int k = 0; k < Keys; ++k) ahead[k] = order.next();
         if (seen[h] != prim::tile_visibility::skip) visit(*head_[h], at);
       }
     }
@@ -184,7 +202,8 @@ class decode_item {
   const flash_kernel_args& args_;
   int head_begin_;
   int heads_;
-  int ahead_;  ///< keys
+  int ahead_;     ///< distance of requests, keys
+  bool crowded_;  ///< more sums than a step of few keys is worth
   decode_buffers<Row> scratch_[decode_grid<Row>::most_heads];
   std::optional<head_type> head_[decode_grid<Row>::most_heads];
 };

@@ -70,9 +70,12 @@ class decode_head : row_block<Row, Hooks> {
   static constexpr int width = shape::width;
 
  public:
-  /// Keys of one head that are multiplied before the next head's: the sums are read and written
-  /// once a step.
-  static constexpr int keys_of_step = 4 * width / static_cast<int>(sizeof(element));
+  /// Keys of one head that are multiplied before the next head's. Few of them keep to the order of
+  /// memory. Many spare the sums, which are read and written once a step, where the sums of all
+  /// heads crowd the first-level cache.
+  static constexpr int few_keys = words::per_word == 1 ? 8 : 4;
+  static constexpr int many_keys = words::per_word == 1 ? 8 : 16;
+  static constexpr int most_rows = width / 4;  ///< of a register tile
   using step = decode_step<element>;
 
   decode_head(const flash_kernel_args& args, const Hooks& hooks, const decode_buffers<Row>& scratch,
@@ -102,10 +105,12 @@ class decode_head : row_block<Row, Hooks> {
     }
   }
 
+  /// Scores of a step of at most `Keys` keys.
+  template <int Keys>
   void multiply_keys(const step& at) const {
     const auto keys = base::rows_from(args_.k, args_.k_strides, at.key0 + at.key);
-    if (at.count == keys_of_step) {
-      all_keys(keys, at, std::integral_constant<int, keys_of_step>{});
+    if (at.count == Keys) {
+      all_keys(keys, at, std::integral_constant<int, Keys>{});
     } else {
       all_keys(keys, at, at.count);
     }
@@ -137,13 +142,18 @@ class decode_head : row_block<Row, Hooks> {
     }
   }
 
+  /// Sums of a step of at most `Keys` keys.
+  template <int Keys>
   void multiply_values(const step& at) const {
     const auto values = base::rows_from(args_.v, args_.v_strides, at.key0 + at.key);
     prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
-      if (at.count == keys_of_step) {
-        tile_values<Rows>(values, at, first, std::integral_constant<int, keys_of_step>{});
-      } else {
-        tile_values<Rows>(values, at, first, at.count);
+      if (at.count == Keys) {
+        tile_values<Rows, Keys>(values, at.ahead, Keys, first, at.key);
+        return;
+      }
+      for (int k = 0; k < at.count; k += words::per_word) {
+        tile_values<Rows, words::per_word>({values.row(k), values.stride}, at.ahead + k,
+                                           at.count - k, first, at.key + k);
       }
     });
   }
@@ -180,9 +190,6 @@ class decode_head : row_block<Row, Hooks> {
   }
 
  private:
-  /// Query rows and value registers of a register tile.
-  static constexpr int most_rows = width / 4;
-  static constexpr int value_vectors = 4;
   static constexpr int elements_of_line = 64 / static_cast<int>(sizeof(element));
   static constexpr int softmax_row_count = width < 8 ? width : 8;
 
@@ -231,6 +238,7 @@ class decode_head : row_block<Row, Hooks> {
       }
       TESSERA_UNROLL
       for (int k = 0; k < keys_at_once; ++k) {
+        if (d % elements_of_line == 0) TESSERA_PREFETCH_L2(ahead[k] + d);
         const reg x = load(row[k] + d);
         TESSERA_UNROLL
         for (int r = 0; r < Rows; ++r) {
@@ -240,8 +248,6 @@ class decode_head : row_block<Row, Hooks> {
     };
     int d = 0;
     for (; d + elements_of_line <= head_dim; d += elements_of_line) {
-      TESSERA_UNROLL
-      for (int k = 0; k < keys_at_once; ++k) TESSERA_PREFETCH_L2(ahead[k] + d);
       TESSERA_UNROLL
       for (int e = 0; e < elements_of_line; e += reader::elements) {
         slice(d + e, [](const element* p) { return reader::read(p); });
@@ -259,61 +265,68 @@ class decode_head : row_block<Row, Hooks> {
     }
   }
 
-  template <int Rows, class Count>
-  TESSERA_INLINE void tile_values(prim::row_source<element> values, const step& at, int first,
-                                  Count count) const {
+  /// sum[r] += sum over keys [key, key + count) of weight[r, key] * value[key], where `count` is
+  /// at most Keys and less only if Keys is a word's.
+  template <int Rows, int Keys>
+  TESSERA_INLINE void tile_values(prim::row_source<element> values, const element* const* ahead,
+                                  int count, int first, int key) const {
+    constexpr int words_of_step = Keys / words::per_word;
+    const float* weights = score_row(first) + key / words::per_word;
+    reg weight[Rows][words_of_step];
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      TESSERA_UNROLL
+      for (int k = 0; k < words_of_step; ++k) {
+        weight[r][k] = vec::broadcast(weights[r * shape::score_stride + k]);
+      }
+    }
     const int columns = shape::v_head_dim(args_);
-    const float* weights = score_row(first) + at.key / words::per_word;
-    float* sums = sum_row(first);
-    constexpr int wide = value_vectors * width;
     int d = 0;
-    for (; d + wide <= columns; d += wide) {
-      tile_columns<Rows, value_vectors>(values, at.ahead, count, weights, sums, d, wide);
+    for (; d + elements_of_line <= columns; d += elements_of_line) {
+      add_line<Rows, elements_of_line / width>(values, ahead, count, weight, first, d,
+                                               elements_of_line);
     }
     for (; d < columns; d += words::per_word * width) {
-      tile_columns<Rows, words::per_word>(values, at.ahead, count, weights, sums, d, columns - d);
+      add_line<Rows, words::per_word>(values, ahead, count, weight, first, d, columns - d);
     }
   }
 
-  /// sum[r] += sum over the step's keys of weight[r, key] * value[key], `Vectors` registers of
-  /// columns.
-  template <int Rows, int Vectors, class Count>
-  TESSERA_INLINE void tile_columns(prim::row_source<element> values, const element* const* ahead,
-                                   Count count, const float* weights, float* sums, int d,
-                                   int columns) const {
+  /// The same for `columns` columns from d on, at most `Registers` registers.
+  template <int Rows, int Registers, int Words>
+  TESSERA_INLINE void add_line(prim::row_source<element> values, const element* const* ahead,
+                               int count, const reg (&weight)[Rows][Words], int first, int d,
+                               int columns) const {
+    float* sums = sum_row(first) + d;
     const int stride = sum_stride();
-    sums += d;
-    reg acc[Rows][Vectors];
+    reg acc[Rows][Registers];
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::load(sums + r * stride + v * width);
+      for (int v = 0; v < Registers; ++v) acc[r][v] = vec::load(sums + r * stride + v * width);
     }
-    for (int k = 0; k < count; k += words::per_word) {
+    TESSERA_UNROLL
+    for (int k = 0; k < Words; ++k) {
       const element* row[words::per_word];
       TESSERA_UNROLL
       for (int i = 0; i < words::per_word; ++i) {
-        const bool present = count % words::per_word == 0 || k + i < count;
-        row[i] = present ? values.row(k + i) + d : nullptr;
-        if (!present) continue;
-        TESSERA_UNROLL
-        for (int e = 0; e < Vectors * width; e += elements_of_line) {
-          TESSERA_PREFETCH_L2(ahead[k + i] + d + e);
-        }
+        const int key = k * words::per_word + i;
+        row[i] = key < count ? values.row(key) + d : nullptr;
+        if (key < count) TESSERA_PREFETCH_L2(ahead[key] + d);
       }
-      reg x[Vectors];
-      reader::template read_value_words<Vectors>(row, columns, x);
+      reg x[Registers];
+      reader::template read_value_words<Registers>(row, columns, x);
       TESSERA_UNROLL
       for (int r = 0; r < Rows; ++r) {
-        const reg weight = vec::broadcast(weights[r * shape::score_stride + k / words::per_word]);
         TESSERA_UNROLL
-        for (int v = 0; v < Vectors; ++v) acc[r][v] = words::multiply_add(weight, x[v], acc[r][v]);
+        for (int v = 0; v < Registers; ++v) {
+          acc[r][v] = words::multiply_add(weight[r][k], x[v], acc[r][v]);
+        }
       }
     }
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) vec::store(sums + r * stride + v * width, acc[r][v]);
+      for (int v = 0; v < Registers; ++v) vec::store(sums + r * stride + v * width, acc[r][v]);
     }
   }
 

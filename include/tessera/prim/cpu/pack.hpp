@@ -18,20 +18,6 @@ struct row_source {
   const Element* data = nullptr;
   std::int64_t stride = 0;
   TESSERA_INLINE const Element* row(std::int64_t r) const { return data + r * stride; }
-  /// Asks for the cache lines of `elements` elements of a row.
-  TESSERA_INLINE void prefetch(std::int64_t r, int elements) const {
-    constexpr int line = 64 / static_cast<int>(sizeof(Element));
-    const Element* p = row(r);
-    for (int i = 0; i < elements; i += line) TESSERA_PREFETCH(p + i);
-  }
-  /// Asks for rows [first, end) in the second-level cache.
-  TESSERA_INLINE void prefetch_rows(int first, int end, int elements) const {
-    constexpr int line = 64 / static_cast<int>(sizeof(Element));
-    for (int r = first; r < end; ++r) {
-      const Element* p = row(r);
-      for (int i = 0; i < elements; i += line) TESSERA_PREFETCH_L2(p + i);
-    }
-  }
 };
 
 /// Reads and widens rows into words.

@@ -34,7 +34,7 @@ template <class Family>
                                            .device_class = question.device,
                                            .identity = question.key.identity,
                                            .size = question.key.size,
-                                           .code_version = Family::code_version(),
+                                           .code_version = Family::code_version(asked.device.kind),
                                            .default_row = by_cost.chosen.instance->name,
                                            .hint = hint_of(asked),
                                            .rows = names,

@@ -50,7 +50,8 @@ template <class Family>
   if (line.semantic_version != Family::semantic_version)
     return "is of another version of the family";
   if (row == nullptr) return "is not in this build";
-  if (line.code_version != Family::code_version()) return "was measured with other kernels";
+  if (line.code_version != Family::code_version(kind_of(row->config.target)))
+    return "was measured with other kernels";
   return asked.fits(*row) ? std::string_view() : "does not run this problem here";
 }
 
@@ -107,7 +108,7 @@ template <class Family>
         {}};
   };
   const auto& [identity, size] = question.key;
-  const std::string_view code = Family::code_version();
+  const std::string_view code = Family::code_version(asked.device.kind);
   if (const auto* line = one.table->exact(Family::name, question.device, identity, size, code)) {
     const std::string_view why = staleness(asked, *line, row);
     if (why.empty()) return decide(*line, 0);
@@ -152,7 +153,7 @@ template <class Family>
   for (const table_layer& one : layers_of(asked.tables, asked.policy.tables)) {
     if (one.table == nullptr) continue;
     const auto* line = one.table->exact(Family::name, question.device, question.key.identity,
-                                        question.key.size, Family::code_version());
+                                        question.key.size, Family::code_version(asked.device.kind));
     if (line == nullptr) continue;
     const auto* row = asked.row_named(line->row);
     if (row != nullptr && asked.fits(*row)) return row->name;

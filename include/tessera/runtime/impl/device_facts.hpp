@@ -10,6 +10,7 @@
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/processor_model.hpp>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -86,6 +87,7 @@ void find_caches(device_facts& facts) noexcept {
         break;
       case 3:
         facts.l3_bytes = bytes;
+        facts.l3_threads = static_cast<int>((cache.a >> 14 & 0xFFF) + 1);
         break;
       default:
         break;
@@ -114,6 +116,12 @@ void find_cores(device_facts& facts) noexcept {
   facts.sockets = std::max(1, (facts.hardware_threads + per_package - 1) / per_package);
 }
 
+void find_bf16_rate(device_facts& facts) noexcept {
+  if (facts.highest != backend::cpu_avx512_bf16) return;
+  facts.bf16_dot_percent =
+      impl::bf16_dot_percent_of(impl::processor_model_of(cpuid(0).c, cpuid(1).a));
+}
+
 #endif
 
 void find_threads(device_facts& facts) noexcept {
@@ -138,6 +146,7 @@ device_facts detect_device() noexcept {
   facts.highest = highest_backend();
   find_cores(facts);
   find_caches(facts);
+  find_bf16_rate(facts);
   find_product(facts);
 #endif
   return facts;

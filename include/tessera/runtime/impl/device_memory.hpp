@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include <tessera/runtime/device_memory.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
@@ -107,6 +108,10 @@ result<double> device_timer::seconds() {
       on_device(device_, [&] { return impl::cuda::seconds_between(begin_, end_, seconds); });
   if (!done) return done;
   return seconds;
+}
+
+status with_device(device_id device, const std::function<status()>& work) {
+  return on_device(device, work);
 }
 
 cuda_versions find_cuda_versions() noexcept {

@@ -25,7 +25,10 @@ class planned_memory {
   /// `problem` is valid (see `lower`).
   planned_memory(const flash_problem& problem, device_id device) noexcept
       : device_(device),
-        unit_(device.kind == device_kind::cuda && !problem.unaligned ? aligned_rows : 1) {
+        unit_(device.kind == device_kind::cuda && !problem.unaligned && whole_chunks(problem.q) &&
+                      whole_chunks(problem.v)
+                  ? aligned_rows
+                  : 1) {
     using tensors = flash_attention_args;
     tensor_shape out = problem.q;
     const auto last = static_cast<std::size_t>(out.rank - 1);
@@ -120,6 +123,12 @@ class planned_memory {
   };
 
   static constexpr std::uint8_t aligned_rows = 16;
+
+  /// Rows of other lengths cannot all be aligned, and no row of the table asks them to be.
+  static bool whole_chunks(const tensor_shape& shape) noexcept {
+    const std::int64_t columns = shape.extent[static_cast<std::size_t>(shape.rank - 1)];
+    return columns * static_cast<std::int64_t>(size_of(shape.type)) % aligned_rows == 0;
+  }
 
   template <std::size_t... Roles>
   static std::uint32_t present_in(const flash_attention_args& args,

@@ -43,7 +43,7 @@ inline constexpr std::string_view table_heading =
 struct lookup_record {
   std::string family{};      ///< "flash_fwd"
   int semantic_version = 1;  ///< of the family's problem and key; other versions are not comparable
-  std::string code_version{};  ///< digest of the family's kernels; another one makes the row a hint
+  std::string code_version{};  ///< digest of the family's kernels for such devices; else a hint
   std::string device_class{};  ///< canonical text of what makes timings comparable
   std::string identity{};      ///< exact part of the key: "name=value name=value", family's order
   std::string size{};         ///< bucketed part of the key, the same form; values are whole numbers

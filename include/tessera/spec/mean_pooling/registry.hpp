@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <tessera/spec/mean_pooling/instance.hpp>
+#include <tessera/spec/tensor_view.hpp>
 
 namespace tessera {
 
@@ -12,8 +13,9 @@ namespace tessera {
 /// the span is valid for the life of the program.
 std::span<const mean_pooling_instance> mean_pooling_registry() noexcept;
 
-/// A digest of the sources that the rows were generated from: 16 hexadecimal digits. Measurements
-/// taken with other sources carry another one.
-std::string_view mean_pooling_code_version() noexcept;
+/// A digest of the sources that the rows for one kind of device were compiled from: 16 hexadecimal
+/// digits; empty where the family has no kernels for such devices. Measurements taken with other
+/// sources carry another one.
+std::string_view mean_pooling_code_version(device_kind kind) noexcept;
 
 }  // namespace tessera

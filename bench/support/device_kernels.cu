@@ -3,9 +3,9 @@
 
 #include <cuda_runtime.h>
 
-#include "device_kernels.hpp"
+#include "bench/support/device_kernels.hpp"
 
-namespace tessera::tool {
+namespace tessera::bench {
 
 namespace {
 
@@ -100,6 +100,12 @@ __global__ void __launch_bounds__(block_threads)
   if (bits == 0xffffffffu) *sink = bits;  // the memory that is read holds zeros
 }
 
+__global__ void __launch_bounds__(block_threads) write_noise(std::uint32_t* to, std::size_t count) {
+  const std::size_t stride = std::size_t{gridDim.x} * block_threads;
+  std::size_t at = std::size_t{blockIdx.x} * block_threads + threadIdx.x;
+  for (; at < count; at += stride) to[at] = some_number(static_cast<std::uint32_t>(at));
+}
+
 template <device_product Kind>
 double launch_chains(int multiprocessors, int steps, void* sink, cudaStream_t stream) {
   const int blocks = multiprocessors * blocks_per_multiprocessor;
@@ -140,8 +146,11 @@ status launch_copy(void* to, const void* from, std::size_t bytes, void* stream) 
                                                       static_cast<cudaStream_t>(stream)));
 }
 
-status enter_device(int ordinal) {
-  return answer_of("cudaSetDevice", cudaSetDevice(ordinal));
+status launch_noise(void* to, std::size_t bytes, void* stream) {
+  constexpr int blocks = 1024;
+  write_noise<<<blocks, block_threads, 0, static_cast<cudaStream_t>(stream)>>>(
+      static_cast<std::uint32_t*>(to), bytes / 4);
+  return answer_of("kernel launch", cudaGetLastError());
 }
 
-}  // namespace tessera::tool
+}  // namespace tessera::bench

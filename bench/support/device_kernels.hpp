@@ -6,7 +6,7 @@
 
 #include <tessera/spec/status.hpp>
 
-namespace tessera::tool {
+namespace tessera::bench {
 
 /// Arithmetic of the chains.
 enum class device_product {
@@ -27,7 +27,7 @@ status launch_read(const void* from, std::size_t bytes, int multiprocessors, voi
 /// Copies within the device.
 status launch_copy(void* to, const void* from, std::size_t bytes, void* stream);
 
-/// Makes the device the calling thread's current one.
-status enter_device(int ordinal);
+/// Fills memory with bf16 numbers of magnitudes from 1 to 2 and any sign.
+status launch_noise(void* to, std::size_t bytes, void* stream);
 
-}  // namespace tessera::tool
+}  // namespace tessera::bench

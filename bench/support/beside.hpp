@@ -1,0 +1,41 @@
+// The call that the notes of a case put beside it.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <tessera/spec/flash_attention/problem.hpp>
+
+#include "bench/support/case_list.hpp"
+
+namespace tessera::bench {
+
+/// The problem beside, and how that one is run.
+inline std::pair<bench_case, flash_problem> beside_of(const bench_case& one,
+                                                      const flash_problem& problem) {
+  bench_case how = one;
+  how.lengths.clear();
+  flash_problem other;
+  other.q = problem.q, other.k = problem.k, other.v = problem.v;
+  if (one.beside == "one_thread") {
+    how.threads = 1;
+    return {how, problem};
+  }
+  if (one.beside == "f32") {
+    other = problem;
+    other.q.type = other.k.type = other.v.type = dtype::f32;
+  } else if (one.beside == "square") {
+    constexpr std::int64_t rows = 2048;
+    other.q.extent[1] = other.k.extent[1] = other.v.extent[1] = rows;
+  } else {
+    other.options.causal = problem.options.causal;
+    if (is_packed(problem)) {
+      for (tensor_shape* shape : {&other.q, &other.k, &other.v}) {
+        *shape = {shape->type, 4, {1, shape->extent[0], shape->extent[1], shape->extent[2]}};
+      }
+    }
+  }
+  return {how, other};
+}
+
+}  // namespace tessera::bench

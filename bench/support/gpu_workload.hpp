@@ -1,0 +1,109 @@
+// A workload of attention in the memory of a GPU.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <tessera/runtime/device_memory.hpp>
+#include <tessera/spec/flash_attention/lower_memory.hpp>
+#include <tessera/spec/flash_attention/problem.hpp>
+
+#include "bench/support/device_ceilings.hpp"
+#include "bench/support/device_mirror.hpp"
+#include "bench/support/timing.hpp"
+#include "bench/support/workload.hpp"
+
+namespace tessera::bench {
+
+/// Tensors of a problem, filled on the host and copied.
+class gpu_workload {
+ public:
+  /// As for `workload`; everything is copied in the stream of the stopwatch, which outlives it.
+  static result<gpu_workload> make(const flash_problem& problem, std::size_t cold_bytes,
+                                   gpu_stopwatch& watch,
+                                   length_profile lengths = length_profile::equal) {
+    gpu_workload made(workload(problem, cold_bytes, 1, lengths), watch);
+    for (const auto& block : made.host_.input_blocks()) {
+      if (status done = made.there_.add(block); !done) return done;
+    }
+    for (const auto& block : made.host_.output_blocks()) {
+      if (status done = made.there_.reserve(block); !done) return done;
+    }
+    return made;
+  }
+
+  const flash_attention_options& options() const noexcept { return host_.options(); }
+
+  flash_attention_args args(std::size_t round) const {
+    flash_attention_args theirs = host_.args(round);
+    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
+      theirs.*role.member = there_.at(theirs.*role.member);
+    }
+    return theirs;
+  }
+
+  /// The arguments of the first round in host memory, with the outputs of the device's last run.
+  result<flash_attention_args> fetched() const {
+    for (const std::span<std::byte> block : host_.output_blocks()) {
+      if (status done = there_.fetch(block); !done) return done;
+    }
+    return host_.args();
+  }
+
+  /// Seconds of one of `runs` calls of `run(args)`, which puts its work into the stream; another
+  /// round each.
+  template <class Run>
+  result<double> seconds_of(std::size_t runs, const Run& run) {
+    // Made beforehand: a short call must not wait for the host.
+    std::vector<flash_attention_args> calls;
+    for (std::size_t n = 0; n < runs; ++n) calls.push_back(args(round_++));
+    const result<double> took = watch_->seconds_of([&] {
+      for (const flash_attention_args& one : calls) {
+        if (status done = run(one); !done) return done;
+      }
+      return status();
+    });
+    if (!took) return took.failure();
+    return *took / static_cast<double>(runs);
+  }
+
+  /// Calls that take a millisecond together, or one.
+  template <class Run>
+  result<std::size_t> group_size(const Run& run) {
+    constexpr double group_seconds = 1e-3;
+    result<double> took = seconds_of(1, run);  // warms up
+    if (took) took = seconds_of(1, run);
+    if (!took) return took.failure();
+    return static_cast<std::size_t>(std::clamp(group_seconds / *took, 1.0, 500.0));
+  }
+
+  /// Times `run(args)` in groups of calls.
+  template <class Run>
+  result<timing> measure(const Run& run) {
+    const result<std::size_t> runs = group_size(run);
+    if (!runs) return runs.failure();
+    std::vector<double> seconds;
+    const double begin = now_seconds();
+    while (seconds.size() < 5 || (seconds.size() < 200 && now_seconds() - begin < 0.25)) {
+      const result<double> took = seconds_of(*runs, run);
+      if (!took) return took.failure();
+      seconds.push_back(*took);
+    }
+    return statistics_of(std::move(seconds));
+  }
+
+ private:
+  gpu_workload(workload host, gpu_stopwatch& watch)
+      : host_(std::move(host)), watch_(&watch), there_(watch.device(), watch.stream()) {}
+
+  workload host_;
+  gpu_stopwatch* watch_;
+  device_mirror there_;
+  std::size_t round_ = 0;
+};
+
+}  // namespace tessera::bench

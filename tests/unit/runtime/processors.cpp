@@ -1,0 +1,104 @@
+// Which rows problems get on processors that are not there: caches and rates that differ.
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include <tessera/runtime/families.hpp>
+
+#include "default_table.hpp"
+#include "pretended.hpp"
+
+namespace tessera::testing {
+namespace {
+
+device_facts server(int threads, std::int64_t l3_mebibytes, int l3_threads) {
+  device_facts device = device_with(backend::cpu_avx512_bf16, threads);
+  device.l3_bytes = l3_mebibytes << 20;
+  device.l3_threads = l3_threads;
+  return device;
+}
+
+/// The row for a gradient of so many MiB.
+std::string gradient_row(const device_facts& device, int mebibytes, std::string_view type = "f32") {
+  const std::int64_t columns = type == "f32" ? 1024 : 2048;
+  const std::string text = "mean_pooling_backward x=[8," + std::to_string(32 * mebibytes) + "," +
+                           std::to_string(columns) + "]" + std::string(type);
+  const mean_pooling_problem problem = *mean_pooling_family::parse(text);
+  const inquiry<mean_pooling_family> asked{.problem = problem,
+                                           .demand = demand_for<mean_pooling_family>(problem, {}),
+                                           .instances = mean_pooling_family::registry(),
+                                           .device = device,
+                                           .threads = device.available_threads};
+  return std::string(select(asked)->row());
+}
+
+::testing::AssertionResult is(const std::string& row, std::string_view stores) {
+  if (row.ends_with(stores)) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << row << " has not " << stores << " stores";
+}
+
+TEST(Processors, GradientsThatFitTheCacheAreNotStreamed) {
+  for (const char* type : {"f32", "f16", "bf16"}) {
+    const device_facts device = server(2, 32, 2);
+    for (const int size : {1, 8, 16, 24, 31}) {
+      EXPECT_TRUE(is(gradient_row(device, size, type), "cached")) << size << " MiB " << type;
+    }
+    for (const int size : {33, 48, 64, 512}) {
+      EXPECT_TRUE(is(gradient_row(device, size, type), "streaming")) << size << " MiB " << type;
+    }
+  }
+  EXPECT_TRUE(is(gradient_row(server(4, 8, 4), 7), "cached"));
+  EXPECT_TRUE(is(gradient_row(server(4, 8, 4), 9), "streaming"));
+}
+
+TEST(Processors, CachesOfEveryClusterThatThreadsFillCount) {
+  EXPECT_TRUE(is(gradient_row(server(64, 32, 16), 120), "cached")) << "four clusters of 16 threads";
+  EXPECT_TRUE(is(gradient_row(server(64, 32, 16), 136), "streaming"));
+  EXPECT_TRUE(is(gradient_row(server(64, 32, 0), 120), "streaming")) << "may be one cluster";
+  device_facts none = server(4, 0, 0);
+  none.l2_bytes = 2 << 20;
+  EXPECT_TRUE(is(gradient_row(none, 7), "cached")) << "second-level caches of four cores";
+  EXPECT_TRUE(is(gradient_row(none, 9), "streaming"));
+}
+
+std::string attention_row(std::string_view text, int bf16_dot_percent, int threads = 16) {
+  question one(text, backend::cpu_avx512_bf16, threads);
+  one.device.bf16_dot_percent = bf16_dot_percent;
+  auto asked = one.asked();
+  asked.instances = default_table();
+  return std::string(select(asked)->row());
+}
+
+TEST(Processors, PromptsAvoidBf16ProductsOfHalfRate) {
+  for (const char* head_dim : {"64", "96", "128", "256"}) {
+    const std::string shape = std::string("[1,2048,16,") + head_dim + "]bf16";
+    const std::string text = "flash_attention q=" + shape + " k=" + shape + " causal=true";
+    const std::string full = attention_row(text, 100);
+    EXPECT_TRUE(full.starts_with("flash_fwd.cpu_avx512_bf16.bf16.")) << full;
+    EXPECT_EQ(attention_row(text, 0), full) << "not known: as before";
+    const std::string half = attention_row(text, 50);
+    EXPECT_TRUE(half.starts_with("flash_fwd.cpu_avx512.bf16.")) << half;
+  }
+}
+
+TEST(Processors, DecodeIsHeldBackByOtherThings) {
+  for (const char* text : {"flash_attention q=[8,1,32,128]bf16 k=[8,4096,8,128]",
+                           "flash_attention q=[1,1,32,64]bf16 k=[1,8192,8,64] causal=true"}) {
+    const std::string full = attention_row(text, 100);
+    EXPECT_TRUE(full.starts_with("flash_fwd.cpu_avx512_bf16.bf16.")) << full;
+    EXPECT_EQ(attention_row(text, 50), full);
+  }
+}
+
+TEST(Processors, TheRateIsNoPartOfTheDeviceClass) {
+  device_facts device = server(16, 32, 16);
+  const device_class_text before = device_class_of(device);
+  EXPECT_EQ(before.view(), "cpu_avx512_bf16.l1d=32K.l2=1M.cores=16");
+  device.bf16_dot_percent = 50;
+  device.l3_threads = 8;
+  EXPECT_EQ(device_class_of(device).view(), before.view());
+}
+
+}  // namespace
+}  // namespace tessera::testing

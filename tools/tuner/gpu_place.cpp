@@ -1,0 +1,91 @@
+#include "gpu_place.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+namespace tessera::tuner {
+namespace {
+
+/// An error that comes with the work of a stream stays with the process.
+void require_device(const status& done) {
+  if (!done) throw std::runtime_error(done.message());
+}
+
+}  // namespace
+
+status gpu_place::open() {
+  if (opened_) return {};
+  result<device_stream> stream = device_stream::make(gpu_);
+  if (!stream) return stream.failure();
+  result<device_timer> timer = device_timer::make(gpu_);
+  if (!timer) return timer.failure();
+  opened_.emplace(opened_device{*std::move(stream), *std::move(timer)});
+  return {};
+}
+
+status gpu_place::bring(std::span<const std::span<const std::byte>> blocks) {
+  if (inputs_) return {};
+  if (status done = open(); !done) return done;
+  bench::device_mirror copies(gpu_, stream());
+  for (const std::span<const std::byte> block : blocks) {
+    if (status done = copies.add(block); !done) return done;
+  }
+  inputs_.emplace(std::move(copies));
+  return {};
+}
+
+void gpu_place::drop() {
+  inputs_.reset();
+  slots_.clear();
+}
+
+tensor_view gpu_place::brought(const tensor_view& host) const noexcept {
+  return inputs_ ? inputs_->at(host) : host;
+}
+
+status gpu_place::reset(std::size_t slot, std::size_t bytes) {
+  if (status done = open(); !done) return done;
+  if (slots_.size() <= slot) slots_.resize(slot + 1);
+  slot_memory& one = slots_[slot];
+  one.here.resize(bytes);
+  const std::size_t all = one.here.all().size();
+  if (one.there.size() < all) {
+    result<device_buffer> memory = device_buffer::allocate(gpu_, all, stream());
+    if (!memory) return memory.failure();
+    one.there = *std::move(memory);
+  }
+  return fill_memory(gpu_, one.there.data(), guarded_memory::pattern, all, stream());
+}
+
+std::byte* gpu_place::data(std::size_t slot) const noexcept {
+  return slots_[slot].there.data() + guarded_memory::band;
+}
+
+status gpu_place::fetch() {
+  for (const slot_memory& one : slots_) {
+    const std::span<std::byte> all = one.here.all();
+    status done = copy_memory(gpu_, all.data(), one.there.data(), all.size(), stream());
+    if (!done) return done;
+  }
+  return {};
+}
+
+status gpu_place::run(const std::function<status()>& work) {
+  if (status done = open(); !done) return done;
+  if (status done = with_device(gpu_, work); !done) return done;
+  require_device(wait_for(gpu_, stream()));
+  return {};
+}
+
+result<double> gpu_place::seconds_of(const std::function<status()>& work) {
+  if (status done = open(); !done) return done;
+  device_timer& timer = opened_->timer;
+  if (status done = timer.start(stream()); !done) return done;
+  if (status done = with_device(gpu_, work); !done) return done;
+  if (status done = timer.stop(stream()); !done) return done;
+  const result<double> took = timer.seconds();
+  require_device(took.failure());
+  return *took;
+}
+
+}  // namespace tessera::tuner
