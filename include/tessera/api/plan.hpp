@@ -39,9 +39,10 @@ class basic_plan {
   /// and the values of lengths are free and are checked (but not values in a GPU's memory). Axes
   /// that broadcast may be others than planned, and outputs that no choice depends on may be
   /// present or not. Rows of q, k and v start at multiples of 16 bytes on a GPU, unless planned
-  /// `unaligned` or of a length that is none. One run at a time uses the plan's own memory; a second
-  /// one meanwhile is refused with status_code::workspace. On a GPU, where runs return before they
-  /// are done, that memory serves the runs in one stream (any number if workspace_bytes() is 0).
+  /// `unaligned` or of a length that is none. One run at a time uses the plan's own memory; a
+  /// second one meanwhile is refused with status_code::workspace. On a GPU, where runs return
+  /// before they are done, that memory serves the runs in one stream (any number if
+  /// workspace_bytes() is 0).
   status run(const args_type& args) const;
 
   /// The same in another stream than that of the plan's context.
