@@ -265,21 +265,36 @@ class decode_head : row_block<Row, Hooks> {
     }
   }
 
+  /// The weights of a step's words, broadcast: as many as registers are free, else from memory.
+  template <int Rows, int Words>
+  struct step_weights {
+    static constexpr int most = width < 16 ? 4 : 16;
+    static constexpr int kept_words = most / Rows < Words ? most / Rows : Words;
+    const float* weights;  ///< [Rows][score_stride]
+    reg kept[Rows][kept_words];
+
+    explicit TESSERA_INLINE step_weights(const float* memory) : weights(memory) {
+      TESSERA_UNROLL
+      for (int r = 0; r < Rows; ++r) {
+        TESSERA_UNROLL
+        for (int k = 0; k < kept_words; ++k) kept[r][k] = from_memory(r, k);
+      }
+    }
+    TESSERA_INLINE reg from_memory(int r, int k) const {
+      return vec::broadcast(weights[r * shape::score_stride + k]);
+    }
+    TESSERA_INLINE reg of(int r, int k) const {
+      return k < kept_words ? kept[r][k] : from_memory(r, k);
+    }
+  };
+
   /// sum[r] += sum over keys [key, key + count) of weight[r, key] * value[key], where `count` is
   /// at most Keys and less only if Keys is a word's.
   template <int Rows, int Keys>
   TESSERA_INLINE void tile_values(prim::row_source<element> values, const element* const* ahead,
                                   int count, int first, int key) const {
     constexpr int words_of_step = Keys / words::per_word;
-    const float* weights = score_row(first) + key / words::per_word;
-    reg weight[Rows][words_of_step];
-    TESSERA_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      TESSERA_UNROLL
-      for (int k = 0; k < words_of_step; ++k) {
-        weight[r][k] = vec::broadcast(weights[r * shape::score_stride + k]);
-      }
-    }
+    const step_weights<Rows, words_of_step> weight(score_row(first) + key / words::per_word);
     const int columns = shape::v_head_dim(args_);
     int d = 0;
     for (; d + elements_of_line <= columns; d += elements_of_line) {
@@ -294,7 +309,7 @@ class decode_head : row_block<Row, Hooks> {
   /// The same for `columns` columns from d on, at most `Registers` registers.
   template <int Rows, int Registers, int Words>
   TESSERA_INLINE void add_line(prim::row_source<element> values, const element* const* ahead,
-                               int count, const reg (&weight)[Rows][Words], int first, int d,
+                               int count, const step_weights<Rows, Words>& weight, int first, int d,
                                int columns) const {
     float* sums = sum_row(first) + d;
     const int stride = sum_stride();
@@ -317,9 +332,10 @@ class decode_head : row_block<Row, Hooks> {
       reader::template read_value_words<Registers>(row, columns, x);
       TESSERA_UNROLL
       for (int r = 0; r < Rows; ++r) {
+        const reg factor = weight.of(r, k);
         TESSERA_UNROLL
         for (int v = 0; v < Registers; ++v) {
-          acc[r][v] = words::multiply_add(weight[r][k], x[v], acc[r][v]);
+          acc[r][v] = words::multiply_add(factor, x[v], acc[r][v]);
         }
       }
     }
