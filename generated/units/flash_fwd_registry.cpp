@@ -141,7 +141,7 @@ std::span<const flash_instance> flash_fwd_registry() noexcept {
 }
 
 std::string_view flash_fwd_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2876aac3b059163c";
+  if (kind == device_kind::cpu) return "7c1f7365851e078e";
   if (kind == device_kind::cuda) return "0b87a2152eb6acb2";
   return {};
 }

@@ -199,9 +199,9 @@ class decode_head : row_block<Row, Hooks> {
   TESSERA_INLINE float* score_row(int r) const { return scratch_.scores + r * shape::score_stride; }
   TESSERA_INLINE float* sum_row(int r) const { return scratch_.sums + r * sum_stride(); }
 
-  /// Rows times keys of a score tile make at most one register of sums.
+  /// Rows times keys of a score tile make at most one register of sums; a step has no fewer keys.
   template <int Rows>
-  static constexpr int keys_of_tile = width / Rows < 8 ? width / Rows : 8;
+  static constexpr int keys_of_tile = width / Rows < few_keys ? width / Rows : few_keys;
 
   /// `count` is an int or, for whole steps, an integral_constant.
   template <class Count>
