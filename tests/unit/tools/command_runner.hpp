@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/scratch_folder.hpp"
+
 namespace tessera::testing {
 
 namespace fs = std::filesystem;
@@ -24,27 +26,6 @@ struct outcome {
   int status = -1;
   std::string out;
   std::string err;
-};
-
-/// A folder that is removed with the object.
-class scratch_folder {
- public:
-  scratch_folder() {
-    std::string name = (fs::temp_directory_path() / "tessera-tools-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) ADD_FAILURE() << "no folder " << name;
-    path_ = name;
-  }
-  ~scratch_folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
 };
 
 inline std::string contents_of(const std::string& path) {

@@ -1,14 +1,7 @@
 // What tests of the tuner need to be quick and to leave nothing behind.
 #pragma once
 
-#include <filesystem>
-#include <string>
-#include <string_view>
-#include <system_error>
-
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
+#include "tests/support/scratch_folder.hpp"
 #include "tools/tuner/measure.hpp"
 
 namespace tessera::testing {
@@ -26,25 +19,5 @@ inline measuring_rules quick_rules() {
   rules.lost_share = 1e9;  // no test depends on what else the machine does
   return rules;
 }
-
-/// A folder that is removed with the object.
-class scratch_folder {
- public:
-  scratch_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-tuner-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) ADD_FAILURE() << "no folder " << name;
-    path_ = name;
-  }
-  ~scratch_folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace tessera::testing
