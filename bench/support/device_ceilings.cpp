@@ -6,21 +6,6 @@
 
 namespace tessera::bench {
 
-result<gpu_stopwatch> gpu_stopwatch::make(device_id gpu) {
-  result<device_stream> stream = device_stream::make(gpu);
-  if (!stream) return stream.failure();
-  result<device_timer> timer = device_timer::make(gpu);
-  if (!timer) return timer.failure();
-  return gpu_stopwatch(gpu, *std::move(stream), *std::move(timer));
-}
-
-result<double> gpu_stopwatch::seconds_of(const std::function<status()>& work) {
-  if (status done = timer_.start(stream()); !done) return done;
-  if (status done = with_device(gpu_, work); !done) return done;
-  if (status done = timer_.stop(stream()); !done) return done;
-  return timer_.seconds();
-}
-
 #if defined(TESSERA_CUDA)
 
 result<device_probe> device_probe::make(gpu_stopwatch& watch) {

@@ -13,6 +13,7 @@
 #include <tessera/spec/tensor_view.hpp>
 
 #include "bench/support/device_kernels.hpp"
+#include "bench/support/gpu_stopwatch.hpp"
 
 namespace tessera::bench {
 
@@ -32,25 +33,6 @@ struct device_ceilings {
     if (type != dtype::f32) return mma_bf16_gflops;
     return mma_tf32_gflops / 3 > fma_f32_gflops ? mma_tf32_gflops / 3 : fma_f32_gflops;
   }
-};
-
-/// Runs things in a stream of a GPU and times them by its clock.
-class gpu_stopwatch {
- public:
-  static result<gpu_stopwatch> make(device_id gpu);
-
-  device_id device() const noexcept { return gpu_; }
-  void* stream() const noexcept { return stream_.handle(); }
-  /// Seconds of what `work` puts into the stream; the GPU is current meanwhile.
-  result<double> seconds_of(const std::function<status()>& work);
-
- private:
-  gpu_stopwatch(device_id gpu, device_stream stream, device_timer timer)
-      : gpu_(gpu), stream_(std::move(stream)), timer_(std::move(timer)) {}
-
-  device_id gpu_;
-  device_stream stream_;
-  device_timer timer_;
 };
 
 /// Short measurements of single limits, to be taken between the rounds of something else. Refuses

@@ -14,12 +14,10 @@ void require_device(const status& done) {
 }  // namespace
 
 status gpu_place::open() {
-  if (opened_) return {};
-  result<device_stream> stream = device_stream::make(gpu_);
-  if (!stream) return stream.failure();
-  result<device_timer> timer = device_timer::make(gpu_);
-  if (!timer) return timer.failure();
-  opened_.emplace(opened_device{*std::move(stream), *std::move(timer)});
+  if (watch_) return {};
+  result<bench::gpu_stopwatch> watch = bench::gpu_stopwatch::make(gpu_);
+  if (!watch) return watch.failure();
+  watch_.emplace(*std::move(watch));
   return {};
 }
 
@@ -79,13 +77,9 @@ status gpu_place::run(const std::function<status()>& work) {
 
 result<double> gpu_place::seconds_of(const std::function<status()>& work) {
   if (status done = open(); !done) return done;
-  device_timer& timer = opened_->timer;
-  if (status done = timer.start(stream()); !done) return done;
-  if (status done = with_device(gpu_, work); !done) return done;
-  if (status done = timer.stop(stream()); !done) return done;
-  const result<double> took = timer.seconds();
-  require_device(took.failure());
-  return *took;
+  result<double> took = watch_->seconds_of(work);
+  if (!took) require_device(wait_for(gpu_, stream()));
+  return took;
 }
 
 }  // namespace tessera::tuner

@@ -13,6 +13,7 @@
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/device_mirror.hpp"
+#include "bench/support/gpu_stopwatch.hpp"
 #include "guarded_memory.hpp"
 #include "measuring_place.hpp"
 
@@ -24,7 +25,7 @@ class gpu_place final : public measuring_place {
       : gpu_(facts.id()), cache_bytes_(static_cast<std::size_t>(facts.l2_bytes)) {}
 
   std::size_t cache_bytes() const override { return cache_bytes_; }
-  void* stream() const noexcept override { return opened_ ? opened_->stream.handle() : nullptr; }
+  void* stream() const noexcept override { return watch_ ? watch_->stream() : nullptr; }
 
   status bring(std::span<const std::span<const std::byte>> blocks) override;
   void drop() override;
@@ -46,16 +47,12 @@ class gpu_place final : public measuring_place {
     guarded_memory here;  ///< as it was fetched
     device_buffer there;
   };
-  struct opened_device {
-    device_stream stream;
-    device_timer timer;
-  };
 
   status open();
 
   device_id gpu_;
   std::size_t cache_bytes_;
-  std::optional<opened_device> opened_;
+  std::optional<bench::gpu_stopwatch> watch_;
   std::optional<bench::device_mirror> inputs_;
   std::vector<slot_memory> slots_;
 };
