@@ -65,9 +65,8 @@ constexpr double flops_per_cycle(backend target, const device_facts& device) noe
 /// go: caches of further clusters may be out of reach.
 constexpr double last_level_bytes(const device_facts& device, int threads) noexcept {
   if (device.l3_bytes == 0) return static_cast<double>(device.l2_bytes) * std::max(1, threads);
-  const int shared_by = std::max(1, device.l3_threads);
-  const int clusters = device.l3_threads > 0 ? (threads + shared_by - 1) / shared_by : 1;
-  return static_cast<double>(device.l3_bytes) * std::max(1, clusters);
+  const int sharers = device.l3_threads > 0 ? device.l3_threads : std::max(1, threads);
+  return static_cast<double>(device.l3_bytes) * std::max(1, (threads + sharers - 1) / sharers);
 }
 
 /// Seconds that `work` takes on so many multiprocessors of a GPU. The slower of products and
