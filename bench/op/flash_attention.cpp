@@ -15,12 +15,12 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/spec/flash_attention/problem_text.hpp>
 
+#include "bench/support/attention_cases.hpp"
 #include "bench/support/beside.hpp"
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/rounds.hpp"
-#include "bench/support/sampled_check.hpp"
 #include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 
@@ -67,33 +67,13 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
       prepared_call{*std::move(made), std::move(tensors), counted});
 }
 
-/// Judges the sampled rows; false if they are out of bound, and says so.
-bool verify(const prepared_call& call, bench::measured_case& found) {
-  const flash_attention_args args = call.tensors.args();
-  const support::comparison verdict = bench::sampled_check(args, call.tensors.options());
-  found.error = verdict.error;
-  found.error_bound = verdict.bound;
-  if (!verdict.passed) {
-    found.failure = support::sentence_of(verdict, "out", {dtype::f64, 1, {args.out.elements()}});
-  }
-  return verdict.passed;
-}
-
 bench::measured_case measure_case(const bench::bench_case& one, const flash_problem& problem) {
-  bench::measured_case found;
   const auto call = prepare(one, problem);
-  if (!call) {
-    found.failure = call.message();
-    return found;
-  }
+  if (!call) return {.failure = call.message()};
   const prepared_call& ready = **call;
-  found.row = std::string(ready.plan.choice().row());
-  found.threads = ready.plan.threads();
-  found.flops = ready.counted.flops;
-  found.bytes = ready.counted.touched_bytes;
-  found.visible_pairs = ready.counted.visible_pairs;
-  found.goal = one.goal;
-  if (!verify(ready, found)) return found;
+  bench::measured_case found =
+      bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.counted, one.goal);
+  if (!bench::verify(ready.tensors.args(), ready.tensors.options(), found)) return found;
   const auto run = [&](std::size_t index) { return ready.run(index); };
   const backend target = ready.row().config.target;
   if (one.beside.empty()) {
@@ -131,26 +111,6 @@ int answer_problems(std::istream& input) {
   return failed ? 1 : 0;
 }
 
-/// Registers the cases of bench/shapes; false if one is not a problem.
-bool register_cases() {
-  constexpr std::array<std::string_view, 3> ops{"flash_attention", "attention",
-                                                "scaled_dot_product_attention"};
-  for (const bench::bench_case& one : bench::read_cases(TESSERA_SHAPES_DIR, ops)) {
-    const result<flash_problem> problem = parse_problem(one.problem);
-    if (!problem) {
-      std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
-      return false;
-    }
-    benchmark::RegisterBenchmark(bench::name_of(one).c_str(),
-                                 [one, problem = *problem](benchmark::State& state) {
-                                   bench::put(state, measure_case(one, problem));
-                                 })
-        ->Iterations(1)
-        ->UseManualTime();
-  }
-  return true;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -166,7 +126,9 @@ int main(int argc, char** argv) {
       }
       return answer_problems(file);
     }
-    if (!register_cases()) return 2;
+    constexpr std::array<std::string_view, 3> ops{"flash_attention", "attention",
+                                                  "scaled_dot_product_attention"};
+    if (!bench::register_attention_cases(TESSERA_SHAPES_DIR, ops, measure_case)) return 2;
     return bench::run_benches(argc, argv);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());

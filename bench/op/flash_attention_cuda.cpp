@@ -18,6 +18,7 @@
 #include <tessera/spec/flash_attention/problem_text.hpp>
 
 #include "bench/support/alternate.hpp"
+#include "bench/support/attention_cases.hpp"
 #include "bench/support/beside.hpp"
 #include "bench/support/case_list.hpp"
 #include "bench/support/device_ceilings.hpp"
@@ -25,7 +26,6 @@
 #include "bench/support/gpu_workload.hpp"
 #include "bench/support/measured.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/sampled_check.hpp"
 #include "bench/support/work.hpp"
 
 namespace {
@@ -122,27 +122,13 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
   return call;
 }
 
-/// Judges the sampled rows; false if they are out of bound, and says so.
-bool verify(const prepared_call& call, bench::measured_case& found) {
-  const support::comparison verdict = bench::sampled_check(call.computed, call.tensors.options());
-  found.error = verdict.error;
-  found.error_bound = verdict.bound;
-  if (!verdict.passed) {
-    found.failure =
-        support::sentence_of(verdict, "out", {dtype::f64, 1, {call.computed.out.elements()}});
-  }
-  return verdict.passed;
-}
-
 /// Rounds of the call, the call beside it and the limit, in turn.
 status take_rounds(prepared_call& call, prepared_call* beside, dtype type, bool reading, bool quick,
                    machine& on, bench::alternation& taken) {
   const bench::alternation_budget budget{
       .min_rounds = 5, .max_rounds = quick ? 15u : 200u, .seconds = quick ? 0.06 : 0.5};
   const double begin = bench::now_seconds();
-  while (
-      taken.rounds.size() < budget.min_rounds ||
-      (taken.rounds.size() < budget.max_rounds && bench::now_seconds() - begin < budget.seconds)) {
+  while (!budget.is_spent(taken.rounds.size(), taken.rounds.size(), bench::now_seconds() - begin)) {
     bench::alternated_round round;
     const bool beside_first = beside != nullptr && taken.rounds.size() % 2 == 1;
     for (int turn = 0; turn < 2; ++turn) {
@@ -162,21 +148,13 @@ status take_rounds(prepared_call& call, prepared_call* beside, dtype type, bool 
 
 bench::measured_case measure_case(const bench::bench_case& one, const flash_problem& problem,
                                   bool quick, machine& on) {
-  bench::measured_case found;
   const auto call = prepare(one, problem, on);
-  if (!call) {
-    found.failure = call.message();
-    return found;
-  }
+  if (!call) return {.failure = call.message()};
   prepared_call& ready = **call;
-  found.row = std::string(ready.plan.choice().row());
-  found.threads = ready.plan.threads();
-  found.flops = ready.counted.flops;
-  found.bytes = ready.counted.touched_bytes;
-  found.visible_pairs = ready.counted.visible_pairs;
-  found.goal = one.goal;
+  bench::measured_case found =
+      bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.counted, one.goal);
   found.matmul_gflops = problem.q.type == dtype::f32 ? 0 : on.matmul_gflops;
-  if (!verify(ready, found)) return found;
+  if (!bench::verify(ready.computed, ready.tensors.options(), found)) return found;
   std::unique_ptr<prepared_call> beside;
   if (!one.beside.empty()) {
     const auto [how, other] = bench::beside_of(one, problem);
@@ -229,26 +207,6 @@ bench::machine_report report_of(const machine& on, bool quick) {
   return report;
 }
 
-/// Registers the cases of a folder; false if one is not a problem.
-bool register_cases(const bench_flags& flags, machine& on) {
-  constexpr std::array<std::string_view, 1> ops{"flash_attention"};
-  for (const bench::bench_case& one : bench::read_cases(flags.shapes, ops)) {
-    const result<flash_problem> problem = parse_problem(one.problem);
-    if (!problem) {
-      std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
-      return false;
-    }
-    benchmark::RegisterBenchmark(
-        bench::name_of(one).c_str(),
-        [one, problem = *problem, quick = flags.quick, &on](benchmark::State& state) {
-          bench::put(state, measure_case(one, problem, quick, on));
-        })
-        ->Iterations(1)
-        ->UseManualTime();
-  }
-  return true;
-}
-
 /// Takes this program's own flags out of the arguments.
 bench_flags flags_of(std::vector<char*>& arguments) {
   constexpr std::string_view shapes = "--shapes=";
@@ -274,7 +232,11 @@ int main(int argc, char** argv) {
       return no_gpu;
     }
     machine& on = **opened;
-    if (!register_cases(flags, on)) return 2;
+    constexpr std::array<std::string_view, 1> ops{"flash_attention"};
+    const auto measure = [&](const bench::bench_case& one, const flash_problem& problem) {
+      return measure_case(one, problem, flags.quick, on);
+    };
+    if (!bench::register_attention_cases(flags.shapes, ops, measure)) return 2;
     return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(),
                               [&] { return report_of(on, flags.quick); });
   } catch (const std::exception& failed) {

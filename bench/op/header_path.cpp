@@ -16,8 +16,8 @@
 #include <tessera/spec/flash_attention/problem_text.hpp>
 #include <tessera/spec/flash_attention/reflect.hpp>
 
+#include "bench/support/attention_cases.hpp"
 #include "bench/support/rounds.hpp"
-#include "bench/support/sampled_check.hpp"
 #include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 
@@ -68,30 +68,17 @@ flash_problem prompt() {
 template <class Run, class Plain>
 bench::measured_case measure_path(const bench::workload& tensors, const Run& run,
                                   const Plain& plain, double most_time, bool verified) {
-  bench::measured_case found;
   const flash_attention_args args = tensors.args();
   const bench::work counted = bench::work_of(args, tensors.options());
-  found.row = std::string(name_of(table_row::config).view());
-  found.threads = omp_get_max_threads();
-  found.flops = counted.flops;
-  found.bytes = counted.touched_bytes;
-  found.visible_pairs = counted.visible_pairs;
-  found.goal = {"time", most_time};
+  bench::measured_case found = bench::described(
+      name_of(table_row::config).view(), omp_get_max_threads(), counted, {"time", most_time});
   for (const status& done : {plain(args), run(args)}) {
     if (!done) {
       found.failure = done.message();
       return found;
     }
   }
-  if (verified) {
-    const support::comparison verdict = bench::sampled_check(args, tensors.options());
-    found.error = verdict.error;
-    found.error_bound = verdict.bound;
-    if (!verdict.passed) {
-      found.failure = "out is out of bound";
-      return found;
-    }
-  }
+  if (verified && !bench::verify(args, tensors.options(), found)) return found;
   bench::take_rounds(
       found, table_row::config.target, [&](std::size_t) { return static_cast<bool>(run(args)); },
       bench::call_beside{[&](std::size_t) { return static_cast<bool>(plain(args)); },

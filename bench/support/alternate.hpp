@@ -23,6 +23,12 @@ struct alternation_budget {
   double seconds = 1.0;  ///< no further round starts after this, once there are `min_rounds` clean
   double most_seconds = 3.0;    ///< nor after this, once there are three rounds
   double group_seconds = 3e-3;  ///< short calls are repeated this long within a round
+
+  /// True once no further round starts, after so many rounds, clean ones and seconds.
+  bool is_spent(std::size_t rounds, std::size_t clean, double spent) const {
+    return rounds >= max_rounds || (spent > seconds && clean >= min_rounds) ||
+           (spent > most_seconds && rounds >= 3);
+  }
 };
 
 /// One round. Seconds are those of one call, the median of the round's group.
@@ -109,13 +115,7 @@ alternation alternate(const alternation_budget& budget, int threads, const Work&
   std::size_t clean = 0;
   double before = probe();
   const double begin = now_seconds();
-  const auto finished = [&] {
-    const double spent = now_seconds() - begin;
-    const std::size_t done = all.rounds.size();
-    return done >= budget.max_rounds || (spent > budget.seconds && clean >= budget.min_rounds) ||
-           (spent > budget.most_seconds && done >= 3);
-  };
-  while (!finished()) {
+  while (!budget.is_spent(all.rounds.size(), clean, now_seconds() - begin)) {
     alternated_round one;
     // Runs `take` and notes what others took meanwhile.
     const auto watched = [&](const auto& take) {

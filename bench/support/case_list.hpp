@@ -3,10 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -101,9 +101,8 @@ inline std::string name_of(const bench_case& one) {
 }
 
 /// The cases of `*.txt` in a folder that begin with one of `ops`, in the order of file names.
-template <std::size_t Count>
-std::vector<bench_case> read_cases(const std::filesystem::path& folder,
-                                   const std::array<std::string_view, Count>& ops) {
+inline std::vector<bench_case> read_cases(const std::filesystem::path& folder,
+                                          std::span<const std::string_view> ops) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
