@@ -4,45 +4,45 @@
 // edit: `tessera-generate --dry-run`, then `tessera-generate`.
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include <tessera/spec/flash_attention/config.hpp>
+#include <tessera/spec/flash_attention/reflect.hpp>
 
 #include "flash_fwd_blocks.hpp"
 
 namespace tessera::generate {
 
-inline std::vector<flash_axes> flash_fwd_axes() {
+/// Rows that together take every problem on every CPU.
+inline std::vector<flash_axes> portable_axes() {
   using enum backend;
-  using enum dtype;
-  using enum flash_phase;
-  const flash_features every = every_feature;
-  const flash_features every_decode =
-      every_feature.without({std::uint16_t(flash_feature::weights)});
-  const flash_features base = base_features;
-  const flash_features soft_cap = base | flash_feature::soft_cap;
-  const flash_features segments = base | flash_feature::segments;
-
   return {
       {
           .about = "portable rows that together take every problem",
           .targets = {cpu_generic},
-          .features = {every},
+          .features = {every_feature},
           .tiles = {{128, 64}},
       },
       {
           .about = "portable decode",
           .targets = {cpu_generic},
-          .phases = {decode},
-          .features = {every_decode},
+          .phases = {flash_phase::decode},
+          .features = {every_feature_of(flash_phase::decode)},
           .tiles = {{16, 64}},
       },
+  };
+}
 
+/// Rows of AVX2.
+inline std::vector<flash_axes> avx2_axes() {
+  using enum backend;
+  return {
       {
           .about = "avx2: any problem",
           .targets = {cpu_avx2},
-          .features = {every},
+          .features = {every_feature},
           .tiles = {{384, 128}},
       },
       {
@@ -54,28 +54,37 @@ inline std::vector<flash_axes> flash_fwd_axes() {
       {
           .about = "avx2: any decode",
           .targets = {cpu_avx2},
-          .phases = {decode},
-          .features = {every_decode},
+          .phases = {flash_phase::decode},
+          .features = {every_feature_of(flash_phase::decode)},
           .tiles = {{16, 64}},
       },
       {
           .about = "avx2: decode with the common head dim",
           .targets = {cpu_avx2},
           .dims = {{128}},
-          .phases = {decode},
+          .phases = {flash_phase::decode},
           .tiles = {{16, 64}},
       },
+  };
+}
 
+/// Prompts on AVX-512, with and without bf16 dot products.
+inline std::vector<flash_axes> avx512_prefill_axes() {
+  using enum backend;
+  const flash_features base = base_features;
+  const flash_features soft_cap = base | flash_feature::soft_cap;
+  const flash_features segments = base_features | flash_feature::segments;
+  return {
       {
           .about = "avx512: any problem",
           .targets = {cpu_avx512, cpu_avx512_bf16},
-          .features = {every},
+          .features = {every_feature},
           .tiles = {{896, 256}},
       },
       {
           .about = "avx512: encoders with small heads (all-MiniLM)",
           .targets = {cpu_avx512},
-          .types = {f32},
+          .types = {dtype::f32},
           .dims = {{32}},
           .tiles = {{896, 256}},
       },
@@ -99,29 +108,45 @@ inline std::vector<flash_axes> flash_fwd_axes() {
           .features = {segments},
           .tiles = {{896, 256}},
       },
+  };
+}
+
+/// Decode on the same.
+inline std::vector<flash_axes> avx512_decode_axes() {
+  using enum backend;
+  const flash_features soft_cap = base_features | flash_feature::soft_cap;
+  return {
       {
           .about = "avx512: any decode",
           .targets = {cpu_avx512, cpu_avx512_bf16},
-          .phases = {decode},
-          .features = {every_decode},
+          .phases = {flash_phase::decode},
+          .features = {every_feature_of(flash_phase::decode)},
           .tiles = {{16, 64}},
       },
       {
           .about = "avx512: decode with common head dims",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{64}, {128}, {256}},
-          .phases = {decode},
+          .phases = {flash_phase::decode},
           .tiles = {{16, 64}},
       },
       {
           .about = "avx512: decode of Gemma with its soft cap",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{256}},
-          .phases = {decode},
+          .phases = {flash_phase::decode},
           .features = {soft_cap},
           .tiles = {{16, 64}},
       },
   };
+}
+
+inline std::vector<flash_axes> flash_fwd_axes() {
+  std::vector<flash_axes> all;
+  for (const auto part : {&portable_axes, &avx2_axes, &avx512_prefill_axes, &avx512_decode_axes}) {
+    std::ranges::copy(part(), std::back_inserter(all));
+  }
+  return all;
 }
 
 }  // namespace tessera::generate
