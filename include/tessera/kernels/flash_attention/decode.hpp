@@ -7,7 +7,8 @@
 // Memory is read nearly in the order in which it lies, so that the hardware's prefetcher follows: a
 // few keys of all heads of an item, then the next few. Requests to the second-level cache go 32 KiB
 // ahead in exactly that order. They lie between the products, which follow head by head, a step of
-// keys at a time.
+// keys at a time. With one or two query rows a key the prefetcher alone is faster, in straight
+// lines: the keys of a split are then read as four streams (key_streams).
 #pragma once
 
 #include <cstddef>
@@ -94,10 +95,10 @@ class decode_item {
     const std::size_t key_bytes =
         static_cast<std::size_t>(heads_ * shape::head_dim(args)) * sizeof(element);
     ahead_ = static_cast<int>((bytes_ahead + key_bytes - 1) / key_bytes);
-    // Half of a first-level cache of 32 KiB is left to the lines that pass through.
-    constexpr int most_sums = 16 * 1024 / static_cast<int>(sizeof(float));
-    crowded_ = grid.rows > head_type::most_rows / 2 ||
+    constexpr int most_sums = most_hot_bytes / static_cast<int>(sizeof(float));
+    crowded_ = grid.rows > head_type::most_rows ||
                heads_ * grid.rows * decode_buffers<Row>::sum_stride(v_head_dim) > most_sums;
+    streaming_ = streams_pay(args, grid.rows);
   }
 
   void run(std::int64_t split, const split_results& results) {
@@ -105,13 +106,16 @@ class decode_item {
     if (any.rows() == 0) return;
     const key_splits splits = key_splits::of(any.sequence().k_len);
     if (split >= splits.count) return;
-    for (int h = 0; h < heads_; ++h) head_[h]->start();
     const prim::key_interval keys =
         prim::intersection(any.keys_of_all(), {split * splits.keys, (split + 1) * splits.keys});
+    streams_ = streams_of(keys);
+    for (int h = 0; h < heads_; ++h) head_[h]->start();
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += shape::block_kv) {
       const std::int64_t left = keys.end - key0;
       const int count = left < shape::block_kv ? static_cast<int>(left) : shape::block_kv;
-      if (head_type::few_keys != head_type::many_keys && crowded_) {
+      if (streams_.hold(key0)) {
+        attend<key_streams::count>(key0, count, keys.end);
+      } else if (head_type::few_keys != head_type::many_keys && crowded_) {
         attend<head_type::many_keys>(key0, count, keys.end);
       } else {
         attend<head_type::few_keys>(key0, count, keys.end);
@@ -121,13 +125,51 @@ class decode_item {
   }
 
  private:
-  /// Keys [key0, key0 + count) of a split that ends at `end`, `Keys` at a time.
+  /// Half of a first-level cache of 32 KiB is left to the lines that pass through.
+  static constexpr int most_hot_bytes = 16 * 1024;
+
+  /// True if the loops should read several straight lines of keys and leave the requests to the
+  /// hardware: few multiply-adds a key, whole rows of the tensors without gaps, and what is read
+  /// again with every key stays in the first-level cache. Like `key_splits`, the answer follows
+  /// from the problem alone: neither threads nor batch may change the order of additions.
+  static bool streams_pay(const flash_kernel_args& args, int rows) {
+    constexpr std::int64_t least_row_bytes = 1024;
+    const int head_dim = shape::head_dim(args);
+    const int v_head_dim = shape::v_head_dim(args);
+    const auto straight = [&](const row_strides& strides, int dim) {
+      const std::int64_t row = static_cast<std::int64_t>(args.kv_heads) * dim;
+      const auto bytes = row * static_cast<std::int64_t>(sizeof(element));
+      return strides.row == row && strides.head == dim && bytes >= least_row_bytes &&
+             bytes <= decode_grid<Row>::most_bytes_of_key;
+    };
+    const int hot = prim::words_for<typename shape::words>(head_dim) +
+                    decode_buffers<Row>::sum_stride(v_head_dim);
+    return rows <= head_type::most_rows / 2 && straight(args.k_strides, head_dim) &&
+           straight(args.v_strides, v_head_dim) &&
+           static_cast<std::int64_t>(args.kv_heads) * rows * hot *
+                   static_cast<std::int64_t>(sizeof(float)) <=
+               most_hot_bytes;
+  }
+
+  /// No functor looks at scores whose order is free, so that one head answers for all.
+  key_streams streams_of(prim::key_interval keys) const {
+    if (!streaming_ || keys.empty()) return {};
+    std::int64_t count = keys.end - keys.begin;
+    count = count < key_streams::most_keys ? count : key_streams::most_keys;
+    count = count / shape::block_kv * shape::block_kv;
+    if (count == 0 || !head_[0]->frees_order_of(keys.begin, static_cast<int>(count))) return {};
+    return {keys.begin, count};
+  }
+
+  /// Keys [key0, key0 + count) of a split that ends at `end`, or as many of its streams, `Keys` at
+  /// a time.
   template <int Keys>
   void attend(std::int64_t key0, int count, std::int64_t end) const {
     prim::tile_visibility seen[decode_grid<Row>::most_heads];
     bool any = false;
     for (int h = 0; h < heads_; ++h) {
-      seen[h] = head_[h]->visibility_of(key0, count);
+      seen[h] =
+          streams_.hold(key0) ? prim::tile_visibility::full : head_[h]->visibility_of(key0, count);
       any = any || seen[h] != prim::tile_visibility::skip;
     }
     if (!any) return;
@@ -190,20 +232,43 @@ class decode_item {
     const element* ahead[Keys];
     for (int key = 0; key < count; key += Keys) {
       const int left = count - key;
-      const step at{key0, key, left < Keys ? left : Keys, ahead};
+      const step at{key0 + key, 1, key, left < Keys ? left : Keys, ahead};
       row_order order{first, tensor.strides, heads_, tensor.end - key0 - 1, key + distance};
       for (int h = 0; h < heads_; ++h) {
+        if constexpr (Keys == key_streams::count) {
+          if (streams_.hold(key0)) {
+            visit(*head_[h], step_of_streams(h, key0, key, tensor, ahead));
+            continue;
+          }
+        }
         for (int k = 0; k < Keys; ++k) ahead[k] = order.next();
         if (seen[h] != prim::tile_visibility::skip) visit(*head_[h], at);
       }
     }
   }
 
+  /// One key of each stream. The prefetcher needs requests where the item leaves gaps only.
+  TESSERA_INLINE step step_of_streams(int h, std::int64_t key0, int column, const fetched& tensor,
+                                      const element* (&ahead)[key_streams::count]) const {
+    step at{streams_.first(key0, column), streams_.distance(), column, key_streams::count, nullptr};
+    if (heads_ == args_.kv_heads) return at;
+    const int distance = (ahead_ + key_streams::count - 1) / key_streams::count;
+    for (int k = 0; k < key_streams::count; ++k) {
+      std::int64_t key = at.first + k * at.distance + distance;
+      key = key < tensor.end ? key : tensor.end - 1;
+      ahead[k] = head_[h]->rows_from(tensor.data, tensor.strides, key).data;
+    }
+    at.ahead = ahead;
+    return at;
+  }
+
   const flash_kernel_args& args_;
   int head_begin_;
   int heads_;
-  int ahead_;     ///< distance of requests, keys
-  bool crowded_;  ///< more sums than a step of few keys is worth
+  int ahead_;            ///< distance of requests, keys
+  bool crowded_;         ///< more sums than a step of few keys is worth
+  bool streaming_;       ///< streams_pay
+  key_streams streams_;  ///< of the split at hand; none where its keys are read in order
   decode_buffers<Row> scratch_[decode_grid<Row>::most_heads];
   std::optional<head_type> head_[decode_grid<Row>::most_heads];
 };

@@ -45,13 +45,15 @@ struct decode_buffers {
   }
 };
 
-/// Keys [key, key + count) of a tile that starts at key0.
+/// Columns [column, column + count) of a tile of scores. Column column + i is key
+/// first + i * distance.
 template <class Element>
 struct decode_step {
-  std::int64_t key0 = 0;
-  int key = 0;
+  std::int64_t first = 0;
+  std::int64_t distance = 1;
+  int column = 0;
   int count = 0;
-  const Element* const* ahead = nullptr;  ///< for each key a row to ask for meanwhile
+  const Element* const* ahead = nullptr;  ///< for each key a row to ask for meanwhile; or null
 };
 
 template <class Row, class Hooks>
@@ -73,7 +75,7 @@ class decode_head : row_block<Row, Hooks> {
   /// Keys of one head that are multiplied before the next head's. Few of them keep to the order of
   /// memory. Many spare the sums, which are read and written once a step, where the sums of all
   /// heads crowd the first-level cache.
-  static constexpr int few_keys = words::per_word == 1 ? 8 : 4;
+  static constexpr int few_keys = sizeof(element) == 4 ? 8 : 4;
   static constexpr int many_keys = words::per_word == 1 ? 8 : 16;
   static constexpr int most_rows = width / 4;  ///< of a register tile
   using step = decode_step<element>;
@@ -85,6 +87,14 @@ class decode_head : row_block<Row, Hooks> {
   using base::keys_of_all, base::visibility_of, base::rows_from;
   int rows() const { return rows_; }
   const prim::sequence& sequence() const { return seq_; }
+
+  /// True if every row sees keys [begin, begin + count) and nothing but the softmax looks at their
+  /// scores, so that their order is free.
+  bool frees_order_of(std::int64_t begin, int count) const {
+    if (modifiers::changes(args_, units_) || modifiers::may_hide(args_)) return false;
+    if (shape::has(flash_feature::dropout) && args_.dropout) return false;
+    return base::all_see(base::visibility_of(begin, count), begin, count);
+  }
 
   void start() {
     for (int r = 0; r < rows_; ++r) {
@@ -108,11 +118,11 @@ class decode_head : row_block<Row, Hooks> {
   /// Scores of a step of at most `Keys` keys.
   template <int Keys>
   void multiply_keys(const step& at) const {
-    const auto keys = base::rows_from(args_.k, args_.k_strides, at.key0 + at.key);
+    const auto keys = rows_of(args_.k, args_.k_strides, at);
     if (at.count == Keys) {
-      all_keys(keys, at, std::integral_constant<int, Keys>{});
+      all_keys<Keys>(keys, at, std::integral_constant<int, Keys>{});
     } else {
-      all_keys(keys, at, at.count);
+      all_keys<Keys>(keys, at, at.count);
     }
   }
 
@@ -145,15 +155,15 @@ class decode_head : row_block<Row, Hooks> {
   /// Sums of a step of at most `Keys` keys.
   template <int Keys>
   void multiply_values(const step& at) const {
-    const auto values = base::rows_from(args_.v, args_.v_strides, at.key0 + at.key);
+    const auto values = rows_of(args_.v, args_.v_strides, at);
     prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
       if (at.count == Keys) {
-        tile_values<Rows, Keys>(values, at.ahead, Keys, first, at.key);
+        tile_values<Rows, Keys>(values, at.ahead, Keys, first, at.column);
         return;
       }
       for (int k = 0; k < at.count; k += words::per_word) {
         tile_values<Rows, words::per_word>({values.row(k), values.stride}, at.ahead + k,
-                                           at.count - k, first, at.key + k);
+                                           at.count - k, first, at.column + k);
       }
     });
   }
@@ -196,36 +206,49 @@ class decode_head : row_block<Row, Hooks> {
   TESSERA_INLINE int sum_stride() const {
     return decode_buffers<Row>::sum_stride(shape::v_head_dim(args_));
   }
+  TESSERA_INLINE prim::row_source<element> rows_of(const void* data, const row_strides& strides,
+                                                   const step& at) const {
+    const prim::row_source<element> rows = base::rows_from(data, strides, at.first);
+    return {rows.data, rows.stride * at.distance};
+  }
   TESSERA_INLINE float* score_row(int r) const { return scratch_.scores + r * shape::score_stride; }
   TESSERA_INLINE float* sum_row(int r) const { return scratch_.sums + r * sum_stride(); }
 
-  /// Rows times keys of a score tile make at most one register of sums; a step has no fewer keys.
-  template <int Rows>
-  static constexpr int keys_of_tile = width / Rows < few_keys ? width / Rows : few_keys;
+  static constexpr int most_keys_of_tile(int keys) { return keys < few_keys ? keys : few_keys; }
+  /// Rows times keys of a score tile make at most one register of sums.
+  template <int Rows, int Keys>
+  static constexpr int keys_of_tile = width / Rows < most_keys_of_tile(Keys)
+                                          ? width / Rows
+                                          : most_keys_of_tile(Keys);
+  /// Steps of streams alone come without requests: the others are spared the question, which costs
+  /// their loops registers.
+  template <int Keys>
+  static constexpr bool always_asks = Keys != key_streams::count;
 
   /// `count` is an int or, for whole steps, an integral_constant.
-  template <class Count>
+  template <int Keys, class Count>
   TESSERA_INLINE void all_keys(prim::row_source<element> keys, const step& at, Count count) const {
     prim::for_each_row_tile<most_rows>(rows_, [&]<int Rows>(int first) {
       const float* q = scratch_.q + first * shape::q_stride;
-      float* scores = score_row(first) + at.key;
-      constexpr int keys_at_once = keys_of_tile<Rows>;
+      float* scores = score_row(first) + at.column;
+      constexpr int keys_at_once = keys_of_tile<Rows, Keys>;
       const element* row[keys_at_once];
       for (int key = 0; key < count; key += keys_at_once) {
         TESSERA_UNROLL
         for (int k = 0; k < keys_at_once; ++k) {
           row[k] = keys.row(count % keys_at_once == 0 || key + k < count ? key + k : count - 1);
         }
-        tile_keys<Rows>(row, at.ahead + key, q, scores + key);
+        const element* const* ahead =
+            always_asks<Keys> || at.ahead != nullptr ? at.ahead + key : nullptr;
+        tile_keys<Rows, keys_at_once, Keys>(row, ahead, q, scores + key);
       }
     });
   }
 
   /// scores[r, k] = q[r] . key[k].
-  template <int Rows>
-  TESSERA_INLINE void tile_keys(const element* const (&row)[keys_of_tile<Rows>],
-                                const element* const* ahead, const float* q, float* scores) const {
-    constexpr int keys_at_once = keys_of_tile<Rows>;
+  template <int Rows, int Keys, int KeysOfStep>
+  TESSERA_INLINE void tile_keys(const element* const (&row)[Keys], const element* const* ahead,
+                                const float* q, float* scores) const {
     const int head_dim = shape::head_dim(args_);
     reg acc[width];
     TESSERA_UNROLL
@@ -237,12 +260,14 @@ class decode_head : row_block<Row, Hooks> {
         query[r] = vec::load(q + r * shape::q_stride + d / words::per_word);
       }
       TESSERA_UNROLL
-      for (int k = 0; k < keys_at_once; ++k) {
-        if (d % elements_of_line == 0) TESSERA_PREFETCH_L2(ahead[k] + d);
+      for (int k = 0; k < Keys; ++k) {
+        if (d % elements_of_line == 0 && (always_asks<KeysOfStep> || ahead != nullptr)) {
+          TESSERA_PREFETCH_L2(ahead[k] + d);
+        }
         const reg x = load(row[k] + d);
         TESSERA_UNROLL
         for (int r = 0; r < Rows; ++r) {
-          acc[r * keys_at_once + k] = words::multiply_add(query[r], x, acc[r * keys_at_once + k]);
+          acc[r * Keys + k] = words::multiply_add(query[r], x, acc[r * Keys + k]);
         }
       }
     };
@@ -260,8 +285,7 @@ class decode_head : row_block<Row, Hooks> {
     vec::store(sums, vec::sums(acc));
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
-      std::memcpy(scores + r * shape::score_stride, sums + r * keys_at_once,
-                  keys_at_once * sizeof(float));
+      std::memcpy(scores + r * shape::score_stride, sums + r * Keys, Keys * sizeof(float));
     }
   }
 
@@ -326,7 +350,9 @@ class decode_head : row_block<Row, Hooks> {
       for (int i = 0; i < words::per_word; ++i) {
         const int key = k * words::per_word + i;
         row[i] = key < count ? values.row(key) + d : nullptr;
-        if (key < count) TESSERA_PREFETCH_L2(ahead[key] + d);
+        if (key < count && (always_asks<Words * words::per_word> || ahead != nullptr)) {
+          TESSERA_PREFETCH_L2(ahead[key] + d);
+        }
       }
       reg x[Registers];
       reader::template read_value_words<Registers>(row, columns, x);

@@ -36,6 +36,23 @@ struct key_splits {
   }
 };
 
+/// Keys [begin, begin + keys) of a split, read as `count` straight lines of keys side by side. A
+/// tile of scores holds the next few keys of each: column c is key first(key0, c) of stream
+/// c % count, so that neighbouring columns are `distance()` keys apart.
+struct key_streams {
+  static constexpr int count = 4;
+  static constexpr std::int64_t most_keys = 1 << 20;
+  std::int64_t begin = 0;
+  std::int64_t keys = 0;  ///< whole tiles
+
+  bool hold(std::int64_t key0) const { return key0 < begin + keys; }
+  std::int64_t distance() const { return keys / count; }
+  /// The key of column `column`, a multiple of count, of the tile that starts at key0.
+  std::int64_t first(std::int64_t key0, int column) const {
+    return begin + (key0 - begin + column) / count;
+  }
+};
+
 /// What the splits leave for the merge: per token, query head and split a sum of `stride` floats
 /// and a state. Tokens of packed tensors count through all sequences, those of dense ones through
 /// the entries.

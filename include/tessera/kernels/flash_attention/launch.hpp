@@ -41,9 +41,11 @@ struct decode_workspace {
   static decode_workspace at(std::byte* base, const flash_kernel_args& args, int threads) {
     decode_workspace space{};
     space.grid = decode_grid<Row>::of(args, threads);
-    // A page lies between threads, so that no core prefetches what another one writes.
+    // A core's prefetcher extends the strides of some kilobytes in which the loop over heads walks
+    // through a slice. It may not reach what another core writes.
     constexpr std::size_t page = 4096;
-    space.scratch_bytes = (space.grid.bytes(args) + page - 1) / page * page + page;
+    constexpr std::size_t apart = 64 * 1024;
+    space.scratch_bytes = (space.grid.bytes(args) + page - 1) / page * page + apart;
     split_results& results = space.results;
     results.splits = key_splits::room_for(args.kv_len);
     results.q_heads = args.q_heads;
