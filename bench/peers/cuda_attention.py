@@ -93,12 +93,13 @@ class Case:
         if not error < 2e-2:
             sys.exit(f"{self.row}: differs by {error:.3g} from the back end {beside}")
 
-    def milliseconds(self, rounds):
-        """{candidate: median of a launch}; NaN where a back end refuses."""
-        batches = {}
+    def milliseconds(self, rounds, clock=None, least=2.0):
+        """{candidate: median of a launch}; NaN where a back end refuses. `clock` is timed or like it, and
+        measures over `least` milliseconds."""
+        batches, clock = {}, clock or timed
         for name in self.launches:
             try:
-                batches[name] = batch_of(self.launches[name])
+                batches[name] = batch_of(self.launches[name], clock, least)
             except RuntimeError as reason:
                 if isinstance(reason, Refused) or "out of memory" in str(reason):
                     raise
@@ -108,7 +109,7 @@ class Case:
             order = list(batches)
             random.shuffle(order)
             for name in order:
-                times[name].append(timed(self.launches[name], batches[name]))
+                times[name].append(clock(self.launches[name], batches[name]))
         medians = {name: statistics.median(all_of_it) for name, all_of_it in times.items()}
         return {name: medians.get(name, math.nan) for name in self.launches}
 
@@ -125,10 +126,10 @@ def timed(launches, count):
     return begin.elapsed_time(end) / count
 
 
-def batch_of(launches):
-    """Launches that take 2 ms; warms up."""
-    timed(launches, 3)
-    return max(1, math.ceil(2.0 / timed(launches, 3)))
+def batch_of(launches, clock=timed, least=2.0):
+    """How many launches take `least` milliseconds; warms up."""
+    clock(launches, 3)
+    return max(1, math.ceil(least / clock(launches, 3)))
 
 
 def ceilings(rounds):
