@@ -129,7 +129,7 @@ void print_head(const explanation& what, const device_facts& device) {
     line("row", styled(style::bad, "none: " + as_flags(what.refusal)));
   } else {
     line("row", styled(style::good, what.row));
-    line("because", fmt::format("{}: {}", name_of(what.tier), what.reason_text));
+    line("because", fmt::format("{}: {}", name_of(what.tier), as_flags(what.reason_text)));
   }
   if (!what.better_row.empty())
     line("better", "a table with this row would serve it better: " + what.better_row);

@@ -1,6 +1,7 @@
 // The `tessera` command: one file per command, all of them gathered here. Whatever goes wrong ends
 // as one message on stderr and a status; nothing ends as a signal.
 #include <csignal>
+#include <cstddef>
 #include <exception>
 #include <new>
 #include <string>
@@ -8,6 +9,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/record.hpp>
 #include <tessera/version.hpp>
 
 #include "command.hpp"
@@ -31,6 +34,13 @@ int with_message(const std::string& message, exit_status status) {
   return static_cast<int>(status);
 }
 
+/// What is set to a value that means nothing; `TESSERA_EXPLAIN` and `doctor` say it by themselves.
+void warn_of_environment() {
+  const environment& found = process_environment();
+  if (found.explain > 0) return;
+  for (const std::string& warning : found.warnings) print_message("warning: " + warning);
+}
+
 int run_program(int argc, char** argv) {
   exit_status status = exit_status::success;
   CLI::App program("Attention kernels: list, run, check, measure and explain them.", "tessera");
@@ -48,6 +58,10 @@ int run_program(int argc, char** argv) {
   add_select(program, status);
   add_table(program, status);
   add_report(program, status);
+  for (CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == "doctor") continue;
+    command->preparse_callback([](std::size_t) { warn_of_environment(); });
+  }
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -62,6 +76,9 @@ int run_program(int argc, char** argv) {
   }
   if (program.get_subcommands().empty()) {
     return with_message("no command is given (see `tessera --help`)", exit_status::bad_input);
+  }
+  if (const tessera::status written = flush_recording(); !written) {
+    return with_message("TESSERA_RECORD: " + written.message(), exit_status::bad_input);
   }
   return static_cast<int>(status);
 }

@@ -71,6 +71,37 @@ TEST(general, help_of_numbers_shows_their_type_alone) {
   expect_refusal(invoke("tune --max 0 --problems -"), "--max");
 }
 
+TEST(general, an_environment_value_that_means_nothing_gives_one_warning) {
+  const outcome listed = invoke("list", "TESSERA_CPU=sse9");
+  EXPECT_EQ(listed.status, 0);
+  EXPECT_EQ(listed.err,
+            "tessera: warning: TESSERA_CPU: 'sse9' is not a value it takes, and is ignored; valid "
+            "are generic, avx2, avx512, avx512_bf16\n");
+  const std::string run = "run flash_attention --input '" + golden("flash_attention.full") + "'";
+  for (const char* wrong : {"TESSERA_EXPLAIN=9", "TESSERA_EXPLAIN=1 TESSERA_CPU=sse9"}) {
+    const outcome ended = invoke(run, wrong);
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    const std::size_t first = ended.err.find("is not a value it takes");
+    EXPECT_NE(first, std::string::npos) << wrong;
+    EXPECT_EQ(ended.err.find("is not a value it takes", first + 1), std::string::npos) << ended.err;
+  }
+  EXPECT_EQ(invoke("doctor --quiet", "TESSERA_CPU=sse9").err, "");
+}
+
+TEST(general, a_trace_that_cannot_be_written_is_said) {
+  const std::string run = "run flash_attention --input '" + golden("flash_attention.full") + "'";
+  const scratch_folder folder;
+  const std::string trace = folder / "trace";
+  EXPECT_EQ(invoke(run, "TESSERA_RECORD='" + trace + "'").status, 0);
+  EXPECT_TRUE(contents_of(trace).starts_with("flash_attention q=[2,33,2,16]f32"));
+  EXPECT_EQ(contents_of(trace).find('\n'), contents_of(trace).size() - 1);
+  const outcome nowhere = invoke(run, "TESSERA_RECORD='" + trace + "/none'");
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_NE(nowhere.err.find("TESSERA_RECORD: " + trace + "/none: cannot be opened"),
+            std::string::npos)
+      << nowhere.err;
+}
+
 TEST(general, no_colour_and_no_progress_bar_without_a_terminal) {
   const outcome ended = invoke("list");
   EXPECT_EQ(ended.out.find('\x1b'), std::string::npos);

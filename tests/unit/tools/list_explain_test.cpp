@@ -101,6 +101,14 @@ TEST(explain, refuses_problems_that_are_none) {
   EXPECT_EQ(invoke("explain flash_attention --row no.such.row " + problem).status, 1);
 }
 
+TEST(explain, a_named_row_is_told_by_its_flag) {
+  const std::string row = "flash_fwd.cpu_generic.f32.dany.window.every.128x64";
+  const outcome ended = invoke("explain flash_attention --row " + row + " " + problem);
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_NE(ended.out.find("override: --row names the row"), std::string::npos) << ended.out;
+  EXPECT_EQ(ended.out.find("context.row"), std::string::npos) << ended.out;
+}
+
 TEST(explain, answers_for_a_device_that_is_not_there) {
   const scratch_folder folder;
   const std::string file = folder / "device.json";
