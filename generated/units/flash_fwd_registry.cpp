@@ -96,15 +96,21 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA)
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_decode_16x64_w1b3, 6040, 262272, 164, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2, 6680, 294784, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_bias_mask_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_soft_cap_segments_128x64_w4b2, 0, 0, 0, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d192_window_64x48_w4b2, 5960, 265856, 188, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d192v128_window_128x64_w8b1, 5850, 249984, 168, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_16x32_w1b3, 4280, 287104, 215, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_soft_cap_16x32_w1b3, 4610, 308608, 215, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r, 4280, 279296, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r, 4590, 300160, 255, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d40_window_128x64_w4b2, 6060, 254592, 182, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_decode_16x64_w1b6, 5690, 227072, 128, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_128x64_w4b2r, 5940, 266240, 215, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_every_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_soft_cap_segments_128x64_w4b2r, 0, 0, 0, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d72_window_128x64_w4b2, 6260, 278912, 223, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d80_window_128x64_w4b2, 6200, 274432, 221, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d96_decode_16x64_w1b3, 5880, 250368, 158, 0>
@@ -113,15 +119,21 @@ constexpr std::array instances = row_table<
     , table_row<rows::flash_fwd_cuda_sm80_bf16_dany_window_every_64x32_w4b2, 21750, 1833344, 236, 16>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d128_decode_16x64_w1b3, 5880, 262272, 164, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_128x64_w4b2, 6430, 294784, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_bias_mask_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_every_128x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_soft_cap_segments_128x64_w4b2, 0, 0, 0, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d192_window_64x48_w4b2, 6240, 265856, 188, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d192v128_window_128x64_w8b1, 5690, 249984, 168, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_16x32_w1b3, 4410, 287104, 215, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_soft_cap_16x32_w1b3, 4730, 308608, 215, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_64x32_w4b2r, 4240, 279296, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_every_64x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_soft_cap_64x32_w4b2r, 4550, 300160, 255, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d40_window_128x64_w4b2, 5830, 254592, 182, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d64_decode_16x64_w1b6, 5910, 227072, 128, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_128x64_w4b2r, 6170, 266240, 215, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_every_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_soft_cap_segments_128x64_w4b2r, 0, 0, 0, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d72_window_128x64_w4b2, 6160, 278912, 223, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d80_window_128x64_w4b2, 6300, 274432, 221, 0>
     , table_row<rows::flash_fwd_cuda_sm80_f16_d96_decode_16x64_w1b3, 5980, 250368, 158, 0>
@@ -141,8 +153,8 @@ std::span<const flash_instance> flash_fwd_registry() noexcept {
 }
 
 std::string_view flash_fwd_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7c1f7365851e078e";
-  if (kind == device_kind::cuda) return "0b87a2152eb6acb2";
+  if (kind == device_kind::cpu) return "042b1890b8b440a9";
+  if (kind == device_kind::cuda) return "f4e2d9183b807095";
   return {};
 }
 

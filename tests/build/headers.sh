@@ -33,7 +33,7 @@ export tool flags widest folder
 
 # Device code needs nvcc, the run time of CUDA its headers.
 find include -name '*.hpp' ! -path '*/prim/cuda/*' ! -path '*/runtime/impl/cuda/*' \
-  ! -name launch_cuda.hpp \( ! -name 'sm80*' -o -name sm80_plan.hpp \) | sort >"$folder/list"
+  ! -name launch_cuda.hpp \( ! -name 'sm80*' -o -name sm80_plan.hpp -o -name sm80_places.hpp \) | sort >"$folder/list"
 if [[ $tool == --tidy ]]; then
   sed 's,^include/\(.*\),#include <\1>,' "$folder/list" >"$folder/all.cpp"
   # shellcheck disable=SC2086

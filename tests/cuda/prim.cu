@@ -228,7 +228,7 @@ TEST(prim_cuda, chunks_of_a_tile_have_places_of_their_own) {
 }
 
 struct lane_results {
-  float quad_maximum, quad_sum, power;
+  float quad_maximum, quad_sum, power, inverse, inverse_of_infinity;
   int any, least, most, sum, thread;
 };
 
@@ -238,6 +238,8 @@ __global__ void exchange(lane_results* out) {
   out[threadIdx.x] = {maximum_of_quad(x),
                       sum_of_quad(x),
                       exp2_fast(x * 0.25f - 3.0f),
+                      reciprocal_fast(x * 0.25f + 0.3f),
+                      reciprocal_fast(1.0f + exp2_fast(x + 128.0f)),
                       any_of_warp(threadIdx.x == 40) ? 1 : 0,
                       minimum_of_warp(lane * 3 % 31 - 4),
                       maximum_of_warp(lane * 3 % 31 - 4),
@@ -263,6 +265,9 @@ TEST(prim_cuda, lanes_exchange_what_they_say) {
     EXPECT_EQ(one.quad_sum, sum);
     const float power = std::exp2(static_cast<float>(lane * 5 % 17) * 0.25f - 3.0f);
     EXPECT_NEAR(one.power, power, power * 3e-7f);
+    const float inverse = 1.0f / (static_cast<float>(lane * 5 % 17) * 0.25f + 0.3f);
+    EXPECT_NEAR(one.inverse, inverse, inverse * 3e-7f);
+    EXPECT_EQ(one.inverse_of_infinity, 0.0f);
     EXPECT_EQ(one.any, thread >= 32 ? 1 : 0);
     EXPECT_EQ(one.least, -4);
     EXPECT_EQ(one.most, 26);

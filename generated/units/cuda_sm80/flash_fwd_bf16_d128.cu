@@ -6,9 +6,28 @@ namespace rows {
 struct flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2 {
   static constexpr flash_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, flash_phase::prefill, base_features, 128, 64, {4, 2, false}};
 };
+struct flash_fwd_cuda_sm80_bf16_d128_window_bias_mask_128x48_w4b2 {
+  static constexpr flash_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, flash_phase::prefill, base_features | flash_feature::bias | flash_feature::mask, 128, 48, {4, 2, false}};
+};
+struct flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2 {
+  static constexpr flash_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, flash_phase::prefill, every_feature, 128, 32, {4, 2, false}};
+};
+struct flash_fwd_cuda_sm80_bf16_d128_window_soft_cap_segments_128x64_w4b2 {
+  static constexpr flash_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, flash_phase::prefill, base_features | flash_feature::soft_cap | flash_feature::segments, 128, 64, {4, 2, false}};
+};
 }  // namespace rows
 
 template std::size_t flash::sm80::workspace_bytes<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2>(const flash_kernel_args&, int);
 template status flash::sm80::launch<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2>(const flash_kernel_args&, const launch_context&);
 template status flash::sm80::prepare<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2>();
+template std::size_t flash::sm80::workspace_bytes<rows::flash_fwd_cuda_sm80_bf16_d128_window_bias_mask_128x48_w4b2>(const flash_kernel_args&, int);
+template status flash::sm80::launch<rows::flash_fwd_cuda_sm80_bf16_d128_window_bias_mask_128x48_w4b2>(const flash_kernel_args&, const launch_context&);
+template status flash::sm80::prepare<rows::flash_fwd_cuda_sm80_bf16_d128_window_bias_mask_128x48_w4b2>();
+template std::size_t flash::sm80::workspace_bytes<rows::flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2>(const flash_kernel_args&, int);
+template status flash::sm80::launch<rows::flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2>(const flash_kernel_args&, const launch_context&);
+template status flash::sm80::prepare<rows::flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2>();
+template status flash::sm80::write_dropout_mask<rows::flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2>(const tensor_view&, const flash_kernel_args&, void*);
+template std::size_t flash::sm80::workspace_bytes<rows::flash_fwd_cuda_sm80_bf16_d128_window_soft_cap_segments_128x64_w4b2>(const flash_kernel_args&, int);
+template status flash::sm80::launch<rows::flash_fwd_cuda_sm80_bf16_d128_window_soft_cap_segments_128x64_w4b2>(const flash_kernel_args&, const launch_context&);
+template status flash::sm80::prepare<rows::flash_fwd_cuda_sm80_bf16_d128_window_soft_cap_segments_128x64_w4b2>();
 }  // namespace tessera

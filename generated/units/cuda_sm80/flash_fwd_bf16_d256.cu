@@ -6,6 +6,9 @@ namespace rows {
 struct flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r {
   static constexpr flash_config config{backend::cuda_sm80, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features, 64, 32, {4, 2, true}};
 };
+struct flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2 {
+  static constexpr flash_config config{backend::cuda_sm80, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, every_feature, 64, 32, {4, 2, false}};
+};
 struct flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r {
   static constexpr flash_config config{backend::cuda_sm80, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features | flash_feature::soft_cap, 64, 32, {4, 2, true}};
 };
@@ -14,6 +17,10 @@ struct flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r {
 template std::size_t flash::sm80::workspace_bytes<rows::flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r>(const flash_kernel_args&, int);
 template status flash::sm80::launch<rows::flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r>(const flash_kernel_args&, const launch_context&);
 template status flash::sm80::prepare<rows::flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r>();
+template std::size_t flash::sm80::workspace_bytes<rows::flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2>(const flash_kernel_args&, int);
+template status flash::sm80::launch<rows::flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2>(const flash_kernel_args&, const launch_context&);
+template status flash::sm80::prepare<rows::flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2>();
+template status flash::sm80::write_dropout_mask<rows::flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2>(const tensor_view&, const flash_kernel_args&, void*);
 template std::size_t flash::sm80::workspace_bytes<rows::flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r>(const flash_kernel_args&, int);
 template status flash::sm80::launch<rows::flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r>(const flash_kernel_args&, const launch_context&);
 template status flash::sm80::prepare<rows::flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r>();

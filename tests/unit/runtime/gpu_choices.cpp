@@ -81,13 +81,44 @@ TEST(GpuChoices, FeaturesGetTheSmallestRowThatHasThem) {
   EXPECT_TRUE(has(row_for("flash_attention q=[1,2048,8,256]bf16 k=[1,2048,4,256] causal=true "
                           "logits_soft_cap=50"),
                   ".d256.window.soft_cap."));
-  EXPECT_TRUE(has(row_for("flash_attention q=[1,512,8,128]bf16 k=[1,512,8,128] "
+  EXPECT_TRUE(has(row_for("flash_attention q=[1,512,8,96]bf16 k=[1,512,8,96] "
                           "bias_post=[1,8,512,512]f32"),
                   ".dany.window.every."));
   EXPECT_TRUE(has(row_for("flash_attention q=[1,512,8,104]bf16 k=[1,512,8,104]"), ".dany.window."));
   EXPECT_TRUE(has(row_for("flash_attention q=[64,1,32,128]bf16 k=[64,4096,8,128] "
                           "bias_post=[64,1,1,4096]f32"),
                   ".dany.decode."));
+}
+
+TEST(GpuChoices, FeaturesOfCommonHeadDimsGetRowsOfTheirOwn) {
+  const auto row = [](const char* type, int head_dim, const char* options) {
+    const std::string shape =
+        std::string("[4,2048,16,") + std::to_string(head_dim) + "]" + type + " ";
+    return row_for("flash_attention q=" + shape + "k=" + shape + options);
+  };
+  constexpr const char* cap = "causal=true logits_soft_cap=50";
+  constexpr const char* segments = "q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32";
+  constexpr const char* bias = "bias_pre=[1,16,2048,2048]bf16";
+  constexpr const char* mask = "mask=[4,1,2048,2048]u8";
+  constexpr const char* dropout = "causal=true dropout_probability=0.1";
+  for (const char* type : {"bf16", "f16"}) {
+    for (const int d : {64, 128}) {
+      const std::string dim = ".d" + std::to_string(d) + ".window.";
+      EXPECT_TRUE(has(row(type, d, "causal=true"), dim + "128x64.")) << "no feature asked for";
+      EXPECT_TRUE(has(row(type, d, cap), dim + "soft_cap+segments."));
+      EXPECT_TRUE(has(row(type, d, segments), dim + "soft_cap+segments."));
+      EXPECT_TRUE(has(row(type, d, dropout), dim + "every."));
+    }
+    for (const char* options : {bias, mask}) {
+      EXPECT_TRUE(has(row(type, 64, options), ".d64.window.every."));
+      EXPECT_TRUE(has(row(type, 128, options), ".d128.window.bias+mask."));
+    }
+    EXPECT_TRUE(has(row(type, 256, "causal=true"), ".d256.window.64x32."));
+    EXPECT_TRUE(has(row(type, 256, cap), ".d256.window.soft_cap."));
+    for (const char* options : {segments, bias, mask, dropout}) {
+      EXPECT_TRUE(has(row(type, 256, options), ".d256.window.every.")) << options;
+    }
+  }
 }
 
 TEST(GpuChoices, UnalignedTensorsGetRowsThatTakeThem) {

@@ -123,6 +123,65 @@ inline std::vector<flash_axes> cuda_prefill_axes() {
   };
 }
 
+/// 16-bit prompts with what not every model has. Tiles are those that need no local memory.
+inline std::vector<flash_axes> cuda_feature_axes() {
+  using enum backend;
+  const flash_features base = base_features;
+  const flash_features cap_segments = base | flash_feature::soft_cap | flash_feature::segments;
+  const flash_features bias_mask = base | flash_feature::bias | flash_feature::mask;
+  const flash_features every = every_feature;
+  return {
+      {
+          .about = "sm80: head dim 64 with a soft cap, batches packed by segment, or both",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{64}},
+          .features = {cap_segments},
+          .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2, .q_in_registers = true}}},
+      },
+      {
+          .about = "sm80: the same with head dim 128",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{128}},
+          .features = {cap_segments},
+          .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80: ALiBi, relative positions and masks with head dim 128",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{128}},
+          .features = {bias_mask},
+          .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80: dropout and all other features, head dim 64",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{64}},
+          .features = {every},
+          .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80: the same with head dim 128",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{128}},
+          .features = {every},
+          .tiles = {{128, 32, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80: the same with head dim 256",
+          .targets = {cuda_sm80},
+          .types = halves(),
+          .dims = {{256}},
+          .features = {every},
+          .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+  };
+}
+
 /// 16-bit decode with common head dims.
 inline std::vector<flash_axes> cuda_decode_axes() {
   using enum backend;
@@ -159,7 +218,8 @@ inline std::vector<flash_axes> cuda_decode_axes() {
 
 inline std::vector<flash_axes> flash_fwd_cuda_axes() {
   std::vector<flash_axes> all;
-  for (const auto part : {&cuda_any_axes, &cuda_f32_axes, &cuda_prefill_axes, &cuda_decode_axes}) {
+  for (const auto part : {&cuda_any_axes, &cuda_f32_axes, &cuda_prefill_axes, &cuda_feature_axes,
+                          &cuda_decode_axes}) {
     std::ranges::copy(part(), std::back_inserter(all));
   }
   return all;

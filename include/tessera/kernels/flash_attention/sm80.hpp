@@ -21,6 +21,7 @@
 #include <tessera/kernels/flash_attention/sm80_device.hpp>
 #include <tessera/kernels/flash_attention/sm80_forward.hpp>
 #include <tessera/kernels/flash_attention/sm80_merge.hpp>
+#include <tessera/kernels/flash_attention/sm80_places.hpp>
 #include <tessera/kernels/flash_attention/sm80_plan.hpp>
 #include <tessera/kernels/flash_attention/sm80_weights.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -70,6 +71,24 @@ inline bool tokens_are_aligned(const flash_kernel_args& args, dtype type) {
          rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads, type);
 }
 
+/// Hidden, because shared objects that hold the same row have kernels, and so words, of their own.
+template <class Row>
+class __attribute__((visibility("hidden"))) row_arrivals {
+ public:
+  static inline constinit arrival_table table{};
+};
+
+/// Where the blocks of a launch count themselves; -1 if `launch_merge` is to merge what they leave.
+template <class Row>
+int arrivals_for(const cut& pieces, const std::byte* workspace) {
+  if constexpr (resolved(Row::config).phase == flash_phase::decode) {
+    if (pieces.splits > 1 && pieces.items <= most_counted_items) {
+      return row_arrivals<Row>::table.place_of(workspace, pieces.splits);
+    }
+  }
+  return -1;
+}
+
 template <class Row, class Hooks>
 launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std::byte* workspace) {
   constexpr flash_config config = resolved(Row::config);
@@ -78,6 +97,10 @@ launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std
                       (args.bias_pre.data != nullptr || args.bias_post.data != nullptr);
   launch_args launched;
   launched.plain = !(caps || biases || Hooks::has_logits);
+  launched.dropout = dropout_keys::of(args.dropout_seed);
+  launched.last_dropped = static_cast<std::uint32_t>(args.dropout_threshold - 1);
+  launched.wide = reads_are_wide(args, config.type);
+  launched.inverse_cap = caps ? 1.0f / args.soft_cap : 0.0f;
   launched.call = args;
   // Farther than any key, and far from where 64-bit positions overflow: nvcc 13.0 turns the guarded
   // difference of row_visibility into an unguarded one.
@@ -99,7 +122,7 @@ launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std
   launched.log2_scale = std::max(scale * prim::log2_e, 1e-30f);
   // Weights of f16 below 2^-14 lose bits, so the largest of them is made 2^headroom; with what the
   // maximum may grow before sums are rescaled, they stay below 2^16.
-  const float growth = args.normalize ? 8.0f : 0.0f;
+  const float growth = args.normalize ? growth_of(config, args.head_dim, args.kv_len) : 0.0f;
   launched.headroom = config.type == dtype::f16 ? 15.0f - growth : 0.0f;
   launched.rescale_above = launched.headroom + growth;
   launched.aligned_out = rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len,
@@ -107,6 +130,9 @@ launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std
   launched.v_stride = sum_stride(args.v_head_dim);
   launched.sums = reinterpret_cast<float*>(workspace);
   launched.states = launched.sums + pieces.rows * pieces.splits * launched.v_stride;
+  launched.arrivals = arrivals_for<Row>(pieces, workspace);
+  launched.parts = pieces.parts;
+  launched.units_of_part = pieces.units_of_part;
   return launched;
 }
 
@@ -138,13 +164,10 @@ struct launch_place {
 template <class Row>
 cudaError_t launch_merge(const launch_args& args, std::int64_t rows, cudaStream_t stream,
                          bool dependent) {
-  const auto blocks = [](std::int64_t count) { return dim3(static_cast<unsigned>(count)); };
-  if (rows < many_rows) {
-    return launch_kernel(&merge_splits<Row, merge_warps>, blocks(rows), merge_warps * 32, 0, stream,
-                         dependent, args, rows);
-  }
-  return launch_kernel(&merge_splits<Row, 1>, blocks((rows + merge_warps - 1) / merge_warps),
-                       merge_warps * 32, 0, stream, dependent, args, rows);
+  const std::int64_t units = rows * slices_of_row(args.v_stride, groups_for(args.splits));
+  const auto blocks = static_cast<unsigned>((units + merge_warps - 1) / merge_warps);
+  return launch_kernel(&merge_splits<Row>, dim3(blocks), merge_warps * 32, 0, stream, dependent,
+                       args, units);
 }
 
 template <class Row, int Width, class Tokens, class Hooks>
@@ -156,7 +179,7 @@ status launch_width(const launch_args& args, const Hooks& hooks, const launch_pl
   cudaError_t code =
       launch_kernel(&forward_kernel<Row, Width, Tokens, Hooks>, grid, traits::threads,
                     traits::shared_bytes, place.stream, dependent, args, hooks);
-  if (code == cudaSuccess && pieces.splits > 1) {
+  if (code == cudaSuccess && pieces.splits > 1 && args.arrivals < 0) {
     code = launch_merge<Row>(args, pieces.rows, place.stream, dependent);
   }
   if constexpr (Row::config.features.has(flash_feature::weights)) {

@@ -169,9 +169,10 @@ keys_of_block(const launch_args& args, const row_range& range,
   if (keys.begin >= keys.end) return keys;
   const int first = keys.begin / Traits::block_kv;
   const int last = (keys.end + Traits::block_kv - 1) / Traits::block_kv;
-  const int each = (last - first + args.splits - 1) / args.splits;
-  keys.first_tile = min(last, first + split * each);
-  keys.last_tile = min(last, keys.first_tile + each);
+  const int each = (last - first) / args.splits;
+  const int more = last - first - each * args.splits;  // splits with a tile more
+  keys.first_tile = first + split * each + min(split, more);
+  keys.last_tile = keys.first_tile + each + (split < more ? 1 : 0);
   return keys;
 }
 

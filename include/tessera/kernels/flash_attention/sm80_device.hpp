@@ -105,10 +105,8 @@ class __attribute__((visibility("hidden"))) device_readiness {
         return done;
       }
     }
-    for (const void* const merge : {reinterpret_cast<const void*>(&merge_splits<Row, merge_warps>),
-                                    reinterpret_cast<const void*>(&merge_splits<Row, 1>)}) {
-      if (status done = ready_kernel(merge, 0, device, dependent); !done) return done;
-    }
+    const auto* const merge = reinterpret_cast<const void*>(&merge_splits<Row>);
+    if (status done = ready_kernel(merge, 0, device, dependent); !done) return done;
     if constexpr (Row::config.features.has(flash_feature::weights)) {
       const auto* const weights = reinterpret_cast<const void*>(&write_weights<Row, Hooks>);
       if (status done = ready_kernel(weights, 0, device, dependent); !done) return done;

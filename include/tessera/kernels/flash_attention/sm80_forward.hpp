@@ -8,8 +8,10 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/flash_attention/sm80_arrivals.hpp>
 #include <tessera/kernels/flash_attention/sm80_block.hpp>
 #include <tessera/kernels/flash_attention/sm80_finish.hpp>
+#include <tessera/kernels/flash_attention/sm80_output.hpp>
 #include <tessera/kernels/flash_attention/sm80_tiles.hpp>
 #include <tessera/kernels/flash_attention/sm80_traits.hpp>
 #include <tessera/kernels/flash_attention/sm80_visible.hpp>
@@ -29,9 +31,9 @@ class forward_block {
   using v_loader = tile_loader<traits, typename traits::v_tile>;
   using warp = warp_rows<Row, Width, Tokens, Hooks>;
   static constexpr int row_tiles = traits::row_tiles;
-  /// The first products begin before the first values have arrived. Rows that read Q from shared
-  /// memory have no registers left for it.
-  static constexpr bool early = traits::shape.threads.q_in_registers;
+  /// No tile is passed over: the first one is known before the block's state is.
+  static constexpr bool every_tile = !traits::has(flash_feature::mask) &&
+                                     !traits::has(flash_feature::segments) && !Hooks::has_mask;
 
  public:
   using state = typename warp::state;
@@ -41,54 +43,70 @@ class forward_block {
                                            state& known, std::uint32_t tiles)
       : args_(args),
         known_(known),
-        q_tile_(tiles),
-        warp_(args, hooks, known, tiles),
+        q_tile_(traits::keeps_addresses ? prim::cuda::computed_anew(tiles) : tiles),
+        warp_(args, hooks, known, q_tile_),
         chooser_(args, hooks, known.range, known.keys, known.window) {}
 
-  __device__ __forceinline__ void run(int item, int split) {
-    {
-      const row_range range = rows_of_block<traits>(args_, item);
-      const auto visible = prim::row_visibility<traits::config.mask>::of(args_.call, range.seq);
-      if (threadIdx.x == 0) {
-        known_.range = range;
-        known_.visible = visible;
-        known_.keys = keys_of_block<traits>(args_, range, visible, split);
-        known_.k = token_units<traits>(args_.call.k, args_.call.k_strides, range.seq,
-                                       range.seq.k_begin, range.kv_head);
-        known_.v = token_units<traits>(args_.call.v, args_.call.v_strides, range.seq,
-                                       range.seq.k_begin, range.kv_head);
-        known_.careful = false;
-        known_.negate = args_.negative_scale;
-      }
-      if (range.visible > 0) copy_queries<traits>(args_, range, q_tile_);
+  /// True if the block has left sums of a split in the workspace; all threads know its rows then.
+  __device__ __forceinline__ bool run(int item, int split) {
+    const row_range range = rows_of_block<traits>(args_, item);
+    if (range.rows <= 0) return false;
+    if (range.visible > 0) copy_queries<traits>(args_, range, q_tile_);
+    const auto visible = prim::row_visibility<traits::config.mask>::of(args_.call, range.seq);
+    work todo{keys_of_block<traits>(args_, range, visible, split),
+              token_units<traits>(args_.call.k, args_.call.k_strides, range.seq, range.seq.k_begin,
+                                  range.kv_head),
+              token_units<traits>(args_.call.v, args_.call.v_strides, range.seq, range.seq.k_begin,
+                                  range.kv_head)};
+    const bool any = todo.keys.first_tile < todo.keys.last_tile;
+    if (every_tile && any) copy_first(todo, todo.keys.first_tile);
+    if (threadIdx.x == 0) {
+      known_.range = range;
+      known_.visible = visible;
+      known_.keys = todo.keys;
+      known_.k = todo.k;
+      known_.v = todo.v;
+      known_.careful = false;
+      known_.negate = args_.negative_scale;
     }
-    __syncthreads();
-    if (known_.range.rows <= 0) return;
-    if (split == 0 && known_.range.visible < known_.range.rows) {
-      write_empty_rows<traits>(args_, known_.range, known_.range.visible);
+    if (split == 0 && range.visible < range.rows) {
+      write_empty_rows<traits>(args_, range, range.visible);
     }
-    if (known_.range.visible == 0) return;
+    if (range.visible == 0) return false;
     warp_.clear();
-    if (known_.keys.first_tile < known_.keys.last_tile) {
+    if (any) {
       // 0 times a value that is infinite or NaN reaches the sums of rows that must not see it; the
       // second time every value that some row must not see is looked at first.
-      for (;;) {
-        all_tiles();
+      for (bool again = false;; again = true) {
+        all_tiles(todo, again);
         const bool last = known_.careful;
         if (__syncthreads_or(warp_.has_not_finite()) == 0 || last) break;
         warp_.clear();
         if (threadIdx.x == 0) known_.careful = true;
         __syncthreads();
+        todo = {known_.keys, known_.k, known_.v};
       }
-    }
-    if (args_.splits > 1) {
-      write_split(split);
     } else {
-      write_rows();
+      wait_for_queries();
+      __syncthreads();
     }
+    const block_output<traits, warp> output(args_, known_, warp_, q_tile_);
+    if (args_.splits > 1) {
+      output.write_split(split);
+      return true;
+    }
+    output.write_rows();
+    return false;
   }
 
  private:
+  /// What a pass over the keys begins with.
+  struct work {
+    key_range keys;
+    const std::uint16_t* k;  ///< key 0 of the sequence, in units of 16 bits
+    const std::uint16_t* v;
+  };
+
   __device__ __forceinline__ std::uint32_t k_tile(int stage) const {
     return q_tile_ + traits::q_bytes + stage * traits::k_tile::bytes;
   }
@@ -123,12 +141,35 @@ class forward_block {
                    from.limit, traits::v_units(args_.call), from.first < from.limit);
   }
 
-  __device__ __forceinline__ void all_tiles() {
+  /// Keys and values of the first tile. Of one stage only the keys: they arrive in turns.
+  __device__ __forceinline__ void copy_first(const work& todo, int tile) {
+    const int first = tile * traits::block_kv;
+    copy_keys({todo.k, first, todo.keys.end}, 0);
+    prim::cuda::commit_copies();
+    if constexpr (traits::stages == 2) {
+      copy_values({todo.v, first, todo.keys.end}, 0);
+      prim::cuda::commit_copies();
+    }
+  }
+  /// They are still under way if there was no tile to look at.
+  __device__ __forceinline__ void wait_for_queries() {
+    prim::cuda::commit_copies();
+    prim::cuda::wait_copies<0>();
+  }
+
+  /// One pass over the keys; the first, unless `again`, has the copies of its first tile under way
+  /// if `every_tile`, and the state may not yet be there for everyone.
+  __device__ __forceinline__ void all_tiles(const work& todo, bool again) {
+    constexpr bool waits = traits::keeps_sources && every_tile;
+    if (!waits && !again) __syncthreads();
     chooser_.begin();
-    chosen_tile now = chooser_.next(known_.keys.first_tile);
-    if (now.tile >= known_.keys.last_tile) return;
+    const chosen_tile now = chooser_.next(todo.keys.first_tile);
+    if (!every_tile && now.tile >= todo.keys.last_tile) return wait_for_queries();
+    if (!every_tile || again) copy_first(todo, now.tile);
     clear_columns();
-    if constexpr (traits::stages == 1) {
+    if constexpr (traits::keeps_sources) {
+      tiles_with_sources(todo, now);
+    } else if constexpr (traits::stages == 1) {
       tiles_in_one_stage(now);
     } else {
       tiles_in_two_stages(now);
@@ -156,71 +197,122 @@ class forward_block {
 
   /// Keys arrive while values are worked on, and the other way round.
   __device__ __forceinline__ void tiles_in_one_stage(chosen_tile now) {
-    copy_keys(keys_of(now.tile), 0);
-    prim::cuda::commit_copies();
     prim::cuda::wait_copies<0>();
     __syncthreads();
     take_queries();
     while (now.tile < known_.keys.last_tile) {
       copy_values(values_of(now.tile), 0);
       prim::cuda::commit_copies();
+      clear_missing_keys(now.tile * traits::block_kv);
       warp_.multiply_queries(k_tile(0), [] {});
       const chosen_tile next = chooser_.next(now.tile + 1);
       prim::cuda::wait_copies<0>();
       __syncthreads();  // the values have arrived, and everyone is done with the keys
       copy_keys(keys_of(next.tile), 0);
       prim::cuda::commit_copies();
-      one_tile(now, 0);
+      one_tile(now, v_tile(0), is_whole(now, known_.keys));
       now = next;
       prim::cuda::wait_copies<0>();
       __syncthreads();  // the next keys have arrived, and everyone is done with the values
     }
   }
 
-  /// A tile arrives while the one before is worked on. `stage` is 0 or 1, and `first_tile` more for
-  /// the first tile, whose values may arrive after its keys.
+  /// Products of f32 that are not finite are computed again, and what an earlier block left behind
+  /// the last key must not decide about it.
+  __device__ __forceinline__ void clear_missing_keys(int key0) {
+    if (traits::splits && traits::aligned && known_.keys.end < key0 + traits::block_kv) {
+      k_loader::clear_from(k_tile(0), known_.keys.end - key0);
+      __syncthreads();
+    }
+  }
+
+  /// A tile arrives while the one before is worked on.
   __device__ __forceinline__ void tiles_in_two_stages(chosen_tile now) {
-    constexpr int first_tile = 2;
-    copy_keys(keys_of(now.tile), 0);
-    prim::cuda::commit_copies();
-    copy_values(values_of(now.tile), 0);
-    prim::cuda::commit_copies();
-    if (known_.negate || early) {
+    if (known_.negate || traits::shape.threads.q_in_registers) {
       prim::cuda::wait_copies<1>();
       __syncthreads();  // queries and keys have arrived
       take_queries();
     }
-    for (int stage = early ? first_tile : 0; now.tile < known_.keys.last_tile;) {
+    for (int stage = 0; now.tile < known_.keys.last_tile; stage ^= 1) {
       const chosen_tile next = chooser_.next(now.tile + 1);
       const tile_source values = values_of(next.tile);
-      if (!early || stage < first_tile) {
-        prim::cuda::wait_copies<0>();
-        __syncthreads();  // this tile has arrived, and everyone is done with the one before
-      }
-      const int here = stage % 2;
-      copy_values(values, here ^ 1);
+      prim::cuda::wait_copies<0>();
+      __syncthreads();  // this tile has arrived, and everyone is done with the one before
+      copy_values(values, stage ^ 1);
       tile_source keys{};
-      warp_.multiply_queries(k_tile(here), [&] { keys = keys_of(next.tile); });
-      if (early && stage >= first_tile) {
-        prim::cuda::wait_copies<0>();
-        __syncthreads();
-      }
-      copy_keys(keys, here ^ 1);
+      warp_.multiply_queries(k_tile(stage), [&] { keys = keys_of(next.tile); });
+      copy_keys(keys, stage ^ 1);
       prim::cuda::commit_copies();
-      one_tile(now, here);
+      one_tile(now, v_tile(stage), is_whole(now, known_.keys));
       now = next;
-      stage = here ^ 1;
     }
   }
 
-  /// Products are in `scores_`, values in shared memory.
-  __device__ __forceinline__ void one_tile(const chosen_tile& now, int stage) {
+  /// The same for rows that keep in registers where tiles come from (`k`, `v`, `left` rows) and go
+  /// to. The first products begin before the first values have arrived.
+  __device__ __forceinline__ void tiles_with_sources(const work& todo, chosen_tile now) {
+    static_assert(sizeof(state) + 1024 <= most_static_bytes);
+    constexpr std::uint32_t other_stage = traits::k_tile::bytes;
+    constexpr std::uint32_t to_values = traits::stages * traits::k_tile::bytes;
+    const key_range keys = todo.keys;
+    const flash_kernel_args& call = args_.call;
+    const std::int64_t k_stride = call.k_strides.row;
+    const std::int64_t v_stride = call.v_strides.row;
+    const auto line = static_cast<int>(threadIdx.x / 8);
+    const unsigned chunk = threadIdx.x % 8;
+    const int row = now.tile * traits::block_kv + line;
+    const std::uint16_t* k = todo.k + row * k_stride + chunk * 8;
+    const std::uint16_t* v = todo.v + row * v_stride + chunk * 8;
+    int left = keys.end - row;
+    std::uint32_t here = k_tile(0);
+    std::uint32_t to = here + traits::k_tile::offset(threadIdx.x / 8, chunk);
+    if constexpr (traits::keeps_addresses) {
+      here = prim::cuda::computed_anew(here);
+      to = prim::cuda::computed_anew(to);
+    }
+    prim::cuda::wait_copies<1>();
+    __syncthreads();  // queries and keys have arrived
+    take_queries();
+    bool first = true;
+    while (now.tile < keys.last_tile) {
+      const chosen_tile next = chooser_.next(now.tile + 1);
+      if (!first) {
+        prim::cuda::wait_copies<0>();
+        __syncthreads();  // this tile has arrived, and everyone is done with the one before
+      }
+      const int ahead = (next.tile - now.tile) * traits::block_kv;
+      to ^= other_stage;
+      k += ahead * k_stride;
+      v += ahead * v_stride;
+      left = next.tile < keys.last_tile ? left - ahead : 0;
+      v_loader::copy_lines(to + to_values, v, v_stride, left, traits::v_units(call), chunk);
+      warp_.multiply_queries(here, [] {});
+      if (first) {
+        prim::cuda::wait_copies<0>();
+        __syncthreads();  // the first values have arrived
+        first = false;
+      }
+      k_loader::copy_lines(to, k, k_stride, left, traits::qk_units(call), chunk);
+      prim::cuda::commit_copies();
+      one_tile(now, here + to_values, is_whole(now, keys));
+      here ^= other_stage;
+      now = next;
+    }
+  }
+
+  /// True if every row of the block sees the whole tile, and its logits are products times the
+  /// scale.
+  __device__ __forceinline__ bool is_whole(const chosen_tile& now, const key_range& keys) const {
     const int key0 = now.tile * traits::block_kv;
-    const bool whole = known_.keys.full_begin <= key0 &&
-                       known_.keys.full_end >= key0 + traits::block_kv && now.whole &&
-                       (!modifiers::changes || args_.plain);
+    return keys.full_begin <= key0 && keys.full_end >= key0 + traits::block_kv && now.whole &&
+           (!modifiers::changes || args_.plain);
+  }
+
+  /// Products are in `scores_`, values in shared memory at `values`.
+  __device__ __forceinline__ void one_tile(const chosen_tile& now, std::uint32_t values,
+                                           bool whole) {
+    const int key0 = now.tile * traits::block_kv;
     bool not_finite = false;
-    const std::uint32_t values = v_tile(stage);
     if (!whole) {
       warp_.modify_scores(key0, !now.whole);
       if (known_.keys.end < key0 + traits::block_kv && traits::aligned) {
@@ -236,9 +328,16 @@ class forward_block {
         __syncthreads();
       }
     }
-    warp_.update_maxima();
+    const bool moved = warp_.update_maxima();
+    if constexpr (traits::rescales_among_products) {
+      if (moved && !not_finite) {
+        warp_.template multiply_values<old_sums>(key0, values);
+        return;
+      }
+      if (moved) warp_.rescale();
+    }
     if (not_finite) warp_.add_not_finite(key0);
-    warp_.multiply_values(key0, values);
+    warp_.template multiply_values<rescaled_sums>(key0, values);
   }
 
   __device__ __forceinline__ void negate_queries() {
@@ -248,130 +347,6 @@ class forward_block {
       prim::cuda::load_shared_16(four, q_tile_ + at);
       for (std::uint32_t& word : four) word ^= traits::splits ? 0x80000000u : 0x80008000u;
       prim::cuda::store_shared_16(q_tile_ + at, four);
-    }
-  }
-
-  __device__ __forceinline__ void write_rows() {
-    prim::cuda::commit_copies();  // Q is still under way if there was no tile to look at,
-    prim::cuda::wait_copies<0>();
-    __syncthreads();  // and it is not needed any more
-    const int quarter = warp::lane() % 4;
-    prim::softmax_state mine;
-    // The four lanes of a quad know the same rows: each finishes one of them.
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const prim::softmax_state state = warp_.state_of(m, half);
-        const bool own = quarter % (2 * row_tiles) == 2 * m + half;
-        mine.maximum = own ? state.maximum : mine.maximum;
-        mine.denominator = own ? state.denominator : mine.denominator;
-      }
-    }
-    const int own_row = warp::row_in_block(static_cast<int>(threadIdx.x),
-                                           quarter % (2 * row_tiles) / 2, quarter % 2);
-    float own_scale = 0.0f;
-    if (own_row < known_.range.visible) {
-      const query_row row = query_of(args_, known_.range.kv_head, known_.range.first_row + own_row);
-      const prim::softmax_result result = finished_sums(args_, row.head, mine);
-      own_scale = result.scale;
-      if (quarter < 2 * row_tiles) report(args_.call, known_.range.seq, row, result);
-    }
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float scale =
-            __shfl_sync(prim::cuda::all_lanes, own_scale, (warp::lane() & ~3) | (2 * m + half));
-        const int r = warp::row_in_block(static_cast<int>(threadIdx.x), m, half);
-#pragma unroll
-        for (int d = 0; d < traits::v_tiles; ++d) {
-          gather_pair(static_cast<unsigned>(r), d, warp_.sums(m, d).at[2 * half] * scale,
-                      warp_.sums(m, d).at[2 * half + 1] * scale);
-        }
-      }
-    }
-    __syncwarp();
-    constexpr int lanes = traits::out_tile::chunks >= 16 ? 16 : 8;
-    const auto lane = static_cast<unsigned>(warp::lane());
-    const int first = warp::first_of_warp() + static_cast<int>(lane / lanes);
-    if (args_.group.value == 1 && args_.aligned_out && traits::aligned) {
-      const unsigned chunks = static_cast<unsigned>(traits::v_units(args_.call)) / 8;
-      auto* out = out_row(known_.range.first_row + first, known_.range.kv_head);
-      const int left = known_.range.visible - first;
-#pragma unroll 4
-      for (int r = 0; r < traits::rows_of_warp; r += 32 / lanes) {
-#pragma unroll
-        for (unsigned at = 0; at < traits::out_tile::chunks; at += lanes) {
-          const unsigned chunk = at + lane % lanes;
-          if (traits::out_tile::chunks % lanes != 0 && chunk >= traits::out_tile::chunks) continue;
-          std::uint32_t four[4];
-          prim::cuda::load_shared_16(
-              four, q_tile_ + traits::out_tile::offset(static_cast<unsigned>(first + r), chunk));
-          if (r < left && chunk < chunks) {
-            *reinterpret_cast<uint4*>(out + chunk * 8) =
-                make_uint4(four[0], four[1], four[2], four[3]);
-          }
-        }
-        out += 32 / lanes * traits::units * args_.call.out_strides.row;
-      }
-      return;
-    }
-#pragma unroll 1
-    for (int r = first; r < warp::first_of_warp() + traits::rows_of_warp; r += 32 / lanes) {
-      if (r >= known_.range.visible) break;
-      const query_row row = query_of(args_, known_.range.kv_head, known_.range.first_row + r);
-      write_row<typename traits::out_tile>(q_tile_, r, out_row(row.query, row.head),
-                                           traits::units * args_.call.v_head_dim, args_.aligned_out,
-                                           static_cast<int>(lane % lanes), lanes);
-    }
-  }
-
-  __device__ __forceinline__ std::uint16_t* out_row(int query, int head) const {
-    return reinterpret_cast<std::uint16_t*>(
-        token_row<typename traits::stored>(args_.call.out, args_.call.out_strides, known_.range.seq,
-                                           known_.range.seq.q_begin + query, head));
-  }
-
-  /// Elements 8 d + 2t and 8 d + 2t + 1 of a row of `out_tile`.
-  __device__ __forceinline__ void gather_pair(unsigned row, int d, float low, float high) const {
-    using tile = typename traits::out_tile;
-    const auto column = static_cast<std::uint32_t>(d);
-    const auto t = static_cast<std::uint32_t>(warp::lane() % 4);
-    if constexpr (traits::splits) {
-      const std::uint32_t to = q_tile_ + tile::offset(row, t / 2) + t % 2 * 8;
-      prim::cuda::store_shared_8((to ^ (column % 4 * 32)) + column / 4 * 128, __float_as_uint(low),
-                                 __float_as_uint(high));
-    } else {
-      const std::uint32_t to = q_tile_ + tile::offset(row, 0) + t * 4;
-      prim::cuda::store_shared_4((to ^ (column % 8 * 16)) + column / 8 * 128,
-                                 prim::cuda::half_words<typename traits::element>::pack(low, high));
-    }
-  }
-
-  __device__ __forceinline__ void write_split(int split) {
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const prim::softmax_state state = warp_.state_of(m, half);
-        const int r = warp::row_in_block(static_cast<int>(threadIdx.x), m, half);
-        if (r >= known_.range.visible) continue;
-        const query_row row = query_of(args_, known_.range.kv_head, known_.range.first_row + r);
-        const std::int64_t at = flat_row(args_.call, known_.range.seq, row) * args_.splits + split;
-        if (warp::lane() % 4 == 0) {
-          args_.states[2 * at] = state.maximum;
-          args_.states[2 * at + 1] = state.denominator;
-        }
-        float* sums = args_.sums + at * args_.v_stride + warp::lane() % 4 * 2;
-#pragma unroll
-        for (int d = 0; d < traits::v_tiles; ++d) {
-          if (d * 8 < args_.v_stride) {
-            *reinterpret_cast<float2*>(sums + d * 8) =
-                make_float2(warp_.sums(m, d).at[2 * half], warp_.sums(m, d).at[2 * half + 1]);
-          }
-        }
-      }
     }
   }
 
@@ -392,8 +367,14 @@ __global__ void __launch_bounds__(resolved(Row::config).tiling.warps * 32,
   __shared__ typename block::state known;
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
-  block(args, hooks, known, prim::cuda::shared_address(shared))
-      .run(static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
+  const bool split = block(args, hooks, known, prim::cuda::shared_address(shared))
+                         .run(static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
+  if constexpr (kernel_traits<Row, Width, Tokens>::merges_splits) {
+    if (split && args.arrivals >= 0) {
+      merge_if_late<kernel_traits<Row, Width, Tokens>, Row>(args, known.range,
+                                                            static_cast<int>(blockIdx.x));
+    }
+  }
 }
 
 }  // namespace tessera::flash::sm80

@@ -7,7 +7,6 @@
 
 #include <tessera/kernels/flash_attention/sm80_block.hpp>
 #include <tessera/kernels/flash_attention/sm80_traits.hpp>
-#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
@@ -23,6 +22,23 @@ __device__ __forceinline__ float load_bias(const score_tensor& bias, std::int64_
                                  : prim::cuda::half_words<bf16>::unpack(bits);
 }
 
+/// Up to here `tanh_near_zero` is tanh to 2e-7 of the value: x + x P(x^2), fitted for the smallest
+/// relative error.
+inline constexpr float tanh_near = 0.4f;
+__device__ __forceinline__ float tanh_near_zero(float x) {
+  const float square = x * x;
+  float series = fmaf(square, -0.04779422f, 0.13277629f);
+  series = fmaf(square, series, -0.33331882f);
+  return fmaf(square * series, x, x);
+}
+
+/// tanh to 6e-7 of the value; the exponential's form cancels near zero.
+__device__ __forceinline__ float tanh_fast(float x) {
+  const float power = prim::cuda::exp2_fast(x * (2.0f * prim::log2_e));
+  const float far = fmaf(prim::cuda::reciprocal_fast(1.0f + power), -2.0f, 1.0f);
+  return fabsf(x) < tanh_near ? tanh_near_zero(x) : far;
+}
+
 /// What a row's features make of the scores.
 template <class Traits, class Hooks>
 struct score_modifiers {
@@ -33,6 +49,9 @@ struct score_modifiers {
   static constexpr bool drops = Traits::has(flash_feature::dropout);
   /// Logits are not simply products times the scale.
   static constexpr bool changes = caps || biases || Hooks::has_logits;
+  static constexpr bool calls_functors = Hooks::has_logits || Hooks::has_mask;
+  /// Tensors say something of every score.
+  static constexpr bool reads = biases || masks || segments;
 
   /// One row of a warp's tile: columns 2t and 2t + 1 of each 8 keys, elements 2 * half and
   /// 2 * half + 1 of each accumulator. `keys` is empty for a row that is not used; unless `looks`,
@@ -65,7 +84,7 @@ struct score_modifiers {
     const auto near = [&](int e) { return max(begin, min(key_of(e), end - 1)); };
     unsigned hidden = 0;  // bit e
     if constexpr (changes) {
-      if (!args.plain && begin < end) change(args.call, hooks, x, at, near, hidden);
+      if (!args.plain && begin < end) change(args, hooks, x, at, near, hidden);
     }
     if constexpr (masks || segments || Hooks::has_mask) {
       if (looks && begin < end) hide<Count>(args.call, hooks, at, near, hidden);
@@ -101,9 +120,10 @@ struct score_modifiers {
   }
 
   template <int Count, class Near>
-  static __device__ __forceinline__ void change(const flash_kernel_args& call, const Hooks& hooks,
+  static __device__ __forceinline__ void change(const launch_args& args, const Hooks& hooks,
                                                 float (&x)[Count], const position& row,
                                                 const Near& near, unsigned& hidden) {
+    const flash_kernel_args& call = args.call;
 #pragma unroll
     for (int e = 0; e < Count; ++e) x[e] *= call.softmax_scale;
     if constexpr (biases) {
@@ -112,7 +132,10 @@ struct score_modifiers {
     if constexpr (caps) {
       if (call.soft_cap > 0.0f) {
 #pragma unroll
-        for (int e = 0; e < Count; ++e) x[e] = call.soft_cap * tanhf(x[e] / call.soft_cap);
+        for (int e = 0; e < Count; ++e) {
+          x[e] = Traits::splits ? call.soft_cap * tanhf(x[e] / call.soft_cap)
+                                : call.soft_cap * tanh_fast(x[e] * args.inverse_cap);
+        }
       }
     }
     if constexpr (biases) {
@@ -167,25 +190,5 @@ struct score_modifiers {
     }
   }
 };
-
-/// Bits 0 to 3: whether dropout keeps elements 0 to 3 of an accumulator, whose rows 2 * row_step
-/// apart are queries `low` and `high` and whose first column is key `key` (a multiple of 8 plus
-/// 2t). Each lane draws the four words of one row, and a pair of lanes exchanges halves.
-__device__ __forceinline__ unsigned kept_elements(const flash_kernel_args& call, int entry,
-                                                  const query_row& low, const query_row& high,
-                                                  int key) {
-  const bool odd = (threadIdx.x & 1u) != 0;
-  const query_row row = odd ? high : low;
-  const prim::philox_block words =
-      prim::dropout_words(call.dropout_seed, entry, row.head, row.query, key);
-  unsigned keeps = 0;
-#pragma unroll
-  for (unsigned lane = 0; lane < 4; ++lane) {
-    keeps |= words[lane] >= call.dropout_threshold ? 1u << lane : 0u;
-  }
-  const unsigned others = __shfl_xor_sync(prim::cuda::all_lanes, keeps, 1);
-  // Even lanes own words 0 and 1 of both rows, odd lanes words 2 and 3.
-  return odd ? (others >> 2) | (keeps & 12u) : (keeps & 3u) | ((others & 3u) << 2);
-}
 
 }  // namespace tessera::flash::sm80

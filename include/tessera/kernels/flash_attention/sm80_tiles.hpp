@@ -59,27 +59,35 @@ struct tile_loader {
                                               std::int64_t row_stride, int first, int limit,
                                               int width, bool wanted) {
     if constexpr (Traits::aligned) {
-      const unsigned chunks = static_cast<unsigned>(width) / 8;
       const unsigned thread = prim::cuda::thread_index();
       const int row = first + static_cast<int>(thread / 8);
       const std::int64_t stride = prim::cuda::computed_anew(row_stride);
-      const std::uint16_t* source = base + row * stride + thread % 8 * 8;
-      const std::uint32_t to = tile + Tile::offset(thread / 8, thread % 8);
-      const int left = wanted ? limit - row : 0;
-#pragma unroll
-      for (int pass = 0; pass < passes; ++pass) {
-#pragma unroll
-        for (int line = 0; line < Tile::lines; ++line) {
-          const bool inside = static_cast<unsigned>(line) * 8 + thread % 8 < chunks;
-          prim::cuda::copy_async_16_if(
-              inside && pass * rows_at_once < left,
-              Tile::down(to, pass * rows_at_once) + static_cast<std::uint32_t>(line * 128),
-              source + line * 64);
-        }
-        source += rows_at_once * stride;
-      }
+      copy_lines(tile + Tile::offset(thread / 8, thread % 8), base + row * stride + thread % 8 * 8,
+                 stride, wanted ? limit - row : 0, width, thread % 8);
     } else {
       if (wanted) copy_part(tile, base, row_stride, first, limit, width);
+    }
+  }
+
+  /// The thread's part of an aligned tile: `to` and `source` are those of its first row and of its
+  /// chunk in the first line; `left` rows are there, counted from that one.
+  static __device__ __forceinline__ void copy_lines(std::uint32_t to, const std::uint16_t* source,
+                                                    std::int64_t stride, int left, int width,
+                                                    unsigned chunk) {
+    const unsigned chunks = static_cast<unsigned>(width) / 8;
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+#pragma unroll
+      for (int line = 0; line < Tile::lines; ++line) {
+        const bool inside = static_cast<unsigned>(line) * 8 + chunk < chunks;
+        prim::cuda::copy_async_16_if(
+            inside && pass * rows_at_once < left,
+            Tile::down(to, pass * rows_at_once) + static_cast<std::uint32_t>(line * 128),
+            source + line * 64);
+      }
+      source += rows_at_once * stride;
+      // Else every line has an address of its own, computed for each tile.
+      if constexpr (Tile::lines > 2) source = prim::cuda::computed_anew(source);
     }
   }
 

@@ -2,6 +2,7 @@
 // device.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -70,6 +71,9 @@ constexpr tile_shape shape_of(int width) {
           .threads = config.tiling};
 }
 
+/// Shared memory of a block that lies before its tiles: a block's state, and 1 KB of the system's.
+inline constexpr int most_static_bytes = 4096;
+
 /// Compile-time numbers of one kernel; `Width` as in shape_of. (A shape as template argument would
 /// be shorter, but nvcc 13.0 cannot name such kernels on the host side.)
 template <class Row, int Width, class Tokens>
@@ -108,7 +112,25 @@ struct kernel_traits {
   static constexpr int q_bytes = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
   static constexpr int shared_bytes = q_bytes + stages * (k_tile::bytes + v_tile::bytes);
 
+  /// The blocks that end last merge the splits. Larger blocks, where every register counts, leave
+  /// that to a kernel of its own.
+  static constexpr bool merges_splits = config.phase == flash_phase::decode;
+
   static constexpr bool aligned = std::is_same_v<Tokens, aligned_tokens>;
+
+  /// Rows with Q in registers have others left to keep where the next keys and values come from and
+  /// go to, so that less is computed for each tile; those of narrow heads also where a lane reads.
+  /// One bit of an address tells the two stages apart: nothing that is added to the first one's
+  /// reaches it.
+  static constexpr bool keeps_sources =
+      aligned && stages == 2 && shape.threads.q_in_registers && std::is_same_v<k_tile, v_tile> &&
+      std::has_single_bit(static_cast<unsigned>(k_tile::bytes)) &&
+      k_tile::bytes >= most_static_bytes + threads / 8 * k_tile::row_bytes &&
+      q_bytes % (2 * k_tile::bytes) == 0;
+  static constexpr bool keeps_addresses = keeps_sources && shape.head_dim <= 64;
+  /// Sums of wide heads are rescaled among the products of their tile: the small tiles of such rows
+  /// find a new maximum often.
+  static constexpr bool rescales_among_products = keeps_sources && shape.v_head_dim > 128;
 
   /// Units of a row of q and k, and of v and out.
   static __device__ __forceinline__ int qk_units(const flash_kernel_args& call) {
@@ -125,6 +147,15 @@ struct kernel_traits {
   static_assert(shared_bytes <= shared_memory_bytes(config));
 };
 
+/// By how many powers of 2 a logit may pass the maximum of its row before the row's sums are
+/// rescaled. Weights of 16 bits are rounded relative to that maximum, and an older one costs
+/// accuracy (README.md): with these the error is not above that of FlashAttention-2, but for wide
+/// heads and few keys, where nearly every tile would find a new maximum.
+constexpr float growth_of(const flash_config& config, int head_dim, std::int64_t keys) {
+  if (config.type == dtype::f32 || config.phase == flash_phase::decode) return 8.0f;
+  return head_dim > 128 && keys >= 1024 ? 0.0f : 1.0f;
+}
+
 /// Division of numbers below 2^31 by one that the host knows: a product instead of a hundred
 /// cycles.
 struct divisor {
@@ -133,14 +164,28 @@ struct divisor {
   std::uint32_t shift = 0;
 
   static constexpr divisor of(std::uint32_t value) {
-    std::uint32_t shift = 0;
-    while (shift < 31 && (std::uint32_t{1} << shift) < value) ++shift;
+    const auto shift = static_cast<std::uint32_t>(value > 1 ? std::bit_width(value - 1) : 0);
     const std::uint64_t excess = (std::uint64_t{1} << shift) - value;
     return {value, static_cast<std::uint32_t>((excess << 32) / value + 1), shift};
   }
   __device__ __forceinline__ int quotient(int number) const {
     const auto n = static_cast<std::uint32_t>(number);
     return static_cast<int>((__umulhi(n, multiplier) + n) >> shift);
+  }
+};
+
+/// The keys of Philox's rounds. Made by the host: computed from the seed in the kernel, they would
+/// take twenty registers.
+struct dropout_keys {
+  std::uint32_t round[10][2] = {};
+
+  static constexpr dropout_keys of(std::uint64_t seed) {
+    dropout_keys keys;
+    for (std::uint32_t i = 0; i < 10; ++i) {
+      keys.round[i][0] = static_cast<std::uint32_t>(seed) + i * 0x9E3779B9u;
+      keys.round[i][1] = static_cast<std::uint32_t>(seed >> 32) + i * 0xBB67AE85u;
+    }
+    return keys;
   }
 };
 
@@ -160,11 +205,19 @@ struct launch_args {
   float rescale_above =
       0;  ///< how far a logit may be above maximum less headroom before sums are rescaled
   bool negative_scale = false;
-  bool plain = false;        ///< logits are products times the scale, whatever the row could do
-  bool aligned_out = false;  ///< out can be written 16 bytes at a time
-  float* sums = nullptr;     ///< [row][split][v_stride], splits > 1
-  float* states = nullptr;   ///< [row][split][2]: maximum, denominator
+  bool plain = false;  ///< logits are products times the scale, whatever the row could do
+  dropout_keys dropout{};
+  std::uint32_t last_dropped = 0;  ///< words above it keep a weight; all ones: none does
+  bool wide = false;               ///< biases, mask and segment ids can be read several at a time
+  float inverse_cap = 0;           ///< 1 / soft_cap
+  bool aligned_out = false;        ///< out can be written 16 bytes at a time
+  float* sums = nullptr;           ///< [row][split][v_stride], splits > 1
+  float* states = nullptr;         ///< [row][split][2]: maximum, denominator
   int v_stride = 0;
+  /// Where blocks count themselves (sm80_arrivals.hpp); -1: another kernel merges the splits.
+  int arrivals = -1;
+  int parts = 1;          ///< thread blocks that merge the splits of the same rows
+  int units_of_part = 1;  ///< slices of rows that each of them merges
 };
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;

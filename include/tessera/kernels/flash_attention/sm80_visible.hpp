@@ -13,14 +13,14 @@
 
 namespace tessera::flash::sm80 {
 
-/// Bits of the first `tiles` tiles of keys of a block, in shared memory. Later ones are looked at
-/// element by element.
-struct mask_window {
+/// What mask tensor and segments make of the first `tiles` tiles of keys of a block: bits in shared
+/// memory. Later ones are looked at when their turn comes, or element by element.
+struct tile_window {
   static constexpr int tiles = 4096;
-  std::uint32_t some[tiles / 32];   ///< the mask shows something of the tile to some row
+  std::uint32_t some[tiles / 32];   ///< something of the tile is shown to some row
   std::uint32_t whole[tiles / 32];  ///< and everything to every row
 };
-struct no_mask_window {};
+struct no_tile_window {};
 
 /// A tile of keys; `tile` is that behind the last if there is none.
 struct chosen_tile {
@@ -56,14 +56,30 @@ struct mask_scan {
       hidden = hidden || !shown;
     }
   }
-  /// `chunks` times 16 entries at a multiple of 16.
-  __device__ __forceinline__ void add_chunks(const std::uint8_t* row, int chunks) {
-    for (int c = 0; c < chunks; ++c) {
-      const uint4 words = reinterpret_cast<const uint4*>(row)[c];
-      some = some || (words.x | words.y | words.z | words.w) != 0;
-      hidden = hidden || (__vcmpeq4(words.x, 0) | __vcmpeq4(words.y, 0) | __vcmpeq4(words.z, 0) |
-                          __vcmpeq4(words.w, 0)) != 0;
+  /// The next `Keys` entries, a multiple of 16 at an address of that kind, of `rows` rows, at most
+  /// four: all are under way at the same time.
+  template <int Keys>
+  __device__ __forceinline__ void add_chunks(const std::uint8_t* row, std::int64_t step, int rows) {
+    std::uint32_t any = 0;
+    std::uint32_t all = 0x80808080u;  // the highest bit of each byte that is not 0
+#pragma unroll
+    for (int r = 0; r < rows_at_once; ++r) {
+      const auto* from = reinterpret_cast<const uint4*>(row + min(r, rows - 1) * step);
+#pragma unroll
+      for (int c = 0; c < Keys / 16; ++c) {
+        const uint4 words = from[c];
+        any |= words.x | words.y | words.z | words.w;
+        all &= not_zero(words.x) & not_zero(words.y) & not_zero(words.z) & not_zero(words.w);
+      }
     }
+    some = some || any != 0;
+    hidden = hidden || all != 0x80808080u;
+  }
+  static constexpr int rows_at_once = 4;
+
+ private:
+  static __device__ __forceinline__ std::uint32_t not_zero(std::uint32_t word) {
+    return ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word;
   }
 };
 
@@ -74,7 +90,7 @@ class tile_chooser {
   static constexpr bool segments = Traits::has(flash_feature::segments);
 
  public:
-  using window_type = std::conditional_t<masks, mask_window, no_mask_window>;
+  using window_type = std::conditional_t<masks || segments, tile_window, no_tile_window>;
 
   __device__ __forceinline__ tile_chooser(const launch_args& args, const Hooks& hooks,
                                           const row_range& range, const key_range& keys,
@@ -83,9 +99,15 @@ class tile_chooser {
 
   /// Before the first tile of a pass over the keys.
   __device__ __forceinline__ void begin() {
-    if constexpr (segments) find_ids();
+    bool filled = false;
     if constexpr (masks) {
-      if (args_.call.mask.data != nullptr) fill_window();
+      if (args_.call.mask.data != nullptr) {
+        look_at_mask();
+        filled = true;
+      }
+    }
+    if constexpr (segments) {
+      if (args_.call.q_segments.data != nullptr) look_at_segments(filled);
     }
   }
 
@@ -93,9 +115,13 @@ class tile_chooser {
   __device__ __forceinline__ chosen_tile next(int tile) {
     if constexpr (masks || segments || Hooks::has_mask) {
       for (; tile < keys_.last_tile; ++tile) {
-        const prim::tile_visibility seen = visibility_of(tile);
+        const chosen_tile found = next_of_tensors(tile);
+        tile = found.tile;
+        if (tile >= keys_.last_tile) break;
+        if constexpr (!Hooks::has_mask) return found;
+        const prim::tile_visibility seen = by_functor(tile);
         if (seen != prim::tile_visibility::skip) {
-          return {tile, seen == prim::tile_visibility::full};
+          return {tile, found.whole && seen == prim::tile_visibility::full};
         }
       }
     }
@@ -106,45 +132,48 @@ class tile_chooser {
   static __device__ __forceinline__ int lane() {
     return static_cast<int>(threadIdx.x % prim::cuda::warp_size);
   }
-  static __device__ __forceinline__ prim::tile_visibility both(prim::tile_visibility a,
-                                                               prim::tile_visibility b) {
-    return a < b ? a : b;
+
+  __device__ __forceinline__ bool has_tensors() const {
+    return (masks && args_.call.mask.data != nullptr) ||
+           (segments && args_.call.q_segments.data != nullptr);
+  }
+  /// Tiles whose bits are known.
+  __device__ __forceinline__ int known_tiles() const {
+    return min(tile_window::tiles, keys_.last_tile - keys_.first_tile);
   }
 
-  __device__ __forceinline__ prim::tile_visibility visibility_of(int tile) {
-    auto seen = prim::tile_visibility::full;
-    if constexpr (masks) {
-      if (args_.call.mask.data != nullptr) seen = by_mask(tile);
-    }
-    if constexpr (segments) {
-      if (args_.call.q_segments.data != nullptr && seen != prim::tile_visibility::skip) {
-        seen = both(seen, by_segments(tile));
+  /// The same as far as mask tensor and segments know.
+  __device__ __forceinline__ chosen_tile next_of_tensors(int tile) const {
+    if constexpr (masks || segments) {
+      if (!has_tensors()) return {tile, true};
+      const int known = known_tiles();
+      for (int at = tile - keys_.first_tile; at < known; at = at / 32 * 32 + 32) {
+        const std::uint32_t left = window_.some[at / 32] >> at % 32;
+        if (left == 0) continue;
+        at += __ffs(static_cast<int>(left)) - 1;
+        return {keys_.first_tile + at, (window_.whole[at / 32] >> at % 32 & 1u) != 0};
+      }
+      for (tile = max(tile, keys_.first_tile + known); tile < keys_.last_tile; ++tile) {
+        if (segments_show(tile)) return {tile, false};
       }
     }
+    return {tile, true};
+  }
+
+  __device__ __forceinline__ prim::tile_visibility by_functor(int tile) const {
     if constexpr (Hooks::has_mask) {
       if constexpr (prim::classifies_tiles<decltype(hooks_.mask)>) {
         const row_box box = box_of(args_, range_);
-        seen = both(seen, hooks_.mask.classify(prim::score_tile{
-                              range_.seq.index, box.head_begin, box.head_end, box.query_begin,
-                              box.query_end, tile * Traits::block_kv,
-                              min(keys_.end, (tile + 1) * Traits::block_kv)}));
-      } else {
-        seen = both(seen, prim::tile_visibility::partial);
+        return hooks_.mask.classify(prim::score_tile{
+            range_.seq.index, box.head_begin, box.head_end, box.query_begin, box.query_end,
+            tile * Traits::block_kv, min(keys_.end, (tile + 1) * Traits::block_kv)});
       }
     }
-    return seen;
-  }
-
-  __device__ __forceinline__ prim::tile_visibility by_mask(int tile) {
-    const auto at = static_cast<unsigned>(tile - keys_.first_tile);
-    if (at >= mask_window::tiles) return prim::tile_visibility::partial;
-    if ((window_.some[at / 32] >> at % 32 & 1u) == 0) return prim::tile_visibility::skip;
-    return (window_.whole[at / 32] >> at % 32 & 1u) != 0 ? prim::tile_visibility::full
-                                                         : prim::tile_visibility::partial;
+    return prim::tile_visibility::partial;
   }
 
   /// Looks at the mask, a lane at one tile.
-  __device__ __forceinline__ void fill_window() {
+  __device__ __forceinline__ void look_at_mask() {
     const score_tensor& mask = args_.call.mask;
     const row_box box = box_of(args_, range_);
     const int head_end = mask.head == 0 ? box.head_begin + 1 : box.head_end;
@@ -152,7 +181,7 @@ class tile_chooser {
     const auto* base = static_cast<const std::uint8_t*>(mask.data) + range_.seq.index * mask.batch;
     const bool in_chunks = reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && mask.column == 1 &&
                            mask.head % 16 == 0 && mask.row % 16 == 0;
-    const int words = (min(mask_window::tiles, keys_.last_tile - keys_.first_tile) + 31) / 32;
+    const int words = (known_tiles() + 31) / 32;
 #pragma unroll 1
     for (int word = static_cast<int>(threadIdx.x) / prim::cuda::warp_size; word < words;
          word += Traits::warps) {
@@ -166,15 +195,19 @@ class tile_chooser {
           const auto* row = base + head * mask.head + box.query_begin * mask.row +
                             static_cast<std::int64_t>(key0) * mask.column;
 #pragma unroll 1
-          for (int query = box.query_begin; query < query_end; ++query, row += mask.row) {
+          for (int query = box.query_begin; query < query_end;) {
+            int rows = 1;
             if (in_chunks && keys == Traits::block_kv) {
-              found.add_chunks(row, Traits::block_kv / 16);
+              rows = min(mask_scan::rows_at_once, query_end - query);
+              found.add_chunks<Traits::block_kv>(row, mask.row, rows);
             } else if (mask.column == 0) {
               found.add_bytes(row, 0, 1);
             } else {
               found.add_bytes(row, mask.column, keys);
             }
             if (found.some && found.hidden) break;
+            query += rows;
+            row += rows * mask.row;
           }
         }
       }
@@ -188,34 +221,90 @@ class tile_chooser {
     __syncthreads();
   }
 
-  /// Smallest and largest segment of tokens [begin, end), padding left out of the smallest.
-  __device__ __forceinline__ void range_of_ids(const token_ids& ids, int begin, int end, int& least,
-                                               int& most) const {
-    const std::int32_t* data = ids.data + range_.seq.index * ids.batch;
-    least = INT32_MAX;
-    most = -1;
-    for (int i = begin + lane(); i < end; i += prim::cuda::warp_size) {
-      const std::int32_t id = data[i * ids.row];
-      if (id >= 0) least = min(least, id);
+  /// Segments of a range of tokens.
+  struct id_range {
+    int least = INT32_MAX;  ///< padding, which is negative, left out
+    int most = -1;
+    bool padded = false;
+
+    __device__ __forceinline__ void add(std::int32_t id) {
+      least = id < 0 ? least : min(least, id);
       most = max(most, id);
+      padded = padded || id < 0;
     }
-    least = prim::cuda::minimum_of_warp(least);
-    most = prim::cuda::maximum_of_warp(most);
-  }
+    /// Lanes' ranges become that of the warp.
+    __device__ __forceinline__ void gather() {
+      least = prim::cuda::minimum_of_warp(least);
+      most = prim::cuda::maximum_of_warp(most);
+      padded = prim::cuda::any_of_warp(padded);
+    }
+    __device__ __forceinline__ bool meets(const id_range& other) const {
+      return least <= other.most && other.least <= most;
+    }
+    __device__ __forceinline__ bool is_only(int id) const {
+      return !padded && least == id && most == id;
+    }
+  };
 
-  __device__ __forceinline__ void find_ids() {
-    if (args_.call.q_segments.data == nullptr) return;
+  __device__ __forceinline__ id_range ids_of(const token_ids& ids, int begin, int end) const {
+    const std::int32_t* data = ids.data + range_.seq.index * ids.batch;
+    id_range found;
+    for (int i = begin + lane(); i < end; i += prim::cuda::warp_size) found.add(data[i * ids.row]);
+    found.gather();
+    return found;
+  }
+  __device__ __forceinline__ id_range ids_of_queries() const {
     const row_box box = box_of(args_, range_);
-    range_of_ids(args_.call.q_segments, box.query_begin, box.query_end, least_id_, most_id_);
+    return ids_of(args_.call.q_segments, box.query_begin, box.query_end);
   }
 
-  __device__ __forceinline__ prim::tile_visibility by_segments(int tile) const {
-    int least = 0;
-    int most = 0;
-    range_of_ids(args_.call.kv_segments, tile * Traits::block_kv,
-                 min(keys_.end, (tile + 1) * Traits::block_kv), least, most);
-    return least <= most_id_ && least_id_ <= most ? prim::tile_visibility::partial
-                                                  : prim::tile_visibility::skip;
+  /// Looks at the segments, a warp at 32 tiles. `filled`: the window has the mask's bits.
+  __device__ __forceinline__ void look_at_segments(bool filled) {
+    const token_ids& ids = args_.call.kv_segments;
+    const std::int32_t* data = ids.data + range_.seq.index * ids.batch;
+    const id_range own = ids_of_queries();
+    const int words = (known_tiles() + 31) / 32;
+    constexpr int loads = (Traits::block_kv + prim::cuda::warp_size - 1) / prim::cuda::warp_size;
+#pragma unroll 1
+    for (int word = static_cast<int>(threadIdx.x) / prim::cuda::warp_size; word < words;
+         word += Traits::warps) {
+      std::uint32_t some = 0;
+      std::uint32_t whole = 0;
+      const int first = keys_.first_tile + word * 32;
+      const int tiles = min(32, keys_.last_tile - first);
+#pragma unroll 4
+      for (int i = 0; i < tiles; ++i) {
+        const int key0 = (first + i) * Traits::block_kv;
+        id_range found;
+#pragma unroll
+        for (int part = 0; part < loads; ++part) {
+          const int in_tile = part * prim::cuda::warp_size + lane();
+          // A lane without a key looks at the last one once more.
+          const int key = min(key0 + min(in_tile, Traits::block_kv - 1), keys_.end - 1);
+          found.add(data[key * ids.row]);
+        }
+        found.gather();
+        const std::uint32_t bit = 1u << i;
+        some |= own.meets(found) ? bit : 0u;
+        whole |= own.is_only(own.most) && found.is_only(own.most) ? bit : 0u;
+      }
+      if (lane() == 0) {
+        window_.some[word] = filled ? window_.some[word] & some : some;
+        window_.whole[word] = filled ? window_.whole[word] & whole : whole;
+      }
+    }
+    __syncthreads();
+  }
+
+  /// Of a tile behind the window.
+  __device__ __forceinline__ bool segments_show(int tile) const {
+    if constexpr (segments) {
+      if (args_.call.q_segments.data != nullptr) {
+        return ids_of_queries().meets(ids_of(args_.call.kv_segments, tile * Traits::block_kv,
+                                             min(keys_.end, (tile + 1) * Traits::block_kv)));
+      }
+    }
+    return true;
   }
 
   const launch_args& args_;
@@ -223,7 +312,6 @@ class tile_chooser {
   const row_range& range_;
   const key_range& keys_;
   window_type& window_;
-  int least_id_ = 0, most_id_ = 0;
 };
 
 }  // namespace tessera::flash::sm80

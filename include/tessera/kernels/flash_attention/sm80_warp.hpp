@@ -3,32 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/flash_attention/sm80_block.hpp>
+#include <tessera/kernels/flash_attention/sm80_changes.hpp>
+#include <tessera/kernels/flash_attention/sm80_dropout.hpp>
 #include <tessera/kernels/flash_attention/sm80_finish.hpp>
+#include <tessera/kernels/flash_attention/sm80_not_finite.hpp>
 #include <tessera/kernels/flash_attention/sm80_scores.hpp>
 #include <tessera/kernels/flash_attention/sm80_split.hpp>
+#include <tessera/kernels/flash_attention/sm80_state.hpp>
 #include <tessera/kernels/flash_attention/sm80_traits.hpp>
 #include <tessera/kernels/flash_attention/sm80_visible.hpp>
-#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::flash::sm80 {
 
-/// What all threads of a block know and rarely need. It lies in shared memory, because every
-/// register counts in the loop.
-template <mask_mode Mode, class Window>
-struct block_state {
-  key_range keys;
-  const std::uint16_t* k = nullptr;  ///< key 0 of the sequence, in units of 16 bits
-  const std::uint16_t* v = nullptr;
-  row_range range;
-  Window window;
-  prim::row_visibility<Mode> visible;
-  bool negate = false;   ///< the queries' signs are still to be turned
-  bool careful = false;  ///< a sum was not finite: run again and look at every value
-};
+/// The sums that a tile's products are added to: those of `old_sums` are still to be rescaled.
+struct rescaled_sums {};
+struct old_sums {};
 
 /// Every array is indexed by constants once its loops are unrolled, and so stays in registers.
 template <class Row, int Width, class Tokens, class Hooks>
@@ -49,7 +43,12 @@ class warp_rows {
   /// `known` lies in shared memory, `q_tile` is the address of the block's queries there.
   __device__ __forceinline__ warp_rows(const launch_args& args, const Hooks& hooks,
                                        const state& known, std::uint32_t q_tile)
-      : args_(args), hooks_(hooks), known_(known), q_tile_(q_tile) {}
+      : args_(args), hooks_(hooks), known_(known), q_tile_(q_tile) {
+    if constexpr (traits::keeps_addresses) {
+      k_lane_ = prim::cuda::computed_anew(traits::k_tile::lane_of_b(threadIdx.x % 32));
+      v_lane_ = prim::cuda::computed_anew(traits::v_tile::lane_of_a(threadIdx.x % 32));
+    }
+  }
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -85,7 +84,8 @@ class warp_rows {
                                                    const Action& before_the_end) {
     clear_scores(scores_);
     const unsigned thread = prim::cuda::thread_index();
-    const std::uint32_t base = keys + traits::k_tile::lane_of_b(thread % 32);
+    const std::uint32_t base =
+        keys + (traits::keeps_addresses ? k_lane_ : traits::k_tile::lane_of_b(thread % 32));
     [[maybe_unused]] prim::cuda::accumulator small[traits::splits ? row_tiles : 1]
                                                   [traits::splits ? traits::key_tiles : 1];
     if constexpr (traits::splits) clear_scores(small);
@@ -123,31 +123,18 @@ class warp_rows {
 
   /// Row `half` of row tile m that a thread holds, counted from the block's first.
   static __device__ __forceinline__ int row_in_block(int thread, int m, int half) {
-    return thread / 32 * traits::rows_of_warp + m * 16 + half * 8 + thread % 32 / 4;
+    return row_of_thread<traits>(thread, m, half);
   }
 
   /// `looks`: mask tensor, segments or mask functor may hide something.
   __device__ __forceinline__ void modify_scores(int key0, bool looks) {
-    const auto thread = static_cast<int>(prim::cuda::thread_index());
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int r = row_in_block(thread, m, half);
-        const query_row row = query_of(args_, known_.range.kv_head, known_.range.first_row + r);
-        const prim::key_interval keys =
-            r < known_.range.visible ? known_.visible.keys_of(row.query) : prim::key_interval{};
-        modifiers::apply(
-            args_, hooks_, scores_[m], half,
-            {known_.range.seq.index, row.head, row.query, 0, row.query + known_.visible.offset},
-            key0, keys, looks);
-      }
-    }
+    score_changes<traits, Hooks, state>(args_, hooks_, known_).apply(scores_, key0, looks);
   }
 
   /// New maxima where a row's has grown by more than `rescale_above`: sums stay relative to the old
-  /// one otherwise, which is exact and saves most rescalings.
-  __device__ __forceinline__ void update_maxima() {
+  /// one otherwise, which is exact and saves rescalings. True if maxima moved: the sums of rows
+  /// that rescale among products are still relative to the old ones.
+  __device__ __forceinline__ bool update_maxima() {
     float found[row_tiles][2];
     bool grown = false;
 #pragma unroll
@@ -163,25 +150,40 @@ class warp_rows {
         grown = grown || found[m][half] > maximum_[m][half] + args_.rescale_above;
       }
     }
-    if (prim::cuda::any_of_warp(grown)) rescale(found);
+    const bool moves = prim::cuda::any_of_warp(grown);
+    if (moves) move_maxima(found);
+    return moves;
+  }
+
+  /// Makes all sums relative to the maxima that have just moved.
+  __device__ __forceinline__ void rescale() {
+#pragma unroll
+    for (int group = 0; group < traits::v_groups; ++group) {
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) rescale_columns(m, group);
+    }
   }
 
   /// out_ += weights V. The exponentials of 16 keys are computed among the products of the 16
-  /// before.
+  /// before. `Sums` is `rescaled_sums`, or `old_sums` to do what `rescale` does among the products.
+  template <class Sums>
   __device__ __forceinline__ void multiply_values(int key0, std::uint32_t values) {
     constexpr int steps = traits::v_groups;
     constexpr int parts = 2 * row_tiles;
+    const kept_weights<traits> kept = draw_kept<traits>(args_, known_, key0);
     if constexpr (traits::splits) {
 #pragma unroll
       for (int part = 0; part < traits::key_tiles * row_tiles; ++part) {
-        weigh(part / traits::key_tiles, part % traits::key_tiles, key0);
+        weigh(part / traits::key_tiles, part % traits::key_tiles, kept);
       }
       split::add_values(out_, scores_, values);
     } else {
 #pragma unroll
-      for (int part = 0; part < parts; ++part) weigh(part / 2, part % 2, key0);
+      for (int part = 0; part < parts; ++part) weigh(part / 2, part % 2, kept);
       const std::uint32_t base =
-          values + traits::v_tile::lane_of_a(prim::cuda::thread_index() % 32);
+          values + (traits::keeps_addresses
+                        ? v_lane_
+                        : traits::v_tile::lane_of_a(prim::cuda::thread_index() % 32));
 #pragma unroll
       for (int g = 0; g < traits::key_groups; ++g) {
         int done = 0;
@@ -191,6 +193,7 @@ class warp_rows {
           prim::cuda::load_matrices_transposed(v.reg, traits::v_tile::step(base, g, d));
 #pragma unroll
           for (int m = 0; m < row_tiles; ++m) {
+            if (std::is_same_v<Sums, old_sums> && g == 0) rescale_columns(m, d);
             words::template multiply_add<0>(out_[m][2 * d], weights_[g][m], v);
             words::template multiply_add<1>(out_[m][2 * d + 1], weights_[g][m], v);
           }
@@ -198,7 +201,7 @@ class warp_rows {
 #pragma unroll
             for (int part = 0; part < parts; ++part) {
               if (part >= done && part < (d + 1) * parts / steps) {
-                weigh(part / 2, 2 * (g + 1) + part % 2, key0);
+                weigh(part / 2, 2 * (g + 1) + part % 2, kept);
               }
             }
             done = (d + 1) * parts / steps;
@@ -208,52 +211,13 @@ class warp_rows {
     }
   }
 
-  /// Adds the products that `keep_finite` leaves out, for the rows that see them. Weights that are
-  /// 0 add nothing, as if their key were hidden. Comes before `multiply_values`, which needs the
-  /// registers.
+  /// Adds the products that `keep_finite` leaves out. Comes before `multiply_values`, which needs
+  /// the registers.
   __device__ __forceinline__ void add_not_finite(int key0) {
-    const int keys = min(traits::block_kv, known_.keys.end - key0);
     const auto thread = static_cast<int>(prim::cuda::thread_index());
-    const int lane = thread % 32;
-#pragma unroll 1
-    for (int j = 0; j < keys; ++j) {
-      float weight[row_tiles][2];
-#pragma unroll
-      for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float mine = prim::minus_infinity;
-#pragma unroll
-          for (int n = 0; n < traits::key_tiles; ++n) {
-            const float even = scores_[m][n].at[2 * half];
-            const float odd = scores_[m][n].at[2 * half + 1];
-            mine = n == j / 8 ? (j % 2 == 0 ? even : odd) : mine;
-          }
-          mine = __shfl_sync(prim::cuda::all_lanes, mine, (lane & ~3) | (j % 8 / 2));
-          weight[m][half] = weight_of(mine, thread, m, half, key0 + j);
-        }
-      }
-      const auto* row = reinterpret_cast<const typename traits::stored*>(known_.v) +
-                        (key0 + j) * args_.call.v_strides.row;
-#pragma unroll
-      for (int d = 0; d < traits::v_tiles; ++d) {
-#pragma unroll
-        for (int one = 0; one < 2; ++one) {
-          const int column = d * 8 + lane % 4 * 2 + one;
-          const float value =
-              column < args_.call.v_head_dim ? traits::access::load(row[column]) : 0.0f;
-          if (isfinite(value)) continue;
-#pragma unroll
-          for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              float& sum = out_[m][d].at[2 * half + one];
-              sum = weight[m][half] != 0.0f ? fmaf(weight[m][half], value, sum) : sum;
-            }
-          }
-        }
-      }
-    }
+    add_products_not_finite<traits>(
+        args_.call, known_.v, key0, known_.keys.end, scores_, out_,
+        [&](float x, int m, int half, int key) { return weight_of(x, thread, m, half, key); });
   }
 
   __device__ __forceinline__ prim::softmax_state state_of(int m, int half) const {
@@ -286,20 +250,15 @@ class warp_rows {
   __device__ __forceinline__ float weight_of(float x, int thread, int m, int half, int key) const {
     const float weight = prim::cuda::exp2_fast(fmaf(x, args_.log2_scale, -maximum_[m][half]));
     if constexpr (modifiers::drops) {
-      const flash_kernel_args& call = args_.call;
-      if (call.dropout) {
-        const query_row row = query_of(args_, known_.range.kv_head,
-                                       known_.range.first_row + row_in_block(thread, m, half));
-        const bool keeps = prim::dropout_keeps(call.dropout_seed, call.dropout_threshold,
-                                               known_.range.seq.index, row.head, row.query, key);
-        return keeps ? weight : 0.0f;
-      }
+      const bool keeps = keeps_weight(args_, static_cast<int>(known_.range.seq.index),
+                                      query_at(args_, known_, row_in_block(thread, m, half)), key);
+      return keeps ? weight : 0.0f;
     }
     return weight;
   }
 
   /// Turns the scores of eight keys into weights, packed for 16-bit rows.
-  __device__ __forceinline__ void weigh(int m, int n, int key0) {
+  __device__ __forceinline__ void weigh(int m, int n, const kept_weights<traits>& kept) {
     const prim::cuda::accumulator& s = scores_[m][n];
     float p[4];
 #pragma unroll
@@ -308,17 +267,8 @@ class warp_rows {
     }
     denominator_[m][0] += p[0] + p[1];
     denominator_[m][1] += p[2] + p[3];
-    if constexpr (modifiers::drops) {
-      if (args_.call.dropout) {
-        const int row = known_.range.first_row + row_in_block(static_cast<int>(threadIdx.x), m, 0);
-        const unsigned keeps = kept_elements(args_.call, static_cast<int>(known_.range.seq.index),
-                                             query_of(args_, known_.range.kv_head, row),
-                                             query_of(args_, known_.range.kv_head, row + 8),
-                                             key0 + n * 8 + lane() % 4 * 2);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) p[e] = (keeps >> e & 1u) != 0 ? p[e] : 0.0f;
-      }
-    }
+    for (int e = 0; e < 4; ++e) p[e] = kept.has(m, n, e) ? p[e] : 0.0f;
     if constexpr (traits::splits) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores_[m][n].at[e] = p[e];
@@ -338,7 +288,7 @@ class warp_rows {
     }
   }
 
-  __device__ __forceinline__ void rescale(const float (&found)[row_tiles][2]) {
+  __device__ __forceinline__ void move_maxima(const float (&found)[row_tiles][2]) {
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
@@ -348,12 +298,24 @@ class warp_rows {
         const float factor = prim::cuda::exp2_fast(maximum_[m][half] - maximum);
         maximum_[m][half] = maximum;
         denominator_[m][half] *= factor;
+        if constexpr (traits::rescales_among_products) {
+          factor_[m][half] = factor;
+        } else {
 #pragma unroll
-        for (int d = 0; d < traits::v_tiles; ++d) {
-          out_[m][d].at[2 * half] *= factor;
-          out_[m][d].at[2 * half + 1] *= factor;
+          for (int d = 0; d < traits::v_tiles; ++d) {
+            out_[m][d].at[2 * half] *= factor;
+            out_[m][d].at[2 * half + 1] *= factor;
+          }
         }
       }
+    }
+  }
+
+  __device__ __forceinline__ void rescale_columns(int m, int group) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      out_[m][2 * group].at[e] *= factor_[m][e / 2];
+      out_[m][2 * group + 1].at[e] *= factor_[m][e / 2];
     }
   }
 
@@ -371,6 +333,7 @@ class warp_rows {
   const Hooks& hooks_;
   const state& known_;
   std::uint32_t q_tile_;
+  std::uint32_t k_lane_ = 0, v_lane_ = 0;  ///< of traits::keeps_addresses: the lane's offsets
 
   prim::cuda::accumulator out_[row_tiles][traits::v_tiles];
   prim::cuda::accumulator scores_[row_tiles][traits::key_tiles];
@@ -380,6 +343,7 @@ class warp_rows {
   float maximum_[row_tiles]
                 [2];  ///< in powers of 2; of the keys up to the last rescaling, less headroom
   float denominator_[row_tiles][2];
+  float factor_[row_tiles][2];  ///< of the sums, where a maximum has just moved
 };
 
 }  // namespace tessera::flash::sm80

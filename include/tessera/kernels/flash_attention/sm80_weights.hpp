@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/flash_attention/sm80_block.hpp>
+#include <tessera/kernels/flash_attention/sm80_dropout.hpp>
 #include <tessera/kernels/flash_attention/sm80_finish.hpp>
 #include <tessera/kernels/flash_attention/sm80_scores.hpp>
 #include <tessera/prim/common/dropout.hpp>
@@ -60,8 +61,8 @@ class weights_row {
       float weight = 0.0f;
       if (j >= keys_.begin && j < keys_.end) {
         weight = expf(logit(j) - result.shift) * scale;
-        if (call.dropout && !prim::dropout_keeps(call.dropout_seed, call.dropout_threshold,
-                                                 at_.batch, at_.head, at_.query, j)) {
+        const query_row row{static_cast<int>(at_.query), at_.head};
+        if (!keeps_weight(args_, static_cast<int>(at_.batch), row, static_cast<int>(j))) {
           weight = 0.0f;
         }
       }

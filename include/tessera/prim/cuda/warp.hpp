@@ -51,6 +51,12 @@ __device__ __forceinline__ std::int64_t computed_anew(std::int64_t x) {
   return x;
 }
 
+template <class T>
+__device__ __forceinline__ const T* computed_anew(const T* x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
+
 /// threadIdx.x as `computed_anew`.
 __device__ __forceinline__ unsigned thread_index() {
   return computed_anew(threadIdx.x);
@@ -75,6 +81,13 @@ __device__ __forceinline__ void wait_for_grid_before() {
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1 / x to 1 unit in the last place; of infinity 0.
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

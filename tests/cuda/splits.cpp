@@ -1,0 +1,125 @@
+// Splits of keys are merged by the last blocks to end, if their launch found words for its
+// workspace, or by a second kernel. Nobody can tell which.
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/kernels/flash_attention/sm80_places.hpp>
+
+#include "tests/cuda/device_data.hpp"
+#include "tests/cuda/graph.hpp"
+
+namespace tessera::device_test {
+namespace {
+
+/// One token of each sequence; a row that no other test of this program uses up the places of.
+support::flash_case tokens(int batch, int heads, std::int64_t keys, dtype type) {
+  support::flash_case one;
+  one.type = type;
+  one.batch = batch;
+  one.q_len = 1;
+  one.kv_len = keys;
+  one.q_heads = heads;
+  one.kv_heads = 2;
+  one.head_dim = one.v_head_dim = 64;
+  one.wants_lse = true;
+  one.poison = false;
+  one.seed = 7;
+  return one;
+}
+
+/// Few rows of many splits, which many blocks share, and rows of few splits.
+std::vector<named_call> split_calls() {
+  return {{"few_rows", tokens(1, 8, 3000, dtype::f16)},
+          {"many_rows", tokens(80, 14, 600, dtype::bf16)}};
+}
+
+class splits : public testing::TestWithParam<named_call> {};
+
+std::vector<double> bits_of(device_data& data) {
+  std::vector<double> bits = reference::to_doubles(data.host().args().out);
+  const std::vector<double> lse = reference::to_doubles(data.host().args().lse);
+  bits.insert(bits.end(), lse.begin(), lse.end());
+  return bits;
+}
+
+// Comes first: the other test uses up the places.
+TEST_P(splits, are_merged_in_every_one_of_many_runs) {
+  constexpr int runs = 300;
+  const stream stream;
+  device_data data(GetParam().call);
+  const auto plan = data.plan({.stream = stream.handle()});
+  ASSERT_TRUE(plan) << plan.message();
+  data.send(stream.handle());
+  for (int run = 0; run < runs; ++run) ASSERT_TRUE(plan->run(data.args()));
+  EXPECT_EQ(data.complaints(stream.handle()), "");
+  const std::vector<double> expected = bits_of(data);
+  const graph recorded(stream.handle(), [&] {
+    for (int run = 0; run < 3; ++run) static_cast<void>(plan->run(data.args()));
+  });
+  EXPECT_EQ(recorded.nodes().size(), 3u) << "the last blocks were to merge";
+  for (int run = 0; run < 20; ++run) {
+    data.send(stream.handle());
+    recorded.launch(stream.handle());
+    ASSERT_TRUE(data.fetch(stream.handle()));
+    ASSERT_EQ(bits_of(data), expected);
+  }
+}
+
+/// Workspaces at many addresses, one over the other, full of ones.
+class workspaces {
+ public:
+  static constexpr std::size_t count = 2 * flash::sm80::arrival_places;
+
+  explicit workspaces(std::size_t bytes)
+      : bytes_(bytes), memory_(allocate_on_device(bytes + count * step)) {
+    require(cudaMemset(memory_.get(), 0xFF, bytes + count * step), "cudaMemset");
+  }
+  std::span<std::byte> at(std::size_t index) const {
+    return {memory_.get() + index * step, bytes_};
+  }
+
+ private:
+  static constexpr std::size_t step = 64;
+  std::size_t bytes_;
+  device_bytes memory_;
+};
+
+TEST_P(splits, have_the_same_bits_whoever_merges_them) {
+  const stream stream;
+  device_data data(GetParam().call);
+  const auto plan = data.plan({.stream = stream.handle()});
+  ASSERT_TRUE(plan) << plan.message();
+  ASSERT_GT(plan->workspace_bytes(), 0u) << "the call was chosen for its splits";
+  const workspaces memory(plan->workspace_bytes());
+  const auto kernels_of = [&](std::span<std::byte> workspace) {
+    status done;
+    const graph recorded(stream.handle(), [&] { done = plan->run(data.args(), workspace); });
+    EXPECT_TRUE(done) << done.message();
+    return recorded.nodes().size();
+  };
+  EXPECT_EQ(kernels_of(memory.at(0)), 1u) << "the last blocks were to merge";
+  std::vector<double> expected;
+  for (std::size_t n = 0; n < memory.count; ++n) {
+    SCOPED_TRACE(n);
+    data.send(stream.handle());
+    const status done = plan->run(data.args(), memory.at(n));
+    ASSERT_TRUE(done) << done.message();
+    if (n == 0) {
+      ASSERT_EQ(data.complaints(stream.handle()), "");
+      expected = bits_of(data);
+      continue;
+    }
+    ASSERT_TRUE(data.fetch(stream.handle()));
+    ASSERT_EQ(bits_of(data), expected);
+  }
+  EXPECT_EQ(kernels_of(memory.at(memory.count - 1)), 2u) << "places were to run out";
+  EXPECT_EQ(kernels_of(memory.at(0)), 1u) << "a workspace was to keep its place";
+}
+
+INSTANTIATE_TEST_SUITE_P(calls, splits, testing::ValuesIn(split_calls()), name_of);
+
+}  // namespace
+}  // namespace tessera::device_test

@@ -1,0 +1,137 @@
+// Host side of splits on GPUs: which workspace has which words, who merges.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/kernels/flash_attention/sm80_places.hpp>
+#include <tessera/kernels/flash_attention/sm80_plan.hpp>
+
+namespace {
+
+using namespace tessera::flash::sm80;
+
+const std::byte* address(std::uintptr_t number) {
+  return reinterpret_cast<const std::byte*>(number * 64);
+}
+
+TEST(arrival_table, gives_a_workspace_and_number_of_splits_one_place_for_ever) {
+  arrival_table table;
+  const int first = table.place_of(address(100), 2);
+  const int second = table.place_of(address(101), 2);
+  const int third = table.place_of(address(100), most_splits);
+  EXPECT_EQ((std::set{first, second, third}.size()), 3u);
+  for (const int place : {first, second, third}) {
+    EXPECT_GE(place, 0);
+    EXPECT_LT(place, arrival_places);
+  }
+  for (std::uintptr_t n = 200; n < 1000; ++n) table.place_of(address(n), 3);
+  EXPECT_EQ(table.place_of(address(100), 2), first);
+  EXPECT_EQ(table.place_of(address(101), 2), second);
+  EXPECT_EQ(table.place_of(address(100), most_splits), third);
+}
+
+TEST(arrival_table, gives_no_place_twice_and_then_none) {
+  arrival_table table;
+  std::set<int> places;
+  int refused = 0;
+  for (std::uintptr_t n = 1; n <= 4 * arrival_places; ++n) {
+    const int place = table.place_of(address(n), 2);
+    if (place < 0) {
+      ++refused;
+      continue;
+    }
+    EXPECT_TRUE(places.insert(place).second) << place;
+  }
+  EXPECT_EQ(places.size() + static_cast<std::size_t>(refused), 4u * arrival_places);
+  EXPECT_GT(places.size(), static_cast<std::size_t>(arrival_places) * 9 / 10);
+}
+
+TEST(arrival_table, answers_threads_that_ask_at_once_alike) {
+  constexpr std::uintptr_t workspaces = 60;
+  for (int round = 0; round < 50; ++round) {
+    arrival_table table;
+    std::vector<std::vector<int>> found(4);
+    std::vector<std::thread> threads;
+    for (std::vector<int>& mine : found) {
+      threads.emplace_back([&table, &mine] {
+        for (std::uintptr_t n = 1; n <= workspaces; ++n) {
+          mine.push_back(table.place_of(address(n * 7919), 5));
+        }
+      });
+    }
+    for (std::thread& one : threads) one.join();
+    for (const std::vector<int>& mine : found) EXPECT_EQ(mine, found[0]);
+    EXPECT_EQ(std::set<int>(found[0].begin(), found[0].end()).size(), workspaces);
+  }
+}
+
+tessera::flash_kernel_args decode_args(int batch, int heads, std::int64_t keys, int head_dim) {
+  tessera::flash_kernel_args args;
+  args.batch = batch;
+  args.q_len = 1;
+  args.kv_len = keys;
+  args.q_heads = heads;
+  args.kv_heads = 8;
+  args.head_dim = args.v_head_dim = head_dim;
+  return args;
+}
+
+constexpr cut_shape decode_shape{
+    .block_q = 16, .block_kv = 64, .v_head_dim = 128, .blocks_per_sm = 3, .multiprocessors = 132};
+
+/// Every unit of a block of rows is in one part, and no part is empty.
+void expect_parts_of(int units, const cut& pieces) {
+  EXPECT_GE(pieces.parts, 1);
+  EXPECT_LE(pieces.parts, most_parts);
+  EXPECT_LE(pieces.parts, pieces.splits);
+  EXPECT_GE(pieces.parts * pieces.units_of_part, units);
+  EXPECT_LT((pieces.parts - 1) * pieces.units_of_part, units);
+}
+
+TEST(merging_parts, are_shared_if_all_blocks_run_at_the_same_time) {
+  const cut few = cut_of(decode_args(8, 64, 2048, 128), decode_shape);
+  EXPECT_EQ(few.splits, 6);
+  EXPECT_EQ(few.parts, 4);  // 8 rows, a warp takes two
+  expect_parts_of(8, few);
+  const cut many = cut_of(decode_args(1, 64, 32768, 128), decode_shape);
+  EXPECT_GT(many.splits, many_splits);
+  EXPECT_EQ(many.parts, most_parts);  // 8 rows of 4 slices
+  expect_parts_of(32, many);
+}
+
+TEST(merging_parts, are_the_last_blocks_alone_if_blocks_wait_for_multiprocessors) {
+  const cut pieces = cut_of(decode_args(32, 64, 8192, 128), decode_shape);
+  EXPECT_GT(pieces.items * pieces.splits, 3 * 132);
+  EXPECT_EQ(pieces.parts, 1);
+  expect_parts_of(8, pieces);
+}
+
+TEST(merging_parts, hold_every_row_of_any_call) {
+  for (const int batch : {1, 2, 5, 16}) {
+    for (const int heads : {8, 24, 64, 136}) {
+      for (const int head_dim : {1, 64, 100, 128, 192, 256}) {
+        for (const std::int64_t keys : {300, 1000, 5000, 100000}) {
+          SCOPED_TRACE(testing::Message()
+                       << batch << ' ' << heads << ' ' << head_dim << ' ' << keys);
+          tessera::flash_kernel_args args = decode_args(batch, heads, keys, head_dim);
+          const cut pieces = cut_of(args, decode_shape);
+          if (pieces.splits == 1) continue;
+          const int slices = slices_of_row(head_dim, groups_for(pieces.splits));
+          expect_parts_of(std::min(16, heads / 8) * slices, pieces);
+          const std::int32_t lengths[2] = {0, 1};
+          args.cu_seqlens_q = lengths;  // packed: a block may be full
+          const cut packed = cut_of(args, decode_shape);
+          if (packed.splits == 1) continue;
+          expect_parts_of(16 * slices_of_row(head_dim, groups_for(packed.splits)), packed);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
