@@ -20,130 +20,130 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::flash_fwd_cpu_avx2_bf16_d128_decode_16x64, 1180, 26551>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_d128_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_d256_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_d64_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_decode_every_16x64, 1450, 38840>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_window_every_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_decode_16x64, 1150, 25445>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d256_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d64_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_decode_every_16x64, 1430, 39388>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_window_every_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_decode_16x64, 1140, 26170>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d256_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d64_window_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_decode_every_16x64, 1290, 34664>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_window_every_384x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_decode_16x64, 1320, 33916>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64, 1430, 40538>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64, 1500, 41433>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x64, 1040, 27760>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d96_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64, 1680, 48394>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_decode_16x64, 1260, 32696>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_segments_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_16x64, 1290, 36924>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_soft_cap_16x64, 1340, 37763>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_soft_cap_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_decode_16x64, 980, 26837>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d96_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_decode_every_16x64, 1640, 47116>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_window_every_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_decode_16x64, 1240, 31550>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_segments_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_16x64, 1350, 36839>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_soft_cap_16x64, 1360, 37617>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_soft_cap_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d32_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_decode_16x64, 990, 26075>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d96_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_decode_every_16x64, 1700, 46736>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_window_every_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_decode_16x64, 1200, 30214>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_segments_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_16x64, 1170, 33322>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x64, 1210, 33269>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_soft_cap_896x128, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_decode_16x64, 970, 26008>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d96_window_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_decode_every_16x64, 1730, 48847>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_window_every_896x256, 0, 0>
-    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_decode_every_16x64, 940, 30195>
-    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_window_every_128x64, 0, 0>
-    , table_row<rows::flash_fwd_cpu_generic_f16_dany_decode_every_16x64, 1300, 46269>
-    , table_row<rows::flash_fwd_cpu_generic_f16_dany_window_every_128x64, 0, 0>
-    , table_row<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64, 930, 30785>
-    , table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64, 0, 0>
+    table_row<rows::flash_fwd_cpu_avx2_bf16_d128_decode_16x64, 2000, 42659>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d128_window_384x128, 1790, 38098>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d256_window_384x128, 2340, 39895>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d64_window_384x128, 2270, 36836>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_decode_every_16x64, 3330, 116167>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_window_every_384x128, 4400, 153185>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_decode_16x64, 1960, 40564>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_window_384x128, 1830, 37765>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d256_window_384x128, 2330, 37505>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d64_window_384x128, 2370, 41289>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_decode_every_16x64, 3680, 116786>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_window_every_384x128, 5000, 158715>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_decode_16x64, 1830, 40539>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_window_384x128, 1780, 39489>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d256_window_384x128, 2220, 36512>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d64_window_384x128, 2280, 37595>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_decode_every_16x64, 2990, 98785>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_window_every_384x128, 4600, 151887>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_decode_16x64, 1990, 57140>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_896x256, 1650, 47170>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_896x256, 2060, 59068>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64, 1910, 54102>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64, 2000, 56610>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128, 1700, 48076>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128, 1830, 51662>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x64, 2180, 54166>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256, 1870, 46606>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d96_window_896x256, 2480, 47533>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64, 3340, 101866>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_896x256, 5110, 155944>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_decode_16x64, 1970, 57354>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_896x256, 1770, 51547>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_segments_896x256, 2180, 63393>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_16x64, 2050, 52001>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_soft_cap_16x64, 2140, 54459>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_896x128, 1870, 47656>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_soft_cap_896x128, 2020, 51382>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_decode_16x64, 2300, 53713>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_window_896x256, 2090, 48958>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d96_window_896x256, 2590, 50039>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_decode_every_16x64, 3430, 99164>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_window_every_896x256, 5430, 157081>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_decode_16x64, 2090, 56146>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_896x256, 1780, 47944>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_segments_896x256, 2220, 59605>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_16x64, 1970, 56558>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_soft_cap_16x64, 2060, 59207>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_896x128, 1670, 47958>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_soft_cap_896x128, 1790, 51450>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d32_window_896x256, 2520, 44728>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_decode_16x64, 2330, 58340>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_window_896x256, 1850, 46467>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d96_window_896x256, 2540, 47457>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_decode_every_16x64, 3110, 96756>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_window_every_896x256, 4970, 154584>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_decode_16x64, 2300, 63777>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_896x256, 1730, 47984>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_segments_896x256, 2150, 59853>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_16x64, 2160, 63671>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x64, 2240, 66152>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_896x128, 1660, 48827>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_soft_cap_896x128, 1780, 52355>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_decode_16x64, 2170, 53550>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_window_896x256, 1920, 47316>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d96_window_896x256, 2640, 48372>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_decode_every_16x64, 3480, 103398>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_window_every_896x256, 5350, 159072>
+    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_decode_every_16x64, 3200, 106943>
+    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_window_every_128x64, 4550, 151922>
+    , table_row<rows::flash_fwd_cpu_generic_f16_dany_decode_every_16x64, 6320, 242251>
+    , table_row<rows::flash_fwd_cpu_generic_f16_dany_window_every_128x64, 3840, 147269>
+    , table_row<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64, 2620, 90648>
+    , table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64, 4270, 147708>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_decode_16x64_w1b3, 6040, 262272, 164, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2, 6680, 294784, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_bias_mask_128x48_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_soft_cap_segments_128x64_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d192_window_64x48_w4b2, 5960, 265856, 188, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d192v128_window_128x64_w8b1, 5850, 249984, 168, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_16x32_w1b3, 4280, 287104, 215, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_soft_cap_16x32_w1b3, 4610, 308608, 215, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r, 4280, 279296, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r, 4590, 300160, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d40_window_128x64_w4b2, 6060, 254592, 182, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_decode_16x64_w1b6, 5690, 227072, 128, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_128x64_w4b2r, 5940, 266240, 215, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_every_128x64_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_soft_cap_segments_128x64_w4b2r, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d72_window_128x64_w4b2, 6260, 278912, 223, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d80_window_128x64_w4b2, 6200, 274432, 221, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d96_decode_16x64_w1b3, 5880, 250368, 158, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_d96_window_128x64_w4b2, 6370, 282112, 238, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_dany_decode_every_16x32_w1b3, 21310, 1811200, 250, 16>
-    , table_row<rows::flash_fwd_cuda_sm80_bf16_dany_window_every_64x32_w4b2, 21750, 1833344, 236, 16>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_decode_16x64_w1b3, 5880, 262272, 164, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_128x64_w4b2, 6430, 294784, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_bias_mask_128x48_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_every_128x32_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_soft_cap_segments_128x64_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d192_window_64x48_w4b2, 6240, 265856, 188, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d192v128_window_128x64_w8b1, 5690, 249984, 168, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_16x32_w1b3, 4410, 287104, 215, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_soft_cap_16x32_w1b3, 4730, 308608, 215, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_64x32_w4b2r, 4240, 279296, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_every_64x32_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_soft_cap_64x32_w4b2r, 4550, 300160, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d40_window_128x64_w4b2, 5830, 254592, 182, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_decode_16x64_w1b6, 5910, 227072, 128, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_128x64_w4b2r, 6170, 266240, 215, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_every_128x64_w4b2, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_soft_cap_segments_128x64_w4b2r, 0, 0, 0, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d72_window_128x64_w4b2, 6160, 278912, 223, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d80_window_128x64_w4b2, 6300, 274432, 221, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d96_decode_16x64_w1b3, 5980, 250368, 158, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_d96_window_128x64_w4b2, 6410, 282112, 238, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_dany_decode_every_16x32_w1b3, 22900, 1811200, 250, 16>
-    , table_row<rows::flash_fwd_cuda_sm80_f16_dany_window_every_64x32_w4b2, 22970, 1833344, 236, 16>
-    , table_row<rows::flash_fwd_cuda_sm80_f32_d128_window_64x32_w4b2, 6990, 292992, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f32_d256_window_64x16_w4b2, 7970, 337152, 255, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f32_d64_window_64x32_w4b3, 6560, 244224, 166, 0>
-    , table_row<rows::flash_fwd_cuda_sm80_f32_dany_window_every_64x16_w4b2, 21460, 1806592, 255, 56>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_decode_16x64_w1b3, 7790, 456064, 196, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2, 4110, 304384, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_bias_mask_128x48_w4b2, 5290, 391552, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_every_128x32_w4b2, 7640, 565632, 250, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_soft_cap_segments_128x64_w4b2, 5940, 440192, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d192_window_64x48_w4b2, 6010, 269184, 188, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d192v128_window_128x64_w8b1, 5890, 253312, 166, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_16x32_w1b3, 7130, 479104, 214, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_decode_soft_cap_16x32_w1b3, 7320, 492416, 215, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_64x32_w4b2r, 4050, 288768, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_every_64x32_w4b2, 7220, 514816, 222, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d256_window_soft_cap_64x32_w4b2r, 4220, 301184, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d40_window_128x64_w4b2, 6150, 262272, 180, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_decode_16x64_w1b6, 8290, 401408, 144, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_128x64_w4b2r, 3730, 270720, 227, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_every_128x64_w4b2, 8690, 629760, 247, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d64_window_soft_cap_segments_128x64_w4b2r, 5790, 419840, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d72_window_128x64_w4b2, 6850, 287744, 223, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d80_window_128x64_w4b2, 6580, 283392, 221, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d96_decode_16x64_w1b3, 7960, 423424, 162, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_d96_window_128x64_w4b2, 6830, 291328, 239, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_dany_decode_every_16x32_w1b3, 39770, 3030016, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_bf16_dany_window_every_64x32_w4b2, 25560, 1956992, 244, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_decode_16x64_w1b3, 7970, 456064, 196, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_128x64_w4b2, 3940, 304384, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_bias_mask_128x48_w4b2, 5070, 391424, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_every_128x32_w4b2, 7330, 565632, 250, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d128_window_soft_cap_segments_128x64_w4b2, 5700, 440192, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d192_window_64x48_w4b2, 6310, 269184, 188, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d192v128_window_128x64_w8b1, 5950, 253312, 166, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_16x32_w1b3, 6300, 479104, 214, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_decode_soft_cap_16x32_w1b3, 6480, 492416, 215, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_64x32_w4b2r, 3880, 288768, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_every_64x32_w4b2, 6920, 514816, 222, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d256_window_soft_cap_64x32_w4b2r, 4050, 301184, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d40_window_128x64_w4b2, 6280, 262272, 180, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_decode_16x64_w1b6, 7160, 401408, 144, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_128x64_w4b2r, 3250, 270720, 227, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_every_128x64_w4b2, 7560, 629760, 247, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d64_window_soft_cap_segments_128x64_w4b2r, 5040, 419840, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d72_window_128x64_w4b2, 6330, 287744, 223, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d80_window_128x64_w4b2, 6270, 283392, 221, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d96_decode_16x64_w1b3, 7560, 423424, 162, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_d96_window_128x64_w4b2, 6440, 291328, 239, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_dany_decode_every_16x32_w1b3, 40860, 3029632, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f16_dany_window_every_64x32_w4b2, 23900, 1956864, 244, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_d128_window_64x32_w4b2, 6750, 297600, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_d256_window_64x16_w4b2, 7690, 339712, 255, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_d64_window_64x32_w4b3, 6030, 249472, 167, 0>
+    , table_row<rows::flash_fwd_cuda_sm80_f32_dany_window_every_64x16_w4b2, 26110, 2052864, 255, 0>
 #endif
     >::checked();
 }  // namespace

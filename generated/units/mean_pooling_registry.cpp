@@ -20,42 +20,42 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::mean_pooling_cpu_avx2_bf16_backward_cached, 450, 11390>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_backward_streaming, 440, 11209>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s2, 780, 19769>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s4, 830, 21206>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s8, 880, 22366>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_cached, 450, 10914>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_streaming, 470, 11421>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s2, 760, 18463>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s4, 820, 19891>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s8, 860, 20805>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_cached, 440, 10292>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_streaming, 460, 10793>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s2, 730, 17029>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s4, 770, 18037>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s8, 780, 18289>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_cached, 460, 11069>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_streaming, 480, 11605>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s2, 730, 17630>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s4, 770, 18676>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s8, 800, 19333>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_cached, 440, 10856>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_streaming, 460, 11388>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s2, 730, 17875>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s4, 770, 18904>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s8, 790, 19286>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_cached, 410, 10528>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_streaming, 430, 11084>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s2, 720, 18331>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s4, 750, 19119>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s8, 730, 18813>
-    , table_row<rows::mean_pooling_cpu_generic_bf16_backward_cached, 540, 14741>
-    , table_row<rows::mean_pooling_cpu_generic_bf16_forward_s4, 1000, 27128>
-    , table_row<rows::mean_pooling_cpu_generic_f16_backward_cached, 560, 17486>
-    , table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 1190, 37447>
-    , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 490, 12247>
-    , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 930, 23338>
+    table_row<rows::mean_pooling_cpu_avx2_bf16_backward_cached, 290, 6695>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_backward_streaming, 310, 7084>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s2, 690, 15802>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s4, 750, 17239>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s8, 800, 18399>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_cached, 270, 6219>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_streaming, 300, 6726>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s2, 660, 15046>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s4, 720, 16474>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s8, 760, 17388>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_cached, 260, 5597>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_streaming, 290, 6098>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s2, 620, 13040>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s4, 660, 14040>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s8, 670, 14292>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_cached, 280, 6230>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_streaming, 300, 6766>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s2, 620, 14012>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s4, 670, 15058>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s8, 700, 15715>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_cached, 280, 6017>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_streaming, 300, 6549>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s2, 630, 13668>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s4, 680, 14697>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s8, 700, 15079>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_cached, 270, 5705>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_streaming, 290, 6261>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s2, 630, 13488>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s4, 670, 14276>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s8, 690, 14606>
+    , table_row<rows::mean_pooling_cpu_generic_bf16_backward_cached, 400, 8451>
+    , table_row<rows::mean_pooling_cpu_generic_bf16_forward_s4, 1000, 21052>
+    , table_row<rows::mean_pooling_cpu_generic_f16_backward_cached, 410, 11196>
+    , table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 1140, 31371>
+    , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 330, 5957>
+    , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 960, 17329>
     >::checked();
 }  // namespace
 
