@@ -302,30 +302,50 @@ def host(library, options, _):
     return found
 
 
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
+def parser_of(doc, rounds):
+    """The arguments that every bench beside a GPU's peers takes; `doc` has its usage as second paragraph."""
+    parser = argparse.ArgumentParser(usage=doc.split("\n\n")[1].removeprefix("usage: "))
     parser.add_argument("library")
-    parser.add_argument("--part", default=",".join(PARTS))
-    parser.add_argument("--lengths", default="512,2048,8192,16384",
-                        type=lambda text: [int(one) for one in text.split(",")])
+    parser.add_argument("--lengths", default="512,2048,8192,16384", type=numbers)
     parser.add_argument("--row")
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output")
-    options = parser.parse_args()
-    parts = options.part.split(",")
-    for one in parts:
-        if one not in PARTS:
-            sys.exit(f"--part: '{one}' is not one of {', '.join(PARTS)}")
+    return parser
+
+
+def numbers(text):
+    return [int(one) for one in text.split(",")]
+
+
+def begun(options):
+    """The library, the ceilings of this run, and what the JSON says first."""
     if not torch.cuda.is_available():
         sys.exit("PyTorch sees no GPU")
     random.seed(options.seed)
     torch.manual_seed(options.seed)
     library = Library(options.library)
     limits = ceilings(options.rounds)
-    about = {"tessera": library.version, "device": torch.cuda.get_device_name(0),
-             "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "seed": options.seed,
-             "rounds": options.rounds, "ceilings": limits}
+    return library, limits, {"tessera": library.version, "device": torch.cuda.get_device_name(0),
+                             "torch": torch.__version__, "seed": options.seed, "rounds": options.rounds,
+                             "ceilings": limits}
+
+
+def keep(about, options):
+    if options.output:
+        pathlib.Path(options.output).write_text(json.dumps(about, indent=1), encoding="utf-8")
+
+
+def main():
+    parser = parser_of(__doc__, rounds=11)
+    parser.add_argument("--part", default=",".join(PARTS))
+    options = parser.parse_args()
+    parts = options.part.split(",")
+    for one in parts:
+        if one not in PARTS:
+            sys.exit(f"--part: '{one}' is not one of {', '.join(PARTS)}")
+    library, limits, about = begun(options)
+    about["cudnn"] = torch.backends.cudnn.version()
     print(f"tessera {library.version}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, "
           f"{torch.cuda.get_device_name(0)}. Ceilings of this run: copy {limits['copy_gbytes']:.0f} GB/s, read "
           f"{limits['read_gbytes']:.0f} GB/s, matmul bf16 {limits['matmul_bf16_tflops']:.0f} TFLOP/s, f32 "
@@ -334,8 +354,7 @@ def main():
     for one in parts:
         about[one] = functions[one](library, options, limits)
         torch.cuda.empty_cache()
-    if options.output:
-        pathlib.Path(options.output).write_text(json.dumps(about, indent=1), encoding="utf-8")
+    keep(about, options)
 
 
 if __name__ == "__main__":

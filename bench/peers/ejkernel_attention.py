@@ -10,12 +10,9 @@ one its operation's heuristic gives, and with every candidate of its tuner, of w
 each case is shown. Its calls are jitted, eight to a launch, and read the tensors of PyTorch in place.
 Times are the host's, between two waits for the device, over 40 ms or more, for everybody; medians over
 rounds. Prints Markdown; what refuses is named below the table."""
-import argparse
-import json
 import math
 import os
 import pathlib
-import random
 import sys
 import time
 import types
@@ -31,9 +28,8 @@ from ejkernel.modules.operations.flash_attention import FlashAttention  # noqa: 
 from ejkernel.ops import FwdParams  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from cuda_attention import (HIDDEN, TOKENS, Case, backend_of, ceilings, geometric, number,  # noqa: E402
-                            table, truth_of)
-from tessera_c import Library  # noqa: E402
+from cuda_attention import (HIDDEN, TOKENS, Case, backend_of, begun, geometric, keep, number,  # noqa: E402
+                            numbers, parser_of, table, truth_of)
 
 PLATFORM = ejkernel.Platform.TRITON
 # Calls of ejKernel in one jitted function: what a launch costs JAX's host side is shared among them.
@@ -200,32 +196,17 @@ def errors(library, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
-    numbers = {"type": lambda text: [int(one) for one in text.split(",")]}
-    parser.add_argument("library")
-    parser.add_argument("--dims", default="64,128,256", **numbers)
-    parser.add_argument("--lengths", default="512,2048,8192,16384", **numbers)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--row")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output")
+    parser = parser_of(__doc__, rounds=7)
+    parser.add_argument("--dims", default="64,128,256", type=numbers)
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("PyTorch sees no GPU")
-    random.seed(options.seed)
-    torch.manual_seed(options.seed)
-    library = Library(options.library)
-    limits = ceilings(options.rounds)
-    about = {"tessera": library.version, "ejkernel": ejkernel.__version__, "jax": jax.__version__,
-             "torch": torch.__version__, "device": torch.cuda.get_device_name(0), "rounds": options.rounds,
-             "seed": options.seed, "ceilings": limits}
+    library, limits, about = begun(options)
+    about |= {"ejkernel": ejkernel.__version__, "jax": jax.__version__}
     print(f"tessera {library.version}, ejKernel {ejkernel.__version__}, JAX {jax.__version__}, PyTorch "
           f"{torch.__version__}, {torch.cuda.get_device_name(0)}. Matrix products of this run: bf16 "
           f"{limits['matmul_bf16_tflops']:.0f} TFLOP/s.")
     about["grid"] = grid(library, options)
     about["error"] = errors(library, options)
-    if options.output:
-        pathlib.Path(options.output).write_text(json.dumps(about, indent=1), encoding="utf-8")
+    keep(about, options)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,6 @@ inline std::vector<flash_axes> cuda_feature_axes() {
   const flash_features base = base_features;
   const flash_features cap_segments = base | flash_feature::soft_cap | flash_feature::segments;
   const flash_features bias_mask = base | flash_feature::bias | flash_feature::mask;
-  const flash_features every = every_feature;
   return {
       {
           .about = "sm80: head dim 64 with a soft cap, batches packed by segment, or both",
@@ -160,7 +159,7 @@ inline std::vector<flash_axes> cuda_feature_axes() {
           .targets = {cuda_sm80},
           .types = halves(),
           .dims = {{64}},
-          .features = {every},
+          .features = {every_feature},
           .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2}}},
       },
       {
@@ -168,7 +167,7 @@ inline std::vector<flash_axes> cuda_feature_axes() {
           .targets = {cuda_sm80},
           .types = halves(),
           .dims = {{128}},
-          .features = {every},
+          .features = {every_feature},
           .tiles = {{128, 32, {.warps = 4, .blocks_per_sm = 2}}},
       },
       {
@@ -176,7 +175,7 @@ inline std::vector<flash_axes> cuda_feature_axes() {
           .targets = {cuda_sm80},
           .types = halves(),
           .dims = {{256}},
-          .features = {every},
+          .features = {every_feature},
           .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 2}}},
       },
   };
