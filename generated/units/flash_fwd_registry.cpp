@@ -20,79 +20,79 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::flash_fwd_cpu_avx2_bf16_d128_decode_16x64, 2000, 42659>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_d128_window_384x128, 1790, 38098>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_d256_window_384x128, 2340, 39895>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_d64_window_384x128, 2270, 36836>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_decode_every_16x64, 3330, 116167>
-    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_window_every_384x128, 4400, 153185>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_decode_16x64, 1960, 40564>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_window_384x128, 1830, 37765>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d256_window_384x128, 2330, 37505>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_d64_window_384x128, 2370, 41289>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_decode_every_16x64, 3680, 116786>
-    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_window_every_384x128, 5000, 158715>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_decode_16x64, 1830, 40539>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_window_384x128, 1780, 39489>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d256_window_384x128, 2220, 36512>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_d64_window_384x128, 2280, 37595>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_decode_every_16x64, 2990, 98785>
-    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_window_every_384x128, 4600, 151887>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_decode_16x64, 1990, 57140>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_896x256, 1650, 47170>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_896x256, 2060, 59068>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64, 1910, 54102>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64, 2000, 56610>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128, 1700, 48076>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128, 1830, 51662>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x64, 2180, 54166>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256, 1870, 46606>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_d96_window_896x256, 2480, 47533>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x64, 3340, 101866>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_896x256, 5110, 155944>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_decode_16x64, 1970, 57354>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_896x256, 1770, 51547>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_segments_896x256, 2180, 63393>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_16x64, 2050, 52001>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_soft_cap_16x64, 2140, 54459>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_896x128, 1870, 47656>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_soft_cap_896x128, 2020, 51382>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_decode_16x64, 2300, 53713>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_window_896x256, 2090, 48958>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_d96_window_896x256, 2590, 50039>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_decode_every_16x64, 3430, 99164>
-    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_window_every_896x256, 5430, 157081>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_decode_16x64, 2090, 56146>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_896x256, 1780, 47944>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_segments_896x256, 2220, 59605>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_16x64, 1970, 56558>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_soft_cap_16x64, 2060, 59207>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_896x128, 1670, 47958>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_soft_cap_896x128, 1790, 51450>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d32_window_896x256, 2520, 44728>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_decode_16x64, 2330, 58340>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_window_896x256, 1850, 46467>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_d96_window_896x256, 2540, 47457>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_decode_every_16x64, 3110, 96756>
-    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_window_every_896x256, 4970, 154584>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_decode_16x64, 2300, 63777>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_896x256, 1730, 47984>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_segments_896x256, 2150, 59853>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_16x64, 2160, 63671>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x64, 2240, 66152>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_896x128, 1660, 48827>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_soft_cap_896x128, 1780, 52355>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_decode_16x64, 2170, 53550>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_window_896x256, 1920, 47316>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d96_window_896x256, 2640, 48372>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_decode_every_16x64, 3480, 103398>
-    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_window_every_896x256, 5350, 159072>
-    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_decode_every_16x64, 3200, 106943>
-    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_window_every_128x64, 4550, 151922>
-    , table_row<rows::flash_fwd_cpu_generic_f16_dany_decode_every_16x64, 6320, 242251>
-    , table_row<rows::flash_fwd_cpu_generic_f16_dany_window_every_128x64, 3840, 147269>
-    , table_row<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64, 2620, 90648>
-    , table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64, 4270, 147708>
+    table_row<rows::flash_fwd_cpu_avx2_bf16_d128_decode_16x128, 2260, 42697>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d128_window_384x128, 2200, 41458>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d256_window_384x128, 2830, 43219>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_d64_window_384x128, 2570, 40684>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_decode_every_16x128, 3470, 117052>
+    , table_row<rows::flash_fwd_cpu_avx2_bf16_dany_window_every_384x128, 4990, 168234>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_decode_16x128, 2010, 40831>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d128_window_384x128, 2030, 41212>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d256_window_384x128, 2530, 41041>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_d64_window_384x128, 2850, 45185>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_decode_every_16x128, 3360, 117687>
+    , table_row<rows::flash_fwd_cpu_avx2_f16_dany_window_every_384x128, 4960, 173584>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_decode_16x128, 1860, 40610>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d128_window_384x128, 1950, 42718>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d256_window_384x128, 2460, 41463>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_d64_window_384x128, 2420, 41240>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_decode_every_16x128, 2960, 99679>
+    , table_row<rows::flash_fwd_cpu_avx2_f32_dany_window_every_384x128, 4960, 166655>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_decode_16x128, 2110, 57351>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_896x256, 2030, 55135>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d128_window_segments_896x256, 2450, 66405>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x128, 1940, 54328>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x128, 2030, 56861>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128, 2000, 56277>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128, 2120, 59414>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x128, 2300, 54705>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256, 2280, 54297>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_d96_window_896x256, 2870, 55496>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_decode_every_16x128, 3250, 102433>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_dany_window_every_896x256, 6140, 193878>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_decode_16x128, 2100, 57510>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_896x256, 2170, 59362>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d128_window_segments_896x256, 2590, 70658>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_16x128, 2010, 52311>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_decode_soft_cap_16x128, 2100, 54776>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_896x128, 2140, 55698>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d256_window_soft_cap_896x128, 2270, 59051>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_decode_16x128, 2440, 54224>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d64_window_896x256, 2550, 56751>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_d96_window_896x256, 2960, 58115>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_decode_every_16x128, 3400, 99718>
+    , table_row<rows::flash_fwd_cpu_avx512_f16_dany_window_every_896x256, 6620, 194165>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_decode_16x128, 2130, 55913>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_896x256, 2130, 55821>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d128_window_segments_896x256, 2570, 67371>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_16x128, 2100, 56898>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_decode_soft_cap_16x128, 2200, 59539>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_896x128, 2150, 58137>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d256_window_soft_cap_896x128, 2270, 61522>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d32_window_896x256, 2870, 53080>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_decode_16x128, 2300, 58720>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d64_window_896x256, 2130, 54485>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_d96_window_896x256, 2910, 55530>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_decode_every_16x128, 3190, 97292>
+    , table_row<rows::flash_fwd_cpu_avx512_f32_dany_window_every_896x256, 6310, 192508>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_decode_16x128, 2320, 63923>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_896x256, 2330, 64090>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d128_window_segments_896x256, 2740, 75352>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_16x128, 2250, 63791>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x128, 2340, 66338>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_896x128, 2300, 65078>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d256_window_soft_cap_896x128, 2410, 68348>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_decode_16x128, 2320, 53704>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d64_window_896x256, 2720, 63122>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_d96_window_896x256, 3310, 64540>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_decode_every_16x128, 4030, 103698>
+    , table_row<rows::flash_fwd_cpu_avx512_bf16_bf16_dany_window_every_896x256, 7090, 182535>
+    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_decode_every_16x128, 3570, 102271>
+    , table_row<rows::flash_fwd_cpu_generic_bf16_dany_window_every_128x64, 5990, 171874>
+    , table_row<rows::flash_fwd_cpu_generic_f16_dany_decode_every_16x128, 6700, 244165>
+    , table_row<rows::flash_fwd_cpu_generic_f16_dany_window_every_128x64, 4650, 169352>
+    , table_row<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x128, 2550, 85674>
+    , table_row<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64, 5040, 169422>
 #if defined(TESSERA_CUDA)
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_decode_16x64_w1b3, 7790, 456064, 196, 0>
     , table_row<rows::flash_fwd_cuda_sm80_bf16_d128_window_128x64_w4b2, 4110, 304384, 255, 0>
@@ -153,8 +153,8 @@ std::span<const flash_instance> flash_fwd_registry() noexcept {
 }
 
 std::string_view flash_fwd_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "042b1890b8b440a9";
-  if (kind == device_kind::cuda) return "f4e2d9183b807095";
+  if (kind == device_kind::cpu) return "4c4327f16f8f0bc8";
+  if (kind == device_kind::cuda) return "749954ee3a2a3289";
   return {};
 }
 

@@ -3,11 +3,11 @@
 
 namespace tessera {
 namespace rows {
-struct flash_fwd_cpu_avx512_bf16_d256_decode_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features, 16, 64, {}};
+struct flash_fwd_cpu_avx512_bf16_d256_decode_16x128 {
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features, 16, 128, {}};
 };
-struct flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap, 16, 64, {}};
+struct flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x128 {
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap, 16, 128, {}};
 };
 struct flash_fwd_cpu_avx512_bf16_d256_window_896x128 {
   static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 256, 256, mask_mode::window, flash_phase::prefill, base_features, 896, 128, {}};
@@ -17,10 +17,10 @@ struct flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128 {
 };
 }  // namespace rows
 
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x64>(const flash_kernel_args&, const launch_context&);
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x64>(const flash_kernel_args&, const launch_context&);
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x128>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_decode_16x128>(const flash_kernel_args&, const launch_context&);
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x128>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_decode_soft_cap_16x128>(const flash_kernel_args&, const launch_context&);
 template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128>(const flash_kernel_args&, int);
 template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d256_window_896x128>(const flash_kernel_args&, const launch_context&);
 template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d256_window_soft_cap_896x128>(const flash_kernel_args&, int);

@@ -3,16 +3,16 @@
 
 namespace tessera {
 namespace rows {
-struct flash_fwd_cpu_avx512_bf16_d64_decode_16x64 {
-  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 64, 64, mask_mode::window, flash_phase::decode, base_features, 16, 64, {}};
+struct flash_fwd_cpu_avx512_bf16_d64_decode_16x128 {
+  static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 64, 64, mask_mode::window, flash_phase::decode, base_features, 16, 128, {}};
 };
 struct flash_fwd_cpu_avx512_bf16_d64_window_896x256 {
   static constexpr flash_config config{backend::cpu_avx512, dtype::bf16, 64, 64, mask_mode::window, flash_phase::prefill, base_features, 896, 256, {}};
 };
 }  // namespace rows
 
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x64>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x64>(const flash_kernel_args&, const launch_context&);
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x128>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d64_decode_16x128>(const flash_kernel_args&, const launch_context&);
 template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256>(const flash_kernel_args&, int);
 template status flash::launch<rows::flash_fwd_cpu_avx512_bf16_d64_window_896x256>(const flash_kernel_args&, const launch_context&);
 }  // namespace tessera

@@ -3,16 +3,16 @@
 
 namespace tessera {
 namespace rows {
-struct flash_fwd_cpu_generic_f32_dany_decode_every_16x64 {
-  static constexpr flash_config config{backend::cpu_generic, dtype::f32, 0, 0, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap | flash_feature::bias | flash_feature::mask | flash_feature::segments | flash_feature::dropout, 16, 64, {}};
+struct flash_fwd_cpu_generic_f32_dany_decode_every_16x128 {
+  static constexpr flash_config config{backend::cpu_generic, dtype::f32, 0, 0, mask_mode::window, flash_phase::decode, base_features | flash_feature::soft_cap | flash_feature::bias | flash_feature::mask | flash_feature::segments | flash_feature::dropout, 16, 128, {}};
 };
 struct flash_fwd_cpu_generic_f32_dany_window_every_128x64 {
   static constexpr flash_config config{backend::cpu_generic, dtype::f32, 0, 0, mask_mode::window, flash_phase::prefill, every_feature, 128, 64, {}};
 };
 }  // namespace rows
 
-template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64>(const flash_kernel_args&, int);
-template status flash::launch<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x64>(const flash_kernel_args&, const launch_context&);
+template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x128>(const flash_kernel_args&, int);
+template status flash::launch<rows::flash_fwd_cpu_generic_f32_dany_decode_every_16x128>(const flash_kernel_args&, const launch_context&);
 template std::size_t flash::workspace_bytes<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64>(const flash_kernel_args&, int);
 template status flash::launch<rows::flash_fwd_cpu_generic_f32_dany_window_every_128x64>(const flash_kernel_args&, const launch_context&);
 }  // namespace tessera

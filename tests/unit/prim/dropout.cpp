@@ -58,6 +58,25 @@ TEST(dropout, decisions_follow_the_definition_for_positions_beyond_32_bits_of_el
   }
 }
 
+TEST(dropout, keys_side_by_side_have_the_decisions_of_each) {
+  tessera::support::random_source random(3);
+  for (int n = 0; n < 300; ++n) {
+    const auto threshold = static_cast<std::uint32_t>(random.bits());
+    const std::uint64_t seed = random.bits();
+    const std::int64_t entry = random.between(0, 1 << 20), row = random.between(0, 1 << 28);
+    const std::int64_t key = random.between(0, 1 << 30);
+    const auto head = static_cast<int>(random.between(0, 255));
+    float kept[tessera::prim::dropout_keys_at_once];
+    tessera::prim::dropout_kept(seed, threshold, entry, head, row, key, kept);
+    for (int i = 0; i < tessera::prim::dropout_keys_at_once; ++i) {
+      ASSERT_EQ(kept[i], tessera::prim::dropout_keeps(seed, threshold, entry, head, row, key + i)
+                             ? 1.0f
+                             : 0.0f)
+          << "first key " << key << ", key " << i;
+    }
+  }
+}
+
 TEST(dropout, four_neighbouring_keys_share_one_block) {
   const auto words = tessera::prim::dropout_words(42, 3, 2, 7, 20);
   for (std::int64_t key = 20; key < 24; ++key) {

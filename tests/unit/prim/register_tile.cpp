@@ -24,7 +24,7 @@ std::vector<float> random_values(std::size_t count, std::uint64_t seed) {
 }
 
 template <int Rows, int Vectors>
-void expect_product(int words) {
+void expect_product(int words, int chain) {
   constexpr int stride = 80;  // of A, at least `words`
   constexpr int columns = Vectors * vec::width;
   const auto a = random_values(Rows * stride, 1);
@@ -33,8 +33,8 @@ void expect_product(int words) {
   const auto row_scale = random_values(Rows, 4);
   std::vector<float> product(before), update(before);
   using tile = tessera::prim::register_tile<native_isa, f32_words, Rows, Vectors>;
-  tile::template product<stride>(a.data(), b.data(), words, product.data(), columns);
-  tile::template update<stride>(a.data(), b.data(), words, row_scale.data(), update.data(),
+  tile::template product<stride>(a.data(), b.data(), words, chain, product.data(), columns);
+  tile::template update<stride>(a.data(), b.data(), words, chain, row_scale.data(), update.data(),
                                 columns);
   for (int r = 0; r < Rows; ++r) {
     for (int c = 0; c < columns; ++c) {
@@ -50,17 +50,20 @@ void expect_product(int words) {
                          static_cast<double>(row_scale[static_cast<std::size_t>(r)]);
       // Each of `words` additions may lose half a unit in the last place of the running sum.
       const double bound = (size + std::fabs(old)) * 0x1p-24 * (words + 2);
-      EXPECT_NEAR(static_cast<double>(product[at]), sum, bound) << Rows << " rows";
-      EXPECT_NEAR(static_cast<double>(update[at]), old + sum, bound) << Rows << " rows";
+      EXPECT_NEAR(static_cast<double>(product[at]), sum, bound) << Rows << " rows, chain " << chain;
+      EXPECT_NEAR(static_cast<double>(update[at]), old + sum, bound)
+          << Rows << " rows, chain " << chain;
     }
   }
 }
 
 template <int Rows>
 void expect_products() {
-  for (const int words : {0, 1, 2, 7, 64, 80}) {
-    expect_product<Rows, 1>(words);
-    expect_product<Rows, 2>(words);
+  for (const int words : {1, 2, 7, 64, 80}) {
+    for (const int chain : {1, 7, 32, tessera::prim::any_length}) {
+      expect_product<Rows, 1>(words, chain);
+      expect_product<Rows, 2>(words, chain);
+    }
   }
 }
 
@@ -71,6 +74,65 @@ TEST(register_tile, products_of_every_height) {
   expect_products<6>();
   expect_products<8>();
   expect_products<14>();
+}
+
+// The columns of two register tiles: one of whole registers, one of them and a half one.
+template <int Rows, int Vectors>
+void expect_the_same_with_half_a_register() {
+  if constexpr (tessera::prim::half_registers<native_isa>::present) {
+    constexpr int words = 37, chain = 16;
+    constexpr int used = Vectors * vec::width + vec::width / 2;  // columns
+    constexpr int columns = (Vectors + 1) * vec::width;
+    const auto a = random_values(Rows * words, 1);
+    const auto b = random_values(words * columns, 2);
+    const auto before = random_values(Rows * columns, 3);
+    const auto row_scale = random_values(Rows, 4);
+    std::vector<float> whole(before), half(before);
+    using whole_tile = tessera::prim::register_tile<native_isa, f32_words, Rows, Vectors + 1>;
+    using half_tile = tessera::prim::register_tile_and_half<native_isa, Rows, Vectors>;
+    whole_tile::template update<words>(a.data(), b.data(), words, chain, row_scale.data(),
+                                       whole.data(), columns);
+    half_tile::template update<words, columns, columns>(
+        a.data(), b.data(), b.data() + Vectors * vec::width, words, chain, row_scale.data(),
+        half.data(), columns);
+    for (int i = 0; i < Rows * columns; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_EQ(half[at], i % columns < used ? whole[at] : before[at]) << i;
+    }
+  }
+}
+
+TEST(register_tile, a_half_register_changes_no_bit) {
+  expect_the_same_with_half_a_register<14, 0>();
+  expect_the_same_with_half_a_register<14, 1>();
+  expect_the_same_with_half_a_register<7, 2>();
+  expect_the_same_with_half_a_register<4, 2>();
+  expect_the_same_with_half_a_register<1, 1>();
+}
+
+TEST(register_tile, chains_of_a_product_are_even_and_as_few_as_can_be) {
+  using tessera::prim::even_chain;
+  EXPECT_EQ(even_chain(1, 96), 96);
+  EXPECT_EQ(even_chain(96, 96), 96);
+  EXPECT_EQ(even_chain(97, 96), 49);
+  EXPECT_EQ(even_chain(128, 96), 64);
+  EXPECT_EQ(even_chain(256, 96), 86);
+  EXPECT_EQ(even_chain(256, tessera::prim::any_length), tessera::prim::any_length);
+}
+
+// Terms of equal size and sign: the rounding errors of a running sum grow with its length.
+TEST(register_tile, short_chains_lose_fewer_digits) {
+  constexpr int words = 1024;
+  constexpr int columns = vec::width;
+  using tile = tessera::prim::register_tile<native_isa, f32_words, 1, 1>;
+  const std::vector<float> a(words, 0.1f), b(words * columns, 1.0f);
+  const double truth = words * static_cast<double>(0.1f);
+  const auto error_of = [&](int chain) {
+    std::vector<float> c(columns);
+    tile::product<words>(a.data(), b.data(), words, chain, c.data(), columns);
+    return std::fabs(static_cast<double>(c[0]) - truth);
+  };
+  EXPECT_LT(error_of(64), 0.25 * error_of(tessera::prim::any_length));
 }
 
 TEST(for_each_row_tile, covers_every_row_once) {

@@ -11,7 +11,7 @@ TEST(Explain, AsksEveryTierAndJudgesEveryRow) {
                      backend::cpu_avx512_bf16, 2);
   const explanation all = explain(one.asked());
   EXPECT_EQ(all.op, "flash_attention");
-  EXPECT_EQ(all.row, "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x64");
+  EXPECT_EQ(all.row, "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x128");
   EXPECT_EQ(all.tier, selection_tier::heuristic);
   EXPECT_EQ(all.reason, selection_reason::cheapest);
   EXPECT_EQ(all.reason_text, "decode, 128 work items for 2 threads");
@@ -31,7 +31,7 @@ TEST(Explain, HasThreeLevels) {
   const explanation all = explain(one.asked());
   const std::string line =
       "flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128] -> "
-      "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x64 (heuristic: decode, 128 work items for 2 "
+      "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x128 (heuristic: decode, 128 work items for 2 "
       "threads)";
   EXPECT_EQ(to_text(all, 1), line);
   const std::string two = to_text(all, 2);
@@ -43,7 +43,7 @@ TEST(Explain, HasThreeLevels) {
       << two;
   const std::string three = to_text(all, 3);
   EXPECT_EQ(three.find(two), 0u);
-  EXPECT_NE(three.find("\n  not  flash_fwd.cpu_avx2.bf16.d64.decode.16x64: head_dim is 128, the "
+  EXPECT_NE(three.find("\n  not  flash_fwd.cpu_avx2.bf16.d64.decode.16x128: head_dim is 128, the "
                        "row has 64"),
             std::string::npos)
       << three;

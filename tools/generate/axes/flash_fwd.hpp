@@ -30,7 +30,7 @@ inline std::vector<flash_axes> portable_axes() {
           .targets = {cpu_generic},
           .phases = {flash_phase::decode},
           .features = {every_feature_of(flash_phase::decode)},
-          .tiles = {{16, 64}},
+          .tiles = {{16, 128}},
       },
   };
 }
@@ -56,14 +56,14 @@ inline std::vector<flash_axes> avx2_axes() {
           .targets = {cpu_avx2},
           .phases = {flash_phase::decode},
           .features = {every_feature_of(flash_phase::decode)},
-          .tiles = {{16, 64}},
+          .tiles = {{16, 128}},
       },
       {
           .about = "avx2: decode with the common head dim",
           .targets = {cpu_avx2},
           .dims = {{128}},
           .phases = {flash_phase::decode},
-          .tiles = {{16, 64}},
+          .tiles = {{16, 128}},
       },
   };
 }
@@ -121,14 +121,14 @@ inline std::vector<flash_axes> avx512_decode_axes() {
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .phases = {flash_phase::decode},
           .features = {every_feature_of(flash_phase::decode)},
-          .tiles = {{16, 64}},
+          .tiles = {{16, 128}},
       },
       {
           .about = "avx512: decode with common head dims",
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .dims = {{64}, {128}, {256}},
           .phases = {flash_phase::decode},
-          .tiles = {{16, 64}},
+          .tiles = {{16, 128}},
       },
       {
           .about = "avx512: decode of Gemma with its soft cap",
@@ -136,7 +136,7 @@ inline std::vector<flash_axes> avx512_decode_axes() {
           .dims = {{256}},
           .phases = {flash_phase::decode},
           .features = {soft_cap},
-          .tiles = {{16, 64}},
+          .tiles = {{16, 128}},
       },
   };
 }

@@ -5,8 +5,8 @@
 // neither do the bits of a result.
 //
 // Memory is read nearly in the order in which it lies, so that the hardware's prefetcher follows: a
-// few keys of all heads of an item, then the next few. Requests to the second-level cache go 32 KiB
-// ahead in exactly that order. They lie between the products, which follow head by head, a step of
+// few keys of all heads of an item, then the next few. Requests to the second-level cache go up to
+// 32 KiB ahead in exactly that order. They lie between the products, which follow head by head, a step of
 // keys at a time. With one or two query rows a key the prefetcher alone is faster, in straight
 // lines: the keys of a split are then read as four streams (key_streams).
 #pragma once
@@ -91,10 +91,9 @@ class decode_item {
                                             grid.rows, v_head_dim);
       head_[h].emplace(args, hooks, scratch_[h], entry, head_begin_ + h, first_row);
     }
-    constexpr std::size_t bytes_ahead = 32 * 1024;
-    const std::size_t key_bytes =
-        static_cast<std::size_t>(heads_ * shape::head_dim(args)) * sizeof(element);
-    ahead_ = static_cast<int>((bytes_ahead + key_bytes - 1) / key_bytes);
+    const auto key_bytes =
+        static_cast<std::int64_t>(heads_ * shape::head_dim(args)) * std::int64_t{sizeof(element)};
+    ahead_ = keys_ahead(key_splits::of(head_[0]->sequence().k_len).keys, key_bytes);
     constexpr int most_sums = most_hot_bytes / static_cast<int>(sizeof(float));
     crowded_ = grid.rows > head_type::most_rows ||
                heads_ * grid.rows * decode_buffers<Row>::sum_stride(v_head_dim) > most_sums;
@@ -127,6 +126,17 @@ class decode_item {
  private:
   /// Half of a first-level cache of 32 KiB is left to the lines that pass through.
   static constexpr int most_hot_bytes = 16 * 1024;
+
+  /// Distance of requests: 32 KiB, and in small splits, whose first lines nobody asks for, less.
+  static int keys_ahead(std::int64_t split_keys, std::int64_t key_bytes) {
+    constexpr std::int64_t least_bytes = 8 * 1024;
+    constexpr std::int64_t most_bytes = 32 * 1024;
+    const std::int64_t part = split_keys * key_bytes / 16;
+    const std::int64_t bytes = part < least_bytes  ? least_bytes
+                               : part < most_bytes ? part
+                                                   : most_bytes;
+    return static_cast<int>((bytes + key_bytes - 1) / key_bytes);
+  }
 
   /// True if the loops should read several straight lines of keys and leave the requests to the
   /// hardware: few multiply-adds a key, whole rows of the tensors without gaps, and what is read

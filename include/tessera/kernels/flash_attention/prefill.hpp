@@ -46,8 +46,18 @@ int rows_of_item(const flash_kernel_args& args, int threads) {
   const std::int64_t tiles = (wanted + shape::tile_rows - 1) / shape::tile_rows;
   constexpr std::int64_t least = 4;
   constexpr std::int64_t most = shape::block_q / shape::tile_rows;
-  const std::int64_t bounded = tiles < least ? least : tiles;
-  return static_cast<int>(bounded < most ? bounded : most) * shape::tile_rows;
+  const std::int64_t enough = tiles < least ? least : tiles;
+  const std::int64_t bounded = enough < most ? enough : most;
+  if (args.cu_seqlens_q != nullptr || rows == 0) {
+    return static_cast<int>(bounded) * shape::tile_rows;
+  }
+  // Blocks of one length, and as many as give every thread as many items, unless they get short.
+  const std::int64_t all_tiles = (rows + shape::tile_rows - 1) / shape::tile_rows;
+  std::int64_t blocks = (all_tiles + bounded - 1) / bounded;
+  std::int64_t whole_rounds = blocks;
+  while (whole_rounds * entries * args.kv_heads % threads != 0) ++whole_rounds;
+  if (all_tiles / whole_rounds >= least) blocks = whole_rounds;
+  return static_cast<int>((all_tiles + blocks - 1) / blocks) * shape::tile_rows;
 }
 
 /// One work item on one thread.

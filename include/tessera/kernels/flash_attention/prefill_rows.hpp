@@ -209,16 +209,18 @@ class prefill_rows : row_block<Row, Hooks> {
   /// The next tile's queries and sums, on their way from beyond the second-level cache.
   void fetch_rows(int first) const {
     if (first + shape::tile_rows > rows_) return;
-    const float* q = query_row(first);
-    for (int i = 0; i < shape::tile_rows * shape::q_stride; i += 16) TESSERA_PREFETCH_L2(q + i);
-    const float* out = out_row(first);
-    for (int i = 0; i < shape::tile_rows * out_stride(); i += 16) TESSERA_PREFETCH_L2(out + i);
+    const int q_words = prim::words_for<words>(shape::head_dim(args_));
+    for (int r = first; r < first + shape::tile_rows; ++r) {
+      for (int i = 0; i < q_words; i += 16) TESSERA_PREFETCH_L2(query_row(r) + i);
+      for (int i = 0; i < shape::v_head_dim(args_); i += 16) TESSERA_PREFETCH_L2(out_row(r) + i);
+    }
   }
 
   template <int Rows>
   TESSERA_INLINE void multiply_keys(const key_block& block, int first, key_columns columns,
                                     prim::line_queue& lines) {
     const int depth = prim::words_for<words>(shape::head_dim(args_));
+    const int chain = prim::even_chain(depth, shape::score_chain);
     const auto product = [&]<int Vectors>(int column) {
       lines.step();
       const float* panel =
@@ -226,7 +228,7 @@ class prefill_rows : row_block<Row, Hooks> {
           column % shape::tile_columns;
       using tile = prim::register_tile<isa_type, words, Rows, Vectors>;
       tile::template product<shape::q_stride, shape::tile_columns>(
-          query_row(first), panel, depth, scratch_.scores + column, shape::score_stride);
+          query_row(first), panel, depth, chain, scratch_.scores + column, shape::score_stride);
     };
     int column = columns.low;
     if (column % shape::tile_columns != 0) {
@@ -265,27 +267,54 @@ class prefill_rows : row_block<Row, Hooks> {
       lines.step();
       const float* panel = block.v + std::int64_t{vector} * width * (padded / words::per_word);
       using tile = prim::register_tile<isa_type, words, Rows, Vectors>;
-      tile::template update<shape::score_stride>(scratch_.scores + low, panel + low * tile::columns,
-                                                 high - low, scratch_.correction,
-                                                 out_row(first) + vector * width, out_stride());
+      tile::template update<shape::score_stride>(
+          scratch_.scores + low, panel + low * tile::columns, high - low, shape::output_chain,
+          scratch_.correction, out_row(first) + vector * width, out_stride());
     };
+    const int beside = whole_beside_half(registers);
+    const int alone = beside < 0 ? registers : registers - 1 - beside;
     int vector = 0;
-    for (; vector + shape::tile_vectors <= registers; vector += shape::tile_vectors) {
+    for (; vector + shape::tile_vectors <= alone; vector += shape::tile_vectors) {
       product.template operator()<shape::tile_vectors>(vector);
     }
-    if (vector == registers) return;
+    if (vector < alone) product.template operator()<1>(vector);
     if constexpr (prim::half_registers<isa_type>::present) {
-      using half = prim::half_registers<isa_type>;
-      if (shape::v_head_dim(args_) - vector * width <= width / 2) {
-        const float* panel = block.v + std::int64_t{vector} * width * padded;
-        using tile = prim::register_tile<typename half::isa_type, typename half::words, Rows, 1>;
-        tile::template update<shape::score_stride, width>(
-            scratch_.scores + low, panel + low * width, high - low, scratch_.correction,
-            out_row(first) + vector * width, out_stride());
-        return;
-      }
+      const float* values = block.v + std::int64_t{vector} * width * padded;
+      if (beside == 0) multiply_last<Rows, 0>(values, padded, first, vector, low, high, lines);
+      if (beside == 1) multiply_last<Rows, 1>(values, padded, first, vector, low, high, lines);
+      if (beside == 2) multiply_last<Rows, 2>(values, padded, first, vector, low, high, lines);
     }
-    product.template operator()<1>(vector);
+  }
+
+  /// How many whole registers share a tile with the last one, which is at most half full; -1 where
+  /// it is fuller or there are no half registers.
+  TESSERA_INLINE int whole_beside_half(int registers) const {
+    if constexpr (!prim::half_registers<isa_type>::present) return -1;
+    if (shape::v_head_dim(args_) - (registers - 1) * width > width / 2) return -1;
+    return registers == 1 ? 0 : registers % shape::tile_vectors == 0 ? 1 : 2;
+  }
+
+  /// The last registers of values, `Whole` and a half one, from register `vector` on, at `values`.
+  template <int Rows, int Whole>
+  TESSERA_INLINE void multiply_last(const float* values, int padded, int first, int vector, int low,
+                                    int high, prim::line_queue& lines) {
+    static_assert(shape::tile_vectors == 2);
+    // Two whole registers fill their panel, and the half one lies in a panel of its own.
+    constexpr int stride = Whole == 0 ? width : 2 * width;
+    constexpr int rest_stride = Whole == 1 ? 2 * width : width;
+    const float* rest = Whole == 1 ? values + width : values + std::int64_t{Whole} * width * padded;
+    // Sums, a row of values and a broadcast must fit the 32 registers.
+    constexpr int parts = Rows * (Whole + 1) + Whole + 2 <= 32 ? 1 : 2;
+    constexpr int rows = Rows / parts;
+    static_assert(rows * parts == Rows);
+    using tile = prim::register_tile_and_half<isa_type, rows, Whole>;
+    for (int r = 0; r < Rows; r += rows) {
+      lines.step();
+      tile::template update<shape::score_stride, stride, rest_stride>(
+          scratch_.scores + r * shape::score_stride + low, values + low * stride,
+          rest + low * rest_stride, high - low, shape::output_chain, scratch_.correction + r,
+          out_row(first + r) + vector * width, out_stride());
+    }
   }
 
   /// Keys whose values stayed out of the panels: added row by row, where their weight is not zero.

@@ -89,18 +89,36 @@ int arrivals_for(const cut& pieces, const std::byte* workspace) {
   return -1;
 }
 
+/// What kernels of rows with some features read.
+template <class Row, class Hooks>
+void set_features(launch_args& launched, const flash_kernel_args& args) {
+  constexpr flash_config config = resolved(Row::config);
+  constexpr flash_features features = config.features;
+  launched.plain = !Hooks::has_logits;
+  if constexpr (features.has(flash_feature::soft_cap)) {
+    if (args.soft_cap > 0.0f) {
+      launched.plain = false;
+      launched.inverse_cap = 1.0f / args.soft_cap;
+    }
+  }
+  if constexpr (features.has(flash_feature::bias)) {
+    if (args.bias_pre.data != nullptr || args.bias_post.data != nullptr) launched.plain = false;
+  }
+  if constexpr (features.has(flash_feature::bias) || features.has(flash_feature::mask) ||
+                features.has(flash_feature::segments)) {
+    launched.wide = reads_are_wide(args, config.type);
+  }
+  if constexpr (features.has(flash_feature::dropout)) {
+    launched.dropout = dropout_keys::of(args.dropout_seed);
+    launched.last_dropped = static_cast<std::uint32_t>(args.dropout_threshold - 1);
+  }
+}
+
 template <class Row, class Hooks>
 launch_args launch_args_of(const flash_kernel_args& args, const cut& pieces, std::byte* workspace) {
   constexpr flash_config config = resolved(Row::config);
-  const bool caps = config.features.has(flash_feature::soft_cap) && args.soft_cap > 0.0f;
-  const bool biases = config.features.has(flash_feature::bias) &&
-                      (args.bias_pre.data != nullptr || args.bias_post.data != nullptr);
   launch_args launched;
-  launched.plain = !(caps || biases || Hooks::has_logits);
-  launched.dropout = dropout_keys::of(args.dropout_seed);
-  launched.last_dropped = static_cast<std::uint32_t>(args.dropout_threshold - 1);
-  launched.wide = reads_are_wide(args, config.type);
-  launched.inverse_cap = caps ? 1.0f / args.soft_cap : 0.0f;
+  set_features<Row, Hooks>(launched, args);
   launched.call = args;
   // Farther than any key, and far from where 64-bit positions overflow: nvcc 13.0 turns the guarded
   // difference of row_visibility into an unguarded one.

@@ -5,6 +5,7 @@
 
 #include <tessera/kernels/flash_attention/sm80_block.hpp>
 #include <tessera/kernels/flash_attention/sm80_traits.hpp>
+#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::flash::sm80 {
@@ -15,13 +16,8 @@ __device__ __forceinline__ uint4 dropout_words(const dropout_keys& keys, int ent
   uint4 counter = make_uint4(static_cast<unsigned>(group), static_cast<unsigned>(row.query),
                              static_cast<unsigned>(row.head), static_cast<unsigned>(entry));
 #pragma unroll
-  for (int i = 0; i < 10; ++i) {
-    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.x;
-    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.z;
-    counter = make_uint4(static_cast<unsigned>(product1 >> 32) ^ counter.y ^ keys.round[i][0],
-                         static_cast<unsigned>(product1),
-                         static_cast<unsigned>(product0 >> 32) ^ counter.w ^ keys.round[i][1],
-                         static_cast<unsigned>(product0));
+  for (std::uint32_t i = 0; i < prim::philox_rounds; ++i) {
+    prim::philox_round(counter.x, counter.y, counter.z, counter.w, keys.round[i]);
   }
   return counter;
 }

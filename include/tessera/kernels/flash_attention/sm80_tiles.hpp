@@ -93,16 +93,8 @@ struct tile_loader {
 
   /// Zeros in rows from `row` on, where `copy` leaves what was there.
   static __device__ __forceinline__ void clear_from(std::uint32_t tile, int row) {
-    const auto thread = static_cast<int>(prim::cuda::thread_index());
     const std::uint32_t zeros[4] = {};
-#pragma unroll 1
-    for (int in_tile = row + thread / 8; in_tile < Tile::rows; in_tile += rows_at_once) {
-#pragma unroll 1
-      for (int at = thread % 8; at < Tile::chunks; at += 8) {
-        prim::cuda::store_shared_16(
-            tile + Tile::offset(static_cast<unsigned>(in_tile), static_cast<unsigned>(at)), zeros);
-      }
-    }
+    for_each_chunk(tile, row, [&](std::uint32_t at) { prim::cuda::store_shared_16(at, zeros); });
   }
 
   /// Zeros in the columns from `width` on, of all rows.
@@ -135,39 +127,41 @@ struct tile_loader {
   /// True if an element that this thread copied is infinite or NaN.
   static __device__ __forceinline__ bool has_not_finite(std::uint32_t tile) {
     bool found = false;
-    const auto thread = static_cast<int>(prim::cuda::thread_index());
-#pragma unroll 1
-    for (int in_tile = thread / 8; in_tile < Tile::rows; in_tile += rows_at_once) {
-#pragma unroll 1
-      for (int at = thread % 8; at < Tile::chunks; at += 8) {
-        std::uint32_t words[4];
-        prim::cuda::load_shared_16(
-            words, tile + Tile::offset(static_cast<unsigned>(in_tile), static_cast<unsigned>(at)));
+    for_each_chunk(tile, 0, [&](std::uint32_t at) {
+      std::uint32_t words[4];
+      prim::cuda::load_shared_16(words, at);
 #pragma unroll
-        for (const std::uint32_t word : words) {
-          found = found || prim::cuda::any_not_finite<typename Traits::element>(word);
-        }
+      for (const std::uint32_t word : words) {
+        found = found || prim::cuda::any_not_finite<typename Traits::element>(word);
       }
-    }
+    });
     return found;
   }
 
   /// Puts 0 in the place of what `has_not_finite` finds.
   static __device__ __forceinline__ void keep_finite(std::uint32_t tile) {
+    for_each_chunk(tile, 0, [](std::uint32_t at) {
+      std::uint32_t words[4];
+      prim::cuda::load_shared_16(words, at);
+#pragma unroll
+      for (std::uint32_t& word : words) {
+        word = prim::cuda::finite_only<typename Traits::element>(word);
+      }
+      prim::cuda::store_shared_16(at, words);
+    });
+  }
+
+ private:
+  /// `action(address)` for the chunks that this thread copies of the rows from `row` on.
+  template <class Action>
+  static __device__ __forceinline__ void for_each_chunk(std::uint32_t tile, int row,
+                                                        const Action& action) {
     const auto thread = static_cast<int>(prim::cuda::thread_index());
 #pragma unroll 1
-    for (int in_tile = thread / 8; in_tile < Tile::rows; in_tile += rows_at_once) {
+    for (int in_tile = row + thread / 8; in_tile < Tile::rows; in_tile += rows_at_once) {
 #pragma unroll 1
       for (int at = thread % 8; at < Tile::chunks; at += 8) {
-        const std::uint32_t where =
-            tile + Tile::offset(static_cast<unsigned>(in_tile), static_cast<unsigned>(at));
-        std::uint32_t words[4];
-        prim::cuda::load_shared_16(words, where);
-#pragma unroll
-        for (std::uint32_t& word : words) {
-          word = prim::cuda::finite_only<typename Traits::element>(word);
-        }
-        prim::cuda::store_shared_16(where, words);
+        action(tile + Tile::offset(static_cast<unsigned>(in_tile), static_cast<unsigned>(at)));
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 #include <tessera/spec/flash_attention/config.hpp>
@@ -177,13 +178,12 @@ struct divisor {
 /// The keys of Philox's rounds. Made by the host: computed from the seed in the kernel, they would
 /// take twenty registers.
 struct dropout_keys {
-  std::uint32_t round[10][2] = {};
+  prim::philox_key round[prim::philox_rounds] = {};
 
   static constexpr dropout_keys of(std::uint64_t seed) {
     dropout_keys keys;
-    for (std::uint32_t i = 0; i < 10; ++i) {
-      keys.round[i][0] = static_cast<std::uint32_t>(seed) + i * 0x9E3779B9u;
-      keys.round[i][1] = static_cast<std::uint32_t>(seed >> 32) + i * 0xBB67AE85u;
+    for (std::uint32_t i = 0; i < prim::philox_rounds; ++i) {
+      keys.round[i] = prim::philox_key_of(seed, i);
     }
     return keys;
   }

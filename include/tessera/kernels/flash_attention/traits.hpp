@@ -6,6 +6,7 @@
 
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/dot.hpp>
+#include <tessera/prim/cpu/register_tile.hpp>
 #include <tessera/spec/flash_attention/config.hpp>
 #include <tessera/spec/flash_attention/kernel_args.hpp>
 #include <tessera/spec/flash_attention/rules.hpp>
@@ -54,6 +55,13 @@ struct traits {
   static constexpr int q_stride =
       round_up((most_head_dim + words::per_word - 1) / words::per_word, width) + padding;
   static constexpr int score_stride = block_kv + padding;
+
+  /// Prefill: most words of a running sum of scores, and most keys of one of outputs. Rounding
+  /// errors of f32 grow with the length (those of 16-bit tensors are elsewhere), time with the
+  /// number of sums; README.md has both.
+  static constexpr bool has_short_sums = config.type == dtype::f32 && config.head_dim != 0;
+  static constexpr int score_chain = has_short_sums && most_head_dim > 128 ? 96 : prim::any_length;
+  static constexpr int output_chain = has_short_sums ? 128 : prim::any_length;
 
   static constexpr bool has(flash_feature one) { return config.features.has(one); }
 

@@ -15,19 +15,37 @@ namespace tessera::prim {
 
 using philox_block = std::array<std::uint32_t, 4>;
 
-/// Ten rounds of Philox4x32 over `counter` with the 64-bit key `seed` (low word first).
+inline constexpr std::uint32_t philox_rounds = 10;
+
+/// The key of one round.
+struct philox_key {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+};
+
+/// The key of a round from 0 on, for the 64-bit key `seed`, whose low word is first.
+TESSERA_HD constexpr philox_key philox_key_of(std::uint64_t seed, std::uint32_t round) noexcept {
+  return {static_cast<std::uint32_t>(seed) + round * 0x9E3779B9u,
+          static_cast<std::uint32_t>(seed >> 32) + round * 0xBB67AE85u};
+}
+
+/// One round on the four words of a counter, which the caller keeps where it likes: every loop over
+/// rounds, counters and registers is made of this.
+TESSERA_HD TESSERA_INLINE constexpr void philox_round(std::uint32_t& word0, std::uint32_t& word1,
+                                                      std::uint32_t& word2, std::uint32_t& word3,
+                                                      const philox_key& key) noexcept {
+  const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * word0;
+  const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * word2;
+  word0 = static_cast<std::uint32_t>(product1 >> 32) ^ word1 ^ key.low;
+  word1 = static_cast<std::uint32_t>(product1);
+  word2 = static_cast<std::uint32_t>(product0 >> 32) ^ word3 ^ key.high;
+  word3 = static_cast<std::uint32_t>(product0);
+}
+
+/// All rounds of Philox4x32 over `counter` with the 64-bit key `seed`.
 TESSERA_HD constexpr philox_block philox4x32(philox_block counter, std::uint64_t seed) noexcept {
-  auto key0 = static_cast<std::uint32_t>(seed);
-  auto key1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
-    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-               static_cast<std::uint32_t>(product1),
-               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-               static_cast<std::uint32_t>(product0)};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+  for (std::uint32_t round = 0; round < philox_rounds; ++round) {
+    philox_round(counter[0], counter[1], counter[2], counter[3], philox_key_of(seed, round));
   }
   return counter;
 }
@@ -65,19 +83,11 @@ inline void dropout_kept(std::uint64_t seed, std::uint64_t threshold, std::int64
     word[2][i] = static_cast<std::uint32_t>(head);
     word[3][i] = static_cast<std::uint32_t>(entry);
   }
-  auto key0 = static_cast<std::uint32_t>(seed);
-  auto key1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
+  for (std::uint32_t round = 0; round < philox_rounds; ++round) {
+    const philox_key round_key = philox_key_of(seed, round);
     for (int i = 0; i < counters; ++i) {
-      const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * word[0][i];
-      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * word[2][i];
-      word[0][i] = static_cast<std::uint32_t>(product1 >> 32) ^ word[1][i] ^ key0;
-      word[1][i] = static_cast<std::uint32_t>(product1);
-      word[2][i] = static_cast<std::uint32_t>(product0 >> 32) ^ word[3][i] ^ key1;
-      word[3][i] = static_cast<std::uint32_t>(product0);
+      philox_round(word[0][i], word[1][i], word[2][i], word[3][i], round_key);
     }
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
   }
   float keeps[4 * counters];
   for (int i = 0; i < counters; ++i) {

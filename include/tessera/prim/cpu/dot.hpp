@@ -16,6 +16,7 @@ struct f32_words {
   static TESSERA_INLINE reg multiply_add(reg a, reg b, reg acc) {
     return simd<Isa>::fma(a, b, acc);
   }
+  static TESSERA_INLINE reg multiply(reg a, reg b) { return simd<Isa>::mul(a, b); }
   /// Writes one register of weights as words at column `column` of a row of weights.
   static TESSERA_INLINE void store_weights(float* row, int column, reg x) {
     simd<Isa>::store(row + column, x);
@@ -35,6 +36,7 @@ struct bf16_words {
   static TESSERA_INLINE reg multiply_add(reg a, reg b, reg acc) {
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
   }
+  static TESSERA_INLINE reg multiply(reg a, reg b) { return multiply_add(a, b, simd<Isa>::zero()); }
   static TESSERA_INLINE void store_weights(float* row, int column, reg x) {
     const __m256bh narrow = _mm512_cvtneps_pbh(x);
     std::memcpy(row + column / 2, &narrow, sizeof narrow);

@@ -165,22 +165,21 @@ bool pack_values(row_source<Element> source, packed_keys keys, int v_head_dim, c
   const int registers = (v_head_dim + width - 1) / width;
   const int padded = (keys.count + width - 1) / width * width;
   const int end = (keys.high + width - 1) / width * width;
-  for (int key = keys.low; key < end; key += Words::per_word) {
-    const Element* rows[Words::per_word];
-    for (int i = 0; i < Words::per_word; ++i) {
-      const bool present = key + i < keys.high && (skip == nullptr || !skip[key + i]);
-      rows[i] = present ? source.row(key + i) : nullptr;
-    }
-    for (int r = 0; r < registers; ++r) {
-      const int panel = r / Vectors;
-      const int panel_vectors =
-          registers - panel * Vectors < Vectors ? registers - panel * Vectors : Vectors;
-      const auto x = reader::read_values(rows, v_head_dim - r * width);
+  for (int r = 0; r < registers; ++r) {
+    const int panel = r / Vectors * Vectors;
+    const int step = (registers - panel < Vectors ? registers - panel : Vectors) * width;
+    const int left = v_head_dim - r * width;
+    float* to = out + panel * width * (padded / Words::per_word) + (r - panel) * width +
+                keys.low / Words::per_word * step;
+    for (int key = keys.low; key < end; key += Words::per_word, to += step) {
+      const Element* rows[Words::per_word];
+      for (int i = 0; i < Words::per_word; ++i) {
+        const bool present = key + i < keys.high && (skip == nullptr || !skip[key + i]);
+        rows[i] = present ? source.row(key + i) + r * width : nullptr;
+      }
+      const auto x = reader::read_values(rows, left);
       nonfinite = reader::accumulate_nonfinite(x, nonfinite);
-      vec::store(out + panel * Vectors * width * (padded / Words::per_word) +
-                     (key / Words::per_word) * panel_vectors * width + (r % Vectors) * width,
-                 x);
-      for (int i = 0; i < Words::per_word; ++i) rows[i] += rows[i] != nullptr ? width : 0;
+      vec::store(to, x);
     }
   }
   return vec::sum(nonfinite) == 0.0f;

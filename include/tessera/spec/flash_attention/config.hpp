@@ -173,7 +173,7 @@ constexpr flash_config resolved(flash_config config) noexcept {
   if (config.block_q == 0) {
     config.block_q = decode ? max_decode_rows : 64 * register_rows(config.target);
   }
-  if (config.block_kv == 0) config.block_kv = decode ? 64 : 256;
+  if (config.block_kv == 0) config.block_kv = decode ? 128 : 256;
   return config;
 }
 
