@@ -37,6 +37,7 @@ struct ceilings {
   double read_gbytes = 0;         ///< GB/s, all threads, from memory
   double read_one_core = 0;       ///< GB/s, one thread
   double copy_gbytes = 0;         ///< GB/s, all threads, memory to memory, the better of two ways
+  double round_trip_ns = 0;       ///< of a cache line between two threads; 0 with one thread
   std::string_view read_pattern;  ///< the access pattern that read fastest
   std::size_t buffer_bytes = 0;   ///< what the bandwidths were measured over
 };
@@ -116,6 +117,32 @@ class limit_probe {
     return 2.0 * static_cast<double>(piece_bytes) * threads / seconds * 1e-9;
   }
 
+  /// Nanoseconds in which a cache line goes from one thread to a second and back. It tells how near
+  /// the cores are that a virtual machine runs on: those of one core, of one chiplet or of two,
+  /// between which bandwidths differ by a factor of two. 0 with one thread, and where threads
+  /// share a core in turns, so that it takes far too long.
+  double round_trip() {
+    if (threads_ < 2) return 0;
+    constexpr int rounds = 1000;
+    constexpr double most_seconds = 5e-3;
+    struct {
+      alignas(128) std::atomic<int> turn{0};
+      alignas(128) std::atomic<bool> late{false};
+    } line;
+    const double seconds = detail::seconds_together(2, [&](std::size_t thread) {
+      const double begin = now_seconds();
+      for (int turn = static_cast<int>(thread); turn < 2 * rounds; turn += 2) {
+        while (line.turn.load(std::memory_order_acquire) != turn) {
+          if (line.late.load(std::memory_order_relaxed)) return;
+        }
+        const bool looks_at_the_clock = turn % 128 < 2;
+        if (looks_at_the_clock && now_seconds() - begin > most_seconds) line.late.store(true);
+        line.turn.store(turn + 1, std::memory_order_release);
+      }
+    });
+    return line.late ? 0 : seconds / rounds * 1e9;
+  }
+
   /// GHz of one core.
   double clock() {
     if (chains::cycles_per_round == 0) return 0;
@@ -183,7 +210,7 @@ inline ceilings measure_ceilings(limit_probe& probe) {
   const int threads = probe.threads();
   const std::array loops{chains::fma(), chains::fma_avx2(), chains::bf16_dot()};
   const auto copies = streams::copy_patterns();
-  std::array<std::vector<double>, 9> rates;
+  std::array<std::vector<double>, 10> rates;
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t kind = 0; kind < loops.size(); ++kind) {
       rates[kind].push_back(probe.rate_of(loops[kind], threads));
@@ -194,6 +221,7 @@ inline ceilings measure_ceilings(limit_probe& probe) {
     rates[6].push_back(probe.copy_rate(copies[0], threads));
     rates[7].push_back(probe.copy_rate(copies[1], threads));
     rates[8].push_back(probe.clock());
+    rates[9].push_back(probe.round_trip());
   }
   const auto best = [&](std::size_t kind) { return statistics_of(rates[kind]).max; };
   const auto usual = [&](std::size_t kind) { return statistics_of(rates[kind]).upper_quartile; };
@@ -208,6 +236,7 @@ inline ceilings measure_ceilings(limit_probe& probe) {
   limits.read_one_core = usual(5);
   limits.copy_gbytes = std::max(usual(6), usual(7));
   limits.clock_ghz = best(8);
+  limits.round_trip_ns = statistics_of(rates[9]).median;
   limits.read_pattern = probe.pattern().name;
   limits.buffer_bytes = probe.buffer_bytes();
   return limits;

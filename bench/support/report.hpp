@@ -173,13 +173,15 @@ inline machine_report report_of_processor() {
   machine.add("read_gbytes", limits.read_gbytes);
   machine.add("read_one_core_gbytes", limits.read_one_core);
   machine.add("copy_gbytes", limits.copy_gbytes);
-  char text[256];
+  machine.add("round_trip_ns", limits.round_trip_ns);
+  char text[320];
   std::snprintf(text, sizeof text,
                 "ceilings, %d threads at %.2f GHz: f32 FMA %.1f GFLOP/s (%s; AVX2 %.1f), bf16 dot "
-                "%.1f, read %.1f GB/s (%s), copy %.1f",
+                "%.1f, read %.1f GB/s (%s), copy %.1f, a line to another thread and back %.0f ns",
                 limits.threads, limits.clock_ghz, limits.fma_f32_gflops,
                 std::string(limits.isa).c_str(), limits.fma_avx2_gflops, limits.bf16_dot_gflops,
-                limits.read_gbytes, std::string(limits.read_pattern).c_str(), limits.copy_gbytes);
+                limits.read_gbytes, std::string(limits.read_pattern).c_str(), limits.copy_gbytes,
+                limits.round_trip_ns);
   machine.ceilings = text;
   return machine;
 }

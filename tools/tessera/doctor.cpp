@@ -106,6 +106,8 @@ json::object ceilings_json(const bench::ceilings& limits) {
           {"read_pattern", json::string(limits.read_pattern)},
           {"read_gigabytes_per_second_one_thread", limits.read_one_core},
           {"copy_gigabytes_per_second", limits.copy_gbytes},
+          {"round_trip_nanoseconds",
+           limits.round_trip_ns > 0 ? json::value(limits.round_trip_ns) : json::value(nullptr)},
           {"buffer_bytes", limits.buffer_bytes}};
 }
 
@@ -173,6 +175,10 @@ void print_ceilings(const bench::ceilings& limits) {
   line("read", fmt::format("{:8.1f} GB/s      (one thread {:.1f}; {})", limits.read_gbytes,
                            limits.read_one_core, limits.read_pattern));
   line("copy", fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));
+  if (limits.round_trip_ns > 0) {
+    line("round trip", fmt::format("{:8.0f} ns        (a cache line to another thread and back)",
+                                   limits.round_trip_ns));
+  }
 }
 
 void print_report(const bench::ceilings& limits, const examined_gpus& gpus,

@@ -186,6 +186,15 @@ TEST(ceilings, limits_are_ordered) {
   EXPECT_GT(limits.read_gbytes, 0.1);
   EXPECT_GT(limits.copy_gbytes, 0.1);
   EXPECT_FALSE(limits.read_pattern.empty());
+  EXPECT_EQ(limits.round_trip_ns, 0) << "one thread has no other";
+}
+
+TEST(ceilings, a_line_takes_some_nanoseconds_to_another_thread_and_back) {
+  limit_probe probe(2);
+  double best = 0;
+  for (int round = 0; round < 5; ++round) best = std::max(best, probe.round_trip());
+  EXPECT_GE(best, 0);  // 0 where both threads share a core
+  EXPECT_LT(best, 10e3);
 }
 
 }  // namespace
