@@ -100,7 +100,7 @@ def main():
     for one in contexts:
         if "fma_f32_gflops" in one:
             print("* " + ", ".join(f"{name} {float(value):.1f}" for name, value in one.items()
-                                   if name.endswith(("_gflops", "_gbytes", "_ghz"))))
+                                   if name.endswith(("_gflops", "_gbytes", "_ghz", "_ns"))))
     for group, cases in groups.items():
         print_group(group, cases)
 

@@ -153,7 +153,7 @@ std::span<const flash_instance> flash_fwd_registry() noexcept {
 }
 
 std::string_view flash_fwd_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4c4327f16f8f0bc8";
+  if (kind == device_kind::cpu) return "d67b8e56f57dcb58";
   if (kind == device_kind::cuda) return "749954ee3a2a3289";
   return {};
 }

@@ -84,10 +84,11 @@ TEST(Overlay, RulesThatCannotRunRefuseOrArePassedOver) {
   const overlay refuses = rules("*: => flash_fwd.cpu_avx512.f32.d128.*");
   one.overlays.of_call = &refuses;
   EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
-  EXPECT_EQ(one.answer().message(),
-            "context.overlays: flash_fwd.cpu_avx512.f32.d128.* cannot run this problem: none of "
-            "the 3 rows of that form fits; flash_fwd.cpu_avx512.f32.d128.decode.16x128: head_dim is "
-            "64, the row has 128");
+  EXPECT_EQ(
+      one.answer().message(),
+      "context.overlays: flash_fwd.cpu_avx512.f32.d128.* cannot run this problem: none of "
+      "the 3 rows of that form fits; flash_fwd.cpu_avx512.f32.d128.decode.16x128: head_dim is "
+      "64, the row has 128");
   const overlay unknown = rules("*: => nothing");
   one.overlays.of_call = &unknown;
   EXPECT_EQ(one.answer().code(), status_code::unknown_row);

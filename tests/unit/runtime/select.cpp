@@ -26,7 +26,8 @@ TEST(Select, TakesTheHighestInstructionSetOfTheDevice) {
 
 TEST(Select, TakesDecodeRowsForFewQueryRows) {
   EXPECT_EQ(question(decode).row(), "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x128");
-  EXPECT_EQ(question(decode, backend::cpu_avx2).row(), "flash_fwd.cpu_avx2.bf16.d128.decode.16x128");
+  EXPECT_EQ(question(decode, backend::cpu_avx2).row(),
+            "flash_fwd.cpu_avx2.bf16.d128.decode.16x128");
   EXPECT_EQ(question(prefill_bf16).answer()->instance->config.phase, flash_phase::prefill);
 }
 

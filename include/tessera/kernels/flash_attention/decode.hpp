@@ -6,9 +6,9 @@
 //
 // Memory is read nearly in the order in which it lies, so that the hardware's prefetcher follows: a
 // few keys of all heads of an item, then the next few. Requests to the second-level cache go up to
-// 32 KiB ahead in exactly that order. They lie between the products, which follow head by head, a step of
-// keys at a time. With one or two query rows a key the prefetcher alone is faster, in straight
-// lines: the keys of a split are then read as four streams (key_streams).
+// 32 KiB ahead in exactly that order. They lie between the products, which follow head by head, a
+// step of keys at a time. With one or two query rows a key the prefetcher alone is faster, in
+// straight lines: the keys of a split are then read as four streams (key_streams).
 #pragma once
 
 #include <cstddef>

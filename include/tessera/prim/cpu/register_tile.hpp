@@ -210,7 +210,7 @@ struct register_tile_and_half {
   }
 
  private:
-  static constexpr int at_least_one = Vectors > 0 ? Vectors : 1;
+  static constexpr int at_least_one = Vectors + (Vectors == 0);
 
   struct both_widths {
     reg whole;
