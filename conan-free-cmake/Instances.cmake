@@ -167,6 +167,7 @@ function(tessera_generator result)
   list(APPEND sources ${tessera_SOURCE_DIR}/generated/units/interop.cpp)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tools/generate/*.hpp
     ${tessera_SOURCE_DIR}/include/tessera/spec/*.hpp
+    ${tessera_SOURCE_DIR}/include/tessera/families/*.hpp
     ${tessera_SOURCE_DIR}/include/tessera/runtime/*.hpp)
   foreach(file IN LISTS sources headers)
     if(${file} IS_NEWER_THAN ${program})

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/events.hpp>
-#include <tessera/runtime/flash_fwd.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
 #include <tessera/runtime/select.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
 
 #include "bench/support/report.hpp"
 #include "bench/support/workload.hpp"
@@ -105,19 +105,19 @@ lookup_tables tables_with(std::int64_t lines) {
   records.reserve(static_cast<std::size_t>(lines));
   flash_problem problem = prompt();
   for (std::int64_t line = 0; line < lines; ++line) {
-    flash_demand demand = flash_fwd_family::demand_of(problem);
+    attention_demand demand = attention_family::demand_of(problem);
     demand.sizes.q_len = std::int64_t{1} << (line % 20);
     demand.sizes.kv_len = std::int64_t{1} << (line / 20 % 20);
     demand.sizes.head_dim = static_cast<int>(129 + line / 400);
-    const key_text key = key_text_of<flash_fwd_family>(demand, 1, device_kind::cpu);
+    const key_text key = key_text_of<attention_family>(demand, 1, device_kind::cpu);
     lookup_record& one = records.emplace_back();
-    one.family = flash_fwd_family::name;
-    one.code_version = flash_fwd_family::code_version(device_kind::cpu);
+    one.family = attention_family::name;
+    one.code_version = attention_family::code_version(device_kind::cpu);
     one.device_class = device_class_of(this_device()).view();
     one.identity = key.identity.view();
     one.size = key.size.view();
     one.row =
-        flash_fwd_registry()[static_cast<std::size_t>(line) % flash_fwd_registry().size()].name;
+        attention_registry()[static_cast<std::size_t>(line) % attention_registry().size()].name;
     one.median_us = 1;
     one.samples = 1;
     one.date = "2026-01-01T00:00:00Z";
@@ -127,14 +127,14 @@ lookup_tables tables_with(std::int64_t lines) {
 
 /// What a call does before it launches: key, policy, scopes, memo; without `memory` the whole
 /// chain.
-void select_row(benchmark::State& state, selection_memory<flash_fwd_family>* memory) {
+void select_row(benchmark::State& state, selection_memory<attention_family>* memory) {
   const flash_problem problem = prompt();
   const lookup_tables tables = tables_with(state.range(0));
   measure_batches(state, [&] {
     const selection_policy policy = policy_in_force();
-    const inquiry<flash_fwd_family> asked{.problem = problem,
-                                          .demand = demand_for<flash_fwd_family>(problem, policy),
-                                          .instances = flash_fwd_registry(),
+    const inquiry<attention_family> asked{.problem = problem,
+                                          .demand = demand_for<attention_family>(problem, policy),
+                                          .instances = attention_registry(),
                                           .device = this_device(),
                                           .threads = 1,
                                           .policy = policy,
@@ -151,7 +151,7 @@ void selection_anew(benchmark::State& state) {
 }
 
 void selection_remembered(benchmark::State& state) {
-  static selection_memory<flash_fwd_family> memory;
+  static selection_memory<attention_family> memory;
   select_row(state, &memory);
 }
 
@@ -164,13 +164,13 @@ void bare_launch(benchmark::State& state) {
   const bench::workload work(small_problem());
   const result<flash_plan> made = plan(small_problem(), {.threads = 1});
   if (!made) return state.SkipWithError(made.message().c_str());
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   if (const status done = lower(flash_op::flash_attention, work.args(), work.options(), lowered);
       !done) {
     return state.SkipWithError(done.message().c_str());
   }
   const bench::buffer workspace(made->workspace_bytes());
-  const flash_launch_function launch = made->choice().instance->launch;
+  const attention_launch_function launch = made->choice().instance->launch;
   const launch_context where{1, workspace.data(), workspace.size()};
   measure_batches(state, [&] { benchmark::DoNotOptimize(launch(lowered, where)); });
 }

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 
 #include "bench/support/attention_cases.hpp"
 #include "bench/support/beside.hpp"
@@ -36,7 +36,7 @@ struct prepared_call {
 
   /// The tensors of call `index`; false if the library refuses.
   bool run(std::size_t index) const { return static_cast<bool>(plan.run(tensors.args(index))); }
-  const flash_instance& row() const { return *plan.choice().instance; }
+  const attention_instance& row() const { return *plan.choice().instance; }
 };
 
 /// How a case's problem is planned. A case for another instruction set runs the row that a machine

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 #include <tessera/runtime/device_memory.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
 
 #include "bench/support/alternate.hpp"
 #include "bench/support/attention_cases.hpp"

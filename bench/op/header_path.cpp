@@ -12,9 +12,9 @@
 #include <string>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/reflect.hpp>
 #include <tessera/launch.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
 
 #include "bench/support/attention_cases.hpp"
 #include "bench/support/rounds.hpp"
@@ -28,11 +28,11 @@ using namespace tessera;
 constexpr int heads = 8;
 
 struct table_row {
-  static constexpr flash_config config{.target = backend::cpu_avx512,
-                                       .type = dtype::f32,
-                                       .head_dim = 128,
-                                       .block_q = 896,
-                                       .block_kv = 256};
+  static constexpr attention_config config{.target = backend::cpu_avx512,
+                                           .type = dtype::f32,
+                                           .head_dim = 128,
+                                           .block_q = 896,
+                                           .block_kv = 256};
 };
 
 /// Attention with linear biases: a slope per head times the distance.

@@ -17,7 +17,7 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
-#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
@@ -59,7 +59,7 @@ class ggml_call {
  public:
   ggml_call(const flash_problem& problem, const flash_attention_args& args, std::size_t copies,
             int threads) {
-    const flash_sizes size = sizes_of(problem);
+    const attention_sizes size = sizes_of(problem);
     const std::size_t bytes =
         copies * 8 * ggml_tensor_overhead() + copies * ggml_graph_overhead_custom(16, false) +
         bytes_of(args.q, 4) + bytes_of(args.out, 4) * copies +

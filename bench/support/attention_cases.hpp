@@ -10,7 +10,7 @@
 #include <benchmark/benchmark.h>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/problem.hpp>
 
 #include "bench/support/case_list.hpp"
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/families/attention/lower_memory.hpp>
+#include <tessera/families/attention/problem.hpp>
 #include <tessera/runtime/device_memory.hpp>
-#include <tessera/spec/flash_attention/lower_memory.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
 
 #include "bench/support/device_ceilings.hpp"
 #include "bench/support/device_mirror.hpp"

@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
 
 #include "tests/reference/flash_attention.hpp"
 #include "tests/support/compare.hpp"

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/problem.hpp>
 
 #include "bench/support/memory.hpp"
 #include "tests/support/random.hpp"

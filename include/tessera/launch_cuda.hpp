@@ -1,4 +1,4 @@
 // Header path of every family on NVIDIA GPUs, for units that nvcc compiles.
 #pragma once
 
-#include <tessera/kernels/flash_attention/sm80_direct.hpp>
+#include <tessera/kernels/attention/sm80/direct.hpp>

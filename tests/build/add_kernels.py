@@ -10,11 +10,11 @@ import sys
 from consumer import ROOT, Failed, compiled_units, project_of, script
 from lookup_lines import lookup_line
 
-WANTED = ["flash_fwd.cpu_avx2.f32.d128.window.384x128", "flash_fwd.cpu_generic.f32.dany.decode.every.16x128",
-          "flash_fwd.cpu_generic.f32.dany.window.every.128x64"]
+WANTED = ["attention.cpu_avx2.f32.d128.384x128", "attention.cpu_generic.f32.dany.decode.every.16x128",
+          "attention.cpu_generic.f32.dany.every.128x64"]
 # One that the default table does not have.
-NEW = "flash_fwd.cpu_generic.bf16.d80.window.16x32"
-MEASURED = "flash_fwd.cpu_avx512.bf16.d128.window.896x128"
+NEW = "attention.cpu_generic.bf16.d80.16x32"
+MEASURED = "attention.cpu_avx512.bf16.d128.896x128"
 PROGRAM = ("add_executable(smoke smoke.cpp)\n"
            "target_link_libraries(smoke PRIVATE my_kernels)\n")
 IDENTITY = "type=bf16 mask=causal features=none head_dim=128 v_head_dim=128 group=4 phase=prefill"
@@ -31,13 +31,13 @@ def call(arguments):
 
 def llama(*backends):
     """Patterns of the rows that the model gets; how many tiles serve its prompts is the table's affair."""
-    return [rf"flash_fwd\.{backend}\.bf16\.d128\.{loop}\.{TILE}" for backend in backends
+    return [rf"attention\.{backend}\.bf16\.d128\.{loop}\.{TILE}" for backend in backends
             for loop in ("decode", "window")]
 
 
 def rows_of(project):
     """The rows that configuring gave."""
-    text = project.found("flash_fwd.inc").read_text()
+    text = project.found("attention.inc").read_text()
     return re.findall(r'^\w+\(\w+, "([^"]+)"', text, re.M)
 
 
@@ -62,14 +62,14 @@ def check_refusals(project):
             ("LOOKUP damaged.txt", "damaged.txt:1: crc32c"),
             ("ROWS none.txt", "none.txt: cannot read the row list"),
             ("ROWS rows.txt wrong.txt",
-             "wrong.txt:2: 'flash_fwd.*block_kv_is_whole_register_tiles.*nearest rows"),
+             "wrong.txt:2: 'attention.*block_kv_is_whole_register_tiles.*nearest rows"),
             ("ROWS rows.txt BACKENDS cpu_avx512", "none of the 3 rows is of the backends cpu_avx512")):
         project.refuses(call(arguments), pattern)
 
 
 def check_rows(project):
     """What configuring gives, without building it: every row is asked for, every pattern is met."""
-    encoder = rf"flash_fwd\.cpu_generic\.f32\.d32\.window\.{TILE}"
+    encoder = rf"attention\.cpu_generic\.f32\.d32\.window\.{TILE}"
     for arguments, patterns in (
             ("MODELS llama.json BACKENDS cpu_generic", llama("cpu_generic")),
             ("MODELS llama.json ./llama.json llama.json BACKENDS cpu_generic", llama("cpu_generic")),
@@ -78,8 +78,8 @@ def check_rows(project):
             ("MODELS llama.json encoder.json BACKENDS cpu_generic", llama("cpu_generic") + [encoder]),
             ("MODELS llama.json ROWS more.txt BACKENDS cpu_generic", llama("cpu_generic") + [NEW]),
             ("TRACE trace.txt BACKENDS cpu_generic",
-             [rf"flash_fwd\.cpu_generic\.bf16\.d128\.decode\.{TILE}",
-              rf"flash_fwd\.cpu_generic\.f32\.d80\.window\.soft_cap\.{TILE}"]),
+             [rf"attention\.cpu_generic\.bf16\.d128\.decode\.{TILE}",
+              rf"attention\.cpu_generic\.f32\.d80\.window\.soft_cap\.{TILE}"]),
             ("LOOKUP table.txt", [MEASURED]),
             ("LOOKUP table.txt MODELS llama.json BACKENDS cpu_avx512", llama("cpu_avx512") + [MEASURED]),
             ("LOOKUP table.txt MODELS encoder.json BACKENDS cpu_generic", [encoder]),
@@ -106,7 +106,7 @@ def check_build(project):
         raise Failed(f"the library has the rows {found}, expected {sorted(WANTED)}")
     project.write("rows.txt", "\n".join([*WANTED, NEW]) + "\n")
     units = compiled_units(project.build()[1])
-    if len(units) != 2 or "flash_fwd_bf16_d80.cpp" not in units:
+    if len(units) != 2 or "attention_bf16_d80.cpp" not in units:
         raise Failed(f"one more row compiled {units}, expected its own unit and the registry")
     if project.run("smoke").split() != sorted([*WANTED, NEW]):
         raise Failed("the library does not have the row that was added")
@@ -120,7 +120,7 @@ def main():
         shutil.copy(ROOT / f"tools/models/{model}.json", project.folder / name)
     project.write("rows.txt", "# rows of a model\n" + "\n".join(WANTED) + "\n")
     project.write("more.txt", NEW + "\n")
-    project.write("wrong.txt", WANTED[0] + "\nflash_fwd.cpu_generic.f32.dany.window.every.32x65\n")
+    project.write("wrong.txt", WANTED[0] + "\nattention.cpu_generic.f32.dany.every.32x65\n")
     project.write("wrong.json", '{"model_type": "llama", "num_attention_heads": 4}\n')
     project.write("trace.txt", TRACE)
     project.write("wrong_trace.txt", "\nflash_attention q=[1,2,4,8]f32 k=[1,2,3,8]\n")

@@ -12,7 +12,7 @@ from consumer import ROOT, Failed, project_of, run, script
 ARCHITECTURES = "set(TESSERA_CUDA_ARCHITECTURES 80-real)\n"
 CALL = "tessera_add_kernels(my_kernels MODELS llama.json BACKENDS cpu_generic cuda_sm80)\n"
 PROGRAM = "add_executable(smoke smoke.cpp)\ntarget_link_libraries(smoke PRIVATE my_kernels)\n"
-ROWS = [rf"flash_fwd\.{backend}\.bf16\.d128\.{loop}\.\d+x\d+{threads}"
+ROWS = [rf"attention\.{backend}\.bf16\.d128\.{loop}\.\d+x\d+{threads}"
         for backend, threads in (("cpu_generic", ""), ("cuda_sm80", r"\.w\d+b\d+r?"))
         for loop in ("decode", "window")]
 
@@ -32,7 +32,7 @@ def main():
     project.languages = "CXX CUDA"
     project.cmake_lists(ARCHITECTURES + "find_package(CUDAToolkit REQUIRED)\n" + CALL + PROGRAM)
     project.configure()
-    check_rows(re.findall(r'^\w+\(\w+, "(flash[^"]+)"', project.found("flash_fwd.inc").read_text(), re.M))
+    check_rows(re.findall(r'^\w+\(\w+, "(flash[^"]+)"', project.found("attention.inc").read_text(), re.M))
     project.build()
     smoke = project.found("smoke")
     libraries = run("ldd", smoke)[1]

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tools/lib"))
 from cuda_resources import kernels_of  # noqa: E402
 
 PLANTED = """
-struct flash_fwd_cuda_sm80_bf16_d8_window_16x16_w1b1;
+struct attention_cuda_sm80_bf16_d8_16x16_w1b1;
 template <class Row>
 __global__ void __launch_bounds__(1024, 2) spilling(float* data, const int* order) {
   float held[96];
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(1024, 2) spilling(float* data, const int* orde
   }
   for (int i = 0; i < 96; ++i) data[i * 1024 + threadIdx.x] = held[i];
 }
-template __global__ void spilling<flash_fwd_cuda_sm80_bf16_d8_window_16x16_w1b1>(float*, const int*);
+template __global__ void spilling<attention_cuda_sm80_bf16_d8_16x16_w1b1>(float*, const int*);
 """
 
 

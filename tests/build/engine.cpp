@@ -81,7 +81,7 @@ int main() {
   faults += fails("events", watch.fallbacks == 0 ? "" : "the build fell back");
   const std::string refusal = run(16, 16, 72);
   std::printf("%s\n", refusal.c_str());
-  const bool names_row = refusal.find("lacks flash_fwd.") != std::string::npos &&
+  const bool names_row = refusal.find("lacks attention.") != std::string::npos &&
                          refusal.find(".bf16.d72.") != std::string::npos;
   faults += fails("refusal", names_row ? "" : "names no row to add");
   return faults == 0 ? 0 : 1;

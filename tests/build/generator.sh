@@ -20,7 +20,7 @@ expect() { # STATUS PATTERN ARGUMENT...
   fi
 }
 rows() { printf '%s\n' "$@" >"$folder/rows.txt"; }
-known=$(grep -o '"flash_fwd[^"]*"' "$source/generated/rows/flash_fwd.inc" | head -1 | tr -d '"')
+known=$(grep -o '"attention[^"]*"' "$source/generated/rows/attention.inc" | head -1 | tr -d '"')
 
 expect 0 "total" --dry-run
 expect 0 "dropped [0-9]+ by bf16_dot_takes_bf16" --dry-run
@@ -29,11 +29,11 @@ expect 0 "" --output "$source/generated" --check
 expect 0 "files" --output "$folder/table"
 expect 0 "" --output "$folder/table" --check
 expect 0 " 0 written, 0 removed" --output "$folder/table"
-sed -i '5s/$/ /' "$folder/table/rows/flash_fwd.inc"
-expect 1 "differs  rows/flash_fwd.inc: line 5" --output "$folder/table" --check
+sed -i '5s/$/ /' "$folder/table/rows/attention.inc"
+expect 1 "differs  rows/attention.inc: line 5" --output "$folder/table" --check
 rm "$folder/table/units/runtime.cpp"
 expect 1 "missing  units/runtime.cpp" --output "$folder/table" --check
-cp "$folder/table/units/flash_fwd_registry.cpp" "$folder/table/units/left_over.cpp"
+cp "$folder/table/units/attention_registry.cpp" "$folder/table/units/left_over.cpp"
 expect 1 "orphan   units/left_over.cpp" --output "$folder/table" --check
 expect 0 " 2 written, 1 removed" --output "$folder/table"
 echo "int mine;" >"$folder/table/units/runtime.cpp"
@@ -42,7 +42,7 @@ expect 2 "runtime.cpp: exists and was not generated" --output "$folder/table"
 # Kernels of the CPU and of CUDA have digests of their own; comments count for neither.
 edited=$folder/edited
 cp -r "$source/include" "$edited"
-digest() { grep -h "device_kind::$1" "$folder/table/units/flash_fwd_registry.cpp"; }
+digest() { grep -h "device_kind::$1" "$folder/table/units/attention_registry.cpp"; }
 append() { # HEADER TEXT EXPECTED: the digests that differ afterwards
   local cpu cuda found=""
   cpu=$(digest cpu) cuda=$(digest cuda)
@@ -56,51 +56,51 @@ append() { # HEADER TEXT EXPECTED: the digests that differ afterwards
   fi
 }
 rm "$folder/table/units/runtime.cpp"
-append kernels/flash_attention/sm80.hpp "// a comment" ""
-append kernels/flash_attention/sm80.hpp "struct edited;" " cuda"
-append kernels/flash_attention/launch.hpp "struct edited;" " cpu"
-append spec/flash_attention/kernel_args.hpp "struct edited;" " cpu cuda"
+append kernels/attention/sm80/launch.hpp "// a comment" ""
+append kernels/attention/sm80/launch.hpp "struct edited;" " cuda"
+append kernels/attention/cpu/launch.hpp "struct edited;" " cpu"
+append families/attention/kernel_args.hpp "struct edited;" " cpu cuda"
 expect 0 "written" --output "$folder/table"
 expect 0 "" --output "$folder/table" --check
 
 rows "# a comment" "" "  $known  # and another" "$known"
 expect 0 "1 rows in 1 units" --rows "$folder/rows.txt" --dry-run
-rows "$known" "flash_fwd.cpu_avx2.f32.d80.window.48x128"
+rows "$known" "attention.cpu_avx2.f32.d80.48x128"
 expect 0 "2 rows in" --rows "$folder/rows.txt" --dry-run
 rows "$known" "${known%?}"
 expect 2 "rows.txt:2: '.*nearest rows" --rows "$folder/rows.txt"
-rows "flash_fwd.cpu_avx2.f32.d64.window.47x128"
+rows "attention.cpu_avx2.f32.d64.47x128"
 expect 2 "rows.txt:1: .*block_q_is_whole_register_tiles" --rows "$folder/rows.txt"
-rows "flash_fwd.cpu_avx2.f32.d064.window.48x128"
-expect 2 "own name, flash_fwd.cpu_avx2.f32.d64.window.48x128" --rows "$folder/rows.txt"
-rows "flash_fwd.cpu_avx2.f32.d64.causal.48x128"
+rows "attention.cpu_avx2.f32.d064.48x128"
+expect 2 "own name, attention.cpu_avx2.f32.d64.48x128" --rows "$folder/rows.txt"
+rows "attention.cpu_avx2.f32.d64.causal.48x128"
 expect 2 "cpu_uses_window_mask" --rows "$folder/rows.txt"
-cuda=flash_fwd.cuda_sm80.bf16.d80.window.128x64
-rows "$cuda.w4b2" "$cuda.w4b2r" flash_fwd.cuda_sm80.f16.d128.causal.soft_cap.128x64.w4b2
+cuda=attention.cuda_sm80.bf16.d80.128x64
+rows "$cuda.w4b2" "$cuda.w4b2r" attention.cuda_sm80.f16.d128.causal.soft_cap.128x64.w4b2
 expect 0 "3 rows in 2 units" --rows "$folder/rows.txt" --dry-run
 for wrong in "$cuda" "$cuda.w4" "$cuda.w4b" "$cuda.4b2" "$cuda.w4b2x" "$cuda.w04b2"; do
   rows "$wrong"
   expect 2 "is not the name of a row|own name, $cuda.w4b2" --rows "$folder/rows.txt"
 done
-rows "flash_fwd.cuda_sm80.bf16.d80.window.120x64.w4b2"
+rows "attention.cuda_sm80.bf16.d80.120x64.w4b2"
 expect 2 "cuda_block_q_is_whole_warp_tiles" --rows "$folder/rows.txt"
-rows "flash_fwd.cuda_sm80.bf16.d256.window.128x64.w4b1"
+rows "attention.cuda_sm80.bf16.d256.128x64.w4b1"
 expect 2 "cuda_tile_fits_in_shared_memory" --rows "$folder/rows.txt"
-rows "flash_fwd.cpu_avx2.f32.d80.window.48x128.w4b2"
+rows "attention.cpu_avx2.f32.d80.48x128.w4b2"
 expect 2 "is not the name of a row" --rows "$folder/rows.txt"
 models=$source/tools/models
 for model in llama-3.1-8b gemma-3-1b gpt-oss-20b; do
-  expect 0 "flash_fwd: [1-9][0-9]* rows" --models "$models/$model.json" --backends cuda_sm80 --dry-run
+  expect 0 "attention: [1-9][0-9]* rows" --models "$models/$model.json" --backends cuda_sm80 --dry-run
 done
 echo "flash_attention q=[1,64,8,36]bf16 k=[1,64,8,36]" >"$folder/odd.txt"
-expect 0 "flash_fwd: 1 rows" --trace "$folder/odd.txt" --backends cuda_sm80 --dry-run
+expect 0 "attention: 1 rows" --trace "$folder/odd.txt" --backends cuda_sm80 --dry-run
 rows "ragged_fwd.cpu_avx2.f32.d64.causal.48x128"
 expect 2 "belongs to no family" --rows "$folder/rows.txt"
 rows "# nothing"
 expect 2 "name no row" --rows "$folder/rows.txt"
 expect 2 "cannot read" --rows "$folder/none.txt"
 expect 2 "cannot read" --rows "$folder"
-rows "flash_fwd.cpu_avx2.f32.d64.window.48x128"
+rows "attention.cpu_avx2.f32.d64.48x128"
 expect 2 "none of the 1 rows is of the backends cpu_avx512" --rows "$folder/rows.txt" --backends cpu_avx512
 expect 0 "1 rows" --rows "$folder/rows.txt" --backends cpu --dry-run
 expect 2 "'cuda_sm90' is not a backend" --backends cuda_sm90
@@ -109,13 +109,13 @@ expect 1 "the budget is 5" --budget-rows 5
 expect 1 "the budget is 1 s" --budget-seconds 1 --dry-run
 expect 1 "bytes, the budget is 100" --budget-bytes 100
 mkdir "$folder/cost"
-echo "$known 61 100 100" >"$folder/cost/flash_fwd.txt"
+echo "$known 61 100 100" >"$folder/cost/attention.txt"
 costs=$folder/cost
 expect 1 "the budget of a unit is 60" --dry-run
-echo "$known 1 2000 100" >"$folder/cost/flash_fwd.txt"
+echo "$known 1 2000 100" >"$folder/cost/attention.txt"
 expect 1 "MiB, the budget of a unit is 1536 MiB"  --dry-run
-echo "$known much" >"$folder/cost/flash_fwd.txt"
-expect 2 "flash_fwd.txt:1: expected" 
+echo "$known much" >"$folder/cost/attention.txt"
+expect 2 "attention.txt:1: expected" 
 expect 2 "" --no-such-option
 
 ((faults)) || echo "the generator refuses what it should"

@@ -1,6 +1,6 @@
 """Lines of lookup tables, as include/tessera/runtime/lookup/record.hpp describes them."""
 
-COLUMNS = {"family": "flash_fwd", "semantic_version": "1", "code_version": "0", "device_class": "cpu",
+COLUMNS = {"family": "attention", "semantic_version": "1", "code_version": "0", "device_class": "cpu",
            "identity": "type=f32", "size": "q_len=1", "row": "", "median_us": "10", "spread_us": "1",
            "default_row": "", "default_us": "0", "runner_up": "", "runner_up_us": "0", "samples": "20",
            "mode": "eager hot", "source": "tune", "environment": "", "date": "2026-11-21T09:30:00Z"}

@@ -19,7 +19,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "smoke"
         run(compiler, "-std=c++20", ROOT / "tests/build/smoke.cpp", *flags, "-o", program)
-        rows = [line for line in run(program)[1].splitlines() if line.startswith("flash_fwd.")]
+        rows = [line for line in run(program)[1].splitlines() if line.startswith("attention.")]
     print(f"{len(rows)} rows run with {' '.join(flags)}")
 
 

@@ -19,7 +19,7 @@ def main():
         words = words[:words.index("--")]
     count, work, prefix, *rest = words
     seed = int(rest[0]) if rest else 1
-    rows = re.findall(r'"(flash_fwd\.cpu_[^"]*)"', (ROOT / "generated/rows/flash_fwd.inc").read_text())
+    rows = re.findall(r'"(attention\.cpu_[^"]*)"', (ROOT / "generated/rows/attention.inc").read_text())
     choose = random.Random(seed)
     project = Project(work, prefix, arguments)
     project.copy("smoke.cpp")

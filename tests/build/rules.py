@@ -17,8 +17,8 @@ WIDEST = ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq", 
 # order of their rows' names.
 FAMILIES = [
     {
-        "folder": "flash_attention", "config": "flash_config", "rule": "flash_rule",
-        "launch": "flash", "arguments": "flash_kernel_args",
+        "folder": "attention", "config": "attention_config", "rule": "attention_rule",
+        "launch": "attention", "arguments": "attention_kernel_args",
         "legal": ".head_dim = 64",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
@@ -27,10 +27,10 @@ FAMILIES = [
             "block_q_is_whole_register_tiles": ".block_q = 30",
             "block_kv_is_whole_register_tiles": ".block_kv = 60",
             "tile_fits_in_cache": ".block_q = 1024, .block_kv = 2048",
-            "decode_rows_fit": ".phase = flash_phase::decode, .block_q = 17",
+            "decode_rows_fit": ".phase = attention_phase::decode, .block_q = 17",
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
             "has_base_features": ".features = {}",
-            "decode_has_no_weights": ".phase = flash_phase::decode, .features = every_feature",
+            "decode_has_no_weights": ".phase = attention_phase::decode, .features = every_feature",
             "cpu_has_no_tiling": ".tiling = {.warps = 4}",
             "cuda_warps_in_range": ".target = backend::cuda_sm80, .tiling = {.warps = 17}",
             "cuda_blocks_per_sm_in_range":
@@ -42,14 +42,13 @@ FAMILIES = [
             "cuda_tile_fits_in_shared_memory": ".target = backend::cuda_sm80, .block_kv = 256",
         },
         "in_table": {
-            "cpu_uses_window_mask": ".mask = mask_mode::causal",
-            "decode_uses_window_mask": ".mask = mask_mode::causal, .phase = flash_phase::decode",
+            "table_rows_take_every_mask": ".mask = mask_mode::causal",
         },
         "sorted": (".head_dim = 128", ".head_dim = 64"),
     },
     {
         "folder": "mean_pooling", "config": "mean_pooling_config", "rule": "mean_pooling_rule",
-        "launch": "pooling", "arguments": "mean_pooling_kernel_args",
+        "launch": "mean_pooling", "arguments": "mean_pooling_kernel_args",
         "legal": ".type = dtype::bf16",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
@@ -71,10 +70,10 @@ FAMILIES = [
 def texts_of(family):
     """A launch, a table row and a table of two rows, with braces for configs."""
     row = "struct {} {{{{ static constexpr tessera::{} config{{{{{}}}}}; }}}};\n"
-    kernels = "#include <tessera/kernels/{folder}/launch.hpp>\nusing namespace tessera;\n"
-    table = "#include <tessera/spec/{folder}/table.hpp>\nusing namespace tessera;\n"
+    kernels = "#include <tessera/kernels/{folder}/cpu/launch.hpp>\nusing namespace tessera;\n"
+    table = "#include <tessera/families/{folder}/table.hpp>\nusing namespace tessera;\n"
     launch = (kernels + row.format("row_on_trial", family["config"], "{}") +
-              "template status tessera::{launch}::launch<row_on_trial>(const {arguments}&, "
+              "template status tessera::kernels::{launch}::cpu::launch<row_on_trial>(const {arguments}&, "
               "const launch_context&);\n")
     trial = (table + row.format("row_on_trial", family["config"], "{}") +
              "template struct tessera::table_row<row_on_trial, 0, 0>;\n")
@@ -120,7 +119,7 @@ def main():
     count = 0
     for family in FAMILIES:
         launch, table, two = texts_of(family)
-        header = (ROOT / f"include/tessera/spec/{family['folder']}/rules.hpp").read_text()
+        header = (ROOT / f"include/tessera/families/{family['folder']}/rules.hpp").read_text()
         rules = re.search(rf"enum class {family['rule']}[^{{]*{{([^}}]*)}}", header).group(1)
         rules = {name.strip() for name in rules.split(",") if name.strip()} - {"none"}
         count += len(rules)

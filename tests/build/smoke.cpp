@@ -45,7 +45,7 @@ struct tensor {
 };
 
 template <class Element>
-std::string run(const tessera::flash_instance& row, tessera::device_id where) {
+std::string run(const tessera::attention_instance& row, tessera::device_id where) {
   const std::int64_t dim = row.config.head_dim == 0 ? 40 : row.config.head_dim;
   const std::int64_t v_dim = row.config.v_head_dim == 0 ? 24 : row.config.v_head_dim;
   tensor<Element> q(queries * heads * dim), k(keys * dim), v(keys * v_dim);
@@ -78,7 +78,7 @@ std::string run(const tessera::flash_instance& row, tessera::device_id where) {
   return {};
 }
 
-std::string run_row(const tessera::flash_instance& row, tessera::device_id where) {
+std::string run_row(const tessera::attention_instance& row, tessera::device_id where) {
   switch (row.config.type) {
     case tessera::dtype::f32:
       return run<float>(row, where);
@@ -94,7 +94,7 @@ std::string run_row(const tessera::flash_instance& row, tessera::device_id where
 int main() {
   int failed = 0;
   std::string without;
-  for (const tessera::flash_instance& row : tessera::flash_fwd_registry()) {
+  for (const tessera::attention_instance& row : tessera::attention_registry()) {
     const bool cuda = tessera::is_cuda(row.config.target);
     const tessera::device_id where{cuda ? tessera::device_kind::cuda : tessera::device_kind::cpu,
                                    0};

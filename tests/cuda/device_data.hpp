@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
+#include <tessera/families/attention/lower.hpp>
 
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/device_image.hpp"

@@ -20,8 +20,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/lower_memory.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/lower_memory.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::device_test {

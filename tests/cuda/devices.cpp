@@ -72,8 +72,8 @@ TEST(devices, one_that_is_not_there_is_refused_by_name) {
 
 TEST(devices, a_row_of_the_cpu_is_refused_for_tensors_of_a_gpu) {
   device_data data(various_calls()[0].call);
-  const status done = flash_attention(
-      data.args(), data.options(), {.row = "flash_fwd.cpu_generic.bf16.dany.window.every.128x64"});
+  const status done = flash_attention(data.args(), data.options(),
+                                      {.row = "attention.cpu_generic.bf16.dany.every.128x64"});
   EXPECT_FALSE(done);
   EXPECT_FALSE(done.message().empty());
 }

@@ -16,20 +16,20 @@ namespace {
 
 /// A row without an option beside what costs nothing.
 struct plain_row {
-  static constexpr flash_config config{.target = backend::cuda_sm80,
-                                       .type = dtype::bf16,
-                                       .head_dim = 64,
-                                       .features = base_features,
-                                       .block_q = 128,
-                                       .block_kv = 64,
-                                       .tiling = {.warps = 4, .blocks_per_sm = 2}};
+  static constexpr attention_config config{.target = backend::cuda_sm80,
+                                           .type = dtype::bf16,
+                                           .head_dim = 64,
+                                           .features = base_features,
+                                           .block_q = 128,
+                                           .block_kv = 64,
+                                           .tiling = {.warps = 4, .blocks_per_sm = 2}};
 };
 /// Every option but weights, any head dimension.
 struct every_row {
-  static constexpr flash_config config{
+  static constexpr attention_config config{
       .target = backend::cuda_sm80,
       .type = dtype::f16,
-      .features = every_feature.without(flash_features{} | flash_feature::weights),
+      .features = every_feature.without(attention_features{} | attention_feature::weights),
       .block_q = 64,
       .block_kv = 32,
       .tiling = {.warps = 4, .blocks_per_sm = 2}};

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
 
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/device_image.hpp"
@@ -46,7 +46,7 @@ status run_here(flash_op op, const flash_attention_args& args,
   there.threads = 0;
   there.stream = stream.handle();
   // Views of an illegal call may point anywhere; it must be refused before anything is touched.
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   if (!lower(op, args, options, lowered)) {
     return call(op, device_test::said_to_be_on(first_device, args), options, there);
   }

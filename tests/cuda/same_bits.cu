@@ -18,17 +18,17 @@ namespace {
 
 /// Products that are not finite are computed a second time, from whole elements.
 struct single_row {
-  static constexpr flash_config config{.target = backend::cuda_sm80,
-                                       .type = dtype::f32,
-                                       .head_dim = 64,
-                                       .features = base_features,
-                                       .block_q = 64,
-                                       .block_kv = 32,
-                                       .tiling = {.warps = 4, .blocks_per_sm = 3}};
+  static constexpr attention_config config{.target = backend::cuda_sm80,
+                                           .type = dtype::f32,
+                                           .head_dim = 64,
+                                           .features = base_features,
+                                           .block_q = 64,
+                                           .block_kv = 32,
+                                           .tiling = {.warps = 4, .blocks_per_sm = 3}};
 };
 /// Keeps the sources of its tiles in registers.
 struct half_row {
-  static constexpr flash_config config{
+  static constexpr attention_config config{
       .target = backend::cuda_sm80,
       .type = dtype::bf16,
       .head_dim = 64,
@@ -76,7 +76,7 @@ void expect_same_bits(const std::vector<Stored>& elements) {
   device_values<Stored> k(part(keys));
   device_values<Stored> v(part(keys));
   device_values<Stored> out(part(rows));
-  flash_kernel_args args;
+  attention_kernel_args args;
   args.q = q.data();
   args.k = k.data();
   args.v = v.data();
@@ -93,7 +93,7 @@ void expect_same_bits(const std::vector<Stored>& elements) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const float value : {0.0f, nan, 1.0f, infinity}) {
     leave_behind(value);
-    const status done = flash::sm80::launch<Row>(args, {.threads = 1});
+    const status done = kernels::attention::sm80::launch<Row>(args, {.threads = 1});
     ASSERT_TRUE(done) << done.message();
     found.push_back(out.fetch());
     EXPECT_EQ(found.back(), found.front()) << "after " << value;

@@ -7,12 +7,12 @@
 #include <string>
 #include <string_view>
 
-#include <tessera/spec/flash_attention/eligibility.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
-#include <tessera/spec/mean_pooling/eligibility.hpp>
-#include <tessera/spec/mean_pooling/lower.hpp>
-#include <tessera/spec/mean_pooling/problem_text.hpp>
+#include <tessera/families/attention/eligibility.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/mean_pooling/eligibility.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/mean_pooling/problem_text.hpp>
 
 namespace {
 
@@ -43,7 +43,7 @@ void check(const std::string& text, tessera::result<Problem> (*parse)(std::strin
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  check<tessera::flash_kernel_args>(text, &tessera::parse_problem);
+  check<tessera::attention_kernel_args>(text, &tessera::parse_problem);
   check<tessera::mean_pooling_kernel_args>(text, &tessera::parse_mean_pooling_problem);
   return 0;
 }

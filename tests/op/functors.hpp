@@ -151,7 +151,8 @@ struct functor_calls {
   template <class Check>
   void with_prefix(const Check& check) const {
     functor_calls same = *this;
-    same.limits.features = limits.features.without(flash_feature::varlen | flash_feature::lengths);
+    same.limits.features =
+        limits.features.without(attention_feature::varlen | attention_feature::lengths);
     same.each(25, count, [&](const flash_case& one, random_source& random) {
       const std::vector<std::int64_t> offsets = offsets_of(one);
       check(one, keeps_logits{},

@@ -20,7 +20,7 @@ using namespace tessera::support;
 using tessera::status_code;
 
 /// A legal call, through the library's own choice (null) or through a row.
-void check_legal(flash_data& data, const tessera::flash_instance* row, random_source& random,
+void check_legal(flash_data& data, const tessera::attention_instance* row, random_source& random,
                  fuzz_tally& counts) {
   const flash_case& one = data.shape();
   tessera::context context{.threads = random.chance(0.25) ? 2 : 1};
@@ -64,11 +64,11 @@ bool check_illegal(flash_data& data, random_source& random, fuzz_tally& counts) 
 }
 
 TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
-  const std::vector<tessera::flash_instance> tested = tested_rows();
-  const std::span<const tessera::flash_instance> rows(tested);
+  const std::vector<tessera::attention_instance> tested = tested_rows();
+  const std::span<const tessera::attention_instance> rows(tested);
   run_fuzz([&](random_source& random, fuzz_tally& counts) {
     // Half of the calls name a row, most of these are made for it.
-    const tessera::flash_instance* row = random.chance(0.5) ? &random.pick(rows) : nullptr;
+    const tessera::attention_instance* row = random.chance(0.5) ? &random.pick(rows) : nullptr;
     case_limits limits;
     if (row != nullptr && !random.chance(0.15)) limits = limits_of(row->config);
     if (random.chance(0.1)) limits.aligned = false;

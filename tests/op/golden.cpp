@@ -24,7 +24,7 @@ TEST_P(golden, agrees_on_every_row) {
   golden_case one(GetParam());
   const auto problem = tessera::support::problem_here(one.args(), one.options(), one.op());
   int ran = 0;
-  for (const tessera::flash_instance& row : tessera::flash_fwd_registry()) {
+  for (const tessera::attention_instance& row : tessera::attention_registry()) {
     if (!tessera::support::takes(row.config, problem)) continue;
     SCOPED_TRACE(row.name);
     one.reset_outputs();

@@ -15,29 +15,29 @@
 namespace {
 
 using namespace tessera::support;
-using tessera::flash_config;
-using tessera::flash_phase;
+using tessera::attention_config;
+using tessera::attention_phase;
 
 constexpr tessera::backend target = tessera::native_cpu_backend;
-constexpr auto all_but_weights =
-    tessera::every_feature.without(tessera::flash_features{} | tessera::flash_feature::weights);
+constexpr auto all_but_weights = tessera::every_feature.without(
+    tessera::attention_features{} | tessera::attention_feature::weights);
 
 struct prefill_row {
-  static constexpr flash_config config{.target = target, .features = tessera::every_feature};
+  static constexpr attention_config config{.target = target, .features = tessera::every_feature};
 };
 /// One register tile of rows and keys: every boundary there can be.
 struct small_tile_row {
-  static constexpr flash_config config{.target = target,
-                                       .features = tessera::every_feature,
-                                       .block_q = tessera::register_rows(target),
-                                       .block_kv = tessera::register_columns(target)};
+  static constexpr attention_config config{.target = target,
+                                           .features = tessera::every_feature,
+                                           .block_q = tessera::register_rows(target),
+                                           .block_kv = tessera::register_columns(target)};
 };
 struct decode_row {
-  static constexpr flash_config config{
-      .target = target, .phase = flash_phase::decode, .features = all_but_weights};
+  static constexpr attention_config config{
+      .target = target, .phase = attention_phase::decode, .features = all_but_weights};
 };
 struct causal_d64_row {
-  static constexpr flash_config config{
+  static constexpr attention_config config{
       .target = target, .head_dim = 64, .mask = tessera::mask_mode::causal};
 };
 
@@ -64,7 +64,7 @@ class header_path : public testing::Test {
   static functor_calls calls() {
     functor_calls some{.limits = limits_of(resolved(Row::config))};
     some.limits.work = 1e5;
-    if (Row::config.phase == flash_phase::decode) {
+    if (Row::config.phase == attention_phase::decode) {
       some.limits.decode_rows = tessera::max_decode_rows;
     }
     return some;

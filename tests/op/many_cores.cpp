@@ -125,8 +125,8 @@ struct note_owner {
 };
 
 struct prompt_row {
-  static constexpr tessera::flash_config config{.target = tessera::native_cpu_backend,
-                                                .head_dim = 64};
+  static constexpr tessera::attention_config config{.target = tessera::native_cpu_backend,
+                                                    .head_dim = 64};
 };
 
 TEST(many_cores, a_row_of_a_prompt_has_one_writer) {

@@ -108,9 +108,9 @@ TEST(misuse_base, names_are_unique) {
 TEST(override, an_unknown_row_is_refused_by_name) {
   flash_data data(legal_calls()[0]);
   const auto done = run(flash_op::flash_attention, data.args(), data.options(),
-                        {.row = "flash_fwd.cpu_generic.f32.nonsense"});
+                        {.row = "attention.cpu_generic.f32.nonsense"});
   EXPECT_EQ(done.code(), status_code::unknown_row);
-  EXPECT_NE(done.message().find("flash_fwd.cpu_generic.f32.nonsense"), std::string::npos)
+  EXPECT_NE(done.message().find("attention.cpu_generic.f32.nonsense"), std::string::npos)
       << done.message();
   EXPECT_TRUE(data.outputs_untouched());
 }
@@ -119,7 +119,7 @@ TEST(override, a_row_that_cannot_take_the_problem_is_refused_and_never_replaced)
   flash_data data(legal_calls()[1]);
   const auto problem = problem_here(data.args(), data.options(), data.shape().op);
   int refused = 0;
-  for (const tessera::flash_instance& row : tessera::flash_fwd_registry()) {
+  for (const tessera::attention_instance& row : tessera::attention_registry()) {
     if (takes(row.config, problem)) continue;
     const auto done = run(data.shape().op, data.args(), data.options(), {.row = row.name});
     ASSERT_EQ(done.code(), status_code::ineligible_row) << row.name << ": " << done.message();

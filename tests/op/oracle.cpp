@@ -189,7 +189,7 @@ TEST(generator, gives_the_same_case_for_the_same_seed) {
 }
 
 TEST(generator, stays_within_its_limits_and_reaches_every_feature_and_edge) {
-  tessera::flash_features seen{};
+  tessera::attention_features seen{};
   std::set<dtype> types;
   std::set<std::int64_t> groups, dims;
   int seeing_rows = 0, empty_rows = 0;

@@ -14,7 +14,7 @@
 namespace {
 
 using namespace tessera::support;
-using tessera::flash_instance;
+using tessera::attention_instance;
 
 constexpr double most_work = 1e5;
 
@@ -26,7 +26,7 @@ snapshot bytes_of(flash_data& data) {
   return bytes;
 }
 
-class rows : public testing::TestWithParam<flash_instance> {
+class rows : public testing::TestWithParam<attention_instance> {
  protected:
   void SetUp() override {
     if (!runs_here(GetParam().config.target)) {
@@ -63,7 +63,7 @@ class rows : public testing::TestWithParam<flash_instance> {
 };
 
 TEST_P(rows, are_right_on_random_problems) {
-  const bool decode = GetParam().config.phase == tessera::flash_phase::decode;
+  const bool decode = GetParam().config.phase == tessera::attention_phase::decode;
   for (std::uint64_t index = 0; index < 40; ++index) {
     SCOPED_TRACE("case " + std::to_string(index));
     random_source random = stream(11, index);

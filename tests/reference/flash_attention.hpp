@@ -22,8 +22,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
 
 #include "elements.hpp"
 #include "philox.hpp"

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <tessera/spec/mean_pooling/args.hpp>
-#include <tessera/spec/mean_pooling/options.hpp>
-#include <tessera/spec/mean_pooling/problem.hpp>
+#include <tessera/families/mean_pooling/args.hpp>
+#include <tessera/families/mean_pooling/options.hpp>
+#include <tessera/families/mean_pooling/problem.hpp>
 
 #include "elements.hpp"
 

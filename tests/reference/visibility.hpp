@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
 
 #include "elements.hpp"
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/spec/flash_attention/options.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/problem.hpp>
 
 #include "guarded_tensor.hpp"
 
@@ -101,30 +101,30 @@ constexpr std::string_view name_of(flash_trait trait) noexcept {
 }
 
 /// The feature a row needs for the trait; empty where every row has it.
-constexpr flash_features feature_of(flash_trait trait) noexcept {
+constexpr attention_features feature_of(flash_trait trait) noexcept {
   switch (trait) {
     case flash_trait::soft_cap:
-      return flash_features{} | flash_feature::soft_cap;
+      return attention_features{} | attention_feature::soft_cap;
     case flash_trait::bias_pre:
     case flash_trait::bias_post:
-      return flash_features{} | flash_feature::bias;
+      return attention_features{} | attention_feature::bias;
     case flash_trait::mask:
-      return flash_features{} | flash_feature::mask;
+      return attention_features{} | attention_feature::mask;
     case flash_trait::segments:
-      return flash_features{} | flash_feature::segments;
+      return attention_features{} | attention_feature::segments;
     case flash_trait::sinks:
-      return flash_features{} | flash_feature::sinks;
+      return attention_features{} | attention_feature::sinks;
     case flash_trait::dropout:
-      return flash_features{} | flash_feature::dropout;
+      return attention_features{} | attention_feature::dropout;
     case flash_trait::q_lengths:
     case flash_trait::k_lengths:
-      return flash_features{} | flash_feature::lengths;
+      return attention_features{} | attention_feature::lengths;
     case flash_trait::packed:
-      return flash_features{} | flash_feature::varlen;
+      return attention_features{} | attention_feature::varlen;
     case flash_trait::unnormalized:
-      return flash_features{} | flash_feature::unnormalized;
+      return attention_features{} | attention_feature::unnormalized;
     case flash_trait::weights:
-      return flash_features{} | flash_feature::weights;
+      return attention_features{} | attention_feature::weights;
     case flash_trait::causal:
     case flash_trait::top_left:
     case flash_trait::window_left:

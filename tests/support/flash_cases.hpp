@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-#include <tessera/spec/flash_attention/config.hpp>
+#include <tessera/families/attention/config.hpp>
 
 #include "flash_case.hpp"
 #include "random.hpp"
@@ -21,20 +21,20 @@ struct case_limits {
   dtype type = dtype::none;
   std::int64_t head_dim = 0;
   std::int64_t v_head_dim = 0;
-  flash_features features = every_feature;  ///< traits that need more are left out
-  std::int64_t decode_rows = 0;             ///< most query rows per kv head; 0: no limit
-  double work = 2e5;                        ///< most multiply-adds
-  std::int64_t longest = 300;               ///< most rows and keys
-  bool aligned = false;                     ///< rows of q, k and v start at multiples of 16 bytes
+  attention_features features = every_feature;  ///< traits that need more are left out
+  std::int64_t decode_rows = 0;                 ///< most query rows per kv head; 0: no limit
+  double work = 2e5;                            ///< most multiply-adds
+  std::int64_t longest = 300;                   ///< most rows and keys
+  bool aligned = false;  ///< rows of q, k and v start at multiples of 16 bytes
 };
 
 /// Whether a row of the table wants rows of q, k and v at multiples of 16 bytes.
-constexpr bool wants_alignment(const flash_config& row) noexcept {
+constexpr bool wants_alignment(const attention_config& row) noexcept {
   return !is_cpu(row.target) && row.head_dim != 0;
 }
 
 /// Limits that make every generated case one that the row takes.
-constexpr case_limits limits_of(const flash_config& row) noexcept {
+constexpr case_limits limits_of(const attention_config& row) noexcept {
   case_limits limits;
   limits.type = row.type;
   limits.head_dim = row.head_dim;

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/spec/flash_attention/args.hpp>
+#include <tessera/families/attention/args.hpp>
 
 #include "../reference/visibility.hpp"
 #include "flash_case.hpp"

@@ -5,11 +5,11 @@
 #include <array>
 #include <string_view>
 
-#include <tessera/runtime/flash_fwd.hpp>
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/problem.hpp>
+#include <tessera/families/attention/reflect.hpp>
+#include <tessera/runtime/attention.hpp>
 
 #include "golden.hpp"
 
@@ -38,7 +38,7 @@ struct flash_golden {
 using flash_golden_case = golden_case<flash_golden>;
 
 inline std::vector<std::filesystem::path> flash_golden_files() {
-  return golden_files(golden_folder(TESSERA_GOLDEN_DIR), flash_fwd_family::ops);
+  return golden_files(golden_folder(TESSERA_GOLDEN_DIR), attention_family::ops);
 }
 
 }  // namespace tessera::support

@@ -16,7 +16,7 @@
 namespace tessera {
 
 /// How GoogleTest prints a row.
-inline void PrintTo(const flash_instance& row, std::ostream* stream) {
+inline void PrintTo(const attention_instance& row, std::ostream* stream) {
   *stream << row.name;
 }
 
@@ -31,8 +31,8 @@ inline status run(flash_op op, const flash_attention_args& args,
 
 /// Whether a row can take a problem, decided from its config alone: what the library's own answer
 /// is compared with.
-inline bool takes(const flash_config& row, const flash_problem& problem) {
-  const flash_sizes sizes = sizes_of(problem);
+inline bool takes(const attention_config& row, const flash_problem& problem) {
+  const attention_sizes sizes = sizes_of(problem);
   const bool dims =
       row.head_dim == 0 || (row.head_dim == sizes.head_dim && row.v_head_dim == sizes.v_head_dim);
   const bool placed = !(wants_alignment(row) && problem.unaligned);
@@ -41,21 +41,21 @@ inline bool takes(const flash_config& row, const flash_problem& problem) {
 }
 
 /// Rows of the build that this program tests, whether or not the machine runs them.
-inline std::vector<flash_instance> tested_rows() {
-  std::vector<flash_instance> rows;
-  for (const flash_instance& row : flash_fwd_registry()) {
+inline std::vector<attention_instance> tested_rows() {
+  std::vector<attention_instance> rows;
+  for (const attention_instance& row : attention_registry()) {
     if (is_cpu(row.config.target) == (kind_here() == device_kind::cpu)) rows.push_back(row);
   }
   return rows;
 }
 
 /// Rows of the build that take the call, on this machine.
-inline std::vector<flash_instance> rows_for(const flash_attention_args& args,
-                                            const flash_attention_options& options,
-                                            flash_op op = flash_op::flash_attention) {
-  std::vector<flash_instance> rows;
+inline std::vector<attention_instance> rows_for(const flash_attention_args& args,
+                                                const flash_attention_options& options,
+                                                flash_op op = flash_op::flash_attention) {
+  std::vector<attention_instance> rows;
   const flash_problem problem = problem_here(args, options, op);
-  for (const flash_instance& row : flash_fwd_registry()) {
+  for (const attention_instance& row : attention_registry()) {
     if (takes(row.config, problem)) rows.push_back(row);
   }
   return rows;

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <tessera/api/context.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/backend.hpp>
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include <tessera/spec/mean_pooling/options.hpp>
-#include <tessera/spec/mean_pooling/problem.hpp>
+#include <tessera/families/mean_pooling/options.hpp>
+#include <tessera/families/mean_pooling/problem.hpp>
 
 #include "guarded_tensor.hpp"
 #include "random.hpp"

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/runtime/mean_pooling.hpp>
-#include <tessera/spec/mean_pooling/reflect.hpp>
 
 #include "golden.hpp"
 

@@ -7,11 +7,11 @@
 
 namespace tessera::generate {
 
-family flash_fwd_family();
+family attention_family();
 family mean_pooling_family();
 
 inline std::vector<family> all_families() {
-  return {flash_fwd_family(), mean_pooling_family()};
+  return {attention_family(), mean_pooling_family()};
 }
 
 }  // namespace tessera::generate

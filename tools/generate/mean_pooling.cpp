@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
+#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/mean_pooling/reflect.hpp>
+#include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/runtime/impl/mean_pooling.hpp>
 #include <tessera/runtime/mean_pooling.hpp>
-#include <tessera/spec/mean_pooling/lower.hpp>
-#include <tessera/spec/mean_pooling/reflect.hpp>
-#include <tessera/spec/mean_pooling/rules.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -81,10 +81,10 @@ struct description {
   static std::vector<std::string> instantiations(const mean_pooling_config&,
                                                  const std::string& type) {
     return {
-        fmt::format("template std::size_t pooling::workspace_bytes<rows::{}>("
+        fmt::format("template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::{}>("
                     "const mean_pooling_kernel_args&, int);",
                     type),
-        fmt::format("template status pooling::launch<rows::{}>("
+        fmt::format("template status kernels::mean_pooling::cpu::launch<rows::{}>("
                     "const mean_pooling_kernel_args&, const launch_context&);",
                     type),
     };
@@ -104,11 +104,11 @@ family mean_pooling_family() {
   family made = described_family<description>();
   made.row_macro = "TESSERA_MEAN_POOLING_ROW";
   made.config_type = "mean_pooling_config";
-  made.table_header = "tessera/spec/mean_pooling/table.hpp";
+  made.table_header = "tessera/families/mean_pooling/table.hpp";
   made.instance = "mean_pooling_instance";
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/launch.hpp",
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
                                .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
-  made.eligibility_header = "tessera/spec/mean_pooling/eligibility.hpp";
+  made.eligibility_header = "tessera/families/mean_pooling/eligibility.hpp";
   return made;
 }
 

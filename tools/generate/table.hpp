@@ -75,7 +75,7 @@ struct family_part {
 
 /// Text that the generated files of a family need.
 struct family {
-  std::string_view name;          ///< "flash_fwd": first part of row and file names
+  std::string_view name;          ///< "attention": first part of row and file names
   std::string_view row_macro;     ///< the macro of rows/<name>.inc
   std::string_view config_type;   ///< the config that a row's policy struct holds
   std::string config_members;     ///< its members in order

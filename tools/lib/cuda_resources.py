@@ -4,7 +4,7 @@ import collections
 import re
 import struct
 
-ROW = re.compile(r"flash_fwd_cuda_\w+?_w\d+b\d+r?(?![a-z0-9])")
+ROW = re.compile(r"attention_cuda_\w+?_w\d+b\d+r?(?![a-z0-9])")
 CUBIN = re.compile(rb"\x7fELF\x02\x01")
 MACHINE = 190  # EM_CUDA
 REGISTERS, FRAME_BYTES = 0x2f, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE

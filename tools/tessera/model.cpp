@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/device_memory.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
 
 #include "bench/support/ceilings.hpp"
 #include "bench/support/device_ceilings.hpp"
@@ -100,7 +100,7 @@ struct limits_of_device {
   bench::ceilings cpu{};
   bench::device_ceilings gpu{};
 
-  double peak_gflops(const flash_config& config) const {
+  double peak_gflops(const attention_config& config) const {
     if (device.kind == device_kind::cuda) return gpu.peak_gflops(config.type);
     return config.target == backend::cpu_avx512_bf16 ? cpu.bf16_dot_gflops : cpu.fma_f32_gflops;
   }
@@ -117,7 +117,8 @@ Value value_of(result<Value> found, const std::string& subject) {
 }
 
 /// Seconds the call would take at the ceilings.
-void compare_with(const limits_of_device& limits, const flash_instance& row, measured_layer& one) {
+void compare_with(const limits_of_device& limits, const attention_instance& row,
+                  measured_layer& one) {
   const double peak = limits.peak_gflops(row.config);
   const double computing = one.counted.flops / peak * 1e-9;
   const double reading = one.counted.touched_bytes / limits.read_gbytes() * 1e-9;

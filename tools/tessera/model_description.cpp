@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 
 #include "command.hpp"
 #include "json.hpp"

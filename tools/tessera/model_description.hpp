@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/problem.hpp>
 
 namespace tessera::tool {
 

@@ -7,7 +7,7 @@
 namespace tessera::tuner {
 
 std::span<const tunable_family* const> tunable_families() {
-  static const std::array all{&tunable_flash_fwd(), &tunable_mean_pooling()};
+  static const std::array all{&tunable_attention(), &tunable_mean_pooling()};
   return all;
 }
 

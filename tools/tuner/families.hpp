@@ -5,7 +5,7 @@
 
 namespace tessera::tuner {
 
-const tunable_family& tunable_flash_fwd();
+const tunable_family& tunable_attention();
 const tunable_family& tunable_mean_pooling();
 
 }  // namespace tessera::tuner

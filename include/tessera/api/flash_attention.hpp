@@ -30,9 +30,9 @@
 
 #include <tessera/api/context.hpp>
 #include <tessera/api/flash_plan.hpp>
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {

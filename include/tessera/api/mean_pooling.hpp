@@ -25,14 +25,14 @@
 
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
+#include <tessera/families/mean_pooling/args.hpp>
+#include <tessera/families/mean_pooling/instance.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/mean_pooling/options.hpp>
+#include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/mean_pooling.hpp>
 #include <tessera/runtime/selection.hpp>
-#include <tessera/spec/mean_pooling/args.hpp>
-#include <tessera/spec/mean_pooling/instance.hpp>
-#include <tessera/spec/mean_pooling/lower.hpp>
-#include <tessera/spec/mean_pooling/options.hpp>
-#include <tessera/spec/mean_pooling/problem.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {

@@ -142,7 +142,7 @@ typedef struct tessera_context {
 typedef struct tessera_plan tessera_plan;
 
 /* ---- flash attention, forward: out = softmax(scale * q k^T + bias, masked) v ----
- * Shapes and dtypes are those of tessera/spec/flash_attention/args.hpp: q, out [B,Sq,Hq,D], k, v
+ * Shapes and dtypes are those of tessera/families/attention/args.hpp: q, out [B,Sq,Hq,D], k, v
  * [B,Sk,Hkv,D]; packed [T,H,D] with cu_seqlens_q and cu_seqlens_k [N+1]. */
 typedef struct tessera_flash_attention_args {
   uint32_t size;
@@ -199,7 +199,7 @@ TESSERA_API int32_t tessera_run_flash_attention(const tessera_plan* plan,
                                                 void* stream, tessera_status* status);
 
 /* ---- mean pooling: tokens to their mean, over sequences or chunks of them, and back ----
- * Shapes and dtypes are those of tessera/spec/mean_pooling/args.hpp. */
+ * Shapes and dtypes are those of tessera/families/mean_pooling/args.hpp. */
 enum {
   TESSERA_MEAN_POOLING = 0, /* x [B,T,D] or packed [T,D] to out [B,D] or [N,D] */
   TESSERA_MEAN_POOLING_CHUNKS = 1,

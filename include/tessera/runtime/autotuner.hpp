@@ -12,7 +12,7 @@ namespace tessera {
 
 /// What there is to measure. The views are valid during the call only.
 struct autotune_request {
-  std::string_view family;          ///< "flash_fwd"
+  std::string_view family;          ///< "attention"
   std::string_view problem;         ///< problem text, with the operation's name
   std::string_view device_class;    ///< see key.hpp
   std::string_view identity, size;  ///< key text, as in a lookup record

@@ -19,10 +19,10 @@ struct config_class {
 };
 
 inline constexpr std::array config_classes{
-    config_class{"FlashAttention", "flash_fwd.{backend}.*.{q_blocksize}x{kv_blocksize}"},
-    config_class{"Attention", "flash_fwd.{backend}.*.{block_q}x{block_k}"},
-    config_class{"ScaledDotProductAttention", "flash_fwd.{backend}.*.{block_q}x{block_k}"},
-    config_class{"DecodeAttention", "flash_fwd.{backend}.*.decode.*"},
+    config_class{"FlashAttention", "attention.{backend}.*.{q_blocksize}x{kv_blocksize}"},
+    config_class{"Attention", "attention.{backend}.*.{block_q}x{block_k}"},
+    config_class{"ScaledDotProductAttention", "attention.{backend}.*.{block_q}x{block_k}"},
+    config_class{"DecodeAttention", "attention.{backend}.*.decode.*"},
     config_class{"MeanPooling", "mean_pooling.{backend}.*"},
     config_class{"BlockSparseAttention", ""},
     config_class{"NativeSparseAttention", ""},

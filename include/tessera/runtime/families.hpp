@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include <tessera/runtime/flash_fwd.hpp>
+#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/mean_pooling.hpp>
 
 namespace tessera {
@@ -17,6 +17,6 @@ struct family_list {
   }
 };
 
-using families = family_list<flash_fwd_family, mean_pooling_family>;
+using families = family_list<attention_family, mean_pooling_family>;
 
 }  // namespace tessera

@@ -46,7 +46,7 @@ concept row_instance = requires(const Instance& row) {
 ///
 /// | member | what |
 /// |---|---|
-/// | name, semantic_version | "flash_fwd"; counts up when problem or key change their meaning |
+/// | name, semantic_version | "attention"; counts up when problem or key change their meaning |
 /// | ops | the operations it serves: first words of problem text |
 /// | max_log2_distance | how far a measurement of another size may stand in; 0: never |
 /// | field_classes | every field of the problem with its class; see `key_class` |

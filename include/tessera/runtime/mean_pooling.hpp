@@ -10,16 +10,16 @@
 #include <string>
 #include <string_view>
 
+#include <tessera/families/mean_pooling/args.hpp>
+#include <tessera/families/mean_pooling/eligibility.hpp>
+#include <tessera/families/mean_pooling/instance.hpp>
+#include <tessera/families/mean_pooling/kernel_args.hpp>
+#include <tessera/families/mean_pooling/problem.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/memory.hpp>
-#include <tessera/spec/mean_pooling/args.hpp>
-#include <tessera/spec/mean_pooling/eligibility.hpp>
-#include <tessera/spec/mean_pooling/instance.hpp>
-#include <tessera/spec/mean_pooling/kernel_args.hpp>
-#include <tessera/spec/mean_pooling/problem.hpp>
-#include <tessera/spec/mean_pooling/registry.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -117,7 +117,7 @@ struct mean_pooling_family {
   /// "forward, 32 MiB, 8 work items for 2 threads".
   static std::string reason_of(const mean_pooling_config& config, const facts_type& facts,
                                int threads);
-  /// Problem text; see spec/mean_pooling/problem_text.hpp.
+  /// Problem text; see families/mean_pooling/problem_text.hpp.
   static std::string text_of(const mean_pooling_problem& problem);
   static result<mean_pooling_problem> parse(std::string_view line);
   /// The name of the row that would be made for this problem on this device.

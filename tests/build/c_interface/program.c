@@ -57,7 +57,7 @@ static void check_plan(const tessera_flash_attention_args* args,
   tessera_plan* plan = NULL;
   expect(tessera_plan_flash_attention(args, options, NULL, &plan, status) == TESSERA_OK && plan,
          "plan", status);
-  expect(strncmp(tessera_plan_row(plan), "flash_fwd.", 10) == 0, "row of the plan", status);
+  expect(strncmp(tessera_plan_row(plan), "attention.", 10) == 0, "row of the plan", status);
   expect(strlen(tessera_plan_tier(plan)) > 0 && strlen(tessera_plan_reason(plan)) > 0,
          "tier and reason of the plan", status);
   for (int run = 0; run < 3; ++run) {
@@ -118,7 +118,7 @@ static void check_refusals(tessera_flash_attention_args args, tessera_status* st
 static void check_context(const tessera_flash_attention_args* args, tessera_status* status) {
   tessera_context context = {.size = sizeof context,
                              .threads = 1,
-                             .row = "flash_fwd.cpu_generic.f32.dany.window.every.1x1"};
+                             .row = "attention.cpu_generic.f32.dany.every.1x1"};
   expect(tessera_flash_attention(args, NULL, &context, status) == TESSERA_UNKNOWN_ROW &&
              says(status, context.row),
          "a row that is not there", status);

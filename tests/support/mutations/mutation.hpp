@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/problem.hpp>
 
 #include "../flash_data.hpp"
 

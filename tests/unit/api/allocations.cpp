@@ -97,7 +97,7 @@ TEST(Allocations, TheRepeatedCallMakesNone) {
 
 TEST(Allocations, ValidationMakesNone) {
   small_call call(9, 17, 2, 64);
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   const flash_attention_args args = call.args();
   EXPECT_EQ(
       allocations_of([&] { EXPECT_TRUE(lower(flash_op::flash_attention, args, {}, lowered)); }), 0);

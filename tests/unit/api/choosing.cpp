@@ -40,9 +40,9 @@ std::vector<std::string> rows_for(small_call& call) {
 lookup_record line_for(small_call& call, const std::string& row) {
   const auto all = explain(problem_of(call), {.threads = 1});
   lookup_record line;
-  line.family = flash_fwd_family::name;
-  line.semantic_version = flash_fwd_family::semantic_version;
-  line.code_version = flash_fwd_family::code_version(device_kind::cpu);
+  line.family = attention_family::name;
+  line.semantic_version = attention_family::semantic_version;
+  line.code_version = attention_family::code_version(device_kind::cpu);
   line.device_class = all->device_class;
   line.identity = all->identity;
   line.size = all->size;
@@ -163,18 +163,18 @@ TEST(Choosing, PoliciesComeFromTheCallTheThreadOrTheProcess) {
 
 TEST(Choosing, RowsOfTheApplicationRun) {
   small_call call(9, 35, 2, 64);
-  flash_instance mine = *plan(problem_of(call), {.threads = 1})->choice().instance;
-  mine.name = "flash_fwd.mine";
+  attention_instance mine = *plan(problem_of(call), {.threads = 1})->choice().instance;
+  mine.name = "attention.mine";
   const std::array rows{mine};
   const application_rows own(rows);
-  const context where = with_rows({.row = "flash_fwd.mine", .threads = 1}, own);
+  const context where = with_rows({.row = "attention.mine", .threads = 1}, own);
   ASSERT_TRUE(flash_attention(call.args(), {}, where));
   EXPECT_LT(call.error(), tolerance);
   EXPECT_EQ(plan(problem_of(call), where)->choice().instance, rows.data());
   const auto all = explain(problem_of(call), with_rows({.threads = 1}, own));
   EXPECT_TRUE(std::any_of(all->eligible.begin(), all->eligible.end(),
-                          [](const row_estimate& one) { return one.row == "flash_fwd.mine"; }));
-  EXPECT_EQ(flash_attention(call.args(), {}, {.row = "flash_fwd.mine"}).code(),
+                          [](const row_estimate& one) { return one.row == "attention.mine"; }));
+  EXPECT_EQ(flash_attention(call.args(), {}, {.row = "attention.mine"}).code(),
             status_code::unknown_row);
 }
 
@@ -207,7 +207,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   std::int64_t calls = 0;
   std::int64_t runs = 0;
   for (const trace_line& line : lines_of(path)) {
-    const auto problem = flash_fwd_family::parse(line.problem);
+    const auto problem = attention_family::parse(line.problem);
     ASSERT_TRUE(problem) << problem.message();
     (problem->q.extent[1] == 9 ? calls : runs) += line.count;
   }
@@ -218,7 +218,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   ASSERT_TRUE(flash_attention(call.args(), {}, {.threads = 1}));
   runs = 0;
   for (const trace_line& line : lines_of(path)) {
-    if (flash_fwd_family::parse(line.problem)->q.extent[1] == 10) runs += line.count;
+    if (attention_family::parse(line.problem)->q.extent[1] == 10) runs += line.count;
   }
   EXPECT_EQ(runs, 4) << "stopping writes the rest, and nothing is counted afterwards";
   std::filesystem::remove(path);

@@ -75,7 +75,7 @@ TEST(Events, PassedOverRowsAreTold) {
   heard listener;
   small_call call(9, 9, 2, 64);
   std::string unfit;
-  for (const flash_instance& one : flash_fwd_registry()) {
+  for (const attention_instance& one : attention_registry()) {
     if (one.config.type == dtype::bf16) unfit = one.name;
   }
   const context context{

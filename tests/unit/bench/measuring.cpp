@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 
 #include "bench/support/alternate.hpp"
 #include "bench/support/case_list.hpp"

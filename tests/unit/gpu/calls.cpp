@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/mean_pooling.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
 
 #include "pretended_gpu.hpp"
 #include "tests/unit/api/small_call.hpp"
@@ -22,7 +22,7 @@ class gpu_calls : public ::testing::Test {
   void TearDown() override { EXPECT_TRUE(gpus.live.empty()) << "memory was not given back"; }
 
   /// Ours and no other, also where the library has rows for GPUs.
-  context ours(std::string_view row = "flash_fwd.pretended") const {
+  context ours(std::string_view row = "attention.pretended") const {
     context where;
     where.row = row;
     where.rows = &own;
@@ -36,8 +36,8 @@ class gpu_calls : public ::testing::Test {
   }
 
   pretended_gpus& gpus = pretended_gpus::all();
-  std::array<flash_instance, 2> rows{pretended_row("flash_fwd.frugal", 0),
-                                     pretended_row("flash_fwd.pretended")};
+  std::array<attention_instance, 2> rows{pretended_row("attention.frugal", 0),
+                                         pretended_row("attention.pretended")};
   application_rows own{rows};
   small_call call{5, 9, 2, 16};
   int mark = 0;
@@ -156,7 +156,7 @@ TEST_F(gpu_calls, AllocateNothingWhileTheStreamIsCaptured) {
             std::string::npos)
       << done.message();
   EXPECT_TRUE(gpus.launches.empty());
-  EXPECT_TRUE(flash_attention(on_gpu(call.args()), {}, ours("flash_fwd.frugal")));
+  EXPECT_TRUE(flash_attention(on_gpu(call.args()), {}, ours("attention.frugal")));
   const auto made = plan(problem_of(on_gpu(call.args())), planned());
   ASSERT_TRUE(made) << made.message();
   const std::size_t held = gpus.live.size();
@@ -171,15 +171,15 @@ TEST_F(gpu_calls, SayWhatTheDriverSaid) {
   const status done = flash_attention(on_gpu(call.args(), 1), {}, ours());
   EXPECT_EQ(done.code(), status_code::device);
   EXPECT_EQ(done.message(),
-            "cuda:1 (NVIDIA H200): flash_fwd.pretended: kernel launch: an illegal memory access "
+            "cuda:1 (NVIDIA H200): attention.pretended: kernel launch: an illegal memory access "
             "was encountered");
   gpus.prepare_failure = "no code for compute capability 9.0";
   EXPECT_EQ(flash_attention(on_gpu(call.args()), {}, ours()).message(),
-            "cuda:0 (NVIDIA H200): flash_fwd.pretended: no code for compute capability 9.0");
+            "cuda:0 (NVIDIA H200): attention.pretended: no code for compute capability 9.0");
   const auto made = plan(problem_of(on_gpu(call.args())), planned());
   ASSERT_FALSE(made) << "said when planned, not when run";
   EXPECT_EQ(made.message(),
-            "cuda:0 (NVIDIA H200): flash_fwd.pretended: no code for compute capability 9.0");
+            "cuda:0 (NVIDIA H200): attention.pretended: no code for compute capability 9.0");
 }
 
 TEST_F(gpu_calls, RefuseDevicesThatAreNotThere) {
@@ -220,7 +220,7 @@ TEST_F(gpu_calls, ReadNoLengthsFromDeviceMemory) {
   auto args = on_gpu(call.args());
   args.seqlens_k = view(static_cast<std::int32_t*>(nullptr) + 4, {1});
   args.seqlens_k.device = args.q.device;
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   device_id device;
   const status done = lower(flash_op::flash_attention, args, {}, lowered, &device);
   EXPECT_TRUE(done) << done.message();

@@ -56,7 +56,7 @@ class nvtx : public ::testing::Test {
 
 TEST_F(nvtx, launches_are_ranges_named_after_rows) {
   pretended_gpus::all().reset();
-  const std::array rows{pretended_row("flash_fwd.pretended")};
+  const std::array rows{pretended_row("attention.pretended")};
   const application_rows own{rows};
   small_call call{5, 9, 2, 16};
   context where;
@@ -72,7 +72,7 @@ TEST_F(nvtx, launches_are_ranges_named_after_rows) {
     ASSERT_TRUE(done) << done.message();
     ASSERT_TRUE(made->run(args));
   }
-  EXPECT_EQ(seen(), (std::vector<std::string>{"flash_fwd.pretended", ""}));
+  EXPECT_EQ(seen(), (std::vector<std::string>{"attention.pretended", ""}));
 }
 
 TEST_F(nvtx, a_long_name_is_cut) {

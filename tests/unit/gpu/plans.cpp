@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/lower.hpp>
+#include <tessera/families/attention/lower.hpp>
 
 #include "pretended_gpu.hpp"
 #include "tests/unit/api/small_call.hpp"
@@ -20,7 +20,7 @@ class gpu_plans : public ::testing::Test {
   void SetUp() override { gpus.reset(); }
   void TearDown() override { EXPECT_TRUE(gpus.live.empty()) << "memory was not given back"; }
 
-  result<flash_plan> make(int ordinal = 0, std::string_view row = "flash_fwd.pretended",
+  result<flash_plan> make(int ordinal = 0, std::string_view row = "attention.pretended",
                           bool unaligned = false) {
     context where;
     where.row = row;
@@ -33,8 +33,8 @@ class gpu_plans : public ::testing::Test {
   }
 
   pretended_gpus& gpus = pretended_gpus::all();
-  std::array<flash_instance, 2> rows{pretended_row("flash_fwd.frugal", 0),
-                                     pretended_row("flash_fwd.pretended")};
+  std::array<attention_instance, 2> rows{pretended_row("attention.frugal", 0),
+                                         pretended_row("attention.pretended")};
   application_rows own{rows};
   small_call call{5, 9, 2, 16};
   int marks[2] = {};
@@ -81,7 +81,7 @@ TEST_F(gpu_plans, RunInTheStreamTheyAreTold) {
 }
 
 TEST_F(gpu_plans, WithoutScratchHaveNoMemory) {
-  const auto made = make(0, "flash_fwd.frugal");
+  const auto made = make(0, "attention.frugal");
   ASSERT_TRUE(made) << made.message();
   EXPECT_EQ(made->workspace_bytes(), 0u);
   EXPECT_TRUE(gpus.live.empty());
@@ -123,7 +123,7 @@ TEST_F(gpu_plans, HoldRunsToTheAlignmentTheyWereMadeFor) {
   EXPECT_EQ(aligned->run(args).message(),
             "q, k, v: not every row starts at a multiple of 16 bytes, the plan was made for rows "
             "that do");
-  const auto any = make(0, "flash_fwd.pretended", true);
+  const auto any = make(0, "attention.pretended", true);
   ASSERT_TRUE(any) << any.message();
   EXPECT_TRUE(any->run(args));
   EXPECT_TRUE(any->run(on_gpu(call.args())));
@@ -143,7 +143,7 @@ TEST_F(gpu_plans, AskNoAlignmentOfRowsThatCannotHaveIt) {
 TEST_F(gpu_plans, TakeDropoutMasksOnlyFromRowsThatWriteThem) {
   const flash_attention_options options{.dropout_probability = 0.5};
   context where;
-  where.row = "flash_fwd.pretended";
+  where.row = "attention.pretended";
   where.rows = &own;
   where.device = {device_kind::cuda, 0};
   const auto made = plan(problem_of(on_gpu(call.args()), options), where);
@@ -152,10 +152,10 @@ TEST_F(gpu_plans, TakeDropoutMasksOnlyFromRowsThatWriteThem) {
   auto args = call.args();
   args.dropout_mask = view(kept.data(), {1, 2, 5, 9});
   EXPECT_EQ(made->run(on_gpu(args)).message(),
-            "flash_fwd.pretended: has no code that writes dropout_mask");
+            "attention.pretended: has no code that writes dropout_mask");
   static std::uint8_t* written = nullptr;
   static void* in = nullptr;
-  rows[1].write_dropout_mask = [](const tensor_view& mask, const flash_kernel_args& lowered,
+  rows[1].write_dropout_mask = [](const tensor_view& mask, const attention_kernel_args& lowered,
                                   void* given) -> status {
     written = static_cast<std::uint8_t*>(mask.data);
     in = given;

@@ -45,17 +45,17 @@ flash_attention_args on_gpu(flash_attention_args args, int ordinal) {
 namespace {
 
 /// The portable row that takes every f32 problem.
-const flash_instance& portable() {
-  for (const flash_instance& row : flash_fwd_registry()) {
+const attention_instance& portable() {
+  for (const attention_instance& row : attention_registry()) {
     if (row.config.target == backend::cpu_generic && row.config.type == dtype::f32 &&
-        row.config.phase == flash_phase::prefill && row.config.head_dim == 0) {
+        row.config.phase == attention_phase::prefill && row.config.head_dim == 0) {
       return row;
     }
   }
   std::abort();
 }
 
-status launch_pretended(const flash_kernel_args& args, const launch_context& where) {
+status launch_pretended(const attention_kernel_args& args, const launch_context& where) {
   pretended_gpus& gpus = pretended_gpus::all();
   gpus.launches.push_back({"", gpus.current, where});
   if (!gpus.launch_failure.empty()) return {status_code::device, gpus.launch_failure};
@@ -74,16 +74,16 @@ status prepare_pretended() {
 }
 
 template <std::size_t Bytes>
-std::size_t scratch_of(const flash_kernel_args&, int) {
+std::size_t scratch_of(const attention_kernel_args&, int) {
   return Bytes;
 }
 
 }  // namespace
 
-flash_instance pretended_row(std::string_view name, std::size_t scratch_bytes) {
+attention_instance pretended_row(std::string_view name, std::size_t scratch_bytes) {
   return {.name = name,
-          .config = resolved(
-              {.target = backend::cuda_sm80, .features = base_features | flash_feature::dropout}),
+          .config = resolved({.target = backend::cuda_sm80,
+                              .features = base_features | attention_feature::dropout}),
           .workspace_bytes = scratch_bytes == 0 ? &scratch_of<0> : &scratch_of<4096>,
           .launch = &launch_pretended,
           .prepare = &prepare_pretended};

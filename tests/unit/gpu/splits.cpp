@@ -8,12 +8,12 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/kernels/flash_attention/sm80_places.hpp>
-#include <tessera/kernels/flash_attention/sm80_plan.hpp>
+#include <tessera/kernels/attention/sm80/places.hpp>
+#include <tessera/kernels/attention/sm80/plan.hpp>
 
 namespace {
 
-using namespace tessera::flash::sm80;
+using namespace tessera::kernels::attention::sm80;
 
 const std::byte* address(std::uintptr_t number) {
   return reinterpret_cast<const std::byte*>(number * 64);
@@ -70,8 +70,8 @@ TEST(arrival_table, answers_threads_that_ask_at_once_alike) {
   }
 }
 
-tessera::flash_kernel_args decode_args(int batch, int heads, std::int64_t keys, int head_dim) {
-  tessera::flash_kernel_args args;
+tessera::attention_kernel_args decode_args(int batch, int heads, std::int64_t keys, int head_dim) {
+  tessera::attention_kernel_args args;
   args.batch = batch;
   args.q_len = 1;
   args.kv_len = keys;
@@ -118,7 +118,7 @@ TEST(merging_parts, hold_every_row_of_any_call) {
         for (const std::int64_t keys : {300, 1000, 5000, 100000}) {
           SCOPED_TRACE(testing::Message()
                        << batch << ' ' << heads << ' ' << head_dim << ' ' << keys);
-          tessera::flash_kernel_args args = decode_args(batch, heads, keys, head_dim);
+          tessera::attention_kernel_args args = decode_args(batch, heads, keys, head_dim);
           const cut pieces = cut_of(args, decode_shape);
           if (pieces.splits == 1) continue;
           const int slices = slices_of_row(head_dim, groups_for(pieces.splits));

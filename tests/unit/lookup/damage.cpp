@@ -26,8 +26,8 @@ std::vector<lookup_record> short_records() {
     one.device_class = "cpu_avx2";
     one.identity = "type=f32";
     one.size = one.size.substr(0, one.size.find(" kv_len"));
-    one.row = "flash_fwd.a";
-    one.default_row = "flash_fwd.b";
+    one.row = "attention.a";
+    one.default_row = "attention.b";
     one.runner_up = "";
     one.environment = "100 %";
   }

@@ -37,18 +37,18 @@ inline std::string size_of_number(std::int64_t number) {
 /// A record whose key is made of the number, and whose other members follow from it.
 inline lookup_record record_of(std::int64_t number) {
   const auto value = static_cast<double>(number);
-  return {.family = "flash_fwd",
+  return {.family = "attention",
           .semantic_version = 1,
           .code_version = std::string(some_code),
           .device_class = std::string(some_device),
           .identity = std::string(some_identity),
           .size = size_of_number(number),
-          .row = "flash_fwd.cpu_avx512_bf16.bf16.d128.causal.32x256",
+          .row = "attention.cpu_avx512_bf16.bf16.d128.causal.32x256",
           .median_us = 100.25 + value,
           .spread_us = 0.5,
-          .default_row = "flash_fwd.cpu_avx512_bf16.bf16.d128.causal.16x128",
+          .default_row = "attention.cpu_avx512_bf16.bf16.d128.causal.16x128",
           .default_us = 117 + value,
-          .runner_up = "flash_fwd.cpu_avx512_bf16.bf16.d128.causal.64x256",
+          .runner_up = "attention.cpu_avx512_bf16.bf16.d128.causal.64x256",
           .runner_up_us = 101 + value / 3,
           .samples = 35,
           .mode = "eager hot",
@@ -76,7 +76,7 @@ inline lookup_table table_at(const std::string& path) {
 /// The record with the key of a number, in any code version.
 inline const lookup_record* found(const lookup_table& table, std::int64_t number,
                                   std::string_view code = {}) {
-  return table.exact("flash_fwd", some_device, some_identity, size_of_number(number), code);
+  return table.exact("attention", some_device, some_identity, size_of_number(number), code);
 }
 
 /// Runs `work` in a child process; its failed expectations are printed there and fail here.

@@ -18,7 +18,7 @@ TEST(lookup_record, is_read_as_it_was_written) {
   const lookup_record record = record_of(17);
   const std::string line = line_of(record);
   EXPECT_EQ(line.find('\n'), std::string::npos);
-  EXPECT_TRUE(line.starts_with("tessera/1\tflash_fwd\t1\t")) << line;
+  EXPECT_TRUE(line.starts_with("tessera/1\tattention\t1\t")) << line;
   const auto read = parse_line(line);
   ASSERT_TRUE(read) << read.message();
   EXPECT_EQ(*read, record);

@@ -57,7 +57,7 @@ lookup_record sized(const std::string& size, const std::string& row = "row") {
 
 nearest_record near(const lookup_table& table, const std::string& size, double reach,
                     std::string_view code = {}) {
-  return table.nearest("flash_fwd", some_device, some_identity, size, reach, code);
+  return table.nearest("attention", some_device, some_identity, size, reach, code);
 }
 
 TEST(lookup_table, finds_exactly_what_is_in_it) {
@@ -70,10 +70,10 @@ TEST(lookup_table, finds_exactly_what_is_in_it) {
   }
   EXPECT_EQ(found(table, 1000), nullptr);
   EXPECT_EQ(table.exact("flash_bwd", some_device, some_identity, size_of_number(1)), nullptr);
-  EXPECT_EQ(table.exact("flash_fwd", "cpu_avx2", some_identity, size_of_number(1)), nullptr);
-  EXPECT_EQ(table.exact("flash_fwd", some_device, "type=f32", size_of_number(1)), nullptr);
+  EXPECT_EQ(table.exact("attention", "cpu_avx2", some_identity, size_of_number(1)), nullptr);
+  EXPECT_EQ(table.exact("attention", some_device, "type=f32", size_of_number(1)), nullptr);
   EXPECT_EQ(table.exact("", "", "", ""), nullptr);
-  EXPECT_EQ(lookup_table().exact("flash_fwd", some_device, some_identity, ""), nullptr);
+  EXPECT_EQ(lookup_table().exact("attention", some_device, some_identity, ""), nullptr);
   EXPECT_FALSE(near(lookup_table(), "q_len=1", 4));
 }
 
@@ -82,9 +82,9 @@ TEST(lookup_table, texts_of_a_key_do_not_run_together) {
   record.identity = "a=1";
   record.size = "b=2";
   const lookup_table table({record});
-  EXPECT_NE(table.exact("flash_fwd", some_device, "a=1", "b=2"), nullptr);
-  EXPECT_EQ(table.exact("flash_fwd", some_device, "a=1b", "=2"), nullptr);
-  EXPECT_EQ(table.exact("flash_fwd", some_device, "", "a=1b=2"), nullptr);
+  EXPECT_NE(table.exact("attention", some_device, "a=1", "b=2"), nullptr);
+  EXPECT_EQ(table.exact("attention", some_device, "a=1b", "=2"), nullptr);
+  EXPECT_EQ(table.exact("attention", some_device, "", "a=1b=2"), nullptr);
 }
 
 TEST(lookup_table, the_last_line_of_a_key_holds) {
@@ -146,8 +146,8 @@ TEST(lookup_nearest, never_crosses_family_device_identity_or_names) {
   const std::string size = "batch=1 q_len=1024";
   EXPECT_TRUE(near(table, size, 9));
   EXPECT_FALSE(table.nearest("flash_bwd", some_device, some_identity, size, 9));
-  EXPECT_FALSE(table.nearest("flash_fwd", "cpu_avx2", some_identity, size, 9));
-  EXPECT_FALSE(table.nearest("flash_fwd", some_device, "type=f32", size, 9));
+  EXPECT_FALSE(table.nearest("attention", "cpu_avx2", some_identity, size, 9));
+  EXPECT_FALSE(table.nearest("attention", some_device, "type=f32", size, 9));
   for (const char* const other : {"batch=1", "q_len=1024", "q_len=1024 batch=1", "batch=1 k_len=1",
                                   "batch=1 q_len=1024 t=2", "", "batch", "batch=x q_len=1024",
                                   "batch=1  q_len=1024", "batch=-1 q_len=1024", "batch=1 "}) {
@@ -215,10 +215,10 @@ TEST(lookup_table, questions_do_not_allocate) {
   const std::string close = "batch=1 q_len=4711 kv_len=8192 threads=4";
   const long before = allocations.load();
   const lookup_record* const exact =
-      table.exact("flash_fwd", some_device, some_identity, here, some_code);
-  const lookup_record* const none = table.exact("flash_fwd", some_device, some_identity, away);
+      table.exact("attention", some_device, some_identity, here, some_code);
+  const lookup_record* const none = table.exact("attention", some_device, some_identity, away);
   const nearest_record nearest =
-      table.nearest("flash_fwd", some_device, some_identity, close, 3, some_code);
+      table.nearest("attention", some_device, some_identity, close, 3, some_code);
   EXPECT_EQ(allocations.load(), before);
   EXPECT_NE(exact, nullptr);
   EXPECT_EQ(none, nullptr);

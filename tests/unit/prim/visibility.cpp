@@ -47,8 +47,8 @@ void for_each_probe(Check check) {
   }
 }
 
-tessera::flash_kernel_args kernel_args(const probe& one) {
-  tessera::flash_kernel_args args;
+tessera::attention_kernel_args kernel_args(const probe& one) {
+  tessera::attention_kernel_args args;
   args.batch = 1;
   args.q_len = one.q_len;
   args.kv_len = one.k_len;
@@ -132,7 +132,7 @@ TEST(key_interval, intersection_agrees_with_membership) {
 
 TEST(sequence_of, reads_lengths_and_starts) {
   const std::int32_t starts_q[] = {0, 3, 3, 7}, starts_k[] = {0, 5, 9, 9};
-  tessera::flash_kernel_args packed;
+  tessera::attention_kernel_args packed;
   packed.cu_seqlens_q = starts_q;
   packed.cu_seqlens_k = starts_k;
   const auto second = tessera::prim::sequence_of(packed, 1);
@@ -141,7 +141,7 @@ TEST(sequence_of, reads_lengths_and_starts) {
   EXPECT_EQ(second.k_begin, 5);
   EXPECT_EQ(second.k_len, 4);
   const std::int32_t lengths[] = {4, 2};
-  tessera::flash_kernel_args dense;
+  tessera::attention_kernel_args dense;
   dense.q_len = 8;
   dense.kv_len = 9;
   EXPECT_EQ(tessera::prim::sequence_of(dense, 1).k_len, 9);

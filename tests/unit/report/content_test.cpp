@@ -262,7 +262,7 @@ TEST(content, cuda_rows_have_registers_and_local_memory) {
 
 TEST(content, every_cost_file_of_the_build_is_read) {
   const std::string costs = std::string(TESSERA_SHAPES_DIR) + "/../../generated/cost/";
-  for (const char* family : {"flash_fwd", "mean_pooling"}) {
+  for (const char* family : {"attention", "mean_pooling"}) {
     const scratch_folder folder;
     const std::string file = costs + family + ".txt";
     const outcome ended = invoke("report '" + file + "' -o '" + folder / "page.html" + "'");

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view text = "flash_attention q=[1,64,8,96]f32 k=[1,64,8,96]";
 
-flash_instance row_of_ours() {
+attention_instance row_of_ours() {
   return {.name = "mine.d96",
           .config = resolved(
               {.target = backend::cpu_avx512, .head_dim = 96, .block_q = 112, .block_kv = 128})};
@@ -40,7 +40,7 @@ TEST(ApplicationRows, TakePartInEveryTier) {
 }
 
 TEST(ApplicationRows, AreNotRememberedForCallsWithoutThem) {
-  selection_memory<flash_fwd_family> memory;
+  selection_memory<attention_family> memory;
   const std::array mine{row_of_ours()};
   question one(text);
   one.memory = &memory;
@@ -62,15 +62,15 @@ TEST(ApplicationRows, OfSeveralFamiliesAreChained) {
   const std::array others{other_instance{3}, other_instance{4}};
   const application_rows last(others);
   const application_rows first(mine, &last);
-  EXPECT_EQ(first.of<flash_instance>().size(), 1u);
+  EXPECT_EQ(first.of<attention_instance>().size(), 1u);
   EXPECT_EQ(first.of<other_instance>().size(), 2u);
-  EXPECT_TRUE(last.of<flash_instance>().empty());
+  EXPECT_TRUE(last.of<attention_instance>().empty());
   EXPECT_NE(first.number(), last.number());
 }
 
 TEST(ApplicationRows, WinOverRowsOfTheSameName) {
   question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
-  flash_instance same = row_of_ours();
+  attention_instance same = row_of_ours();
   same.name = one.answer()->instance->name;
   same.config.head_dim = same.config.v_head_dim = 64;
   const std::array mine{same};

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <tessera/spec/flash_attention/lower.hpp>
+#include <tessera/families/attention/lower.hpp>
 
 namespace tessera::testing {
 
@@ -46,7 +46,7 @@ struct attention_call {
   }
 
   status lower() {
-    flash_kernel_args lowered;
+    attention_kernel_args lowered;
     return tessera::lower(op, args, options, lowered);
   }
 };

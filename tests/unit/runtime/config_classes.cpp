@@ -16,16 +16,16 @@ TEST(ConfigClasses, BecomePatternsThatChooseRows) {
   const auto pattern = [](std::string_view fields) {
     return *row_pattern_of("FlashAttention", fields);
   };
-  EXPECT_EQ(pattern(""), "flash_fwd.*.*.*x*");
-  EXPECT_EQ(pattern("q_blocksize=384 num_warps=4 num_stages=2"), "flash_fwd.*.*.384x*");
+  EXPECT_EQ(pattern(""), "attention.*.*.*x*");
+  EXPECT_EQ(pattern("q_blocksize=384 num_warps=4 num_stages=2"), "attention.*.*.384x*");
   EXPECT_EQ(pattern("fwd_params.q_blocksize=384 fwd_params.kv_blocksize=256 backend=cpu"),
-            "flash_fwd.cpu_*.*.384x256");
-  EXPECT_EQ(pattern("q_blocksize=None  backend=any"), "flash_fwd.*.*.*x*");
-  EXPECT_EQ(*row_pattern_of("Attention", "block_q=896"), "flash_fwd.*.*.896x*");
+            "attention.cpu_*.*.384x256");
+  EXPECT_EQ(pattern("q_blocksize=None  backend=any"), "attention.*.*.*x*");
+  EXPECT_EQ(*row_pattern_of("Attention", "block_q=896"), "attention.*.*.896x*");
   question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
   const std::string narrow = pattern("q_blocksize=384");
   one.row_of_call = narrow;
-  EXPECT_EQ(one.row(), "flash_fwd.cpu_avx2.f32.d64.window.384x256");
+  EXPECT_EQ(one.row(), "attention.cpu_avx2.f32.d64.384x256");
 }
 
 TEST(ConfigClasses, AreRefusedWithTheFact) {

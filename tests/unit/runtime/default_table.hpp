@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <tessera/spec/flash_attention/instance.hpp>
+#include <tessera/families/attention/instance.hpp>
 
 #if defined(TESSERA_CUDA)
 #define TESSERA_TESTS_BUILT_WITH_CUDA
@@ -13,19 +13,19 @@
 
 namespace tessera::testing {
 
-#define TESSERA_FLASH_FWD_ROW(id, name, target, type, head_dim, v_head_dim, mask, phase, features, \
+#define TESSERA_ATTENTION_ROW(id, name, target, type, head_dim, v_head_dim, mask, phase, features, \
                               block_q, block_kv, ...)                                              \
   {name,                                                                                           \
    {target, type, head_dim, v_head_dim, mask, phase, features, block_q, block_kv, __VA_ARGS__}},
 
-inline const std::vector<flash_instance>& default_table() {
-  static const std::vector<flash_instance> all{
-#include "generated/rows/flash_fwd.inc"
+inline const std::vector<attention_instance>& default_table() {
+  static const std::vector<attention_instance> all{
+#include "generated/rows/attention.inc"
   };
   return all;
 }
 
-#undef TESSERA_FLASH_FWD_ROW
+#undef TESSERA_ATTENTION_ROW
 
 }  // namespace tessera::testing
 

@@ -1,16 +1,16 @@
 // Which rows run which problems, and the sentence if one cannot.
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/eligibility.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/families/attention/eligibility.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 
 namespace tessera::testing {
 namespace {
 
-constexpr flash_config row{
+constexpr attention_config row{
     .target = backend::cpu_avx512, .type = dtype::f32, .head_dim = 128, .mask = mask_mode::causal};
 
-std::string obstacle(const flash_config& config, std::string_view text) {
+std::string obstacle(const attention_config& config, std::string_view text) {
   const result<flash_problem> problem = parse_problem(text);
   EXPECT_TRUE(problem) << problem.message();
   return sentence_of(mismatch_of(config, *problem), config, *problem);
@@ -34,10 +34,10 @@ TEST(Eligibility, NamesBothSides) {
 }
 
 TEST(Eligibility, AnyHeadDimTakesEveryHeadDim) {
-  const flash_config any{.target = backend::cpu_generic, .features = every_feature};
+  const attention_config any{.target = backend::cpu_generic, .features = every_feature};
   for (const char* text : {"flash_attention q=[1,9,8,1]f32 k=[1,9,8,1] v=[1,9,8,256]",
                            "attention q=[1,9,8,77]f32 k=[1,9,2,77] weights=[1,8,9,9]f32"}) {
-    EXPECT_EQ(mismatch_of(any, *parse_problem(text)), flash_mismatch::none) << text;
+    EXPECT_EQ(mismatch_of(any, *parse_problem(text)), attention_mismatch::none) << text;
   }
 }
 
@@ -45,13 +45,13 @@ TEST(Eligibility, IsKnownWhenCompiling) {
   constexpr flash_problem problem{.q = {dtype::f32, 4, {1, 9, 8, 64}},
                                   .k = {dtype::f32, 4, {1, 9, 8, 64}},
                                   .v = {dtype::f32, 4, {1, 9, 8, 64}}};
-  static_assert(mismatch_of(row, problem) == flash_mismatch::head_dim);
-  EXPECT_EQ(mismatch_of(row, problem), flash_mismatch::head_dim);
+  static_assert(mismatch_of(row, problem) == attention_mismatch::head_dim);
+  EXPECT_EQ(mismatch_of(row, problem), attention_mismatch::head_dim);
 }
 
 TEST(Eligibility, FeatureNamesAreThoseOfTheReflection) {
-  for (std::size_t i = 0; i < all_flash_features.size(); ++i) {
-    EXPECT_EQ(flash_feature_names[i], enumerator_name(all_flash_features[i]));
+  for (std::size_t i = 0; i < all_attention_features.size(); ++i) {
+    EXPECT_EQ(attention_feature_names[i], enumerator_name(all_attention_features[i]));
   }
   for_each_enumerator<mask_mode>(
       [](std::string_view name, mask_mode mask) { EXPECT_EQ(name_of(mask), name); });

@@ -11,13 +11,13 @@ TEST(Explain, AsksEveryTierAndJudgesEveryRow) {
                      backend::cpu_avx512_bf16, 2);
   const explanation all = explain(one.asked());
   EXPECT_EQ(all.op, "flash_attention");
-  EXPECT_EQ(all.row, "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x128");
+  EXPECT_EQ(all.row, "attention.cpu_avx512_bf16.bf16.d128.decode.16x128");
   EXPECT_EQ(all.tier, selection_tier::heuristic);
   EXPECT_EQ(all.reason, selection_reason::cheapest);
   EXPECT_EQ(all.reason_text, "decode, 128 work items for 2 threads");
-  ASSERT_EQ(all.tiers.size(), chain<flash_fwd_family>.size());
+  ASSERT_EQ(all.tiers.size(), chain<attention_family>.size());
   for (std::size_t i = 0; i < all.tiers.size(); ++i) {
-    EXPECT_EQ(all.tiers[i].tier, chain<flash_fwd_family>[i].tier);
+    EXPECT_EQ(all.tiers[i].tier, chain<attention_family>[i].tier);
     EXPECT_FALSE(all.tiers[i].reason.empty());
   }
   EXPECT_EQ(all.eligible.size() + all.rejected.size(), rows().size());
@@ -31,7 +31,7 @@ TEST(Explain, HasThreeLevels) {
   const explanation all = explain(one.asked());
   const std::string line =
       "flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128] -> "
-      "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x128 (heuristic: decode, 128 work items for 2 "
+      "attention.cpu_avx512_bf16.bf16.d128.decode.16x128 (heuristic: decode, 128 work items for 2 "
       "threads)";
   EXPECT_EQ(to_text(all, 1), line);
   const std::string two = to_text(all, 2);
@@ -43,7 +43,7 @@ TEST(Explain, HasThreeLevels) {
       << two;
   const std::string three = to_text(all, 3);
   EXPECT_EQ(three.find(two), 0u);
-  EXPECT_NE(three.find("\n  not  flash_fwd.cpu_avx2.bf16.d64.decode.16x128: head_dim is 128, the "
+  EXPECT_NE(three.find("\n  not  attention.cpu_avx2.bf16.d64.decode.16x128: head_dim is 128, the "
                        "row has 64"),
             std::string::npos)
       << three;
@@ -54,9 +54,9 @@ TEST(Explain, NamesTheRowThatWouldServeBetter) {
                      backend::cpu_avx512);
   const explanation all = explain(one.asked());
   EXPECT_EQ(all.reason, selection_reason::generic_fallback);
-  EXPECT_EQ(all.better_row, "flash_fwd.cpu_avx512.bf16.d96.window.soft_cap.896x256");
+  EXPECT_EQ(all.better_row, "attention.cpu_avx512.bf16.d96.soft_cap.896x256");
   const question f32("flash_attention q=[1,512,8,80]f32 k=[1,512,8,80] v=[1,512,8,40]");
-  EXPECT_EQ(explain(f32.asked()).better_row, "flash_fwd.cpu_avx512.f32.d80v40.window.896x256");
+  EXPECT_EQ(explain(f32.asked()).better_row, "attention.cpu_avx512.f32.d80v40.896x256");
 }
 
 TEST(Explain, TellsWhyNothingRuns) {
@@ -65,7 +65,7 @@ TEST(Explain, TellsWhyNothingRuns) {
   const explanation all = explain(one.asked());
   EXPECT_TRUE(all.row.empty());
   EXPECT_EQ(all.refusal, one.answer().message());
-  EXPECT_EQ(all.tiers.size(), chain<flash_fwd_family>.size());
+  EXPECT_EQ(all.tiers.size(), chain<attention_family>.size());
   EXPECT_EQ(to_text(all, 1), all.problem + " -> no row (" + all.refusal + ")");
 }
 

@@ -17,9 +17,9 @@ struct gpu_question {
   explicit gpu_question(std::string_view text, device_facts facts = support::h200())
       : problem(*parse_problem(text)), device(facts) {}
 
-  inquiry<flash_fwd_family> asked() const {
+  inquiry<attention_family> asked() const {
     return {.problem = problem,
-            .demand = demand_for<flash_fwd_family>(problem, policy),
+            .demand = demand_for<attention_family>(problem, policy),
             .instances = default_table(),
             .device = device,
             .threads = device.multiprocessors,
@@ -35,7 +35,7 @@ struct gpu_question {
   flash_problem problem;
   device_facts device;
   selection_policy policy{};
-  selection_memory<flash_fwd_family>* memory = nullptr;
+  selection_memory<attention_family>* memory = nullptr;
 };
 
 std::string row_for(std::string_view text, const device_facts& facts = support::h200()) {
@@ -80,11 +80,11 @@ TEST(GpuChoices, FewQueriesGetDecodeRows) {
 TEST(GpuChoices, FeaturesGetTheSmallestRowThatHasThem) {
   EXPECT_TRUE(has(row_for("flash_attention q=[1,2048,8,256]bf16 k=[1,2048,4,256] causal=true "
                           "logits_soft_cap=50"),
-                  ".d256.window.soft_cap."));
+                  ".d256.soft_cap."));
   EXPECT_TRUE(has(row_for("flash_attention q=[1,512,8,96]bf16 k=[1,512,8,96] "
                           "bias_post=[1,8,512,512]f32"),
-                  ".dany.window.every."));
-  EXPECT_TRUE(has(row_for("flash_attention q=[1,512,8,104]bf16 k=[1,512,8,104]"), ".dany.window."));
+                  ".dany.every."));
+  EXPECT_TRUE(has(row_for("flash_attention q=[1,512,8,104]bf16 k=[1,512,8,104]"), ".dany."));
   EXPECT_TRUE(has(row_for("flash_attention q=[64,1,32,128]bf16 k=[64,4096,8,128] "
                           "bias_post=[64,1,1,4096]f32"),
                   ".dany.decode."));
@@ -110,25 +110,25 @@ TEST(GpuChoices, FeaturesOfCommonHeadDimsGetRowsOfTheirOwn) {
       EXPECT_TRUE(has(row(type, d, dropout), dim + "every."));
     }
     for (const char* options : {bias, mask}) {
-      EXPECT_TRUE(has(row(type, 64, options), ".d64.window.every."));
-      EXPECT_TRUE(has(row(type, 128, options), ".d128.window.bias+mask."));
+      EXPECT_TRUE(has(row(type, 64, options), ".d64.every."));
+      EXPECT_TRUE(has(row(type, 128, options), ".d128.bias+mask."));
     }
-    EXPECT_TRUE(has(row(type, 256, "causal=true"), ".d256.window.64x32."));
-    EXPECT_TRUE(has(row(type, 256, cap), ".d256.window.soft_cap."));
+    EXPECT_TRUE(has(row(type, 256, "causal=true"), ".d256.64x32."));
+    EXPECT_TRUE(has(row(type, 256, cap), ".d256.soft_cap."));
     for (const char* options : {segments, bias, mask, dropout}) {
-      EXPECT_TRUE(has(row(type, 256, options), ".d256.window.every.")) << options;
+      EXPECT_TRUE(has(row(type, 256, options), ".d256.every.")) << options;
     }
   }
 }
 
 TEST(GpuChoices, UnalignedTensorsGetRowsThatTakeThem) {
   gpu_question one("flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] unaligned=true");
-  EXPECT_TRUE(has(one.row(), ".dany.window.every."));
+  EXPECT_TRUE(has(one.row(), ".dany.every."));
   const explanation all = explain(one.asked());
   EXPECT_TRUE(all.better_row.empty()) << all.better_row;
   EXPECT_TRUE(has(all.identity, "aligned16=false"));
   const auto tuned = std::find_if(all.rejected.begin(), all.rejected.end(), [](const auto& row) {
-    return row.row == "flash_fwd.cuda_sm80.bf16.d128.window.128x64.w4b2";
+    return row.row == "attention.cuda_sm80.bf16.d128.128x64.w4b2";
   });
   ASSERT_NE(tuned, all.rejected.end());
   EXPECT_TRUE(has(tuned->reason, "multiple of 16 bytes"));
@@ -183,7 +183,7 @@ TEST(GpuChoices, NearTiesGoToTheRowOfTheHeadDim) {
 TEST(GpuChoices, PromisesThatNoRowKeepsAreRefused) {
   gpu_question one("flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]");
   one.policy.promise = bits_promise::deterministic;
-  EXPECT_TRUE(has(one.row(), ".d128.window."));
+  EXPECT_TRUE(has(one.row(), ".d128."));
 }
 
 TEST(GpuChoices, ReasonsCountBlocks) {
@@ -195,7 +195,7 @@ TEST(GpuChoices, ReasonsCountBlocks) {
 }
 
 TEST(GpuChoices, AreRememberedForEachDevice) {
-  selection_memory<flash_fwd_family> memory;
+  selection_memory<attention_family> memory;
   gpu_question one("flash_attention q=[1,4096,8,192]bf16 k=[1,4096,8,192] v=[1,4096,8,128]");
   one.memory = &memory;
   EXPECT_TRUE(has(one.row(), ".d192v128."));

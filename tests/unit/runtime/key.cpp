@@ -120,13 +120,13 @@ TEST(Key, FieldsEnterItAsTheyAreClassified) {
   const auto identity = [](std::string_view text) {
     return std::string(
         question(text).asked().notes == nullptr
-            ? key_text_of<flash_fwd_family>(demand_of(*parse_problem(text)), 8, device_kind::cpu)
+            ? key_text_of<attention_family>(demand_of(*parse_problem(text)), 8, device_kind::cpu)
                   .identity.view()
             : "");
   };
   for (const auto& [field, text] : variants) {
     key_class group = key_class::size;
-    for (const field_class& one : flash_fwd_family::field_classes) {
+    for (const field_class& one : attention_family::field_classes) {
       if (one.field == field) group = one.group;
     }
     EXPECT_EQ(identity(text) != identity(base), group != key_class::ignored) << field;
@@ -135,7 +135,7 @@ TEST(Key, FieldsEnterItAsTheyAreClassified) {
 
 TEST(Key, ReadsAsNamesAndNumbers) {
   const auto key = [](std::string_view text) {
-    return key_text_of<flash_fwd_family>(demand_of(*parse_problem(text)), 6, device_kind::cpu);
+    return key_text_of<attention_family>(demand_of(*parse_problem(text)), 6, device_kind::cpu);
   };
   const key_text decode =
       key("flash_attention q=[3,1,32,64]bf16 k=[3,5000,8,64] window_left=127 window_right=0 "
@@ -144,9 +144,9 @@ TEST(Key, ReadsAsNamesAndNumbers) {
             "type=bf16 mask=window features=sinks head_dim=64 v_head_dim=64 group=4 phase=decode");
   EXPECT_EQ(decode.size.view(), "q_len=1 kv_len=8192 batch_heads=32 window=128 threads=8");
   EXPECT_TRUE(decode.identity.complete());
-  const key_text every = key_text_of<flash_fwd_family>(
+  const key_text every = key_text_of<attention_family>(
       [] {
-        flash_demand all = demand_of(
+        attention_demand all = demand_of(
             *parse_problem("flash_attention q=[1,64,8,256]bf16 k=[1,64,8,256] window_left=1"));
         all.features = every_feature;
         all.sizes.q_len = all.sizes.kv_len = all.sizes.batch = std::int64_t{1} << 40;
@@ -159,10 +159,10 @@ TEST(Key, ReadsAsNamesAndNumbers) {
 }
 
 TEST(Key, WritersNeverPassTheirRoom) {
-  const flash_key key = key_of(*parse_problem("flash_attention q=[1,4,8,64]f32 k=[1,4,8,64]"));
+  const attention_key key = key_of(*parse_problem("flash_attention q=[1,4,8,64]f32 k=[1,4,8,64]"));
   std::array<char, 40> small{};
   small.fill('!');
-  const std::size_t needed = flash_fwd_family::identity_text(key, small.data(), 20);
+  const std::size_t needed = attention_family::identity_text(key, small.data(), 20);
   EXPECT_GT(needed, 20u);
   EXPECT_EQ(small[20], '!');
   EXPECT_EQ(std::string_view(small.data(), 20), "type=f32 mask=full f");
@@ -181,10 +181,10 @@ TEST(Key, EqualDemandsHaveEqualHashesAndOthersDoNot) {
   int problems = 0;
   for (int q = 1; q < 40; ++q) {
     for (int k = 1; k < 40; ++k) {
-      const flash_demand demand =
+      const attention_demand demand =
           demand_of(*parse_problem("flash_attention q=[1," + std::to_string(q) + ",8,64]f32 k=[1," +
                                    std::to_string(k) + ",8,64]"));
-      hashes.insert(flash_fwd_family::hash_of(demand));
+      hashes.insert(attention_family::hash_of(demand));
       ++problems;
     }
   }

@@ -19,7 +19,7 @@ TEST(Lower, FillsSizesStridesAndScalars) {
                   .dropout_seed = 11};
   call.args.lse = view(call.statistics.data(), {batch, q_heads, q_len}, {100, 20, 2});
   call.args.sinks = view(call.floats.data(), {1, 3});
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   const status done = lower(call.op, call.args, call.options, lowered);
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(lowered.batch, 2);
@@ -80,7 +80,7 @@ TEST(Lower, StridesOfSingleElementsAreIrrelevant) {
   call.args.q.extent[1] = call.args.out.extent[1] = 1;
   call.args.q.stride[1] = INT64_MIN;
   call.args.out.stride[1] = INT64_MAX;
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   const status done = lower(call.op, call.args, call.options, lowered);
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(lowered.q_strides.row, 0);
@@ -94,7 +94,7 @@ TEST(Lower, InputsMayBroadcastAndRunBackwards) {
   call.args.v.stride[1] = -16;
   call.args.v.stride[0] = 0;
   call.args.bias_pre = view(call.floats.data(), {2, 4, 5, 7}, {0, 1, 0, 4});
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   const status done = lower(call.op, call.args, call.options, lowered);
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(lowered.v_strides.row, -16);
@@ -110,7 +110,7 @@ TEST(Lower, OutputMayBeASliceBetweenItsInputs) {
     return view(all.data() + role * 16, {2, 5, 2, 8}, {320, 64, 8, 1});
   };
   const flash_attention_args args{.q = slice(0), .k = slice(1), .v = slice(2), .out = slice(3)};
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   const status done = lower(flash_op::flash_attention, args, {}, lowered);
   EXPECT_TRUE(done) << done.message();
 }
@@ -127,7 +127,7 @@ TEST(Lower, PackedBiasesAreIndexedInsideTheSequence) {
   call.args.bias_pre = view(call.floats.data(), {2, 4, 3, 4});
   call.args.bias_post = view(call.floats.data(), {1, 1, 1, 100});
   call.args.mask = view(call.bytes.data(), {2, 1, 9, 1});
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   const status done = lower(call.op, call.args, call.options, lowered);
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(lowered.batch, 2);
@@ -141,7 +141,7 @@ TEST(Lower, QuerySegmentsServeForKeys) {
   attention_call call;
   call.args.k.extent[1] = call.args.v.extent[1] = q_len;
   call.args.q_segment_ids = view(call.integers.data(), {batch, q_len});
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   const status done = lower(call.op, call.args, call.options, lowered);
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(lowered.kv_segments.data, call.integers.data());
@@ -152,7 +152,7 @@ TEST(Lower, ProblemsAreCheckedWithoutTensors) {
   attention_call call;
   call.args.mask = view(call.bytes.data(), {2, 1, 1, 7});
   flash_problem problem = problem_of(call.args, {.causal = true});
-  flash_kernel_args lowered;
+  attention_kernel_args lowered;
   ASSERT_TRUE(lower(problem, lowered));
   EXPECT_EQ(lowered.v_head_dim, 8);
   EXPECT_NE(lowered.mask.data, nullptr);

@@ -105,7 +105,7 @@ TEST(LowerHostile, AnswersEverything) {
     const status done = call.lower();
     done ? ++accepted : ++refused;
     EXPECT_EQ(done.message().empty(), static_cast<bool>(done));
-    flash_kernel_args lowered;
+    attention_kernel_args lowered;
     const status of_problem = lower(problem_of(call.args, call.options, call.op), lowered);
     EXPECT_TRUE(of_problem || !done) << of_problem.message();
   }

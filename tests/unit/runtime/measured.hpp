@@ -16,7 +16,7 @@ namespace tessera::testing {
 /// A line that says `row` is the best for the question's problem.
 inline lookup_record line_for(const question& one, std::string_view row, double median_us = 10,
                               bits_promise promise = bits_promise::none) {
-  using family = flash_fwd_family;
+  using family = attention_family;
   const inquiry<family> asked = one.asked();
   const key_text key = key_text_of<family>(asked.demand, one.threads, one.device.kind, promise);
   lookup_record line;

@@ -13,9 +13,9 @@ namespace tessera::testing {
 namespace {
 
 constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
-constexpr std::string_view best = "flash_fwd.cpu_avx512.f32.d64.window.896x256";
-constexpr std::string_view narrow = "flash_fwd.cpu_avx2.f32.d64.window.384x256";
-constexpr std::string_view portable = "flash_fwd.cpu_generic.f32.dany.window.every.256x256";
+constexpr std::string_view best = "attention.cpu_avx512.f32.d64.896x256";
+constexpr std::string_view narrow = "attention.cpu_avx2.f32.d64.384x256";
+constexpr std::string_view portable = "attention.cpu_generic.f32.dany.every.256x256";
 
 overlay rules(std::string_view lines) {
   result<overlay> parsed = parse_overlay(lines);
@@ -55,7 +55,7 @@ TEST(Overlay, MatchesEveryFormOfCondition) {
     return one.answer()->tier == selection_tier::overlay;
   };
   EXPECT_TRUE(decides("*:", text));
-  EXPECT_TRUE(decides("flash_fwd: head_dim=64", text));
+  EXPECT_TRUE(decides("attention: head_dim=64", text));
   EXPECT_TRUE(decides("*: kv_len=64..", text));
   EXPECT_TRUE(decides("*: kv_len=..64 q_heads=8", text));
   EXPECT_FALSE(decides("*: kv_len=65..", text));
@@ -68,12 +68,12 @@ TEST(Overlay, MatchesEveryFormOfCondition) {
 }
 
 TEST(Overlay, PatternsTakeTheCheapestRowOfThatForm) {
-  const overlay all = rules("*: => flash_fwd.cpu_avx2.f32.*");
+  const overlay all = rules("*: => attention.cpu_avx2.f32.*");
   question one(text);
   one.overlays.of_call = &all;
   EXPECT_EQ(one.row(), narrow);
-  EXPECT_TRUE(matches_pattern("flash_fwd.*.d6?.*x256", best));
-  EXPECT_FALSE(matches_pattern("flash_fwd.*.d6?", best));
+  EXPECT_TRUE(matches_pattern("attention.*.d6?.*x256", best));
+  EXPECT_FALSE(matches_pattern("attention.*.d6?", best));
   EXPECT_TRUE(matches_pattern("*", ""));
   EXPECT_FALSE(matches_pattern("?", ""));
   EXPECT_TRUE(matches_pattern("**a*b", "xaab"));
@@ -81,19 +81,19 @@ TEST(Overlay, PatternsTakeTheCheapestRowOfThatForm) {
 
 TEST(Overlay, RulesThatCannotRunRefuseOrArePassedOver) {
   question one(text);
-  const overlay refuses = rules("*: => flash_fwd.cpu_avx512.f32.d128.*");
+  const overlay refuses = rules("*: => attention.cpu_avx512.f32.d128.*");
   one.overlays.of_call = &refuses;
   EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
   EXPECT_EQ(
       one.answer().message(),
-      "context.overlays: flash_fwd.cpu_avx512.f32.d128.* cannot run this problem: none of "
-      "the 3 rows of that form fits; flash_fwd.cpu_avx512.f32.d128.decode.16x128: head_dim is "
+      "context.overlays: attention.cpu_avx512.f32.d128.* cannot run this problem: none of "
+      "the 3 rows of that form fits; attention.cpu_avx512.f32.d128.decode.16x128: head_dim is "
       "64, the row has 128");
   const overlay unknown = rules("*: => nothing");
   one.overlays.of_call = &unknown;
   EXPECT_EQ(one.answer().code(), status_code::unknown_row);
   const overlay passes =
-      rules("*: =>? flash_fwd.cpu_avx512.f32.d128.*\n*: => " + std::string(narrow));
+      rules("*: =>? attention.cpu_avx512.f32.d128.*\n*: => " + std::string(narrow));
   one.overlays.of_call = &passes;
   EXPECT_EQ(one.row(), narrow);
   one.overlays.of_call = &refuses;
@@ -139,8 +139,8 @@ TEST(Properties, OverlaysNestInnermostWinsUnwindAndLeaveOtherThreadsAlone) {
 }
 
 TEST(Overlay, RememberedChoicesHoldUnderTheirOverlayOnly) {
-  selection_memory<flash_fwd_family> memory;
-  shared_memory<flash_fwd_family> shared;
+  selection_memory<attention_family> memory;
+  shared_memory<attention_family> shared;
   const overlay mine = rules("*: => " + std::string(narrow));
   const auto ask = [&] {
     question one(text);

@@ -7,9 +7,9 @@ namespace tessera::testing {
 namespace {
 
 constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
-constexpr std::string_view slow = "flash_fwd.cpu_generic.f32.dany.window.every.256x256";
-constexpr std::string_view wide = "flash_fwd.cpu_avx512.f32.d128.window.896x256";
-constexpr std::string_view best = "flash_fwd.cpu_avx512.f32.d64.window.896x256";
+constexpr std::string_view slow = "attention.cpu_generic.f32.dany.every.256x256";
+constexpr std::string_view wide = "attention.cpu_avx512.f32.d128.896x256";
+constexpr std::string_view best = "attention.cpu_avx512.f32.d64.896x256";
 
 TEST(Override, WinsUnderEveryPolicy) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
@@ -36,7 +36,7 @@ TEST(Override, OfTheCallWinsOverTheEnvironment) {
 }
 
 TEST(Override, LeavesNoTraceInTheMemory) {
-  selection_memory<flash_fwd_family> memory;
+  selection_memory<attention_family> memory;
   question one(text);
   one.memory = &memory;
   one.row_of_call = slow;
@@ -54,13 +54,13 @@ TEST(Override, UnknownRowsAreRefused) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
     question one(text);
     one.policy.on_ineligible = policy;
-    one.row_of_call = "flash_fwd.cpu_avx512.f32.d64.window.112x512";
+    one.row_of_call = "attention.cpu_avx512.f32.d64.112x512";
     const auto chosen = one.answer();
     EXPECT_EQ(chosen.code(), status_code::unknown_row);
     EXPECT_EQ(chosen.message(),
-              "context.row: 'flash_fwd.cpu_avx512.f32.d64.window.112x512' is not one of the " +
+              "context.row: 'attention.cpu_avx512.f32.d64.112x512' is not one of the " +
                   std::to_string(rows().size()) +
-                  " flash_fwd rows of this build; the most similar is " + std::string(best));
+                  " attention rows of this build; the most similar is " + std::string(best));
   }
 }
 
@@ -69,12 +69,12 @@ TEST(Override, IneligibleRowsAreRefusedWithTheDifference) {
   one.row_of_environment = wide;
   EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
   EXPECT_EQ(one.answer().message(),
-            "TESSERA_ROW: flash_fwd.cpu_avx512.f32.d128.window.896x256 cannot run this problem: "
+            "TESSERA_ROW: attention.cpu_avx512.f32.d128.896x256 cannot run this problem: "
             "head_dim is 64, the row has 128");
   question other(text, backend::cpu_avx2);
   other.row_of_call = best;
   EXPECT_EQ(other.answer().message(),
-            "context.row: flash_fwd.cpu_avx512.f32.d64.window.896x256 cannot run this problem: "
+            "context.row: attention.cpu_avx512.f32.d64.896x256 cannot run this problem: "
             "the row needs cpu_avx512, this device has cpu_avx2");
 }
 
@@ -87,7 +87,7 @@ TEST(Override, MayFallThroughWhereThePolicySaysSo) {
 }
 
 TEST(Memory, KeepsTheTierAndForgetsOnDemand) {
-  selection_memory<flash_fwd_family> memory;
+  selection_memory<attention_family> memory;
   question one(text);
   one.memory = &memory;
   EXPECT_FALSE(one.answer()->remembered);
@@ -114,7 +114,7 @@ TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
            "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] sinks=[1,1]f32",
            "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] logits_soft_cap=5",
        }) {
-    selection_memory<flash_fwd_family> memory;
+    selection_memory<attention_family> memory;
     question one(base);
     one.memory = &memory;
     ASSERT_TRUE(one.answer());
@@ -122,7 +122,7 @@ TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
     two.memory = &memory;
     EXPECT_FALSE(two.answer()->remembered) << other;
   }
-  selection_memory<flash_fwd_family> memory;
+  selection_memory<attention_family> memory;
   question one(base);
   one.memory = &memory;
   ASSERT_TRUE(one.answer());
@@ -131,7 +131,7 @@ TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
 }
 
 TEST(Memory, IsBoundedAndStaysRight) {
-  selection_memory<flash_fwd_family> memory;
+  selection_memory<attention_family> memory;
   for (int round = 0; round < 2; ++round) {
     for (int length = 1; length < 500; ++length) {
       question one("flash_attention q=[1," + std::to_string(length) + ",8,64]f32 k=[1,512,8,64]");

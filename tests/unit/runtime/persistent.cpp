@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::string_view prefill =
     "flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true";
-constexpr std::string_view best = "flash_fwd.cpu_avx512_bf16.bf16.d128.window.896x256";
-constexpr std::string_view measured = "flash_fwd.cpu_avx512.bf16.d128.window.896x256";
-constexpr std::string_view unfit = "flash_fwd.cpu_avx512.bf16.d64.window.896x256";
+constexpr std::string_view best = "attention.cpu_avx512_bf16.bf16.d128.896x256";
+constexpr std::string_view measured = "attention.cpu_avx512.bf16.d128.896x256";
+constexpr std::string_view unfit = "attention.cpu_avx512.bf16.d64.896x256";
 
 TEST(Persistent, AMeasuredRowComesBeforeThePredictedOne) {
   question one(prefill);
@@ -109,7 +109,7 @@ TEST(Persistent, StaleLinesAreHintsAndAreTold) {
     std::string reason;
   } cases[] = {
       {line_for(one, measured), "user table: the row was measured with other kernels"},
-      {line_for(one, "flash_fwd.gone"), "user table: the row is not in this build"},
+      {line_for(one, "attention.gone"), "user table: the row is not in this build"},
       {line_for(one, measured), "user table: the row is of another version of the family"},
       {line_for(one, unfit),
        "user table: the row does not run this problem here: head_dim is 128, the row has 64"},
@@ -132,7 +132,7 @@ TEST(Persistent, StaleLinesAreHintsAndAreTold) {
 }
 
 TEST(Persistent, KernelsOfTheOtherKindOfDeviceDoNotCount) {
-  using family = flash_fwd_family;
+  using family = attention_family;
   question one(prefill);
   lookup_record line = line_for(one, measured);
   ASSERT_EQ(line.code_version, family::code_version(device_kind::cpu));
@@ -158,7 +158,7 @@ TEST(Persistent, AStaleLineOfTheUserLetsTheSiteAnswer) {
 
 TEST(Properties, RowForAnIneligibleInstanceIsNeverExecuted) {
   for (const backend highest : {backend::cpu_generic, backend::cpu_avx2, backend::cpu_avx512}) {
-    for (const flash_instance& row : rows()) {
+    for (const attention_instance& row : rows()) {
       question one(prefill, highest);
       const lookup_tables tables = tables_of({line_for(one, row.name)});
       one.tables = &tables;
@@ -178,7 +178,7 @@ TEST(Explain, ShowsWhatEachTierWouldTake) {
   question one(prefill);
   const lookup_tables tables = tables_of({line_for(one, measured, 80)});
   one.tables = &tables;
-  one.row_of_call = "flash_fwd.cpu_avx2.bf16.d128.*";
+  one.row_of_call = "attention.cpu_avx2.bf16.d128.*";
   const explanation all = explain(one.asked());
   const auto of = [&](selection_tier tier) {
     for (const tier_answer& answered : all.tiers) {
@@ -187,7 +187,7 @@ TEST(Explain, ShowsWhatEachTierWouldTake) {
     return tier_answer{};
   };
   EXPECT_TRUE(of(selection_tier::override).decided);
-  EXPECT_EQ(of(selection_tier::override).row, "flash_fwd.cpu_avx2.bf16.d128.window.384x256");
+  EXPECT_EQ(of(selection_tier::override).row, "attention.cpu_avx2.bf16.d128.384x256");
   EXPECT_FALSE(of(selection_tier::persistent).decided);
   EXPECT_EQ(of(selection_tier::persistent).row, measured);
   EXPECT_EQ(of(selection_tier::persistent).reason,

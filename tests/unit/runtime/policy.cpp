@@ -11,7 +11,7 @@ namespace tessera::testing {
 namespace {
 
 constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
-constexpr std::string_view narrow = "flash_fwd.cpu_avx2.f32.d64.window.384x256";
+constexpr std::string_view narrow = "attention.cpu_avx2.f32.d64.384x256";
 
 /// Every policy there is.
 std::vector<selection_policy> every_policy() {
@@ -39,12 +39,12 @@ bool take_first(void*, const autotune_request&, autotune_answer& answer) noexcep
 }
 
 TEST(Properties, OverrideWinsUnderEveryPolicyValueAndLeavesNoTrace) {
-  selection_memory<flash_fwd_family> memory;
-  shared_memory<flash_fwd_family> shared;
+  selection_memory<attention_family> memory;
+  shared_memory<attention_family> shared;
   const autotuner tuner{&take_first, nullptr};
   question one(text);
   const lookup_tables tables =
-      tables_of({line_for(one, "flash_fwd.cpu_avx512.f32.dany.window.every.896x256")});
+      tables_of({line_for(one, "attention.cpu_avx512.f32.dany.every.896x256")});
   one.tables = &tables;
   one.tuner = &tuner;
   for (const selection_policy& policy : every_policy()) {
@@ -56,7 +56,7 @@ TEST(Properties, OverrideWinsUnderEveryPolicyValueAndLeavesNoTrace) {
     one.memory = &memory;
     one.process_memory = &shared;
     for (const std::string_view row :
-         {narrow, std::string_view("flash_fwd.cpu_generic.f32.dany.window.every.256x256")}) {
+         {narrow, std::string_view("attention.cpu_generic.f32.dany.every.256x256")}) {
       one.row_of_call = row;
       for (int i = 0; i < 2; ++i) {
         const auto chosen = one.answer();
@@ -95,14 +95,14 @@ TEST(Policy, IsAValueOfTheProcessAndOfScopes) {
 }
 
 TEST(Policy, PromisesKeepRowsOut) {
-  std::vector<flash_instance> some(rows());
+  std::vector<attention_instance> some(rows());
   const question one(text);
   const std::string best(one.row());
-  for (flash_instance& row : some) {
+  for (attention_instance& row : some) {
     if (row.name == best) row.properties.deterministic = determinism::none;
     if (row.name == narrow) row.properties.batch_invariant = batch_invariance::none;
   }
-  inquiry<flash_fwd_family> asked = one.asked();
+  inquiry<attention_family> asked = one.asked();
   asked.instances = some;
   EXPECT_EQ(select(asked)->row(), best);
   for (const bits_promise promise : {bits_promise::deterministic, bits_promise::batch_invariant}) {
@@ -151,7 +151,7 @@ TEST(Policy, GenericRowsCanBeRefused) {
   odd.policy.generic = generic_use::refuse;
   EXPECT_EQ(odd.answer().code(), status_code::no_row);
   EXPECT_NE(odd.answer().message().find("; the policy refuses generic rows; the row list lacks "
-                                        "flash_fwd.cpu_avx512.f32.d96.window.896x256"),
+                                        "attention.cpu_avx512.f32.d96.896x256"),
             std::string::npos)
       << odd.answer().message();
   question even(text);
@@ -211,8 +211,8 @@ TEST(Autotune, IsAskedOnlyWhereThePolicyAllowsItAndNothingIsMeasured) {
 }
 
 TEST(Properties, HeuristicResultsNeverReachDiskAndEnablingTuningLaterIsEffective) {
-  selection_memory<flash_fwd_family> memory;
-  shared_memory<flash_fwd_family> shared;
+  selection_memory<attention_family> memory;
+  shared_memory<attention_family> shared;
   tuned state{.wanted = std::string(narrow)};
   const autotuner tuner{&tuned::tune, &state};
   question one(text);

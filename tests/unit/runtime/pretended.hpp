@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/flash_fwd.hpp>
+#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/reflect.hpp>
+#include <tessera/families/attention/rules.hpp>
+#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/select.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
-#include <tessera/spec/flash_attention/rules.hpp>
 
 #include "tests/support/gpu_facts.hpp"
 
@@ -23,7 +23,7 @@ class pretended_rows {
   pretended_rows() {
     for (const backend target : all_backends) {
       for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-        for (const flash_phase phase : {flash_phase::prefill, flash_phase::decode}) {
+        for (const attention_phase phase : {attention_phase::prefill, attention_phase::decode}) {
           add({.target = target,
                .type = type,
                .phase = phase,
@@ -37,7 +37,7 @@ class pretended_rows {
     }
     add({.target = backend::cpu_avx512,
          .head_dim = 128,
-         .features = base_features | flash_feature::soft_cap});
+         .features = base_features | attention_feature::soft_cap});
     for (std::size_t i = 0; i < configs_.size(); ++i) {
       rows_.push_back({.name = names_[i], .config = configs_[i]});
     }
@@ -45,21 +45,21 @@ class pretended_rows {
               [](const auto& a, const auto& b) { return a.name < b.name; });
   }
 
-  const std::vector<flash_instance>& all() const { return rows_; }
+  const std::vector<attention_instance>& all() const { return rows_; }
 
  private:
-  void add(flash_config config) {
-    if (broken_table_rule(config) != flash_rule::none) return;
+  void add(attention_config config) {
+    if (broken_table_rule(config) != attention_rule::none) return;
     configs_.push_back(resolved(config));
     names_.emplace_back(name_of(config).view());
   }
 
-  std::vector<flash_config> configs_;
+  std::vector<attention_config> configs_;
   std::vector<std::string> names_;
-  std::vector<flash_instance> rows_;
+  std::vector<attention_instance> rows_;
 };
 
-inline const std::vector<flash_instance>& rows() {
+inline const std::vector<attention_instance>& rows() {
   static const pretended_rows all;
   return all.all();
 }
@@ -78,9 +78,9 @@ struct question {
                     int workers = 8)
       : problem(*parse_problem(text)), device(device_with(highest, workers)), threads(workers) {}
 
-  inquiry<flash_fwd_family> asked() const {
+  inquiry<attention_family> asked() const {
     return {.problem = problem,
-            .demand = demand_for<flash_fwd_family>(problem, policy),
+            .demand = demand_for<attention_family>(problem, policy),
             .instances = rows(),
             .device = device,
             .threads = threads,
@@ -110,8 +110,8 @@ struct question {
   const lookup_tables* tables = nullptr;
   const application_rows* own_rows = nullptr;
   const autotuner* tuner = nullptr;
-  selection_memory<flash_fwd_family>* memory = nullptr;
-  shared_memory<flash_fwd_family>* process_memory = nullptr;
+  selection_memory<attention_family>* memory = nullptr;
+  shared_memory<attention_family>* process_memory = nullptr;
 };
 
 }  // namespace tessera::testing

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/problem_text.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 
 namespace tessera::testing {
 namespace {

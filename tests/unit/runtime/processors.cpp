@@ -75,10 +75,10 @@ TEST(Processors, PromptsAvoidBf16ProductsOfHalfRate) {
     const std::string shape = std::string("[1,2048,16,") + head_dim + "]bf16";
     const std::string text = "flash_attention q=" + shape + " k=" + shape + " causal=true";
     const std::string full = attention_row(text, 100);
-    EXPECT_TRUE(full.starts_with("flash_fwd.cpu_avx512_bf16.bf16.")) << full;
+    EXPECT_TRUE(full.starts_with("attention.cpu_avx512_bf16.bf16.")) << full;
     EXPECT_EQ(attention_row(text, 0), full) << "not known: as before";
     const std::string half = attention_row(text, 50);
-    EXPECT_TRUE(half.starts_with("flash_fwd.cpu_avx512.bf16.")) << half;
+    EXPECT_TRUE(half.starts_with("attention.cpu_avx512.bf16.")) << half;
   }
 }
 
@@ -86,7 +86,7 @@ TEST(Processors, DecodeIsHeldBackByOtherThings) {
   for (const char* text : {"flash_attention q=[8,1,32,128]bf16 k=[8,4096,8,128]",
                            "flash_attention q=[1,1,32,64]bf16 k=[1,8192,8,64] causal=true"}) {
     const std::string full = attention_row(text, 100);
-    EXPECT_TRUE(full.starts_with("flash_fwd.cpu_avx512_bf16.bf16.")) << full;
+    EXPECT_TRUE(full.starts_with("attention.cpu_avx512_bf16.bf16.")) << full;
     EXPECT_EQ(attention_row(text, 50), full);
   }
 }

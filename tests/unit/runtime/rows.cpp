@@ -6,12 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/reflect.hpp>
+#include <tessera/families/attention/rules.hpp>
+#include <tessera/families/mean_pooling/reflect.hpp>
+#include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/runtime/families.hpp>
 #include <tessera/runtime/lookup/shipped.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
-#include <tessera/spec/flash_attention/rules.hpp>
-#include <tessera/spec/mean_pooling/reflect.hpp>
-#include <tessera/spec/mean_pooling/rules.hpp>
 
 #include "default_table.hpp"
 #include "measured.hpp"
@@ -38,7 +38,7 @@ void with_other_values(Member& member, const Visitor& visit) {
   } else if constexpr (std::is_same_v<Member, cuda_tiling>) {
     for_each_member(member, [&](std::string_view, auto& part) { with_other_values(part, visit); });
   } else {
-    for_each_enumerator<flash_feature>([&](std::string_view, flash_feature one) {
+    for_each_enumerator<attention_feature>([&](std::string_view, attention_feature one) {
       const auto bit = static_cast<decltype(before.bits)>(one);
       trial({static_cast<decltype(before.bits)>(before.bits ^ bit)});
     });
@@ -49,8 +49,8 @@ void with_other_values(Member& member, const Visitor& visit) {
 /// The rows of the default table, with those that this build may lack.
 template <class Family>
 auto rows_of_every_build() {
-  if constexpr (std::is_same_v<Family, flash_fwd_family>) {
-    return std::span<const flash_instance>(default_table());
+  if constexpr (std::is_same_v<Family, attention_family>) {
+    return std::span<const attention_instance>(default_table());
   } else {
     return Family::registry();
   }
@@ -79,15 +79,15 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
 }
 
 TEST(Properties, EveryInstanceIsReachableByOverride) {
-  for (const flash_instance& row : default_table()) {
-    const flash_config& config = row.config;
+  for (const attention_instance& row : default_table()) {
+    const attention_config& config = row.config;
     const auto text = [](int dim, int other) { return std::to_string(dim != 0 ? dim : other); };
     const std::string type(name_of(config.type));
     question one("flash_attention q=[1,16,4," + text(config.head_dim, 40) + "]" + type +
                  " k=[1,16,4," + text(config.head_dim, 40) + "] v=[1,16,4," +
                  text(config.v_head_dim, 40) + "]");
     if (is_cuda(config.target)) one.device = support::h200();
-    inquiry<flash_fwd_family> asked = one.asked();
+    inquiry<attention_family> asked = one.asked();
     asked.instances = default_table();
     asked.row_of_call = row.name;
     const auto chosen = select(asked);
@@ -110,19 +110,19 @@ std::string value_in(std::string_view text, std::string_view name) {
 }
 
 /// A demand whose key is that of the line, of the sizes at the top of its buckets.
-flash_demand demand_of_line(const lookup_record& line) {
+attention_demand demand_of_line(const lookup_record& line) {
   const auto number = [&](std::string_view text, std::string_view name) {
     return std::stoll("0" + value_in(text, name));
   };
-  flash_demand demand;
+  attention_demand demand;
   demand.type = *enumerator_named<dtype>(value_in(line.identity, "type"));
   demand.mask = *enumerator_named<mask_mode>(value_in(line.identity, "mask"));
   demand.causal = demand.mask != mask_mode::full;
   const std::string features = "+" + value_in(line.identity, "features") + "+";
-  for (std::size_t i = 0; i < all_flash_features.size(); ++i) {
-    const std::string word = "+" + std::string(flash_feature_names[i]) + "+";
+  for (std::size_t i = 0; i < all_attention_features.size(); ++i) {
+    const std::string word = "+" + std::string(attention_feature_names[i]) + "+";
     if (features.find(word) != std::string::npos) {
-      demand.features = demand.features | all_flash_features[i];
+      demand.features = demand.features | all_attention_features[i];
     }
   }
   const std::int64_t window = number(line.size, "window");
@@ -152,15 +152,15 @@ TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
       }
     });
     EXPECT_TRUE(known) << line_of(line);
-    if (line.family != flash_fwd_family::name) continue;
-    const flash_demand demand = demand_of_line(line);
+    if (line.family != attention_family::name) continue;
+    const attention_demand demand = demand_of_line(line);
     const int threads = std::stoi("0" + value_in(line.size, "threads"));
-    const key_text key = key_text_of<flash_fwd_family>(demand, threads, device_kind::cpu);
+    const key_text key = key_text_of<attention_family>(demand, threads, device_kind::cpu);
     EXPECT_EQ(key.identity.view(), line.identity);
     EXPECT_EQ(key.size.view(), line.size);
-    for (const flash_instance& row : flash_fwd_registry()) {
+    for (const attention_instance& row : attention_registry()) {
       if (row.name == line.row) {
-        EXPECT_TRUE(flash_fwd_family::runs(row.config, demand)) << line_of(line);
+        EXPECT_TRUE(attention_family::runs(row.config, demand)) << line_of(line);
       }
     }
   }
@@ -171,7 +171,7 @@ TEST(Keys, OfLinesLeadBackToDemands) {
       "flash_attention q=[2,1,32,64]bf16 k=[2,5000,8,64] causal=true window_left=127 "
       "sinks=[32,1]f32 logits_soft_cap=3");
   const lookup_record line = line_for(one, "row");
-  const key_text key = key_text_of<flash_fwd_family>(demand_of_line(line), 8, device_kind::cpu);
+  const key_text key = key_text_of<attention_family>(demand_of_line(line), 8, device_kind::cpu);
   EXPECT_EQ(key.identity.view(), line.identity);
   EXPECT_EQ(key.size.view(), line.size);
 }

@@ -15,29 +15,28 @@ TEST(Select, TakesTheHighestInstructionSetOfTheDevice) {
   const auto on = [](std::string_view text, backend highest) {
     return std::string(question(text, highest).row());
   };
-  EXPECT_EQ(on(prefill, backend::cpu_avx2), "flash_fwd.cpu_avx2.f32.d128.window.384x256");
-  EXPECT_EQ(on(prefill, backend::cpu_avx512), "flash_fwd.cpu_avx512.f32.d128.window.896x256");
-  EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512), "flash_fwd.cpu_avx512.bf16.d128.window.896x256");
+  EXPECT_EQ(on(prefill, backend::cpu_avx2), "attention.cpu_avx2.f32.d128.384x256");
+  EXPECT_EQ(on(prefill, backend::cpu_avx512), "attention.cpu_avx512.f32.d128.896x256");
+  EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512), "attention.cpu_avx512.bf16.d128.896x256");
   EXPECT_EQ(on(prefill_bf16, backend::cpu_avx512_bf16),
-            "flash_fwd.cpu_avx512_bf16.bf16.d128.window.896x256");
-  EXPECT_EQ(on(prefill, backend::cpu_generic),
-            "flash_fwd.cpu_generic.f32.dany.window.every.256x256");
+            "attention.cpu_avx512_bf16.bf16.d128.896x256");
+  EXPECT_EQ(on(prefill, backend::cpu_generic), "attention.cpu_generic.f32.dany.every.256x256");
 }
 
 TEST(Select, TakesDecodeRowsForFewQueryRows) {
-  EXPECT_EQ(question(decode).row(), "flash_fwd.cpu_avx512_bf16.bf16.d128.decode.16x128");
+  EXPECT_EQ(question(decode).row(), "attention.cpu_avx512_bf16.bf16.d128.decode.16x128");
   EXPECT_EQ(question(decode, backend::cpu_avx2).row(),
-            "flash_fwd.cpu_avx2.bf16.d128.decode.16x128");
-  EXPECT_EQ(question(prefill_bf16).answer()->instance->config.phase, flash_phase::prefill);
+            "attention.cpu_avx2.bf16.d128.decode.16x128");
+  EXPECT_EQ(question(prefill_bf16).answer()->instance->config.phase, attention_phase::prefill);
 }
 
 TEST(Select, TakesTheSmallestSufficientFeatureSet) {
   const std::string cap = std::string(prefill) + " logits_soft_cap=50";
   EXPECT_EQ(question(cap, backend::cpu_avx512).row(),
-            "flash_fwd.cpu_avx512.f32.d128.window.soft_cap.896x256");
+            "attention.cpu_avx512.f32.d128.soft_cap.896x256");
   const std::string bias = cap + " bias_pre=[1,1,2048,2048]f32";
   EXPECT_EQ(question(bias, backend::cpu_avx512).row(),
-            "flash_fwd.cpu_avx512.f32.dany.window.every.896x256");
+            "attention.cpu_avx512.f32.dany.every.896x256");
 }
 
 TEST(Select, SaysWhy) {
@@ -64,7 +63,7 @@ TEST(Select, IsPure) {
 }
 
 TEST(Select, EveryRowIsReachableByName) {
-  for (const flash_instance& row : rows()) {
+  for (const attention_instance& row : rows()) {
     const std::string size = std::to_string(row.config.head_dim == 0 ? 40 : row.config.head_dim);
     const std::string shape = "=[1,16,4," + size + "]" + std::string(name_of(row.config.type));
     const backend highest =
@@ -84,18 +83,18 @@ TEST(Select, NeverPicksWhatDoesNotFit) {
       const auto chosen = one.answer();
       ASSERT_TRUE(chosen) << chosen.message();
       EXPECT_LE(chosen->instance->config.target, highest);
-      EXPECT_EQ(mismatch_of(chosen->instance->config, one.problem), flash_mismatch::none);
+      EXPECT_EQ(mismatch_of(chosen->instance->config, one.problem), attention_mismatch::none);
     }
   }
 }
 
 TEST(Select, SpellsOutTheDifferenceIfNothingFits) {
   const question one("flash_attention q=[1,16,4,96]f32 k=[1,16,4,96]", backend::cpu_avx2);
-  inquiry<flash_fwd_family> asked = one.asked();
-  std::vector<flash_instance> few;
-  for (const flash_instance& row : rows()) {
-    const flash_config& config = row.config;
-    const bool fixed = config.head_dim == 128 && config.phase == flash_phase::prefill;
+  inquiry<attention_family> asked = one.asked();
+  std::vector<attention_instance> few;
+  for (const attention_instance& row : rows()) {
+    const attention_config& config = row.config;
+    const bool fixed = config.head_dim == 128 && config.phase == attention_phase::prefill;
     if (fixed && config.target == backend::cpu_avx512) few.push_back(row);
     if (fixed && config.target == backend::cpu_avx2) few.push_back(row);
   }
@@ -103,15 +102,15 @@ TEST(Select, SpellsOutTheDifferenceIfNothingFits) {
   const auto chosen = select(asked);
   EXPECT_EQ(chosen.code(), status_code::no_row);
   EXPECT_EQ(chosen.message(),
-            "none of the 7 flash_fwd rows of this build runs flash_attention q=[1,16,4,96]f32 "
-            "k=[1,16,4,96]: flash_fwd.cpu_avx2.f32.d128.window.384x256: head_dim is 96, the row "
-            "has 128; flash_fwd.cpu_avx2.bf16.d128.window.384x256: dtype is f32, the row has bf16; "
-            "flash_fwd.cpu_avx2.f16.d128.window.384x256: dtype is f32, the row has f16; the row "
-            "list lacks flash_fwd.cpu_avx2.f32.d96.window.384x256");
+            "none of the 7 attention rows of this build runs flash_attention q=[1,16,4,96]f32 "
+            "k=[1,16,4,96]: attention.cpu_avx2.f32.d128.384x256: head_dim is 96, the row "
+            "has 128; attention.cpu_avx2.bf16.d128.384x256: dtype is f32, the row has bf16; "
+            "attention.cpu_avx2.f16.d128.384x256: dtype is f32, the row has f16; the row "
+            "list lacks attention.cpu_avx2.f32.d96.384x256");
   asked.instances = {};
   EXPECT_EQ(select(asked).message(),
-            "none of the 0 flash_fwd rows of this build runs flash_attention q=[1,16,4,96]f32 "
-            "k=[1,16,4,96]; the row list lacks flash_fwd.cpu_avx2.f32.d96.window.384x256");
+            "none of the 0 attention rows of this build runs flash_attention q=[1,16,4,96]f32 "
+            "k=[1,16,4,96]; the row list lacks attention.cpu_avx2.f32.d96.384x256");
 }
 
 TEST(Select, EmptyProblemsHaveARowToo) {

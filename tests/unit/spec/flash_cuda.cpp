@@ -5,60 +5,60 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/eligibility.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
-#include <tessera/spec/flash_attention/problem_text.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
-#include <tessera/spec/flash_attention/rules.hpp>
+#include <tessera/families/attention/eligibility.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/reflect.hpp>
+#include <tessera/families/attention/rules.hpp>
 
 namespace {
 
+using tessera::attention_config;
+using tessera::attention_feature;
+using tessera::attention_mismatch;
+using tessera::attention_phase;
 using tessera::backend;
 using tessera::cuda_tiling;
 using tessera::device_id;
 using tessera::device_kind;
 using tessera::dtype;
 using tessera::flash_attention_args;
-using tessera::flash_config;
-using tessera::flash_feature;
-using tessera::flash_mismatch;
-using tessera::flash_phase;
 using tessera::flash_problem;
 using tessera::mask_mode;
 
-constexpr flash_config d128{.target = backend::cuda_sm80,
-                            .type = dtype::bf16,
-                            .head_dim = 128,
-                            .block_q = 128,
-                            .block_kv = 64,
-                            .tiling = {.warps = 4, .blocks_per_sm = 2}};
+constexpr attention_config d128{.target = backend::cuda_sm80,
+                                .type = dtype::bf16,
+                                .head_dim = 128,
+                                .block_q = 128,
+                                .block_kv = 64,
+                                .tiling = {.warps = 4, .blocks_per_sm = 2}};
 
 TEST(flash_cuda, names_say_how_warps_share_a_tile) {
-  EXPECT_EQ(name_of(d128).view(), "flash_fwd.cuda_sm80.bf16.d128.window.128x64.w4b2");
-  flash_config other = d128;
+  EXPECT_EQ(name_of(d128).view(), "attention.cuda_sm80.bf16.d128.128x64.w4b2");
+  attention_config other = d128;
   other.tiling.q_in_registers = true;
-  EXPECT_EQ(name_of(other).view(), "flash_fwd.cuda_sm80.bf16.d128.window.128x64.w4b2r");
+  EXPECT_EQ(name_of(other).view(), "attention.cuda_sm80.bf16.d128.128x64.w4b2r");
   other = d128;
   other.mask = mask_mode::causal;
-  other.features = other.features | flash_feature::soft_cap;
+  other.features = other.features | attention_feature::soft_cap;
   other.tiling.blocks_per_sm = 1;
-  EXPECT_EQ(name_of(other).view(), "flash_fwd.cuda_sm80.bf16.d128.causal.soft_cap.128x64.w4b1");
-  const flash_config decode{.target = backend::cuda_sm80,
-                            .type = dtype::f16,
-                            .head_dim = 192,
-                            .v_head_dim = 128,
-                            .phase = flash_phase::decode,
-                            .block_q = 16,
-                            .block_kv = 64,
-                            .tiling = {.warps = 1, .blocks_per_sm = 2}};
-  EXPECT_EQ(name_of(decode).view(), "flash_fwd.cuda_sm80.f16.d192v128.decode.16x64.w1b2");
-  EXPECT_EQ(name_of(flash_config{.block_q = 128, .block_kv = 64}).view(),
-            "flash_fwd.cpu_generic.f32.dany.window.128x64");
+  EXPECT_EQ(name_of(other).view(), "attention.cuda_sm80.bf16.d128.causal.soft_cap.128x64.w4b1");
+  const attention_config decode{.target = backend::cuda_sm80,
+                                .type = dtype::f16,
+                                .head_dim = 192,
+                                .v_head_dim = 128,
+                                .phase = attention_phase::decode,
+                                .block_q = 16,
+                                .block_kv = 64,
+                                .tiling = {.warps = 1, .blocks_per_sm = 2}};
+  EXPECT_EQ(name_of(decode).view(), "attention.cuda_sm80.f16.d192v128.decode.16x64.w1b2");
+  EXPECT_EQ(name_of(attention_config{.block_q = 128, .block_kv = 64}).view(),
+            "attention.cpu_generic.f32.dany.128x64");
 }
 
 TEST(flash_cuda, shared_memory_counts_whole_lines) {
   EXPECT_EQ(shared_memory_bytes(d128), 128 * 256 + 2 * 64 * (256 + 256));
-  flash_config row = d128;
+  attention_config row = d128;
   row.head_dim = 96;  // 192 bytes a token take two lines
   row.v_head_dim = 40;
   EXPECT_EQ(shared_memory_bytes(row), 128 * 256 + 2 * 64 * (256 + 128));
@@ -76,15 +76,15 @@ flash_problem problem(bool unaligned) {
 }
 
 TEST(flash_cuda, only_rows_of_fixed_head_dims_need_aligned_tokens) {
-  EXPECT_EQ(mismatch_of(d128, problem(false)), flash_mismatch::none);
-  EXPECT_EQ(mismatch_of(d128, problem(true)), flash_mismatch::alignment);
-  EXPECT_EQ(sentence_of(flash_mismatch::alignment, d128, problem(true)),
+  EXPECT_EQ(mismatch_of(d128, problem(false)), attention_mismatch::none);
+  EXPECT_EQ(mismatch_of(d128, problem(true)), attention_mismatch::alignment);
+  EXPECT_EQ(sentence_of(attention_mismatch::alignment, d128, problem(true)),
             "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs");
-  flash_config row = d128;
+  attention_config row = d128;
   row.head_dim = 0;
-  EXPECT_EQ(mismatch_of(row, problem(true)), flash_mismatch::none);
+  EXPECT_EQ(mismatch_of(row, problem(true)), attention_mismatch::none);
   row = {.target = backend::cpu_avx2, .type = dtype::bf16, .head_dim = 128};
-  EXPECT_EQ(mismatch_of(row, problem(true)), flash_mismatch::none);
+  EXPECT_EQ(mismatch_of(row, problem(true)), attention_mismatch::none);
 }
 
 TEST(flash_cuda, alignment_is_part_of_key_and_text) {

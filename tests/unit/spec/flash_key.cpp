@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/eligibility.hpp>
+#include <tessera/families/attention/eligibility.hpp>
 
 namespace {
 
+using tessera::attention_bucket;
+using tessera::attention_feature;
 using tessera::dtype;
-using tessera::flash_bucket;
-using tessera::flash_feature;
 using tessera::flash_problem;
 using tessera::key_of;
 using tessera::mask_mode;
@@ -25,7 +25,7 @@ flash_problem dense(std::int64_t q_len, std::int64_t kv_len) {
   return problem;
 }
 
-TEST(flash_key, buckets_are_rounded_up_logarithms) {
+TEST(attention_key, buckets_are_rounded_up_logarithms) {
   EXPECT_EQ(size_bucket(0), 0);
   EXPECT_EQ(size_bucket(1), 0);
   for (int power = 1; power < 62; ++power) {
@@ -38,7 +38,7 @@ TEST(flash_key, buckets_are_rounded_up_logarithms) {
   }
 }
 
-TEST(flash_key, reads_sizes_off_a_dense_problem) {
+TEST(attention_key, reads_sizes_off_a_dense_problem) {
   const auto key = key_of(dense(100, 300));
   EXPECT_EQ(key.identity.type, dtype::bf16);
   EXPECT_EQ(key.identity.head_dim, 128);
@@ -46,10 +46,10 @@ TEST(flash_key, reads_sizes_off_a_dense_problem) {
   EXPECT_EQ(key.identity.group, 4);
   EXPECT_EQ(key.identity.mask, mask_mode::full);
   EXPECT_TRUE(key.identity.features.empty());
-  EXPECT_EQ(key.bucket, (flash_bucket{.q_len = 7, .kv_len = 9, .batch_heads = 2, .window = 0}));
+  EXPECT_EQ(key.bucket, (attention_bucket{.q_len = 7, .kv_len = 9, .batch_heads = 2, .window = 0}));
 }
 
-TEST(flash_key, packed_problems_report_mean_lengths) {
+TEST(attention_key, packed_problems_report_mean_lengths) {
   flash_problem problem;
   problem.q = {dtype::f32, 3, {10, 4, 64}};
   problem.k = {dtype::f32, 3, {31, 4, 64}};
@@ -60,10 +60,10 @@ TEST(flash_key, packed_problems_report_mean_lengths) {
   EXPECT_EQ(sizes.batch, 3);
   EXPECT_EQ(sizes.q_len, 4);
   EXPECT_EQ(sizes.kv_len, 11);
-  EXPECT_TRUE(key_of(problem).identity.features.has(flash_feature::varlen));
+  EXPECT_TRUE(key_of(problem).identity.features.has(attention_feature::varlen));
 }
 
-TEST(flash_key, no_sequences_and_no_heads_do_not_divide_by_zero) {
+TEST(attention_key, no_sequences_and_no_heads_do_not_divide_by_zero) {
   flash_problem problem;
   problem.q = {dtype::f32, 3, {0, 0, 64}};
   problem.k = {dtype::f32, 3, {0, 0, 64}};
@@ -74,7 +74,7 @@ TEST(flash_key, no_sequences_and_no_heads_do_not_divide_by_zero) {
   EXPECT_EQ(sizes_of(problem).batch, 0);
 }
 
-TEST(flash_key, mask_is_the_smallest_that_expresses_the_options) {
+TEST(attention_key, mask_is_the_smallest_that_expresses_the_options) {
   flash_problem problem = dense(8, 8);
   EXPECT_EQ(mask_needed(problem), mask_mode::full);
   problem.options.causal = true;
@@ -85,32 +85,32 @@ TEST(flash_key, mask_is_the_smallest_that_expresses_the_options) {
   EXPECT_EQ(mask_needed(problem), mask_mode::window);
 }
 
-TEST(flash_key, each_tensor_and_option_needs_its_feature) {
-  const auto needs = [](auto change, flash_feature feature) {
+TEST(attention_key, each_tensor_and_option_needs_its_feature) {
+  const auto needs = [](auto change, attention_feature feature) {
     flash_problem problem = dense(8, 8);
     EXPECT_TRUE(features_needed(problem).empty());
     change(problem);
-    EXPECT_EQ(features_needed(problem), tessera::flash_features{} | feature);
+    EXPECT_EQ(features_needed(problem), tessera::attention_features{} | feature);
   };
   const tensor_shape scores{dtype::f32, 4, {1, 1, 8, 8}};
-  needs([&](flash_problem& p) { p.bias_pre = scores; }, flash_feature::bias);
-  needs([&](flash_problem& p) { p.bias_post = scores; }, flash_feature::bias);
-  needs([&](flash_problem& p) { p.mask = scores; }, flash_feature::mask);
-  needs([&](flash_problem& p) { p.weights = scores; }, flash_feature::weights);
+  needs([&](flash_problem& p) { p.bias_pre = scores; }, attention_feature::bias);
+  needs([&](flash_problem& p) { p.bias_post = scores; }, attention_feature::bias);
+  needs([&](flash_problem& p) { p.mask = scores; }, attention_feature::mask);
+  needs([&](flash_problem& p) { p.weights = scores; }, attention_feature::weights);
   needs(
       [](flash_problem& p) {
         p.q_segment_ids = {dtype::i32, 2, {2, 8}};
       },
-      flash_feature::segments);
-  needs([](flash_problem& p) { p.sinks = {dtype::f32, 2, {8, 1}}; }, flash_feature::sinks);
-  needs([](flash_problem& p) { p.seqlens_q = {dtype::i32, 1, {2}}; }, flash_feature::lengths);
-  needs([](flash_problem& p) { p.seqlens_k = {dtype::i32, 1, {2}}; }, flash_feature::lengths);
-  needs([](flash_problem& p) { p.options.normalize = false; }, flash_feature::unnormalized);
-  needs([](flash_problem& p) { p.options.logits_soft_cap = 1.0; }, flash_feature::soft_cap);
-  needs([](flash_problem& p) { p.options.dropout_probability = 0.5; }, flash_feature::dropout);
+      attention_feature::segments);
+  needs([](flash_problem& p) { p.sinks = {dtype::f32, 2, {8, 1}}; }, attention_feature::sinks);
+  needs([](flash_problem& p) { p.seqlens_q = {dtype::i32, 1, {2}}; }, attention_feature::lengths);
+  needs([](flash_problem& p) { p.seqlens_k = {dtype::i32, 1, {2}}; }, attention_feature::lengths);
+  needs([](flash_problem& p) { p.options.normalize = false; }, attention_feature::unnormalized);
+  needs([](flash_problem& p) { p.options.logits_soft_cap = 1.0; }, attention_feature::soft_cap);
+  needs([](flash_problem& p) { p.options.dropout_probability = 0.5; }, attention_feature::dropout);
 }
 
-TEST(flash_key, window_bucket_counts_the_keys_a_row_can_see) {
+TEST(attention_key, window_bucket_counts_the_keys_a_row_can_see) {
   flash_problem problem = dense(4096, 4096);
   problem.options = {.causal = true, .window_left = 4095};
   EXPECT_EQ(key_of(problem).bucket.window, 12);

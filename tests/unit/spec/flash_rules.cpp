@@ -6,29 +6,29 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/spec/flash_attention/rules.hpp>
+#include <tessera/families/attention/rules.hpp>
 
 namespace {
 
+using tessera::attention_config;
+using tessera::attention_feature;
+using tessera::attention_features;
+using tessera::attention_phase;
+using tessera::attention_rule;
 using tessera::backend;
 using tessera::broken_rule;
 using tessera::broken_table_rule;
 using tessera::dtype;
-using tessera::flash_config;
-using tessera::flash_feature;
-using tessera::flash_features;
-using tessera::flash_phase;
-using tessera::flash_rule;
 using tessera::mask_mode;
 
 struct violation {
-  flash_rule rule;
-  flash_config config;
+  attention_rule rule;
+  attention_config config;
 };
 
 std::vector<violation> violations() {
-  using enum flash_rule;
-  const auto decode = flash_phase::decode;
+  using enum attention_rule;
+  const auto decode = attention_phase::decode;
   const auto cuda = backend::cuda_sm80;
   return {
       {type_is_floating, {.type = dtype::i32}},
@@ -50,9 +50,10 @@ std::vector<violation> violations() {
       {bf16_dot_takes_bf16, {.target = backend::cpu_avx512_bf16, .type = dtype::f16}},
       {has_base_features, {.features = {}}},
       {has_base_features,
-       {.features = tessera::every_feature.without(flash_features{} | flash_feature::sinks)}},
+       {.features =
+            tessera::every_feature.without(attention_features{} | attention_feature::sinks)}},
       {decode_has_no_weights,
-       {.phase = decode, .features = tessera::base_features | flash_feature::weights}},
+       {.phase = decode, .features = tessera::base_features | attention_feature::weights}},
       {cpu_has_no_tiling, {.tiling = {.warps = 4}}},
       {cpu_has_no_tiling, {.phase = decode, .tiling = {.q_in_registers = true}}},
       {cuda_warps_in_range, {.target = cuda, .tiling = {.warps = 17}}},
@@ -80,13 +81,13 @@ TEST(flash_rules, each_violation_names_its_rule) {
 }
 
 TEST(flash_rules, each_rule_has_a_violation_and_a_sentence_of_its_own) {
-  std::set<flash_rule> broken{flash_rule::none, flash_rule::cpu_uses_window_mask,
-                              flash_rule::decode_uses_window_mask};
+  std::set<attention_rule> broken{attention_rule::none, attention_rule::table_rows_take_every_mask,
+                                  attention_rule::table_rows_take_every_mask};
   for (const violation& one : violations()) broken.insert(one.rule);
   std::set<std::string_view> sentences;
-  const int last = static_cast<int>(flash_rule::cuda_tile_fits_in_shared_memory);
+  const int last = static_cast<int>(attention_rule::cuda_tile_fits_in_shared_memory);
   for (int value = 0; value <= last; ++value) {
-    const auto rule = static_cast<flash_rule>(value);
+    const auto rule = static_cast<attention_rule>(value);
     EXPECT_TRUE(broken.contains(rule)) << sentence_of(rule);
     EXPECT_TRUE(sentences.insert(sentence_of(rule)).second) << sentence_of(rule);
   }
@@ -95,33 +96,31 @@ TEST(flash_rules, each_rule_has_a_violation_and_a_sentence_of_its_own) {
 
 TEST(flash_rules, defaults_are_legal_on_every_backend) {
   for (const backend target : tessera::all_backends) {
-    for (const flash_phase phase : {flash_phase::prefill, flash_phase::decode}) {
+    for (const attention_phase phase : {attention_phase::prefill, attention_phase::decode}) {
       const dtype type = target == backend::cpu_avx512_bf16 ? dtype::bf16 : dtype::f32;
-      const flash_config config{.target = target, .type = type, .phase = phase};
-      EXPECT_EQ(broken_rule(config), flash_rule::none)
+      const attention_config config{.target = target, .type = type, .phase = phase};
+      EXPECT_EQ(broken_rule(config), attention_rule::none)
           << name_of(target) << ": " << sentence_of(broken_rule(config));
-      EXPECT_EQ(broken_table_rule(config), flash_rule::none) << name_of(target);
+      EXPECT_EQ(broken_table_rule(config), attention_rule::none) << name_of(target);
     }
   }
 }
 
 TEST(flash_rules, only_the_table_insists_on_window_masks) {
-  const flash_config decode{
-      .target = backend::cuda_sm80, .mask = mask_mode::causal, .phase = flash_phase::decode};
-  EXPECT_EQ(broken_rule(decode), flash_rule::none);
-  EXPECT_EQ(broken_table_rule(decode), flash_rule::decode_uses_window_mask);
-  const flash_config causal{.target = backend::cuda_sm80, .mask = mask_mode::causal};
-  EXPECT_EQ(broken_table_rule(causal), flash_rule::none);
+  const attention_config decode{
+      .target = backend::cuda_sm80, .mask = mask_mode::causal, .phase = attention_phase::decode};
+  EXPECT_EQ(broken_rule(decode), attention_rule::none);
+  EXPECT_EQ(broken_table_rule(decode), attention_rule::table_rows_take_every_mask);
   for (const mask_mode mask : {mask_mode::full, mask_mode::causal}) {
-    const flash_config config{.mask = mask};
-    EXPECT_EQ(broken_rule(config), flash_rule::none);
-    EXPECT_EQ(broken_table_rule(config), flash_rule::cpu_uses_window_mask);
+    const attention_config config{.mask = mask};
+    EXPECT_EQ(broken_rule(config), attention_rule::none);
+    EXPECT_EQ(broken_table_rule(config), attention_rule::table_rows_take_every_mask);
   }
 }
 
-TEST(flash_config, resolved_fills_defaults_and_keeps_choices) {
+TEST(attention_config, resolved_fills_defaults_and_keeps_choices) {
   for (const backend target : tessera::all_backends) {
-    const flash_config filled = resolved(flash_config{.target = target, .head_dim = 96});
+    const attention_config filled = resolved(attention_config{.target = target, .head_dim = 96});
     EXPECT_EQ(filled.v_head_dim, 96);
     EXPECT_GT(filled.block_q, 0);
     EXPECT_EQ(filled.block_q % tessera::register_rows(target), 0);
@@ -129,21 +128,21 @@ TEST(flash_config, resolved_fills_defaults_and_keeps_choices) {
     EXPECT_EQ(filled.block_kv % tessera::register_columns(target), 0);
     EXPECT_EQ(resolved(filled), filled);
   }
-  const flash_config chosen{.head_dim = 64, .v_head_dim = 32, .block_q = 12, .block_kv = 24};
+  const attention_config chosen{.head_dim = 64, .v_head_dim = 32, .block_q = 12, .block_kv = 24};
   EXPECT_EQ(resolved(chosen), chosen);
 }
 
-TEST(flash_config, features_behave_as_sets) {
-  const flash_features two = flash_feature::bias | flash_feature::mask;
-  EXPECT_TRUE(two.has(flash_feature::bias));
-  EXPECT_FALSE(two.has(flash_feature::sinks));
-  EXPECT_TRUE(two.contains(flash_features{} | flash_feature::mask));
-  EXPECT_FALSE((flash_features{} | flash_feature::mask).contains(two));
-  EXPECT_EQ(two.without(flash_features{} | flash_feature::bias),
-            flash_features{} | flash_feature::mask);
-  EXPECT_TRUE(flash_features{}.empty());
-  flash_features all{};
-  for (const flash_feature one : tessera::all_flash_features) {
+TEST(attention_config, features_behave_as_sets) {
+  const attention_features two = attention_feature::bias | attention_feature::mask;
+  EXPECT_TRUE(two.has(attention_feature::bias));
+  EXPECT_FALSE(two.has(attention_feature::sinks));
+  EXPECT_TRUE(two.contains(attention_features{} | attention_feature::mask));
+  EXPECT_FALSE((attention_features{} | attention_feature::mask).contains(two));
+  EXPECT_EQ(two.without(attention_features{} | attention_feature::bias),
+            attention_features{} | attention_feature::mask);
+  EXPECT_TRUE(attention_features{}.empty());
+  attention_features all{};
+  for (const attention_feature one : tessera::all_attention_features) {
     EXPECT_FALSE(all.has(one));
     all = all | one;
   }

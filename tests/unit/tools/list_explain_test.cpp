@@ -102,7 +102,7 @@ TEST(explain, refuses_problems_that_are_none) {
 }
 
 TEST(explain, a_named_row_is_told_by_its_flag) {
-  const std::string row = "flash_fwd.cpu_generic.f32.dany.window.every.128x64";
+  const std::string row = "attention.cpu_generic.f32.dany.every.128x64";
   const outcome ended = invoke("explain flash_attention --row " + row + " " + problem);
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_NE(ended.out.find("override: --row names the row"), std::string::npos) << ended.out;

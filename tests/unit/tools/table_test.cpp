@@ -14,7 +14,7 @@ using namespace tessera::testing;
 namespace json = boost::json;
 
 tessera::lookup_record measured(int number) {
-  using family = tessera::flash_fwd_family;
+  using family = tessera::attention_family;
   return {.family = std::string(family::name),
           .semantic_version = family::semantic_version,
           .code_version = std::string(family::code_version(tessera::device_kind::cpu)),
@@ -49,9 +49,9 @@ TEST(table, stats_count_what_a_file_holds) {
   tessera::lookup_record hint = measured(50);
   hint.code_version = "an older one";
   tessera::lookup_record other_side = measured(53);
-  other_side.code_version = tessera::flash_fwd_family::code_version(tessera::device_kind::cuda);
+  other_side.code_version = tessera::attention_family::code_version(tessera::device_kind::cuda);
   tessera::lookup_record absent = measured(51);
-  absent.row = "flash_fwd.no.such.row";
+  absent.row = "attention.no.such.row";
   tessera::lookup_record foreign = measured(52);
   foreign.family = "another_family";
   write_file(folder / "lookup.txt", lines_of(0, 5) + lines_of(0, 1) + line_of(hint) + "\n" +

@@ -10,10 +10,10 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
+#include <tessera/families/attention/rules.hpp>
+#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/flash_fwd.hpp>
 #include <tessera/spec/backend.hpp>
-#include <tessera/spec/flash_attention/rules.hpp>
 
 #include "pretended_problem.hpp"
 #include "tools/tuner/tuner.hpp"
@@ -53,8 +53,8 @@ constexpr std::array<std::string_view, 6> pooling_problems{
     "mean_pooling_chunks_backward x=[2,50,2,32]bf16 chunk_size=8",
 };
 
-const flash_instance& instance_named(std::string_view name) {
-  for (const flash_instance& row : flash_fwd_family::registry()) {
+const attention_instance& instance_named(std::string_view name) {
+  for (const attention_instance& row : attention_family::registry()) {
     if (row.name == name) return row;
   }
   throw std::runtime_error("no row " + std::string(name));
@@ -68,13 +68,13 @@ TEST(Property11, CandidateGeneratorYieldsOnlyValidConfigsForEveryOpArchAndDtype)
     for (const std::string_view text : small_problems) {
       const auto problem = opened(text, {.device = &device});
       ASSERT_NE(problem, nullptr);
-      const flash_demand demand = demand_of(*flash_fwd_family::parse(text));
+      const attention_demand demand = demand_of(*attention_family::parse(text));
       ASSERT_FALSE(problem->candidates().empty()) << text;
       for (const candidate& row : problem->candidates()) {
-        const flash_config& config = instance_named(row.name).config;
-        EXPECT_EQ(broken_table_rule(config), flash_rule::none) << row.name;
+        const attention_config& config = instance_named(row.name).config;
+        EXPECT_EQ(broken_table_rule(config), attention_rule::none) << row.name;
         EXPECT_TRUE(device.runs(config.target)) << row.name;
-        EXPECT_TRUE(flash_fwd_family::runs(config, demand)) << row.name << ' ' << text;
+        EXPECT_TRUE(attention_family::runs(config, demand)) << row.name << ' ' << text;
         EXPECT_GT(row.predicted_seconds, 0) << row.name;
       }
     }
@@ -86,7 +86,7 @@ TEST(Candidates, TheDefaultIsWhatTheChainTakesWithoutATable) {
     const auto problem = opened(text, {.threads = 2});
     context without_tables{.threads = 2};
     without_tables.policy = selection_policy{.tables = table_use::none};
-    const auto chosen = plan(*flash_fwd_family::parse(text), without_tables);
+    const auto chosen = plan(*attention_family::parse(text), without_tables);
     ASSERT_TRUE(chosen) << chosen.message();
     EXPECT_EQ(problem->candidates()[problem->default_row()].name, chosen->choice().row()) << text;
   }
@@ -113,27 +113,27 @@ TEST(Gate, LetsEveryRowOfTheBuildIn) {
 }
 
 // Planted rows: launchers around a real one. A plain function, as a launcher is.
-const flash_instance* real_row = nullptr;
+const attention_instance* real_row = nullptr;
 
-status launch_off_by_a_little(const flash_kernel_args& args, const launch_context& where) {
+status launch_off_by_a_little(const attention_kernel_args& args, const launch_context& where) {
   if (status done = real_row->launch(args, where); !done) return done;
   auto* const out = static_cast<float*>(args.out);
   out[7] += 1e-3f;  // one element of one row
   return {};
 }
 
-status launch_beyond_the_output(const flash_kernel_args& args, const launch_context& where) {
+status launch_beyond_the_output(const attention_kernel_args& args, const launch_context& where) {
   if (status done = real_row->launch(args, where); !done) return done;
   args.lse.data[-1] = 0.0f;
   return {};
 }
 
-status launch_never_ending(const flash_kernel_args&, const launch_context&) {
+status launch_never_ending(const attention_kernel_args&, const launch_context&) {
   std::this_thread::sleep_for(std::chrono::hours(1));
   return {};
 }
 
-std::size_t no_workspace(const flash_kernel_args&, int) {
+std::size_t no_workspace(const attention_kernel_args&, int) {
   return 0;
 }
 
@@ -141,27 +141,27 @@ struct planted_rows {
   planted_rows() {
     const auto problem = opened(text, {.threads = 2});
     real_row = &instance_named(problem->candidates()[0].name);
-    for (flash_instance& row : rows) {
+    for (attention_instance& row : rows) {
       row.config = real_row->config;
       row.workspace_bytes = real_row->workspace_bytes;
     }
-    rows[0].name = "flash_fwd.planted.off_by_a_little";
+    rows[0].name = "attention.planted.off_by_a_little";
     rows[0].launch = &launch_off_by_a_little;
-    rows[1].name = "flash_fwd.planted.beyond_the_output";
+    rows[1].name = "attention.planted.beyond_the_output";
     rows[1].launch = &launch_beyond_the_output;
-    rows[2].name = "flash_fwd.planted.never_ending";
+    rows[2].name = "attention.planted.never_ending";
     rows[2].launch = &launch_never_ending;
     rows[2].workspace_bytes = &no_workspace;
   }
 
   static constexpr std::string_view text =
       "flash_attention q=[1,65,4,64]f32 k=[1,65,2,64] causal=true";
-  std::array<flash_instance, 3> rows{};
+  std::array<attention_instance, 3> rows{};
 };
 
 TEST(Property12, RealFamilyRefusesAPlantedWrongInstanceAndAPlantedHangingOne) {
   const planted_rows planted;
-  const application_rows mine{std::span<const flash_instance>(planted.rows)};
+  const application_rows mine{std::span<const attention_instance>(planted.rows)};
   const scratch_folder folder;
   session_options options;
   options.table = folder / "lookup.txt";
@@ -176,14 +176,14 @@ TEST(Property12, RealFamilyRefusesAPlantedWrongInstanceAndAPlantedHangingOne) {
   ASSERT_TRUE(found) << found.message();
   const auto state = [&](std::string_view row) { return found->row_named(row)->state; };
   const auto reason = [&](std::string_view row) { return found->row_named(row)->reason; };
-  EXPECT_EQ(state("flash_fwd.planted.off_by_a_little"), row_state::wrong);
-  EXPECT_NE(reason("flash_fwd.planted.off_by_a_little").find("out: scaled error"),
+  EXPECT_EQ(state("attention.planted.off_by_a_little"), row_state::wrong);
+  EXPECT_NE(reason("attention.planted.off_by_a_little").find("out: scaled error"),
             std::string::npos)
-      << reason("flash_fwd.planted.off_by_a_little");
-  EXPECT_EQ(state("flash_fwd.planted.beyond_the_output"), row_state::wrong);
-  EXPECT_EQ(reason("flash_fwd.planted.beyond_the_output"), "writes beyond lse");
-  EXPECT_EQ(state("flash_fwd.planted.never_ending"), row_state::timeout);
-  EXPECT_FALSE(found->row.starts_with("flash_fwd.planted"));
+      << reason("attention.planted.off_by_a_little");
+  EXPECT_EQ(state("attention.planted.beyond_the_output"), row_state::wrong);
+  EXPECT_EQ(reason("attention.planted.beyond_the_output"), "writes beyond lse");
+  EXPECT_EQ(state("attention.planted.never_ending"), row_state::timeout);
+  EXPECT_FALSE(found->row.starts_with("attention.planted"));
   EXPECT_EQ(state(found->row), row_state::timed);
 }
 
@@ -219,13 +219,13 @@ TEST(OnlineTuner, AnswersTheAutotuneTierAndRemembersInTheTable) {
                       .limit_seconds = 20,
                       .accept_disturbed = true,
                       .table = folder / "lookup.txt"});
-  const flash_problem problem = *flash_fwd_family::parse(small_problems[0]);
+  const flash_problem problem = *attention_family::parse(small_problems[0]);
   context context{.threads = 2, .tuner = &tuner.hook()};
   context.policy = selection_policy{.tables = table_use::none, .autotune = autotune_use::on_miss};
   const auto tuned = plan(problem, context);
   ASSERT_TRUE(tuned) << tuned.message();
   EXPECT_EQ(tuned->choice().tier, selection_tier::autotune) << tuner.last_refusal();
-  EXPECT_TRUE(std::filesystem::exists(folder / "measurements/flash_fwd.txt"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "measurements/attention.txt"));
   context.policy->autotune = autotune_use::never;
   const auto predicted = plan(problem, context);
   ASSERT_TRUE(predicted) << predicted.message();

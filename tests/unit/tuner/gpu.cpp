@@ -10,8 +10,8 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
+#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/flash_fwd.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/tables.hpp>
 
@@ -37,7 +37,7 @@ pretended_gpus& gpus() {
 
 /// Computes on the host, if the tensors lie where a GPU could read them.
 template <int Microseconds>
-status launch_taking(const flash_kernel_args& args, const launch_context& where) {
+status launch_taking(const attention_kernel_args& args, const launch_context& where) {
   for (const void* tensor : {args.q, args.k, args.v, static_cast<const void*>(args.out),
                              static_cast<const void*>(where.workspace)}) {
     if (!gpus().owns(tensor)) return {status_code::device, "an address of the host"};
@@ -47,33 +47,33 @@ status launch_taking(const flash_kernel_args& args, const launch_context& where)
   return pretended_row("").launch(args, where);
 }
 
-status launch_wrong(const flash_kernel_args& args, const launch_context& where) {
+status launch_wrong(const attention_kernel_args& args, const launch_context& where) {
   const status done = launch_taking<1>(args, where);
   static_cast<float*>(args.out)[5] += 1e-2f;
   return done;
 }
 
-status launch_beyond(const flash_kernel_args& args, const launch_context& where) {
+status launch_beyond(const attention_kernel_args& args, const launch_context& where) {
   const status done = launch_taking<1>(args, where);
   args.lse.data[-1] = 0;
   return done;
 }
 
 /// Takes the GPU along, as an illegal address does.
-status launch_losing(const flash_kernel_args& args, const launch_context& where) {
+status launch_losing(const attention_kernel_args& args, const launch_context& where) {
   gpus().lost = "an illegal memory access was encountered";
   return launch_taking<1>(args, where);
 }
 
 /// The same, but not before it is timed.
-status launch_losing_late(const flash_kernel_args& args, const launch_context& where) {
+status launch_losing_late(const attention_kernel_args& args, const launch_context& where) {
   static int calls = 0;
   if (++calls > 2) gpus().lost = "unspecified launch failure";
   return launch_taking<30>(args, where);
 }
 
-flash_instance row(std::string_view name, decltype(flash_instance::launch) launch) {
-  flash_instance one = pretended_row(name);
+attention_instance row(std::string_view name, decltype(attention_instance::launch) launch) {
+  attention_instance one = pretended_row(name);
   one.launch = launch;
   return one;
 }
@@ -82,7 +82,7 @@ class Gpu : public ::testing::Test {
  protected:
   Gpu() {
     gpus().reset();
-    for (const flash_instance& one : rows) names.push_back(one.name);
+    for (const attention_instance& one : rows) names.push_back(one.name);
   }
   ~Gpu() override {
     use_tables(nullptr);
@@ -101,14 +101,14 @@ class Gpu : public ::testing::Test {
   }
 
   // Of rows with the same prediction the first by name is the default.
-  const std::vector<flash_instance> rows{
-      row("flash_fwd.pretended.a", &launch_taking<40>),
-      row("flash_fwd.pretended.fast", &launch_taking<10>),
-      row("flash_fwd.pretended.losing", &launch_losing),
-      row("flash_fwd.pretended.losing_late", &launch_losing_late),
-      row("flash_fwd.pretended.beyond", &launch_beyond),
-      row("flash_fwd.pretended.wrong", &launch_wrong)};
-  const application_rows mine{std::span<const flash_instance>(rows)};
+  const std::vector<attention_instance> rows{
+      row("attention.pretended.a", &launch_taking<40>),
+      row("attention.pretended.fast", &launch_taking<10>),
+      row("attention.pretended.losing", &launch_losing),
+      row("attention.pretended.losing_late", &launch_losing_late),
+      row("attention.pretended.beyond", &launch_beyond),
+      row("attention.pretended.wrong", &launch_wrong)};
+  const application_rows mine{std::span<const attention_instance>(rows)};
   std::vector<std::string_view> names;
   const device_facts facts = h200();
   const scratch_folder folder;
@@ -118,19 +118,19 @@ TEST_F(Gpu, RowsAreRacedByTheDevicesClockAndTheNextPlanTakesTheWinner) {
   session tuning(options());
   const auto planned = tuning.plan({{std::string(text)}});
   ASSERT_TRUE(planned) << planned.message();
-  EXPECT_EQ(planned->front().default_row, "flash_fwd.pretended.a");
+  EXPECT_EQ(planned->front().default_row, "attention.pretended.a");
   EXPECT_EQ(planned->front().key.device_class, device_class_of(facts).view());
   const auto found = tuning.run(*planned);
   ASSERT_TRUE(found) << found.message();
   const tuned_problem& one = found->front();
   const auto state = [&](const char* name) {
-    return one.row_named("flash_fwd.pretended." + std::string(name))->state;
+    return one.row_named("attention.pretended." + std::string(name))->state;
   };
   const auto reason = [&](const char* name) {
-    return one.row_named("flash_fwd.pretended." + std::string(name))->reason;
+    return one.row_named("attention.pretended." + std::string(name))->reason;
   };
   EXPECT_EQ(one.kind, outcome_kind::tuned) << name_of(one.reason);
-  EXPECT_EQ(one.row, "flash_fwd.pretended.fast") << reason("a") << reason("fast");
+  EXPECT_EQ(one.row, "attention.pretended.fast") << reason("a") << reason("fast");
   EXPECT_NEAR(one.gain, 4, 1e-6);
   EXPECT_NEAR(one.row_named(one.row)->seconds, 10e-6, 1e-12);
   EXPECT_EQ(state("wrong"), row_state::wrong);
@@ -145,10 +145,10 @@ TEST_F(Gpu, RowsAreRacedByTheDevicesClockAndTheNextPlanTakesTheWinner) {
 
   use_tables(load_lookup_tables({.user = folder / "lookup.txt", .site = {}, .shipped = false}));
   context where = with_rows({.device = {device_kind::cuda, 0}}, mine);
-  const auto tuned = plan(*flash_fwd_family::parse(text), where);
+  const auto tuned = plan(*attention_family::parse(text), where);
   ASSERT_TRUE(tuned) << tuned.message();
   EXPECT_EQ(tuned->choice().tier, selection_tier::persistent);
-  EXPECT_EQ(tuned->choice().row(), "flash_fwd.pretended.fast");
+  EXPECT_EQ(tuned->choice().row(), "attention.pretended.fast");
 }
 
 TEST_F(Gpu, TheProcessThatTunesDoesNotTouchIt) {
@@ -181,10 +181,10 @@ TEST_F(Gpu, RoundsReadOtherPartsOfMemoryThanTheCacheHolds) {
 }
 
 TEST_F(Gpu, WorkloadsOfBenchesAreTimedThereAndComeBack) {
-  const flash_problem problem = *flash_fwd_family::parse(text);
+  const flash_problem problem = *attention_family::parse(text);
   auto watch = bench::gpu_stopwatch::make({device_kind::cuda, 0});
   ASSERT_TRUE(watch) << watch.message();
-  const auto made = plan(problem, with_rows({.row = "flash_fwd.pretended.a",
+  const auto made = plan(problem, with_rows({.row = "attention.pretended.a",
                                              .device = watch->device(),
                                              .stream = watch->stream()},
                                             mine));
@@ -242,7 +242,7 @@ TEST_F(Gpu, TheOnlineTunerLeavesItToTheCommand) {
   online_tuner tuner({.store = false});
   context where = with_rows({.device = {device_kind::cuda, 0}, .tuner = &tuner.hook()}, mine);
   where.policy = selection_policy{.tables = table_use::none, .autotune = autotune_use::on_miss};
-  const auto chosen = plan(*flash_fwd_family::parse(text), where);
+  const auto chosen = plan(*attention_family::parse(text), where);
   ASSERT_TRUE(chosen) << chosen.message();
   EXPECT_EQ(chosen->choice().tier, selection_tier::heuristic);
   EXPECT_NE(tuner.last_refusal().find("`tessera tune --backend cuda` measures them"),

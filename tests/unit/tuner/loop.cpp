@@ -25,9 +25,9 @@ using namespace tessera;
 constexpr std::string_view text = "flash_attention q=[1,130,4,64]f32 k=[1,130,2,64] causal=true";
 
 // The row that the cost model prefers, made four times as slow: what tuning is for.
-const flash_instance* preferred_row = nullptr;
+const attention_instance* preferred_row = nullptr;
 
-status launch_four_times(const flash_kernel_args& args, const launch_context& where) {
+status launch_four_times(const attention_kernel_args& args, const launch_context& where) {
   for (int turn = 0; turn < 3; ++turn) {
     if (status done = preferred_row->launch(args, where); !done) return done;
   }
@@ -38,14 +38,14 @@ struct slow_default {
   slow_default() {
     const auto problem = open_problem(text, {.threads = 2});
     const std::string& name = (*problem)->candidates()[0].name;
-    for (const flash_instance& row : flash_fwd_registry()) {
+    for (const attention_instance& row : attention_registry()) {
       if (row.name == name) preferred_row = &row;
     }
     rows[0] = *preferred_row;
-    rows[0].name = "flash_fwd.a_slow_one";  // predicted alike, and the first by name
+    rows[0].name = "attention.a_slow_one";  // predicted alike, and the first by name
     rows[0].launch = &launch_four_times;
   }
-  std::array<flash_instance, 1> rows{};
+  std::array<attention_instance, 1> rows{};
 };
 
 std::string contents_of(const std::string& path) {
@@ -65,7 +65,7 @@ class Loop : public ::testing::Test {
   }
   /// What an application does: plan and run.
   flash_selection run() {
-    const flash_problem problem = *flash_fwd_family::parse(text);
+    const flash_problem problem = *attention_family::parse(text);
     const auto made = plan(problem, with_rows({.threads = 2}, mine));
     EXPECT_TRUE(made) << made.message();
     const bench::workload work(problem);
@@ -75,7 +75,7 @@ class Loop : public ::testing::Test {
   }
 
   const slow_default slow;
-  const application_rows mine{std::span<const flash_instance>(slow.rows)};
+  const application_rows mine{std::span<const attention_instance>(slow.rows)};
   const scratch_folder folder;
 };
 
@@ -86,7 +86,7 @@ TEST_F(Loop, RecordTuneRunSelect) {
   ASSERT_TRUE(record_to(trace));
   for (int call = 0; call < 3; ++call) {
     const flash_selection before = run();
-    EXPECT_EQ(before.row(), "flash_fwd.a_slow_one");
+    EXPECT_EQ(before.row(), "attention.a_slow_one");
     EXPECT_EQ(before.tier, selection_tier::heuristic);
   }
   ASSERT_TRUE(flush_recording());
@@ -115,7 +115,7 @@ TEST_F(Loop, RecordTuneRunSelect) {
   ASSERT_TRUE(found) << found.message();
   ASSERT_EQ(found->front().kind, outcome_kind::tuned) << name_of(found->front().reason);
   EXPECT_GT(found->front().hold_out_gain, 1.5);
-  EXPECT_EQ(found->front().planned.default_row, "flash_fwd.a_slow_one");
+  EXPECT_EQ(found->front().planned.default_row, "attention.a_slow_one");
 
   use(table);  // as the next start of the program would
   const flash_selection after = run();
@@ -128,7 +128,7 @@ TEST_F(Loop, RecordTuneRunSelect) {
   const selection_result chosen = select_rows(*times, 0.03);
   EXPECT_TRUE(chosen.found.exact);
   ASSERT_EQ(chosen.found.rows.size(), 1u);
-  EXPECT_NE(times->rows[chosen.found.rows[0]].name, "flash_fwd.a_slow_one");
+  EXPECT_NE(times->rows[chosen.found.rows[0]].name, "attention.a_slow_one");
   EXPECT_NE(row_list(*times, chosen, 0.03).find(times->rows[chosen.found.rows[0]].name),
             std::string::npos);
   EXPECT_EQ(times->fallbacks, 0u);

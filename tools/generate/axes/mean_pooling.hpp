@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/spec/mean_pooling/config.hpp>
+#include <tessera/families/mean_pooling/config.hpp>
 
 namespace tessera::generate {
 

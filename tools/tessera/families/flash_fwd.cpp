@@ -2,8 +2,8 @@
 #include <array>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/reflect.hpp>
 
 #include "bench/support/work.hpp"
 #include "list.hpp"
@@ -14,8 +14,8 @@ namespace {
 
 namespace json = boost::json;
 
-struct flash_fwd_described {
-  using runtime_family = flash_fwd_family;
+struct attention_described {
+  using runtime_family = attention_family;
   using op_type = flash_op;
   using options_type = flash_attention_options;
 
@@ -69,9 +69,9 @@ struct flash_fwd_described {
     }
   }
 
-  static json::value json_of(flash_features features) {
+  static json::value json_of(attention_features features) {
     json::array list;
-    for (const flash_feature one : all_flash_features) {
+    for (const attention_feature one : all_attention_features) {
       if (features.has(one)) list.push_back(json::string(enumerator_name(one)));
     }
     return list;
@@ -88,7 +88,7 @@ struct flash_fwd_described {
   /// What every row has, named once instead of in every line.
   static std::string remark(std::span<const listed_row> rows) {
     std::string list;
-    for (const flash_feature one : all_flash_features) {
+    for (const attention_feature one : all_attention_features) {
       const json::value name(json::string_view(enumerator_name(one)));
       const bool everywhere = std::all_of(rows.begin(), rows.end(), [&](const listed_row& row) {
         const json::array& features = row.config.at("features").as_array();
@@ -104,8 +104,8 @@ struct flash_fwd_described {
 
 }  // namespace
 
-const family& flash_fwd() {
-  static const typed_family<flash_fwd_described> only;
+const family& attention() {
+  static const typed_family<attention_described> only;
   return only;
 }
 

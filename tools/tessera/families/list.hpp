@@ -8,9 +8,9 @@
 
 namespace tessera::tool {
 
-const family& flash_fwd();
+const family& attention();
 const family& mean_pooling();
 
-inline constexpr std::array family_functions{&flash_fwd, &mean_pooling};
+inline constexpr std::array family_functions{&attention, &mean_pooling};
 
 }  // namespace tessera::tool

@@ -1,7 +1,7 @@
 // Mean pooling as the commands see it.
 #include <tessera/api/mean_pooling.hpp>
-#include <tessera/spec/mean_pooling/lower.hpp>
-#include <tessera/spec/mean_pooling/reflect.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/mean_pooling/reflect.hpp>
 
 #include "list.hpp"
 #include "typed_call.hpp"

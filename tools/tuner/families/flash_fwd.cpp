@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <tessera/runtime/flash_fwd.hpp>
+#include <tessera/families/attention/reflect.hpp>
+#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/impl/planned_memory.hpp>
-#include <tessera/spec/flash_attention/reflect.hpp>
 
 #include "bench/support/sampled_check.hpp"
 #include "bench/support/workload.hpp"
@@ -20,9 +20,9 @@
 namespace tessera::tuner {
 namespace {
 
-class flash_fwd_workload {
+class attention_workload {
  public:
-  flash_fwd_workload(const flash_problem& problem, std::uint64_t seed, std::size_t cold_bytes)
+  attention_workload(const flash_problem& problem, std::uint64_t seed, std::size_t cold_bytes)
       : inputs_(problem, cold_bytes, seed) {
     const flash_attention_args args = inputs_.args();
     // The same draw for queries and keys: sequence n is long in both or short in both.
@@ -73,8 +73,8 @@ class flash_fwd_workload {
 
 }  // namespace
 
-const tunable_family& tunable_flash_fwd() {
-  static const family_adapter<flash_fwd_family, flash_fwd_workload> family{};
+const tunable_family& tunable_attention() {
+  static const family_adapter<attention_family, attention_workload> family{};
   return family;
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/runtime/mean_pooling.hpp>
-#include <tessera/spec/mean_pooling/reflect.hpp>
 
 #include "bench/support/memory.hpp"
 #include "tests/reference/elements.hpp"

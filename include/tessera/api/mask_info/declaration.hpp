@@ -11,9 +11,9 @@
 #include <tessera/api/mask_info/conversions.hpp>
 #include <tessera/api/mask_info/slice.hpp>
 #include <tessera/api/mask_info/terms.hpp>
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/options.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 

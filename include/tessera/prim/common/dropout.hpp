@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdint>
 
+#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
-#include <tessera/spec/flash_attention/kernel_args.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::prim {
@@ -98,7 +98,7 @@ inline void dropout_kept(std::uint64_t seed, std::uint64_t threshold, std::int64
 }
 
 /// Writes 1 (kept) or 0 for every element of a [B, Hq, Sq, Sk] mask, masked elements included.
-inline void write_dropout_mask(const tensor_view& mask, const flash_kernel_args& args) {
+inline void write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args) {
   auto* data = static_cast<std::uint8_t*>(mask.data);
   for (std::int64_t b = 0; b < mask.extent[0]; ++b) {
     for (std::int64_t h = 0; h < mask.extent[1]; ++h) {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
-#include <tessera/spec/flash_attention/config.hpp>
-#include <tessera/spec/flash_attention/kernel_args.hpp>
 
 namespace tessera::prim {
 
@@ -20,7 +20,7 @@ struct sequence {
 };
 
 /// The sequence number `index` of a launch.
-TESSERA_HD constexpr sequence sequence_of(const flash_kernel_args& args,
+TESSERA_HD constexpr sequence sequence_of(const attention_kernel_args& args,
                                           std::int64_t index) noexcept {
   if (args.cu_seqlens_q != nullptr) {
     return {index, args.cu_seqlens_q[index], args.cu_seqlens_k[index],
@@ -53,7 +53,7 @@ struct row_visibility {
   std::int64_t window_left = unbounded;
   std::int64_t window_right = unbounded;
 
-  TESSERA_HD static constexpr row_visibility of(const flash_kernel_args& args,
+  TESSERA_HD static constexpr row_visibility of(const attention_kernel_args& args,
                                                 const sequence& seq) noexcept {
     return {seq.k_len, args.top_left ? 0 : seq.k_len - seq.q_len, args.causal, args.window_left,
             args.window_right};

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <tessera/runtime/families.hpp>
-#include <tessera/runtime/impl/flash_fwd.hpp>
-#include <tessera/runtime/impl/flash_fwd_operation.hpp>
+#include <tessera/runtime/impl/attention.hpp>
+#include <tessera/runtime/impl/attention_operation.hpp>
 #include <tessera/runtime/impl/mean_pooling.hpp>
 #include <tessera/runtime/impl/mean_pooling_operation.hpp>

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
+#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/reflect.hpp>
+#include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/runtime/impl/fields.hpp>
 #include <tessera/runtime/mean_pooling.hpp>
-#include <tessera/spec/mean_pooling/problem_text.hpp>
-#include <tessera/spec/mean_pooling/reflect.hpp>
-#include <tessera/spec/mean_pooling/rules.hpp>
 
 namespace tessera {
 

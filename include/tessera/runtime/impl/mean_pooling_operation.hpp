@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include <tessera/api/mean_pooling.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/plan.hpp>
 #include <tessera/runtime/mean_pooling.hpp>
-#include <tessera/spec/mean_pooling/lower.hpp>
 
 namespace tessera {
 

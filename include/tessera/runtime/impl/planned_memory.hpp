@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <utility>
 
-#include <tessera/spec/flash_attention/args.hpp>
-#include <tessera/spec/flash_attention/kernel_args.hpp>
-#include <tessera/spec/flash_attention/lower.hpp>
-#include <tessera/spec/flash_attention/lower_memory.hpp>
-#include <tessera/spec/flash_attention/problem.hpp>
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/lower_memory.hpp>
+#include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::impl {
@@ -64,7 +64,7 @@ class planned_memory {
 
   /// True if the tensors need no closer look; `lowered` then has their pointers and strides. False
   /// says nothing about them.
-  bool place(const flash_attention_args& args, flash_kernel_args& lowered) const noexcept {
+  bool place(const flash_attention_args& args, attention_kernel_args& lowered) const noexcept {
     const std::uint32_t present = present_in(args, std::make_index_sequence<roles.size()>());
     if ((present & required_) != required_ || (present & ~known_) != 0) return false;
     struct span {
@@ -187,7 +187,7 @@ class planned_memory {
 
   /// Most calls have no more than rows, lengths and lse, whose strides are known.
   void fill(const flash_attention_args& args, std::uint32_t present,
-            flash_kernel_args& lowered) const noexcept {
+            attention_kernel_args& lowered) const noexcept {
     using tensors = flash_attention_args;
     constexpr std::uint32_t plain =
         bit_of(&tensors::q) | bit_of(&tensors::k) | bit_of(&tensors::v) | bit_of(&tensors::out) |

@@ -41,7 +41,7 @@ inline constexpr std::string_view table_heading =
 /// Two records are of the same *key* if family, device_class, identity and size are equal; of two
 /// with the same key and the same versions, the one that comes last in a file holds.
 struct lookup_record {
-  std::string family{};      ///< "flash_fwd"
+  std::string family{};      ///< "attention"
   int semantic_version = 1;  ///< of the family's problem and key; other versions are not comparable
   std::string code_version{};  ///< digest of the family's kernels for such devices; else a hint
   std::string device_class{};  ///< canonical text of what makes timings comparable

@@ -1,0 +1,183 @@
+// What a flash attention forward kernel is, at compile time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// The visible keys of a query row that a kernel can express without a tensor. Each mode includes
+/// the ones before it: `window` kernels also run causal and full problems.
+enum class mask_mode : std::uint8_t {
+  full,    ///< every key of the sequence
+  causal,  ///< keys up to the aligned diagonal
+  window,  ///< an interval around the aligned diagonal, cut by the diagonal when causal
+};
+
+/// The loop a kernel is built around.
+enum class attention_phase : std::uint8_t {
+  prefill,  ///< a block of query rows against all key blocks
+  decode,   ///< few query rows; the keys are split over threads and merged
+};
+
+/// Behaviour that is compiled in or out of a row.
+enum class attention_feature : std::uint16_t {
+  varlen = 1 << 0,        ///< packed sequences: cu_seqlens_q, cu_seqlens_k
+  lengths = 1 << 1,       ///< padded sequences: seqlens_q, seqlens_k
+  sinks = 1 << 2,         ///< extra logits in the denominator
+  unnormalized = 1 << 3,  ///< normalize = false, row_max
+  soft_cap = 1 << 4,      ///< logits_soft_cap
+  bias = 1 << 5,          ///< bias_pre, bias_post
+  mask = 1 << 6,          ///< boolean mask tensor
+  segments = 1 << 7,      ///< q_segment_ids, kv_segment_ids
+  dropout = 1 << 8,       ///< dropout_probability > 0
+  weights = 1 << 9,       ///< writes the attention weights
+};
+
+inline constexpr std::array all_attention_features{
+    attention_feature::varlen,       attention_feature::lengths,  attention_feature::sinks,
+    attention_feature::unnormalized, attention_feature::soft_cap, attention_feature::bias,
+    attention_feature::mask,         attention_feature::segments, attention_feature::dropout,
+    attention_feature::weights};
+
+/// A set of features, usable as part of a structural config.
+struct attention_features {
+  std::uint16_t bits = 0;
+
+  constexpr bool has(attention_feature one) const noexcept {
+    return (bits & static_cast<std::uint16_t>(one)) != 0;
+  }
+  constexpr bool contains(attention_features other) const noexcept {
+    return (bits & other.bits) == other.bits;
+  }
+  constexpr attention_features without(attention_features other) const noexcept {
+    return {static_cast<std::uint16_t>(bits & ~other.bits)};
+  }
+  constexpr bool empty() const noexcept { return bits == 0; }
+  friend constexpr attention_features operator|(attention_features a,
+                                                attention_features b) noexcept {
+    return {static_cast<std::uint16_t>(a.bits | b.bits)};
+  }
+  friend constexpr bool operator==(attention_features, attention_features) = default;
+};
+
+constexpr attention_features operator|(attention_feature a, attention_feature b) noexcept {
+  return {
+      static_cast<std::uint16_t>(static_cast<std::uint16_t>(a) | static_cast<std::uint16_t>(b))};
+}
+constexpr attention_features operator|(attention_features a, attention_feature b) noexcept {
+  return a | attention_features{static_cast<std::uint16_t>(b)};
+}
+
+/// Features that cost a CPU kernel nothing; every CPU row has them.
+inline constexpr attention_features base_features =
+    attention_feature::varlen | attention_feature::lengths | attention_feature::sinks |
+    attention_feature::unnormalized;
+
+/// Every feature there is.
+inline constexpr attention_features every_feature =
+    base_features | attention_feature::soft_cap | attention_feature::bias |
+    attention_feature::mask | attention_feature::segments | attention_feature::dropout |
+    attention_feature::weights;
+
+inline constexpr int max_head_dim = 256;
+
+/// How the threads of a CUDA block share a tile. Zero everywhere on the CPU; zero warps on CUDA:
+/// the default for the head dims (see `resolved`).
+struct cuda_tiling {
+  int warps = 0;                ///< each has block_q / warps query rows, a multiple of 16
+  int blocks_per_sm = 0;        ///< that registers must leave room for
+  bool q_in_registers = false;  ///< read Q from shared memory once, not once per tile of keys
+  friend constexpr bool operator==(const cuda_tiling&, const cuda_tiling&) = default;
+};
+
+/// One row of the table. A zero tile extent means the backend's default (see `resolved`).
+struct attention_config {
+  backend target = backend::cpu_generic;
+  dtype type = dtype::f32;  ///< of q, k, v and out
+  int head_dim = 0;         ///< of q and k; 0: any from 1 to 256, known at run time
+  int v_head_dim = 0;       ///< of v and out; 0: the same as head_dim (any if that is 0)
+  mask_mode mask = mask_mode::window;
+  attention_phase phase = attention_phase::prefill;
+  attention_features features = base_features;
+  int block_q = 0;   ///< most query rows of a work item; the heads of a group are rows of the same
+                     ///< item
+  int block_kv = 0;  ///< keys that are packed and attended to together
+  cuda_tiling tiling{};
+  friend constexpr bool operator==(const attention_config&, const attention_config&) = default;
+};
+
+/// Query rows of one register tile: with two vectors of keys it fills the register file
+/// (14 x 2 accumulators of 32 zmm, 6 x 2 of 16 ymm). 16 for CUDA, the rows of an mma.sync tile.
+constexpr int register_rows(backend target) noexcept {
+  switch (target) {
+    case backend::cpu_generic:
+      return 4;
+    case backend::cpu_avx2:
+      return 6;
+    case backend::cpu_avx512:
+    case backend::cpu_avx512_bf16:
+      return 14;
+    case backend::cuda_sm80:
+      return 16;
+  }
+  return 0;
+}
+
+/// Keys (or value columns) of one register tile.
+constexpr int register_columns(backend target) noexcept {
+  return 2 * vector_floats(target);
+}
+
+/// Most query rows (group heads times query positions) that a decode tile takes at once.
+inline constexpr int max_decode_rows = 16;
+
+/// Bytes of shared memory of one block of a CUDA row: Q where out is gathered at the end, and two
+/// tiles (f32: one) of keys and values, each token in whole lines of 128 bytes. Rows that take any
+/// head dim: for the largest.
+constexpr int shared_memory_bytes(const attention_config& config) noexcept {
+  const auto line_bytes = [&](int head_dim) {
+    const int width = head_dim != 0 ? head_dim : max_head_dim;
+    return (width * static_cast<int>(size_of(config.type)) + 127) / 128 * 128;
+  };
+  const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
+  const int qk = line_bytes(config.head_dim);
+  const int v = line_bytes(v_head_dim);
+  const int stages = config.type == dtype::f32 ? 1 : 2;
+  return config.block_q * (qk > v ? qk : v) + stages * config.block_kv * (qk + v);
+}
+
+/// Tiles that suit any CUDA row of these head dims; the table's rows were measured.
+constexpr void resolve_cuda_tiles(attention_config& config) noexcept {
+  const bool decode = config.phase == attention_phase::decode;
+  const int width = config.head_dim > config.v_head_dim ? config.head_dim : config.v_head_dim;
+  const bool wide = width == 0 || width > 128;
+  if (config.block_q == 0) config.block_q = decode ? 16 : wide ? 64 : 128;
+  if (config.block_kv == 0) {
+    const int of_16_bits = wide ? 32 : 64;
+    config.block_kv = config.type == dtype::f32 ? of_16_bits / 2 : of_16_bits;
+  }
+  if (config.tiling.warps == 0) config.tiling.warps = decode ? 1 : 4;
+  if (config.tiling.blocks_per_sm == 0) config.tiling.blocks_per_sm = decode ? 3 : wide ? 1 : 2;
+}
+
+/// The config with every default filled in.
+constexpr attention_config resolved(attention_config config) noexcept {
+  if (config.v_head_dim == 0) config.v_head_dim = config.head_dim;
+  if (is_cuda(config.target)) {
+    resolve_cuda_tiles(config);
+    return config;
+  }
+  const bool decode = config.phase == attention_phase::decode;
+  if (config.block_q == 0) {
+    config.block_q = decode ? max_decode_rows : 64 * register_rows(config.target);
+  }
+  if (config.block_kv == 0) config.block_kv = decode ? 128 : 256;
+  return config;
+}
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+// What a flash attention kernel receives: raw pointers, element strides and scalars of one launch.
+// Made from validated views by `lower`; a kernel checks nothing again.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// Strides, in elements, of a tensor indexed by (batch, row, head); the last axis is contiguous.
+/// Packed tensors have batch stride 0.
+struct row_strides {
+  std::int64_t batch = 0;
+  std::int64_t row = 0;
+  std::int64_t head = 0;
+};
+
+/// A tensor indexed by (batch, head, row, column) where any stride may be 0.
+struct score_tensor {
+  const void* data = nullptr;  ///< null: absent
+  dtype type = dtype::none;
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+};
+
+/// An f32 output indexed by (batch, head, row); packed: (head, row) with batch stride 0.
+struct row_statistics {
+  float* data = nullptr;  ///< null: not wanted
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::int64_t row = 0;
+};
+
+/// Per-token ids indexed by (batch, row).
+struct token_ids {
+  const std::int32_t* data = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t row = 0;
+};
+
+inline constexpr std::int64_t unbounded = INT64_MAX;
+
+/// Arguments of one forward launch.
+struct attention_kernel_args {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* out = nullptr;
+  row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
+  row_statistics lse{}, row_max{};
+
+  score_tensor bias_pre{}, bias_post{}, mask{};
+  token_ids q_segments{}, kv_segments{};
+  const float* sinks = nullptr;  ///< [q_heads or 1, sink_count]
+  std::int64_t sink_head_stride = 0, sink_stride = 1;
+  int sink_count = 0;
+
+  const std::int32_t* cu_seqlens_q = nullptr;  ///< packed; contiguous
+  const std::int32_t* cu_seqlens_k = nullptr;
+  const std::int32_t* seqlens_q = nullptr;  ///< dense, optional; contiguous
+  const std::int32_t* seqlens_k = nullptr;
+
+  void* weights = nullptr;  ///< [batch, q_heads, q_len, kv_len], last axis contiguous
+  dtype weights_type = dtype::none;
+  std::int64_t weights_batch = 0, weights_head = 0, weights_row = 0;
+
+  std::int64_t batch = 0;   ///< batch entries, or sequences when packed
+  std::int64_t q_len = 0;   ///< rows per entry; packed: rows in total
+  std::int64_t kv_len = 0;  ///< keys per entry; packed: keys in total
+  int q_heads = 0, kv_heads = 0;
+  int head_dim = 0, v_head_dim = 0;
+
+  float softmax_scale = 1.0f;
+  bool causal = false;
+  bool top_left = false;
+  std::int64_t window_left = unbounded, window_right = unbounded;
+  float soft_cap = 0.0f;  ///< 0: off
+
+  bool normalize = true;
+  bool dropout = false;
+  std::uint64_t dropout_threshold = 0;  ///< kept iff word >= threshold; at most 2^32
+  float dropout_scale = 1.0f;           ///< 1 / (1 - p)
+  std::uint64_t dropout_seed = 0;
+};
+
+}  // namespace tessera

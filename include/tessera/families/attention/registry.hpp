@@ -1,0 +1,21 @@
+// The flash attention forward rows of this build, defined by a generated unit.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <tessera/families/attention/instance.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {
+
+/// Every flash attention forward row of this build, sorted by name. Constant data: the call costs
+/// nothing and the span is valid for the life of the program.
+std::span<const attention_instance> attention_registry() noexcept;
+
+/// A digest of the sources that the rows for one kind of device were compiled from: 16 hexadecimal
+/// digits; empty where the family has no kernels for such devices. Measurements taken with other
+/// sources carry another one.
+std::string_view attention_code_version(device_kind kind) noexcept;
+
+}  // namespace tessera

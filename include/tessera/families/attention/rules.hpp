@@ -1,0 +1,173 @@
+// Which configs are legal. Written once: the generator drops rows by `broken_rule`, an assertion in
+// the launcher names the rule and the row, and the run time prints `sentence_of`.
+#pragma once
+
+#include <string_view>
+
+#include <tessera/families/attention/config.hpp>
+
+namespace tessera {
+
+enum class attention_rule : std::uint8_t {
+  none,
+  type_is_floating,
+  head_dim_in_range,
+  any_head_dim_goes_with_any_v_head_dim,
+  block_q_is_whole_register_tiles,
+  block_kv_is_whole_register_tiles,
+  tile_fits_in_cache,
+  decode_rows_fit,
+  bf16_dot_takes_bf16,
+  has_base_features,
+  table_rows_take_every_mask,
+  decode_has_no_weights,
+  cpu_has_no_tiling,
+  cuda_warps_in_range,
+  cuda_blocks_per_sm_in_range,
+  cuda_block_q_is_whole_warp_tiles,
+  cuda_block_kv_is_whole_key_groups,
+  cuda_head_dims_are_whole_chunks,
+  cuda_tile_fits_in_shared_memory,
+};
+
+/// Shared memory that one block can ask for on compute capability 8.0; no later data centre GPU has
+/// less.
+inline constexpr int most_shared_memory_bytes = 163 * 1024;
+/// Warps that a multiprocessor of compute capability 8.0 or later holds.
+inline constexpr int most_warps_per_sm = 64;
+
+/// The condition a legal row meets, as a sentence.
+constexpr std::string_view sentence_of(attention_rule rule) noexcept {
+  switch (rule) {
+    case attention_rule::none:
+      return "the row is legal";
+    case attention_rule::type_is_floating:
+      return "type is f32, f16 or bf16";
+    case attention_rule::head_dim_in_range:
+      return "head_dim and v_head_dim are 0 to 256";
+    case attention_rule::any_head_dim_goes_with_any_v_head_dim:
+      return "head_dim and v_head_dim are both 0 (any) or both fixed";
+    case attention_rule::block_q_is_whole_register_tiles:
+      return "block_q of a prefill row is a positive multiple of the register tile's rows";
+    case attention_rule::block_kv_is_whole_register_tiles:
+      return "block_kv is a positive multiple of the register tile's columns";
+    case attention_rule::tile_fits_in_cache:
+      return "block_q is at most 1024 and block_kv at most 1024, so that they stay in the cache";
+    case attention_rule::decode_rows_fit:
+      return "block_q of a decode row is 1 to 16";
+    case attention_rule::bf16_dot_takes_bf16:
+      return "cpu_avx512_bf16 rows have type bf16";
+    case attention_rule::has_base_features:
+      return "rows have varlen, lengths, sinks and unnormalized, which cost them nothing";
+    case attention_rule::table_rows_take_every_mask:
+      return "table rows have mask window, which runs causal and full problems at no cost";
+    case attention_rule::decode_has_no_weights:
+      return "decode rows do not write weights";
+    case attention_rule::cpu_has_no_tiling:
+      return "tiling of a CPU row is empty";
+    case attention_rule::cuda_warps_in_range:
+      return "a CUDA row has 1 to 16 warps";
+    case attention_rule::cuda_blocks_per_sm_in_range:
+      return "blocks_per_sm of a CUDA row is at least 1, and at most 64 warps are on a "
+             "multiprocessor";
+    case attention_rule::cuda_block_q_is_whole_warp_tiles:
+      return "block_q of a CUDA row is a positive multiple of 16 rows for each warp";
+    case attention_rule::cuda_block_kv_is_whole_key_groups:
+      return "block_kv of a CUDA row is a positive multiple of 16";
+    case attention_rule::cuda_head_dims_are_whole_chunks:
+      return "fixed head dims of a CUDA row are multiples of 16 bytes, which tokens are copied by";
+    case attention_rule::cuda_tile_fits_in_shared_memory:
+      return "the tiles of a CUDA row take at most 166912 bytes of shared memory";
+  }
+  return "invalid";
+}
+
+/// The rules of CPU rows alone; `config` is resolved.
+constexpr attention_rule broken_cpu_rule(const attention_config& config) noexcept {
+  const bool decode = config.phase == attention_phase::decode;
+  if (!decode && (config.block_q <= 0 || config.block_q % register_rows(config.target) != 0)) {
+    return attention_rule::block_q_is_whole_register_tiles;
+  }
+  if (decode && (config.block_q < 1 || config.block_q > max_decode_rows)) {
+    return attention_rule::decode_rows_fit;
+  }
+  if (config.block_kv <= 0 || config.block_kv % register_columns(config.target) != 0) {
+    return attention_rule::block_kv_is_whole_register_tiles;
+  }
+  if (config.block_q > 1024 || config.block_kv > 1024) {
+    return attention_rule::tile_fits_in_cache;
+  }
+  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+    return attention_rule::bf16_dot_takes_bf16;
+  }
+  if (config.tiling != cuda_tiling{}) return attention_rule::cpu_has_no_tiling;
+  return attention_rule::none;
+}
+
+/// The rules of CUDA rows alone; `config` is resolved.
+constexpr attention_rule broken_cuda_rule(const attention_config& config) noexcept {
+  const cuda_tiling& tiling = config.tiling;
+  if (tiling.warps < 1 || tiling.warps > 16) return attention_rule::cuda_warps_in_range;
+  if (tiling.blocks_per_sm < 1 || tiling.blocks_per_sm > most_warps_per_sm / tiling.warps) {
+    return attention_rule::cuda_blocks_per_sm_in_range;
+  }
+  if (config.block_q <= 0 || config.block_q % (16 * tiling.warps) != 0) {
+    return attention_rule::cuda_block_q_is_whole_warp_tiles;
+  }
+  if (config.block_kv <= 0 || config.block_kv % 16 != 0) {
+    return attention_rule::cuda_block_kv_is_whole_key_groups;
+  }
+  const int chunk = 16 / static_cast<int>(size_of(config.type));
+  if (config.head_dim % chunk != 0 || config.v_head_dim % chunk != 0) {
+    return attention_rule::cuda_head_dims_are_whole_chunks;
+  }
+  // Extents first: the product of larger ones would overflow.
+  if (config.block_q > 1024 || config.block_kv > 1024 ||
+      shared_memory_bytes(config) > most_shared_memory_bytes) {
+    return attention_rule::cuda_tile_fits_in_shared_memory;
+  }
+  return attention_rule::none;
+}
+
+/// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
+constexpr attention_rule broken_rule(attention_config config) noexcept {
+  config = resolved(config);
+  if (!is_floating_16_or_32(config.type)) return attention_rule::type_is_floating;
+  if (config.head_dim < 0 || config.head_dim > max_head_dim || config.v_head_dim < 0 ||
+      config.v_head_dim > max_head_dim) {
+    return attention_rule::head_dim_in_range;
+  }
+  if ((config.head_dim == 0) != (config.v_head_dim == 0)) {
+    return attention_rule::any_head_dim_goes_with_any_v_head_dim;
+  }
+  const attention_rule broken =
+      is_cpu(config.target) ? broken_cpu_rule(config) : broken_cuda_rule(config);
+  if (broken != attention_rule::none) return broken;
+  if (!config.features.contains(base_features)) return attention_rule::has_base_features;
+  if (config.phase == attention_phase::decode && config.features.has(attention_feature::weights)) {
+    return attention_rule::decode_has_no_weights;
+  }
+  return attention_rule::none;
+}
+
+/// What a row of the generated table must meet besides: no two rows may differ only in what the
+/// backend gets for nothing.
+constexpr attention_rule broken_table_rule(attention_config config) noexcept {
+  if (const attention_rule broken = broken_rule(config); broken != attention_rule::none)
+    return broken;
+  return config.mask == mask_mode::window ? attention_rule::none
+                                          : attention_rule::table_rows_take_every_mask;
+}
+
+namespace kernels::attention {
+
+/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
+template <class Row, attention_rule Broken>
+struct row_is_legal {
+  static_assert(Broken == attention_rule::none,
+                "this row breaks the rule named by the second template argument");
+  static constexpr bool value = true;
+};
+
+}  // namespace kernels::attention
+}  // namespace tessera

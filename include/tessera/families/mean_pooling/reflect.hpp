@@ -1,0 +1,63 @@
+// Reflection over the mean pooling family, and the names of its rows.
+#pragma once
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+
+#include <tessera/families/mean_pooling/args.hpp>
+#include <tessera/families/mean_pooling/config.hpp>
+#include <tessera/families/mean_pooling/eligibility.hpp>
+#include <tessera/families/mean_pooling/instance.hpp>
+#include <tessera/families/mean_pooling/options.hpp>
+#include <tessera/families/mean_pooling/problem.hpp>
+#include <tessera/families/mean_pooling/rules.hpp>
+#include <tessera/spec/reflect.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(pooling_pass, forward, backward)
+BOOST_DESCRIBE_ENUM(pooling_stores, cached, streaming)
+BOOST_DESCRIBE_ENUM(mean_pooling_rule, none, type_is_floating, target_is_a_cpu,
+                    streams_is_a_small_power_of_two, forward_stores_are_cached,
+                    backward_has_no_streams, generic_stores_are_cached, bf16_instructions_take_bf16,
+                    bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(mean_pooling_op, mean_pooling, mean_pooling_chunks, mean_pooling_backward,
+                    mean_pooling_chunks_backward)
+
+BOOST_DESCRIBE_STRUCT(mean_pooling_config, (), (target, type, pass, streams, stores))
+BOOST_DESCRIBE_STRUCT(mean_pooling_options, (), (chunk_size))
+BOOST_DESCRIBE_STRUCT(mean_pooling_args, (), (x, mask, cu_seqlens, out, d_out, d_x))
+BOOST_DESCRIBE_STRUCT(mean_pooling_problem, (), (op, x, mask, cu_seqlens, options))
+BOOST_DESCRIBE_STRUCT(mean_pooling_sizes, (), (sequences, tokens, columns, chunk))
+BOOST_DESCRIBE_STRUCT(mean_pooling_demand, (), (type, pass, packed, weighted, sizes))
+BOOST_DESCRIBE_STRUCT(mean_pooling_identity, (), (type, pass, chunks, packed, weighted))
+BOOST_DESCRIBE_STRUCT(mean_pooling_bucket, (), (sequences, length, columns, chunk))
+BOOST_DESCRIBE_STRUCT(mean_pooling_key, (), (identity, bucket))
+BOOST_DESCRIBE_STRUCT(mean_pooling_instance, (),
+                      (name, config, workspace_bytes, launch, compile_seconds, object_bytes))
+
+/// Room for the name of any row, legal or not.
+using mean_pooling_row_name = fixed_text<96>;
+
+/// The stable name of a row: `mean_pooling.<backend>.<dtype>.forward.s<streams>` or
+/// `mean_pooling.<backend>.<dtype>.backward.<stores>`.
+constexpr mean_pooling_row_name name_of(mean_pooling_config config) {
+  config = resolved(config);
+  mean_pooling_row_name name;
+  name += "mean_pooling.";
+  name += enumerator_name(config.target);
+  name += '.';
+  name += enumerator_name(config.type);
+  name += '.';
+  name += enumerator_name(config.pass);
+  name += '.';
+  if (config.pass == pooling_pass::backward) {
+    name += enumerator_name(config.stores);
+  } else {
+    name += 's';
+    name += config.streams;
+  }
+  return name;
+}
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+// The mean pooling rows of this build, defined by a generated unit.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <tessera/families/mean_pooling/instance.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {
+
+/// Every mean pooling row of this build, sorted by name. Constant data: the call costs nothing and
+/// the span is valid for the life of the program.
+std::span<const mean_pooling_instance> mean_pooling_registry() noexcept;
+
+/// A digest of the sources that the rows for one kind of device were compiled from: 16 hexadecimal
+/// digits; empty where the family has no kernels for such devices. Measurements taken with other
+/// sources carry another one.
+std::string_view mean_pooling_code_version(device_kind kind) noexcept;
+
+}  // namespace tessera

@@ -1,0 +1,84 @@
+// Writing finished rows: output, statistics, attention weights.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/cpu/scores.hpp>
+#include <tessera/kernels/attention/cpu/traits.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/common/visibility.hpp>
+
+namespace tessera::kernels::attention::cpu {
+
+/// Writes one query row of one head: `accumulated` * scale to `out`, and lse and row_max where
+/// wanted. With no accumulator (a row that is not used) writes zeros. Weights start as zeros.
+template <class Row>
+void store_row(const attention_kernel_args& args, const prim::sequence& seq, std::int64_t query,
+               int head, const prim::softmax_result& result, const float* accumulated) {
+  using shape = traits<Row>;
+  using vec = typename shape::vec;
+  using element = typename shape::element;
+  const std::int64_t token = seq.q_begin + query;
+  element* out = token_row<element>(args.out, args.out_strides, seq.index, token, head);
+  const float keep_scale = args.dropout ? args.dropout_scale : 1.0f;
+  const auto scale = vec::broadcast(result.scale * keep_scale);
+  const int v_head_dim = shape::v_head_dim(args);
+  for (int d = 0; d < v_head_dim; d += vec::width) {
+    const auto x =
+        accumulated != nullptr ? vec::mul(vec::load(accumulated + d), scale) : vec::zero();
+    if (v_head_dim - d >= vec::width) {
+      vec::store_as(out + d, x);
+    } else {
+      vec::store_as_n(out + d, x, v_head_dim - d);
+    }
+  }
+  const auto report = [&](const row_statistics& to, float value) {
+    if (to.data == nullptr) return;
+    to.data[seq.index * to.batch + head * to.head + token * to.row] = value;
+  };
+  report(args.lse, result.lse);
+  report(args.row_max, result.row_max);
+  if constexpr (shape::has(attention_feature::weights)) {
+    if (args.weights == nullptr) return;
+    const std::int64_t offset =
+        seq.index * args.weights_batch + head * args.weights_head + query * args.weights_row;
+    const auto clear = [&]<class Element>(Element* row) {
+      for (std::int64_t j = 0; j < args.kv_len; ++j) row[j] = Element{};
+    };
+    if (args.weights_type == dtype::f32) {
+      clear(static_cast<float*>(args.weights) + offset);
+    } else {
+      clear(static_cast<element*>(args.weights) + offset);
+    }
+  }
+}
+
+/// Writes the weights of the columns that a row of logits has in use.
+template <class Row>
+void store_weights(const attention_kernel_args& args, const row_of_scores& row,
+                   const prim::softmax_result& result) {
+  using shape = traits<Row>;
+  using vec = typename shape::vec;
+  using element = typename shape::element;
+  const std::int64_t offset = row.at.batch * args.weights_batch + row.at.head * args.weights_head +
+                              row.at.query * args.weights_row + row.key0;
+  const auto shift = vec::broadcast(result.shift);
+  const auto scale =
+      vec::broadcast(result.weight_scale * (args.dropout ? args.dropout_scale : 1.0f));
+  kept_weights<vec> kept(args, row.at, row.key0 + row.low);
+  for (int c = row.low; c < row.high && c < row.columns; c += vec::width) {
+    auto weight = vec::mul(
+        prim::exp_of<typename shape::isa_type>(vec::sub(vec::load(row.scores + c), shift)), scale);
+    if constexpr (shape::has(attention_feature::dropout)) {
+      if (args.dropout) weight = vec::mul(weight, kept.next());
+    }
+    const int count = row.columns - c < vec::width ? row.columns - c : vec::width;
+    if (args.weights_type == dtype::f32) {
+      vec::store_as_n(static_cast<float*>(args.weights) + offset + c, weight, count);
+    } else {
+      vec::store_as_n(static_cast<element*>(args.weights) + offset + c, weight, count);
+    }
+  }
+}
+
+}  // namespace tessera::kernels::attention::cpu

@@ -1,0 +1,83 @@
+// The online softmax of one register tile of rows. Shared by the prefill and decode loops.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <tessera/kernels/attention/cpu/scores.hpp>
+#include <tessera/kernels/attention/cpu/traits.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+
+namespace tessera::kernels::attention::cpu {
+
+/// Running maximum and denominator of consecutive rows. The maximum is a score, in the units of
+/// score_units.
+struct softmax_rows {
+  float* maximum;
+  float* denominator;
+};
+
+/// Updates the running softmax of `Rows` rows with their scores in columns [low, high), replaces
+/// these by the weights' words and writes what the rows' accumulated outputs must be multiplied by
+/// first. `position_of(r)` is the position of row r; it is asked for dropout only.
+///
+/// The rows go together: their maxima and their sums are folded in one go, and one exponential
+/// makes all corrections.
+template <class Row, int Rows, class Hooks, class PositionOf>
+TESSERA_INLINE void softmax_tile(const attention_kernel_args& args,
+                                 const score_units<Row, Hooks>& units, float* scores,
+                                 key_columns columns, const PositionOf& position_of,
+                                 softmax_rows state, float* correction) {
+  using shape = traits<Row>;
+  using vec = typename shape::vec;
+  using reg = typename vec::reg;
+  using words = typename shape::words;
+  constexpr int width = vec::width;
+  static_assert(Rows <= width);
+
+  reg lanes[width] = {};
+  for (int r = 0; r < Rows; ++r) {
+    const float* row = scores + r * shape::score_stride;
+    reg best = vec::load(row + columns.low);
+    for (int c = columns.low + width; c < columns.high; c += width) {
+      best = vec::max(best, vec::load(row + c));
+    }
+    lanes[r] = best;
+  }
+  // The order of the last max keeps a NaN of the state; a NaN among the scores reaches the sums.
+  const reg before = vec::load_n(state.maximum, Rows);
+  const reg after = vec::max(vec::maxima(lanes), before);
+  const reg exponent = vec::broadcast(units.exponent);
+  const reg shift = vec::select_below(after, vec::broadcast(std::numeric_limits<float>::lowest()),
+                                      vec::zero(), after);
+  const reg factor = vec::select_below(
+      before, after, vec::exp2(vec::mul(vec::sub(before, shift), exponent)), vec::broadcast(1.0f));
+  float shifts[width];
+  vec::store(shifts, shift);
+  vec::store_n(state.maximum, after, Rows);
+  vec::store_n(correction, factor, Rows);
+
+  for (int r = 0; r < Rows; ++r) {
+    float* row = scores + r * shape::score_stride;
+    const reg subtract = vec::broadcast(shifts[r]);
+    reg sum = vec::zero();
+    const auto replace = [&](const auto& keep) {
+      for (int c = columns.low; c < columns.high; c += width) {
+        const reg weight = vec::exp2(vec::mul(vec::sub(vec::load(row + c), subtract), exponent));
+        sum = vec::add(sum, weight);
+        words::store_weights(row, c, keep(weight));
+      }
+    };
+    if (shape::has(attention_feature::dropout) && args.dropout) {
+      kept_weights<vec> kept(args, position_of(r), columns.key0 + columns.low);
+      replace([&](reg weight) { return vec::mul(weight, kept.next()); });
+    } else {
+      replace([](reg weight) { return weight; });
+    }
+    lanes[r] = sum;
+  }
+  const reg denominator = vec::load_n(state.denominator, Rows);
+  vec::store_n(state.denominator, vec::fma(denominator, factor, vec::sums(lanes)), Rows);
+}
+
+}  // namespace tessera::kernels::attention::cpu

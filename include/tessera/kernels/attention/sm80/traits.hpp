@@ -1,0 +1,225 @@
+// What a row fixes at compile time for the mma.sync kernels, and what one launch passes to the
+// device.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/rules.hpp>
+#include <tessera/prim/common/dropout.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/shared_tile.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+/// A row's tiles for one pair of head dimensions, both rounded up to 16.
+struct tile_shape {
+  int head_dim = 0;
+  int v_head_dim = 0;
+  int block_q = 0;
+  int block_kv = 0;
+  cuda_tiling threads{};
+};
+
+/// Elements as they lie in memory, and as f32.
+template <class Element>
+struct stored_element {
+  using type = std::uint16_t;
+  using words = prim::cuda::half_words<Element>;
+  static __device__ __forceinline__ float load(std::uint16_t bits) { return words::unpack(bits); }
+  static __device__ __forceinline__ std::uint16_t rounded(float value) {
+    return static_cast<std::uint16_t>(words::pack(value, 0.0f) & 0xffffu);
+  }
+};
+template <>
+struct stored_element<float> {
+  using type = float;
+  static __device__ __forceinline__ float load(float value) { return value; }
+  static __device__ __forceinline__ float rounded(float value) { return value; }
+};
+
+/// How tokens are copied: rows of q, k and v start, and end, at multiples of 16 bytes; or anywhere.
+struct aligned_tokens {};
+struct any_tokens {};
+
+constexpr int round_up_to(int value, int step) {
+  return (value + step - 1) / step * step;
+}
+
+/// The widths that a row for any head dimension is compiled for.
+inline constexpr int any_widths[] = {64, 128, 256};
+
+/// The smallest of `any_widths` that holds both.
+constexpr int any_width(int head_dim, int v_head_dim) {
+  const int larger = head_dim > v_head_dim ? head_dim : v_head_dim;
+  for (const int width : any_widths) {
+    if (larger <= width) return width;
+  }
+  return 0;
+}
+
+/// The shape of a row; `width` is one of `any_widths` if the row takes any head dimension.
+template <class Row>
+constexpr tile_shape shape_of(int width) {
+  constexpr attention_config config = resolved(Row::config);
+  return {.head_dim = config.head_dim != 0 ? round_up_to(config.head_dim, 16) : width,
+          .v_head_dim = config.head_dim != 0 ? round_up_to(config.v_head_dim, 16) : width,
+          .block_q = config.block_q,
+          .block_kv = config.block_kv,
+          .threads = config.tiling};
+}
+
+/// Shared memory of a block that lies before its tiles: a block's state, and 1 KB of the system's.
+inline constexpr int most_static_bytes = 4096;
+
+/// Compile-time numbers of one kernel; `Width` as in shape_of. (A shape as template argument would
+/// be shorter, but nvcc 13.0 cannot name such kernels on the host side.)
+template <class Row, int Width, class Tokens>
+struct kernel_traits {
+  static constexpr attention_config config = resolved(Row::config);
+  static constexpr tile_shape shape = shape_of<Row>(Width);
+  using element = element_t<config.type>;
+  /// f32 elements are split in two for the products (prim/cuda/split_products.hpp).
+  static constexpr bool splits = config.type == dtype::f32;
+  using access = stored_element<element>;
+  using stored = typename access::type;
+  /// Units of 16 bits, in which shared memory and copies of tokens are counted, of an element.
+  static constexpr int units = sizeof(stored) / 2;
+
+  static constexpr int warps = shape.threads.warps;
+  static constexpr int threads = warps * 32;
+  static constexpr int block_q = shape.block_q;
+  static constexpr int block_kv = shape.block_kv;
+  static constexpr int rows_of_warp = block_q / warps;
+  static constexpr int row_tiles = rows_of_warp / 16;
+  static constexpr int key_tiles = block_kv / 8;
+  static constexpr int key_groups = block_kv / 16;
+  static constexpr int dim_groups = units * shape.head_dim / 16;  ///< of 32 bytes
+  static constexpr int v_tiles = shape.v_head_dim / 8;
+  static constexpr int v_groups = shape.v_head_dim / 16;
+
+  using q_tile = prim::cuda::shared_tile<block_q, units * shape.head_dim>;
+  using k_tile = prim::cuda::shared_tile<block_kv, units * shape.head_dim>;
+  using v_tile = prim::cuda::shared_tile<block_kv, units * shape.v_head_dim>;
+  using out_tile = prim::cuda::shared_tile<block_q, units * shape.v_head_dim>;
+
+  /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on; f32
+  /// keys arrive while values are worked on.
+  static constexpr int stages = splits ? 1 : 2;
+  /// Q lies where out is gathered at the end.
+  static constexpr int q_bytes = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
+  static constexpr int shared_bytes = q_bytes + stages * (k_tile::bytes + v_tile::bytes);
+
+  /// The blocks that end last merge the splits. Larger blocks, where every register counts, leave
+  /// that to a kernel of its own.
+  static constexpr bool merges_splits = config.phase == attention_phase::decode;
+
+  static constexpr bool aligned = std::is_same_v<Tokens, aligned_tokens>;
+
+  /// Rows with Q in registers have others left to keep where the next keys and values come from and
+  /// go to, so that less is computed for each tile; those of narrow heads also where a lane reads.
+  /// One bit of an address tells the two stages apart: nothing that is added to the first one's
+  /// reaches it.
+  static constexpr bool keeps_sources =
+      aligned && stages == 2 && shape.threads.q_in_registers && std::is_same_v<k_tile, v_tile> &&
+      std::has_single_bit(static_cast<unsigned>(k_tile::bytes)) &&
+      k_tile::bytes >= most_static_bytes + threads / 8 * k_tile::row_bytes &&
+      q_bytes % (2 * k_tile::bytes) == 0;
+  static constexpr bool keeps_addresses = keeps_sources && shape.head_dim <= 64;
+  /// Sums of wide heads are rescaled among the products of their tile: the small tiles of such rows
+  /// find a new maximum often.
+  static constexpr bool rescales_among_products = keeps_sources && shape.v_head_dim > 128;
+
+  /// Units of a row of q and k, and of v and out.
+  static __device__ __forceinline__ int qk_units(const attention_kernel_args& call) {
+    return units * (config.head_dim != 0 ? config.head_dim : call.head_dim);
+  }
+  static __device__ __forceinline__ int v_units(const attention_kernel_args& call) {
+    return units * (config.head_dim != 0 ? config.v_head_dim : call.v_head_dim);
+  }
+
+  static constexpr bool has(attention_feature one) { return config.features.has(one); }
+
+  static_assert(is_cuda(config.target), "the row has a CUDA target");
+  static_assert(row_is_legal<Row, broken_rule(Row::config)>::value);
+  static_assert(shared_bytes <= shared_memory_bytes(config));
+};
+
+/// By how many powers of 2 a logit may pass the maximum of its row before the row's sums are
+/// rescaled. Weights of 16 bits are rounded relative to that maximum, and an older one costs
+/// accuracy (README.md): with these the error is not above that of FlashAttention-2, but for wide
+/// heads and few keys, where nearly every tile would find a new maximum.
+constexpr float growth_of(const attention_config& config, int head_dim, std::int64_t keys) {
+  if (config.type == dtype::f32 || config.phase == attention_phase::decode) return 8.0f;
+  return head_dim > 128 && keys >= 1024 ? 0.0f : 1.0f;
+}
+
+/// Division of numbers below 2^31 by one that the host knows: a product instead of a hundred
+/// cycles.
+struct divisor {
+  std::uint32_t value = 1;
+  std::uint32_t multiplier = 1;
+  std::uint32_t shift = 0;
+
+  static constexpr divisor of(std::uint32_t value) {
+    const auto shift = static_cast<std::uint32_t>(value > 1 ? std::bit_width(value - 1) : 0);
+    const std::uint64_t excess = (std::uint64_t{1} << shift) - value;
+    return {value, static_cast<std::uint32_t>((excess << 32) / value + 1), shift};
+  }
+  __device__ __forceinline__ int quotient(int number) const {
+    const auto n = static_cast<std::uint32_t>(number);
+    return static_cast<int>((__umulhi(n, multiplier) + n) >> shift);
+  }
+};
+
+/// The keys of Philox's rounds. Made by the host: computed from the seed in the kernel, they would
+/// take twenty registers.
+struct dropout_keys {
+  prim::philox_key round[prim::philox_rounds] = {};
+
+  static constexpr dropout_keys of(std::uint64_t seed) {
+    dropout_keys keys;
+    for (std::uint32_t i = 0; i < prim::philox_rounds; ++i) {
+      keys.round[i] = prim::philox_key_of(seed, i);
+    }
+    return keys;
+  }
+};
+
+/// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
+/// others).
+struct launch_args {
+  attention_kernel_args call{};
+  divisor group{};  ///< query heads of a key/value head: rows of the same tile
+  divisor kv_heads{};
+  divisor section{};        ///< heads whose keys and values are worked on at the same time
+  divisor section_items{};  ///< blocks of a whole section
+  divisor last_section{};   ///< heads of the last section
+  int row_blocks = 0;       ///< of a dense entry
+  int splits = 1;           ///< parts of the keys, of which each is a block's work
+  float log2_scale = 1;  ///< logits (q k, or what modifiers made of it) times this are powers of 2
+  float headroom = 0;    ///< weights are 2^headroom larger than relative to the row's maximum
+  float rescale_above =
+      0;  ///< how far a logit may be above maximum less headroom before sums are rescaled
+  bool negative_scale = false;
+  bool plain = false;  ///< logits are products times the scale, whatever the row could do
+  dropout_keys dropout{};
+  std::uint32_t last_dropped = 0;  ///< words above it keep a weight; all ones: none does
+  bool wide = false;               ///< biases, mask and segment ids can be read several at a time
+  float inverse_cap = 0;           ///< 1 / soft_cap
+  bool aligned_out = false;        ///< out can be written 16 bytes at a time
+  float* sums = nullptr;           ///< [row][split][v_stride], splits > 1
+  float* states = nullptr;         ///< [row][split][2]: maximum, denominator
+  int v_stride = 0;
+  /// Where blocks count themselves (sm80_arrivals.hpp); -1: another kernel merges the splits.
+  int arrivals = -1;
+  int parts = 1;          ///< thread blocks that merge the splits of the same rows
+  int units_of_part = 1;  ///< slices of rows that each of them merges
+};
+
+inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
+
+}  // namespace tessera::kernels::attention::sm80

@@ -1,0 +1,317 @@
+// Which tiles of keys a block of rows need not look at, or need not look at element by element,
+// because of a mask tensor, segments or a mask functor. Causal masks, windows and lengths are
+// intervals of keys (sm80_block.hpp).
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm80/block.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+/// What mask tensor and segments make of the first `tiles` tiles of keys of a block: bits in shared
+/// memory. Later ones are looked at when their turn comes, or element by element.
+struct tile_window {
+  static constexpr int tiles = 4096;
+  std::uint32_t some[tiles / 32];   ///< something of the tile is shown to some row
+  std::uint32_t whole[tiles / 32];  ///< and everything to every row
+};
+struct no_tile_window {};
+
+/// A tile of keys; `tile` is that behind the last if there is none.
+struct chosen_tile {
+  int tile = 0;
+  bool whole = true;  ///< every row sees all of it, as far as its interval goes
+};
+
+/// Queries and heads that the rows of a block have.
+struct row_box {
+  int query_begin = 0, query_end = 0;
+  int head_begin = 0, head_end = 0;
+};
+
+__device__ __forceinline__ row_box box_of(const launch_args& args, const row_range& range) {
+  const query_row first = query_of(args, range.kv_head, range.first_row);
+  const query_row last = query_of(args, range.kv_head, range.first_row + range.visible - 1);
+  const int group = static_cast<int>(args.group.value);
+  const bool one_query = first.query == last.query;
+  const int head = range.kv_head * group;
+  return {first.query, last.query + 1, one_query ? first.head : head,
+          one_query ? last.head + 1 : head + group};
+}
+
+/// Looks at `keys` entries of a mask's row and adds to what was found.
+struct mask_scan {
+  bool some = false;
+  bool hidden = false;
+
+  __device__ __forceinline__ void add_bytes(const std::uint8_t* row, std::int64_t step, int keys) {
+    for (int j = 0; j < keys; ++j) {
+      const bool shown = row[j * step] != 0;
+      some = some || shown;
+      hidden = hidden || !shown;
+    }
+  }
+  /// The next `Keys` entries, a multiple of 16 at an address of that kind, of `rows` rows, at most
+  /// four: all are under way at the same time.
+  template <int Keys>
+  __device__ __forceinline__ void add_chunks(const std::uint8_t* row, std::int64_t step, int rows) {
+    std::uint32_t any = 0;
+    std::uint32_t all = 0x80808080u;  // the highest bit of each byte that is not 0
+#pragma unroll
+    for (int r = 0; r < rows_at_once; ++r) {
+      const auto* from = reinterpret_cast<const uint4*>(row + min(r, rows - 1) * step);
+#pragma unroll
+      for (int c = 0; c < Keys / 16; ++c) {
+        const uint4 words = from[c];
+        any |= words.x | words.y | words.z | words.w;
+        all &= not_zero(words.x) & not_zero(words.y) & not_zero(words.z) & not_zero(words.w);
+      }
+    }
+    some = some || any != 0;
+    hidden = hidden || all != 0x80808080u;
+  }
+  static constexpr int rows_at_once = 4;
+
+ private:
+  static __device__ __forceinline__ std::uint32_t not_zero(std::uint32_t word) {
+    return ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word;
+  }
+};
+
+/// Chooses tiles for a block. All threads of the block ask for the same tiles at the same time.
+template <class Traits, class Hooks>
+class tile_chooser {
+  static constexpr bool masks = Traits::has(attention_feature::mask);
+  static constexpr bool segments = Traits::has(attention_feature::segments);
+
+ public:
+  using window_type = std::conditional_t<masks || segments, tile_window, no_tile_window>;
+
+  __device__ __forceinline__ tile_chooser(const launch_args& args, const Hooks& hooks,
+                                          const row_range& range, const key_range& keys,
+                                          window_type& window)
+      : args_(args), hooks_(hooks), range_(range), keys_(keys), window_(window) {}
+
+  /// Before the first tile of a pass over the keys.
+  __device__ __forceinline__ void begin() {
+    bool filled = false;
+    if constexpr (masks) {
+      if (args_.call.mask.data != nullptr) {
+        look_at_mask();
+        filled = true;
+      }
+    }
+    if constexpr (segments) {
+      if (args_.call.q_segments.data != nullptr) look_at_segments(filled);
+    }
+  }
+
+  /// The first tile from `tile` on that is not hidden from every row of the block.
+  __device__ __forceinline__ chosen_tile next(int tile) {
+    if constexpr (masks || segments || Hooks::has_mask) {
+      for (; tile < keys_.last_tile; ++tile) {
+        const chosen_tile found = next_of_tensors(tile);
+        tile = found.tile;
+        if (tile >= keys_.last_tile) break;
+        if constexpr (!Hooks::has_mask) return found;
+        const prim::tile_visibility seen = by_functor(tile);
+        if (seen != prim::tile_visibility::skip) {
+          return {tile, found.whole && seen == prim::tile_visibility::full};
+        }
+      }
+    }
+    return {tile, true};
+  }
+
+ private:
+  static __device__ __forceinline__ int lane() {
+    return static_cast<int>(threadIdx.x % prim::cuda::warp_size);
+  }
+
+  __device__ __forceinline__ bool has_tensors() const {
+    return (masks && args_.call.mask.data != nullptr) ||
+           (segments && args_.call.q_segments.data != nullptr);
+  }
+  /// Tiles whose bits are known.
+  __device__ __forceinline__ int known_tiles() const {
+    return min(tile_window::tiles, keys_.last_tile - keys_.first_tile);
+  }
+
+  /// The same as far as mask tensor and segments know.
+  __device__ __forceinline__ chosen_tile next_of_tensors(int tile) const {
+    if constexpr (masks || segments) {
+      if (!has_tensors()) return {tile, true};
+      const int known = known_tiles();
+      for (int at = tile - keys_.first_tile; at < known; at = at / 32 * 32 + 32) {
+        const std::uint32_t left = window_.some[at / 32] >> at % 32;
+        if (left == 0) continue;
+        at += __ffs(static_cast<int>(left)) - 1;
+        return {keys_.first_tile + at, (window_.whole[at / 32] >> at % 32 & 1u) != 0};
+      }
+      for (tile = max(tile, keys_.first_tile + known); tile < keys_.last_tile; ++tile) {
+        if (segments_show(tile)) return {tile, false};
+      }
+    }
+    return {tile, true};
+  }
+
+  __device__ __forceinline__ prim::tile_visibility by_functor(int tile) const {
+    if constexpr (Hooks::has_mask) {
+      if constexpr (prim::classifies_tiles<decltype(hooks_.mask)>) {
+        const row_box box = box_of(args_, range_);
+        return hooks_.mask.classify(prim::score_tile{
+            range_.seq.index, box.head_begin, box.head_end, box.query_begin, box.query_end,
+            tile * Traits::block_kv, min(keys_.end, (tile + 1) * Traits::block_kv)});
+      }
+    }
+    return prim::tile_visibility::partial;
+  }
+
+  /// Looks at the mask, a lane at one tile.
+  __device__ __forceinline__ void look_at_mask() {
+    const score_tensor& mask = args_.call.mask;
+    const row_box box = box_of(args_, range_);
+    const int head_end = mask.head == 0 ? box.head_begin + 1 : box.head_end;
+    const int query_end = mask.row == 0 ? box.query_begin + 1 : box.query_end;
+    const auto* base = static_cast<const std::uint8_t*>(mask.data) + range_.seq.index * mask.batch;
+    const bool in_chunks = reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && mask.column == 1 &&
+                           mask.head % 16 == 0 && mask.row % 16 == 0;
+    const int words = (known_tiles() + 31) / 32;
+#pragma unroll 1
+    for (int word = static_cast<int>(threadIdx.x) / prim::cuda::warp_size; word < words;
+         word += Traits::warps) {
+      const int tile = keys_.first_tile + word * 32 + lane();
+      const int key0 = tile * Traits::block_kv;
+      const int keys = min(Traits::block_kv, keys_.end - key0);
+      mask_scan found;
+      if (tile < keys_.last_tile) {
+#pragma unroll 1
+        for (int head = box.head_begin; head < head_end; ++head) {
+          const auto* row = base + head * mask.head + box.query_begin * mask.row +
+                            static_cast<std::int64_t>(key0) * mask.column;
+#pragma unroll 1
+          for (int query = box.query_begin; query < query_end;) {
+            int rows = 1;
+            if (in_chunks && keys == Traits::block_kv) {
+              rows = min(mask_scan::rows_at_once, query_end - query);
+              found.add_chunks<Traits::block_kv>(row, mask.row, rows);
+            } else if (mask.column == 0) {
+              found.add_bytes(row, 0, 1);
+            } else {
+              found.add_bytes(row, mask.column, keys);
+            }
+            if (found.some && found.hidden) break;
+            query += rows;
+            row += rows * mask.row;
+          }
+        }
+      }
+      const std::uint32_t some = __ballot_sync(prim::cuda::all_lanes, found.some);
+      const std::uint32_t hidden = __ballot_sync(prim::cuda::all_lanes, found.hidden);
+      if (lane() == 0) {
+        window_.some[word] = some;
+        window_.whole[word] = some & ~hidden;
+      }
+    }
+    __syncthreads();
+  }
+
+  /// Segments of a range of tokens.
+  struct id_range {
+    int least = INT32_MAX;  ///< padding, which is negative, left out
+    int most = -1;
+    bool padded = false;
+
+    __device__ __forceinline__ void add(std::int32_t id) {
+      least = id < 0 ? least : min(least, id);
+      most = max(most, id);
+      padded = padded || id < 0;
+    }
+    /// Lanes' ranges become that of the warp.
+    __device__ __forceinline__ void gather() {
+      least = prim::cuda::minimum_of_warp(least);
+      most = prim::cuda::maximum_of_warp(most);
+      padded = prim::cuda::any_of_warp(padded);
+    }
+    __device__ __forceinline__ bool meets(const id_range& other) const {
+      return least <= other.most && other.least <= most;
+    }
+    __device__ __forceinline__ bool is_only(int id) const {
+      return !padded && least == id && most == id;
+    }
+  };
+
+  __device__ __forceinline__ id_range ids_of(const token_ids& ids, int begin, int end) const {
+    const std::int32_t* data = ids.data + range_.seq.index * ids.batch;
+    id_range found;
+    for (int i = begin + lane(); i < end; i += prim::cuda::warp_size) found.add(data[i * ids.row]);
+    found.gather();
+    return found;
+  }
+  __device__ __forceinline__ id_range ids_of_queries() const {
+    const row_box box = box_of(args_, range_);
+    return ids_of(args_.call.q_segments, box.query_begin, box.query_end);
+  }
+
+  /// Looks at the segments, a warp at 32 tiles. `filled`: the window has the mask's bits.
+  __device__ __forceinline__ void look_at_segments(bool filled) {
+    const token_ids& ids = args_.call.kv_segments;
+    const std::int32_t* data = ids.data + range_.seq.index * ids.batch;
+    const id_range own = ids_of_queries();
+    const int words = (known_tiles() + 31) / 32;
+    constexpr int loads = (Traits::block_kv + prim::cuda::warp_size - 1) / prim::cuda::warp_size;
+#pragma unroll 1
+    for (int word = static_cast<int>(threadIdx.x) / prim::cuda::warp_size; word < words;
+         word += Traits::warps) {
+      std::uint32_t some = 0;
+      std::uint32_t whole = 0;
+      const int first = keys_.first_tile + word * 32;
+      const int tiles = min(32, keys_.last_tile - first);
+#pragma unroll 4
+      for (int i = 0; i < tiles; ++i) {
+        const int key0 = (first + i) * Traits::block_kv;
+        id_range found;
+#pragma unroll
+        for (int part = 0; part < loads; ++part) {
+          const int in_tile = part * prim::cuda::warp_size + lane();
+          // A lane without a key looks at the last one once more.
+          const int key = min(key0 + min(in_tile, Traits::block_kv - 1), keys_.end - 1);
+          found.add(data[key * ids.row]);
+        }
+        found.gather();
+        const std::uint32_t bit = 1u << i;
+        some |= own.meets(found) ? bit : 0u;
+        whole |= own.is_only(own.most) && found.is_only(own.most) ? bit : 0u;
+      }
+      if (lane() == 0) {
+        window_.some[word] = filled ? window_.some[word] & some : some;
+        window_.whole[word] = filled ? window_.whole[word] & whole : whole;
+      }
+    }
+    __syncthreads();
+  }
+
+  /// Of a tile behind the window.
+  __device__ __forceinline__ bool segments_show(int tile) const {
+    if constexpr (segments) {
+      if (args_.call.q_segments.data != nullptr) {
+        return ids_of_queries().meets(ids_of(args_.call.kv_segments, tile * Traits::block_kv,
+                                             min(keys_.end, (tile + 1) * Traits::block_kv)));
+      }
+    }
+    return true;
+  }
+
+  const launch_args& args_;
+  const Hooks& hooks_;
+  const row_range& range_;
+  const key_range& keys_;
+  window_type& window_;
+};
+
+}  // namespace tessera::kernels::attention::sm80

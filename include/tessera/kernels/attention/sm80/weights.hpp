@@ -1,0 +1,149 @@
+// The optional outputs that are as large as the score matrix: attention weights and the dropout
+// mask. Writing them is what takes time, so these kernels are simple: one warp a row, f32
+// arithmetic.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm80/block.hpp>
+#include <tessera/kernels/attention/sm80/dropout.hpp>
+#include <tessera/kernels/attention/sm80/finish.hpp>
+#include <tessera/kernels/attention/sm80/scores.hpp>
+#include <tessera/prim/common/dropout.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+inline constexpr int weights_warps = 4;  ///< rows of a thread block
+
+/// Row `blockIdx.x * weights_warps + warp` of all (entry, head, query), dense tensors only.
+template <class Row, class Hooks>
+class weights_row {
+  using traits = kernel_traits<Row, 0, any_tokens>;
+  using modifiers = score_modifiers<traits, Hooks>;
+  using access = typename traits::access;
+  using stored = typename traits::stored;
+
+ public:
+  __device__ weights_row(const launch_args& args, const Hooks& hooks, std::int64_t flat)
+      : args_(args), hooks_(hooks) {
+    const attention_kernel_args& call = args.call;
+    at_.query = flat % call.q_len;
+    at_.head = static_cast<int>(flat / call.q_len % call.q_heads);
+    at_.batch = flat / call.q_len / call.q_heads;
+    seq_ = sequence_of(call, at_.batch);
+    const auto visible = prim::row_visibility<traits::config.mask>::of(call, seq_);
+    if (at_.query < seq_.q_len) keys_ = visible.keys_of(at_.query);
+    at_.query_position = at_.query + visible.offset;
+  }
+
+  __device__ void run() {
+    const attention_kernel_args& call = args_.call;
+    const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+    float maximum = prim::minus_infinity;
+    for (std::int64_t j = keys_.begin + lane; j < keys_.end; j += prim::cuda::warp_size) {
+      maximum = fmaxf(maximum, logit(j));
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      maximum = fmaxf(maximum, __shfl_xor_sync(prim::cuda::all_lanes, maximum, step));
+    }
+    prim::softmax_state state{maximum, 0.0f};
+    const float shift = prim::finite_maximum(maximum);
+    for (std::int64_t j = keys_.begin + lane; j < keys_.end; j += prim::cuda::warp_size) {
+      state.denominator += expf(logit(j) - shift);
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      state.denominator += __shfl_xor_sync(prim::cuda::all_lanes, state.denominator, step);
+    }
+    const prim::softmax_result result = finished(call, at_.head, state);
+    const float scale = result.weight_scale * (call.dropout ? call.dropout_scale : 1.0f);
+    for (std::int64_t j = lane; j < call.kv_len; j += prim::cuda::warp_size) {
+      float weight = 0.0f;
+      if (j >= keys_.begin && j < keys_.end) {
+        weight = expf(logit(j) - result.shift) * scale;
+        const query_row row{static_cast<int>(at_.query), at_.head};
+        if (!keeps_weight(args_, static_cast<int>(at_.batch), row, static_cast<int>(j))) {
+          weight = 0.0f;
+        }
+      }
+      write(j, weight);
+    }
+  }
+
+ private:
+  __device__ float logit(std::int64_t key) {
+    const attention_kernel_args& call = args_.call;
+    const auto* q = token_row<const stored>(call.q, call.q_strides, seq_, at_.query, at_.head);
+    const auto* k =
+        token_row<const stored>(call.k, call.k_strides, seq_, key, args_.group.quotient(at_.head));
+    float product = 0.0f;
+    for (int d = 0; d < call.head_dim; ++d) {
+      product = fmaf(access::load(q[d]), access::load(k[d]), product);
+    }
+    if (args_.plain) product *= call.softmax_scale;
+    float logits[1] = {product};
+    modifiers::apply_row(
+        args_, hooks_, logits, at_, [&](int) { return static_cast<int>(key); }, keys_, true);
+    return logits[0];
+  }
+
+  __device__ void write(std::int64_t key, float weight) {
+    const attention_kernel_args& call = args_.call;
+    const std::int64_t offset = at_.batch * call.weights_batch + at_.head * call.weights_head +
+                                at_.query * call.weights_row + key;
+    if (call.weights_type == dtype::f32) {
+      static_cast<float*>(call.weights)[offset] = weight;
+    } else {
+      static_cast<stored*>(call.weights)[offset] = access::rounded(weight);
+    }
+  }
+
+  const launch_args& args_;
+  const Hooks& hooks_;
+  position at_{};
+  prim::sequence seq_{};
+  prim::key_interval keys_{};
+};
+
+template <class Row, class Hooks>
+__global__ void write_weights(const __grid_constant__ launch_args args,
+                              const __grid_constant__ Hooks hooks) {
+  const std::int64_t flat =
+      static_cast<std::int64_t>(blockIdx.x) * weights_warps + threadIdx.x / prim::cuda::warp_size;
+  if (flat >= args.call.batch * args.call.q_heads * args.call.q_len) return;
+  weights_row<Row, Hooks>(args, hooks, flat).run();
+}
+
+/// A [B, Hq, Sq, Sk] mask, one byte an element: 1 where dropout keeps the weight.
+struct dropout_mask_args {
+  std::uint8_t* data = nullptr;
+  std::int64_t extent[4] = {};
+  std::int64_t stride[4] = {};
+  std::uint64_t seed = 0;
+  std::uint64_t threshold = 0;
+};
+
+/// Four keys a thread, which share one draw.
+template <class Row>
+__global__ void dropout_mask_kernel(const __grid_constant__ dropout_mask_args args) {
+  const std::int64_t groups = (args.extent[3] + 3) / 4;
+  const std::int64_t flat = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (flat >= args.extent[0] * args.extent[1] * args.extent[2] * groups) return;
+  const std::int64_t key = flat % groups * 4;
+  const std::int64_t row = flat / groups % args.extent[2];
+  const std::int64_t head = flat / groups / args.extent[2] % args.extent[1];
+  const std::int64_t entry = flat / groups / args.extent[2] / args.extent[1];
+  const prim::philox_block words =
+      prim::dropout_words(args.seed, entry, static_cast<int>(head), row, key);
+  std::uint8_t* to =
+      args.data + entry * args.stride[0] + head * args.stride[1] + row * args.stride[2];
+#pragma unroll
+  for (int lane = 0; lane < 4; ++lane) {
+    if (key + lane < args.extent[3]) {
+      to[(key + lane) * args.stride[3]] =
+          words[static_cast<std::size_t>(lane)] >= args.threshold ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm80
