@@ -11,12 +11,12 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/lower.hpp>
-#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/events.hpp>
+#include <tessera/runtime/impl/select.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
-#include <tessera/runtime/select.hpp>
 
 #include "bench/support/report.hpp"
 #include "bench/support/workload.hpp"
@@ -60,16 +60,16 @@ using namespace tessera;
 /// One query, few keys: the kernel takes less time than anything that is measured around it.
 flash_problem small_problem() {
   flash_problem problem;
-  problem.q = {dtype::f32, 4, {1, 1, 1, 64}};
-  problem.k = problem.v = {dtype::f32, 4, {1, 1, 1, 64}};
+  problem.tensors.q = shaped(dtype::f32, {1, 1, 1, 64});
+  problem.tensors.k = problem.tensors.v = shaped(dtype::f32, {1, 1, 1, 64});
   return problem;
 }
 
 /// A prompt of Llama-3.1-8B.
 flash_problem prompt() {
   flash_problem problem;
-  problem.q = {dtype::bf16, 4, {1, 2048, 32, 128}};
-  problem.k = problem.v = {dtype::bf16, 4, {1, 2048, 8, 128}};
+  problem.tensors.q = shaped(dtype::bf16, {1, 2048, 32, 128});
+  problem.tensors.k = problem.tensors.v = shaped(dtype::bf16, {1, 2048, 8, 128});
   problem.options.causal = true;
   return problem;
 }
@@ -105,14 +105,15 @@ lookup_tables tables_with(std::int64_t lines) {
   records.reserve(static_cast<std::size_t>(lines));
   flash_problem problem = prompt();
   for (std::int64_t line = 0; line < lines; ++line) {
-    attention_demand demand = attention_family::demand_of(problem);
+    attention_demand demand = demand_of(problem);
     demand.sizes.q_len = std::int64_t{1} << (line % 20);
     demand.sizes.kv_len = std::int64_t{1} << (line / 20 % 20);
     demand.sizes.head_dim = static_cast<int>(129 + line / 400);
-    const key_text key = key_text_of<attention_family>(demand, 1, device_kind::cpu);
+    const key_text key =
+        key_text_of(attention_record, tessera::demand(demand), 1, device_kind::cpu);
     lookup_record& one = records.emplace_back();
-    one.family = attention_family::name;
-    one.code_version = attention_family::code_version(device_kind::cpu);
+    one.family = attention_record.name;
+    one.code_version = attention_record.code_version(device_kind::cpu);
     one.device_class = device_class_of(this_device()).view();
     one.identity = key.identity.view();
     one.size = key.size.view();
@@ -127,21 +128,23 @@ lookup_tables tables_with(std::int64_t lines) {
 
 /// What a call does before it launches: key, policy, scopes, memo; without `memory` the whole
 /// chain.
-void select_row(benchmark::State& state, selection_memory<attention_family>* memory) {
+void select_row(benchmark::State& state, selection_memory* memory) {
   const flash_problem problem = prompt();
   const lookup_tables tables = tables_with(state.range(0));
   measure_batches(state, [&] {
     const selection_policy policy = policy_in_force();
-    const inquiry<attention_family> asked{.problem = problem,
-                                          .demand = demand_for<attention_family>(problem, policy),
-                                          .instances = attention_registry(),
-                                          .device = this_device(),
-                                          .threads = 1,
-                                          .policy = policy,
-                                          .overlays = {nullptr, overlay_scope::innermost()},
-                                          .tables = &tables,
-                                          .memory = memory,
-                                          .generation = selection_generation()};
+    const problem_view view = view_of(problem);
+    const inquiry asked{.kind = attention_record,
+                        .problem = view,
+                        .demand = demand_for(attention_record, view, policy),
+                        .instances = attention_registry(),
+                        .device = this_device(),
+                        .threads = 1,
+                        .policy = policy,
+                        .overlays = {nullptr, overlay_scope::innermost()},
+                        .tables = &tables,
+                        .memory = memory,
+                        .generation = selection_generation()};
     benchmark::DoNotOptimize(select(asked));
   });
 }
@@ -151,7 +154,7 @@ void selection_anew(benchmark::State& state) {
 }
 
 void selection_remembered(benchmark::State& state) {
-  static selection_memory<attention_family> memory;
+  static selection_memory memory;
   select_row(state, &memory);
 }
 
@@ -170,9 +173,9 @@ void bare_launch(benchmark::State& state) {
     return state.SkipWithError(done.message().c_str());
   }
   const bench::buffer workspace(made->workspace_bytes());
-  const attention_launch_function launch = made->choice().instance->launch;
+  const auto launch = made->choice().instance->launch;
   const launch_context where{1, workspace.data(), workspace.size()};
-  measure_batches(state, [&] { benchmark::DoNotOptimize(launch(lowered, where)); });
+  measure_batches(state, [&] { benchmark::DoNotOptimize(launch(&lowered, where)); });
 }
 
 void planned_run(benchmark::State& state) {

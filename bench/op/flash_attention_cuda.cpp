@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/alternate.hpp"
@@ -153,7 +153,7 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
   prepared_call& ready = **call;
   bench::measured_case found =
       bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.counted, one.goal);
-  found.matmul_gflops = problem.q.type == dtype::f32 ? 0 : on.matmul_gflops;
+  found.matmul_gflops = problem.tensors.q.type == dtype::f32 ? 0 : on.matmul_gflops;
   if (!bench::verify(ready.computed, ready.tensors.options(), found)) return found;
   std::unique_ptr<prepared_call> beside;
   if (!one.beside.empty()) {
@@ -165,10 +165,11 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
     }
     beside = *std::move(made);
   }
-  const bench::roofs above = on.roofs_of(problem.q.type);
+  const bench::roofs above = on.roofs_of(problem.tensors.q.type);
   const bool reading = bench::bound_by_reading(found.flops, found.bytes, above);
   bench::alternation taken;
-  const status done = take_rounds(ready, beside.get(), problem.q.type, reading, quick, on, taken);
+  const status done =
+      take_rounds(ready, beside.get(), problem.tensors.q.type, reading, quick, on, taken);
   if (!done) {
     found.failure = "a timed run: " + done.message();
     return found;

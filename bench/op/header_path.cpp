@@ -57,8 +57,8 @@ struct same_document {
 
 flash_problem prompt() {
   flash_problem problem;
-  problem.q = {dtype::f32, 4, {1, 2048, heads, 128}};
-  problem.k = problem.v = problem.q;
+  problem.tensors.q = shaped(dtype::f32, {1, 2048, heads, 128});
+  problem.tensors.k = problem.tensors.v = problem.tensors.q;
   problem.options.causal = true;
   return problem;
 }

@@ -34,11 +34,11 @@ class pooling_workload {
   explicit pooling_workload(const mean_pooling_problem& problem) : problem_(problem) {
     const bool backward = is_backward(problem.op);
     make_offsets();
-    if (problem.mask.present()) fill(args_.mask = make(problem.mask, 1), 1.0f);
+    if (problem.tensors.mask.present()) fill(args_.mask = make(problem.tensors.mask, 1), 1.0f);
     const tensor_view means = make(shape_of_means(), 1);
-    const std::size_t bytes = bytes_of(problem.x);
+    const std::size_t bytes = bytes_of(problem.tensors.x);
     pieces_ = 1 + 3 * bench::last_level_cache_bytes() / std::max<std::size_t>(bytes, 1);
-    const tensor_view tokens = make(problem.x, pieces_);
+    const tensor_view tokens = make(problem.tensors.x, pieces_);
     (backward ? args_.d_x : args_.x) = tokens;
     (backward ? args_.d_out : args_.out) = means;
     fill(backward ? means : tokens, 0.0f);
@@ -51,7 +51,8 @@ class pooling_workload {
   mean_pooling_args args(std::size_t round = 0) const {
     mean_pooling_args one = args_;
     tensor_view& tokens = is_backward(problem_.op) ? one.d_x : one.x;
-    tokens.data = static_cast<std::byte*>(tokens.data) + round % pieces_ * bytes_of(problem_.x);
+    tokens.data =
+        static_cast<std::byte*>(tokens.data) + round % pieces_ * bytes_of(problem_.tensors.x);
     return one;
   }
 
@@ -60,13 +61,13 @@ class pooling_workload {
     const mean_pooling_args one = args();
     double sum = 0;
     for (const tensor_view* view : {&one.x, &one.out, &one.d_out, &one.d_x, &one.mask}) {
-      if (view->present()) sum += static_cast<double>(bytes_of(view->shape()));
+      if (view->present()) sum += static_cast<double>(bytes_of(*view));
     }
     return sum;
   }
 
  private:
-  static std::size_t bytes_of(const tensor_shape& shape) {
+  static std::size_t bytes_of(const tensor_view& shape) {
     std::size_t bytes = size_of(shape.type);
     for (int axis = 0; axis < shape.rank; ++axis) {
       bytes *= static_cast<std::size_t>(shape.extent[static_cast<std::size_t>(axis)]);
@@ -74,7 +75,7 @@ class pooling_workload {
     return bytes;
   }
 
-  tensor_view make(const tensor_shape& shape, std::size_t copies) {
+  tensor_view make(const tensor_view& shape, std::size_t copies) {
     memory_.emplace_back(bytes_of(shape) * copies);
     tensor_view view;
     view.data = memory_.back().data();
@@ -94,27 +95,29 @@ class pooling_workload {
 
   /// Sequences of equal length.
   void make_offsets() {
-    if (!is_packed(problem_)) return;
-    args_.cu_seqlens = make(problem_.cu_seqlens, 1);
-    const std::int64_t count = problem_.cu_seqlens.extent[0] - 1;
-    const std::int64_t tokens = problem_.x.extent[has_chunks(problem_.op) ? 1 : 0];
+    if (!problem_.tensors.cu_seqlens.present()) return;
+    args_.cu_seqlens = make(problem_.tensors.cu_seqlens, 1);
+    const std::int64_t count = problem_.tensors.cu_seqlens.extent[0] - 1;
+    const std::int64_t tokens = problem_.tensors.x.extent[has_chunks(problem_.op) ? 1 : 0];
     auto* const offset = static_cast<std::int32_t*>(args_.cu_seqlens.data);
     for (std::int64_t n = 0; n <= count; ++n) {
       offset[n] = static_cast<std::int32_t>(tokens * n / std::max<std::int64_t>(count, 1));
     }
   }
 
-  tensor_shape shape_of_means() const {
+  tensor_view shape_of_means() const {
     mean_pooling_args shapes = args_;
     tensor_view& tokens = is_backward(problem_.op) ? shapes.d_x : shapes.x;
-    tokens.type = problem_.x.type;
-    tokens.rank = problem_.x.rank;
-    tokens.extent = problem_.x.extent;
+    tokens.type = problem_.tensors.x.type;
+    tokens.rank = problem_.tensors.x.rank;
+    tokens.extent = problem_.tensors.x.extent;
     const auto pooled = reference::pooled_of(problem_.op, shapes, problem_.options);
     const auto count = static_cast<std::int64_t>(pooled.size());
-    const auto& x = problem_.x.extent;
-    if (has_chunks(problem_.op)) return {problem_.x.type, 4, {x[0], count / x[0], x[2], x[3]}};
-    return {problem_.x.type, 2, {count, x[static_cast<std::size_t>(problem_.x.rank - 1)]}};
+    const auto& x = problem_.tensors.x.extent;
+    if (has_chunks(problem_.op))
+      return shaped(problem_.tensors.x.type, {x[0], count / x[0], x[2], x[3]});
+    return shaped(problem_.tensors.x.type,
+                  {count, x[static_cast<std::size_t>(problem_.tensors.x.rank - 1)]});
   }
 
   mean_pooling_problem problem_;

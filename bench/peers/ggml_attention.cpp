@@ -46,10 +46,10 @@ std::string obstacle(const flash_problem& problem) {
   flash_attention_options plain;
   plain.causal = options.causal;
   plain.logits_soft_cap = options.logits_soft_cap;
-  const bool tensors = problem.bias_pre.present() || problem.bias_post.present() ||
-                       problem.mask.present() || problem.q_segment_ids.present() ||
-                       problem.sinks.present() || problem.weights.present() ||
-                       problem.seqlens_q.present() || problem.seqlens_k.present();
+  const bool tensors = problem.tensors.bias_pre.present() || problem.tensors.bias_post.present() ||
+                       problem.tensors.mask.present() || problem.tensors.q_segment_ids.present() ||
+                       problem.tensors.sinks.present() || problem.tensors.weights.present() ||
+                       problem.tensors.seqlens_q.present() || problem.tensors.seqlens_k.present();
   if (is_packed(problem) || tensors || !(options == plain)) return "not expressed here";
   return {};
 }

@@ -16,22 +16,23 @@ inline std::pair<bench_case, flash_problem> beside_of(const bench_case& one,
   bench_case how = one;
   how.lengths.clear();
   flash_problem other;
-  other.q = problem.q, other.k = problem.k, other.v = problem.v;
+  other.tensors.q = problem.tensors.q, other.tensors.k = problem.tensors.k,
+  other.tensors.v = problem.tensors.v;
   if (one.beside == "one_thread") {
     how.threads = 1;
     return {how, problem};
   }
   if (one.beside == "f32") {
     other = problem;
-    other.q.type = other.k.type = other.v.type = dtype::f32;
+    other.tensors.q.type = other.tensors.k.type = other.tensors.v.type = dtype::f32;
   } else if (one.beside == "square") {
     constexpr std::int64_t rows = 2048;
-    other.q.extent[1] = other.k.extent[1] = other.v.extent[1] = rows;
+    other.tensors.q.extent[1] = other.tensors.k.extent[1] = other.tensors.v.extent[1] = rows;
   } else {
     other.options.causal = problem.options.causal;
     if (is_packed(problem)) {
-      for (tensor_shape* shape : {&other.q, &other.k, &other.v}) {
-        *shape = {shape->type, 4, {1, shape->extent[0], shape->extent[1], shape->extent[2]}};
+      for (tensor_view* shape : {&other.tensors.q, &other.tensors.k, &other.tensors.v}) {
+        *shape = shaped(shape->type, {1, shape->extent[0], shape->extent[1], shape->extent[2]});
       }
     }
   }

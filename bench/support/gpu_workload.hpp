@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/families/attention/lower_memory.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
@@ -40,9 +39,8 @@ class gpu_workload {
 
   flash_attention_args args(std::size_t round) const {
     flash_attention_args theirs = host_.args(round);
-    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
-      theirs.*role.member = there_.at(theirs.*role.member);
-    }
+    const std::span views(tensors_of(theirs), sizeof(theirs) / sizeof(tensor_view));
+    for (tensor_view& view : views) view = there_.at(view);
     return theirs;
   }
 

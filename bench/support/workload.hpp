@@ -32,10 +32,10 @@ class workload {
   explicit workload(const flash_problem& problem, std::size_t cold_bytes = 0,
                     std::uint64_t seed = 1, length_profile lengths = length_profile::equal)
       : options_(problem.options), random_(seed) {
-    args_.q = values(problem.q);
+    args_.q = values(problem.tensors.q);
     fill_scores(problem);
     fill_ids(problem);
-    args_.sinks = values(problem.sinks);
+    args_.sinks = values(problem.tensors.sinks);
     fill_lengths(problem, lengths);
     fill_keys(problem, cold_bytes);
     inputs_ = memory_.size();
@@ -74,7 +74,7 @@ class workload {
     return list;
   }
 
-  static std::size_t bytes_of(const tensor_shape& shape) {
+  static std::size_t bytes_of(const tensor_view& shape) {
     if (!shape.present()) return 0;
     std::size_t bytes = size_of(shape.type);
     for (int axis = 0; axis < shape.rank; ++axis) {
@@ -83,7 +83,7 @@ class workload {
     return bytes;
   }
 
-  tensor_view allocate(const tensor_shape& shape) {
+  tensor_view allocate(const tensor_view& shape) {
     if (!shape.present()) return {};
     memory_.emplace_back(bytes_of(shape));
     tensor_view view;
@@ -117,7 +117,7 @@ class workload {
   }
 
   /// Mean 0, variance 1: with the default scale, logits of variance 1.
-  tensor_view values(const tensor_shape& shape) {
+  tensor_view values(const tensor_view& shape) {
     const tensor_view view = allocate(shape);
     if (view.type == dtype::f32) fill<float>(view, [&](std::int64_t) { return random_.bell(); });
     if (view.type == dtype::f16) fill<f16>(view, [&](std::int64_t) { return f16(random_.bell()); });
@@ -128,9 +128,9 @@ class workload {
   }
 
   void fill_scores(const flash_problem& problem) {
-    args_.bias_pre = values(problem.bias_pre);
-    args_.bias_post = values(problem.bias_post);
-    args_.mask = allocate(problem.mask);
+    args_.bias_pre = values(problem.tensors.bias_pre);
+    args_.bias_post = values(problem.tensors.bias_post);
+    args_.mask = allocate(problem.tensors.mask);
     if (args_.mask.present()) {
       fill<std::uint8_t>(args_.mask,
                          [&](std::int64_t) { return std::uint8_t{random_.chance(0.75)}; });
@@ -139,7 +139,7 @@ class workload {
 
   /// Segments of equal length, eight in a row of tokens.
   void fill_ids(const flash_problem& problem) {
-    const auto ids = [&](const tensor_shape& shape) {
+    const auto ids = [&](const tensor_view& shape) {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
       const std::int64_t tokens = std::max<std::int64_t>(view.extent[1], 1);
@@ -148,8 +148,8 @@ class workload {
       });
       return view;
     };
-    args_.q_segment_ids = ids(problem.q_segment_ids);
-    args_.kv_segment_ids = ids(problem.kv_segment_ids);
+    args_.q_segment_ids = ids(problem.tensors.q_segment_ids);
+    args_.kv_segment_ids = ids(problem.tensors.kv_segment_ids);
   }
 
   /// Where sequence `index` of `sequences` begins among `tokens`. Zipf: the sequence at place i has
@@ -169,7 +169,7 @@ class workload {
 
   /// Packed sequences by the profile; padded entries that are full.
   void fill_lengths(const flash_problem& problem, length_profile lengths) {
-    const auto offsets = [&](const tensor_shape& shape, std::int64_t tokens) {
+    const auto offsets = [&](const tensor_view& shape, std::int64_t tokens) {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
       const std::int64_t sequences = std::max<std::int64_t>(view.extent[0] - 1, 1);
@@ -178,16 +178,16 @@ class workload {
       });
       return view;
     };
-    args_.cu_seqlens_q = offsets(problem.cu_seqlens_q, problem.q.extent[0]);
-    args_.cu_seqlens_k = offsets(problem.cu_seqlens_k, problem.k.extent[0]);
-    const auto full = [&](const tensor_shape& shape, std::int64_t tokens) {
+    args_.cu_seqlens_q = offsets(problem.tensors.cu_seqlens_q, problem.tensors.q.extent[0]);
+    args_.cu_seqlens_k = offsets(problem.tensors.cu_seqlens_k, problem.tensors.k.extent[0]);
+    const auto full = [&](const tensor_view& shape, std::int64_t tokens) {
       const tensor_view view = allocate(shape);
       if (!view.present()) return view;
       number(view, [&](std::int64_t) { return static_cast<std::int32_t>(tokens); });
       return view;
     };
-    args_.seqlens_q = full(problem.seqlens_q, problem.q.extent[1]);
-    args_.seqlens_k = full(problem.seqlens_k, problem.k.extent[1]);
+    args_.seqlens_q = full(problem.tensors.seqlens_q, problem.tensors.q.extent[1]);
+    args_.seqlens_k = full(problem.tensors.seqlens_k, problem.tensors.k.extent[1]);
   }
 
   /// Tokens that one round reads: all, or those of the last row's window.
@@ -199,38 +199,39 @@ class workload {
   }
 
   void fill_keys(const flash_problem& problem, std::size_t cold_bytes) {
-    const auto axis = static_cast<std::size_t>(problem.k.rank - 3);
-    const std::int64_t tokens = problem.k.extent[axis];
+    const auto axis = static_cast<std::size_t>(problem.tensors.k.rank - 3);
+    const std::int64_t tokens = problem.tensors.k.extent[axis];
     step_ = std::max<std::int64_t>(std::min(tokens_of_round(problem, tokens), tokens), 1);
-    const std::size_t once = bytes_of(problem.k) + bytes_of(problem.v);
+    const std::size_t once = bytes_of(problem.tensors.k) + bytes_of(problem.tensors.v);
     if (once > 0 && cold_bytes > once) {
       const std::size_t per_token = once / static_cast<std::size_t>(tokens);
       const std::size_t per_piece =
           std::max<std::size_t>(per_token, 1) * static_cast<std::size_t>(step_);
       pieces_ = 1 + (cold_bytes - once + per_piece - 1) / per_piece;
     }
-    const auto piece_of = [&](tensor_shape shape) {
+    const auto piece_of = [&](tensor_view shape) {
       shape.extent[axis] += static_cast<std::int64_t>(pieces_ - 1) * step_;
       tensor_view view = values(shape);
       view.extent[axis] = tokens;
       return view;
     };
-    args_.k = piece_of(problem.k);
-    args_.v = piece_of(problem.v);
+    args_.k = piece_of(problem.tensors.k);
+    args_.v = piece_of(problem.tensors.v);
   }
 
   void make_outputs(const flash_problem& problem) {
-    tensor_shape out = problem.q;
+    tensor_view out = problem.tensors.q;
     const auto last = static_cast<std::size_t>(out.rank - 1);
-    out.extent[last] = problem.v.extent[last];
+    out.extent[last] = problem.tensors.v.extent[last];
     args_.out = allocate(out);
     std::memset(args_.out.data, 0, bytes_of(out));
-    const auto& q = problem.q.extent;
-    const tensor_shape lse = is_packed(problem) ? tensor_shape{dtype::f32, 2, {q[1], q[0]}}
-                                                : tensor_shape{dtype::f32, 3, {q[0], q[2], q[1]}};
+    const auto& q = problem.tensors.q.extent;
+    const tensor_view lse = problem.tensors.cu_seqlens_q.present()
+                                ? shaped(dtype::f32, {q[1], q[0]})
+                                : shaped(dtype::f32, {q[0], q[2], q[1]});
     args_.lse = allocate(lse);
     if (!problem.options.normalize) args_.row_max = allocate(lse);
-    args_.weights = allocate(problem.weights);
+    args_.weights = allocate(problem.tensors.weights);
   }
 
   std::vector<buffer> memory_;  // inputs first

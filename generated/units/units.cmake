@@ -2,9 +2,10 @@
 set(tessera_unit_backends cpu_generic cpu_avx2 cpu_avx512 cpu_avx512_bf16 cuda_sm80)
 set(tessera_units_host
   units/runtime.cpp
+  units/families.cpp
   units/lookup.cpp
-  units/attention_registry.cpp
-  units/mean_pooling_registry.cpp
+  units/attention.cpp
+  units/mean_pooling.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)

@@ -7,11 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include <tessera/families/attention/eligibility.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/problem_text.hpp>
-#include <tessera/families/mean_pooling/eligibility.hpp>
-#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/problem_text.hpp>
 
 namespace {

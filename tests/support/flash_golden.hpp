@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/reflect.hpp>
-#include <tessera/runtime/attention.hpp>
 
 #include "golden.hpp"
 

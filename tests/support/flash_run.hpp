@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/runtime/registry.hpp>
+#include <tessera/runtime/family.hpp>
 
 #include "flash_cases.hpp"
 #include "place.hpp"
@@ -36,7 +36,7 @@ inline bool takes(const attention_config& row, const flash_problem& problem) {
   const bool dims =
       row.head_dim == 0 || (row.head_dim == sizes.head_dim && row.v_head_dim == sizes.v_head_dim);
   const bool placed = !(wants_alignment(row) && problem.unaligned);
-  return runs_here(row.target) && row.type == problem.q.type && dims && placed &&
+  return runs_here(row.target) && row.type == problem.tensors.q.type && dims && placed &&
          row.mask >= mask_needed(problem) && row.features.contains(features_needed(problem));
 }
 

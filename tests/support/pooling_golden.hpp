@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/families/mean_pooling/family.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
-#include <tessera/runtime/mean_pooling.hpp>
 
 #include "golden.hpp"
 

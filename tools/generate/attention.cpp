@@ -9,11 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/families/attention/lower.hpp>
-#include <tessera/families/attention/reflect.hpp>
-#include <tessera/families/attention/rules.hpp>
-#include <tessera/runtime/attention.hpp>
-#include <tessera/runtime/impl/attention.hpp>
+#include <tessera/families/attention/family.hpp>
 
 #include "axes/attention_cuda.hpp"
 #include "described_family.hpp"
@@ -49,7 +45,6 @@ struct description {
   using config_type = attention_config;
   using axes_type = attention_axes;
   using runtime_family = tessera::attention_family;
-  using kernel_args_type = attention_kernel_args;
 
   static std::vector<attention_axes> blocks() {
     std::vector<attention_axes> all = cpu_attention_axes();
@@ -191,7 +186,6 @@ family attention_family() {
   made.row_macro = "TESSERA_ATTENTION_ROW";
   made.config_type = "attention_config";
   made.table_header = "tessera/families/attention/table.hpp";
-  made.instance = "attention_instance";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
                                .limits = {.rows = 160, .seconds = 720, .bytes = 32 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
@@ -200,7 +194,7 @@ family attention_family() {
                                            .bytes = 64 << 20,
                                            .unit_seconds = 60,
                                            .unit_mebibytes = 3072}};
-  made.eligibility_header = "tessera/families/attention/eligibility.hpp";
+  made.fits_header = "tessera/families/attention/fits.hpp";
   return made;
 }
 

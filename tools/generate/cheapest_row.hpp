@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <tessera/runtime/cost.hpp>
-#include <tessera/runtime/device_facts.hpp>
+#include <tessera/spec/device_facts.hpp>
 
 #include "table.hpp"
 
@@ -55,11 +55,10 @@ inline int workers_of(const device_facts& device) noexcept {
 /// No value if `target` can have none.
 template <class Family>
 outcome<std::optional<row>> cheapest_row(
-    const typename Family::problem_type& problem, backend target,
+    const typename Family::demand_type& demand, backend target,
     const std::vector<known_row<typename Family::config_type>>& known,
     outcome<row> (*row_named)(std::string_view name)) {
   const device_facts device = typical_device(target);
-  const auto demand = Family::demand_of(problem);
   const auto facts = Family::facts_of(demand);
   const known_row<typename Family::config_type>* best = nullptr;
   double least = 0;

@@ -4,7 +4,6 @@
 // | member | what |
 // |---|---|
 // | config_type, axes_type, runtime_family | its config; a block of its axes; its runtime struct |
-// | kernel_args_type | what `lower` fills from a problem |
 // | blocks() | the default table |
 // | for_each_combination(axes, visit) | every config of a block |
 // | product_text(axes) | "2 targets x 3 types" |
@@ -27,11 +26,11 @@
 
 #include <fmt/format.h>
 
-#include <tessera/runtime/key.hpp>
 #include <tessera/spec/reflect.hpp>
 #include <tessera/spec/status.hpp>
 
 #include "cheapest_row.hpp"
+#include "problem.hpp"
 #include "table.hpp"
 
 namespace tessera::generate {
@@ -168,24 +167,20 @@ std::vector<known_row<typename Described::config_type>> known_rows_of() {
 template <class Described>
 outcome<std::optional<row>> row_for_problem(std::string_view line, backend target) {
   using runtime_family = typename Described::runtime_family;
-  const auto problem = runtime_family::parse(line);
-  if (!problem) return refusal{problem.message()};
-  typename Described::kernel_args_type lowered;
-  if (const status done = lower(*problem, lowered); !done) return refusal{done.message()};
-  return cheapest_row<runtime_family>(*problem, target, known_rows_of<Described>(),
-                                      &row_named_in<Described>);
+  const outcome<demand> asked = demand_of_problem(runtime_family::operations, line);
+  if (const auto* why = std::get_if<refusal>(&asked)) return *why;
+  return cheapest_row<runtime_family>(
+      std::get<demand>(asked).template as<typename runtime_family::demand_type>(), target,
+      known_rows_of<Described>(), &row_named_in<Described>);
 }
 
 /// See `family::identity_of`.
 template <class Described>
 std::string identity_of_problem(std::string_view line) {
   using runtime_family = typename Described::runtime_family;
-  const auto problem = runtime_family::parse(line);
-  if (!problem) return {};
-  std::array<char, max_key_text> text{};
-  const auto key = runtime_family::key_of(runtime_family::demand_of(*problem));
-  const std::size_t length = runtime_family::identity_text(key, text.data(), text.size());
-  return {text.data(), std::min(length, text.size())};
+  const outcome<demand> asked = demand_of_problem(runtime_family::operations, line);
+  if (!std::holds_alternative<demand>(asked)) return {};
+  return identity_of(runtime_family::fields, std::get<demand>(asked));
 }
 
 /// The members of `family` that follow from the description; what remains is text.
@@ -198,8 +193,7 @@ family described_family() {
     if (!made.config_members.empty()) made.config_members += ", ";
     made.config_members += name;
   });
-  made.ops.assign(std::begin(Described::runtime_family::ops),
-                  std::end(Described::runtime_family::ops));
+  for (const operation& op : Described::runtime_family::operations) made.ops.push_back(op.name);
   made.default_table = &default_table_of<Described>;
   made.row_named = &row_named_in<Described>;
   made.row_for = &row_for_problem<Described>;

@@ -6,11 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/families/mean_pooling/lower.hpp>
-#include <tessera/families/mean_pooling/reflect.hpp>
-#include <tessera/families/mean_pooling/rules.hpp>
-#include <tessera/runtime/impl/mean_pooling.hpp>
-#include <tessera/runtime/mean_pooling.hpp>
+#include <tessera/families/mean_pooling/family.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -22,7 +18,6 @@ struct description {
   using config_type = mean_pooling_config;
   using axes_type = mean_pooling_axes;
   using runtime_family = tessera::mean_pooling_family;
-  using kernel_args_type = mean_pooling_kernel_args;
 
   static std::vector<mean_pooling_axes> blocks() { return mean_pooling_blocks(); }
 
@@ -105,10 +100,9 @@ family mean_pooling_family() {
   made.row_macro = "TESSERA_MEAN_POOLING_ROW";
   made.config_type = "mean_pooling_config";
   made.table_header = "tessera/families/mean_pooling/table.hpp";
-  made.instance = "mean_pooling_instance";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
                                .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
-  made.eligibility_header = "tessera/families/mean_pooling/eligibility.hpp";
+  made.fits_header = "tessera/families/mean_pooling/fits.hpp";
   return made;
 }
 

@@ -45,7 +45,7 @@ file_set served_header(std::string_view name, const std::vector<family>& familie
   std::vector<std::string> plain;
   std::vector<std::string> on_device;
   for (const family& one : families) {
-    text += fmt::format("#include <{}>\n", one.eligibility_header);
+    text += fmt::format("#include <{}>\n", one.fits_header);
     plain.push_back(fmt::format("any_serves({}_rows, problem)", one.name));
     on_device.push_back(fmt::format("any_serves({}_rows, problem, device)", one.name));
   }

@@ -80,9 +80,8 @@ struct family {
   std::string_view config_type;   ///< the config that a row's policy struct holds
   std::string config_members;     ///< its members in order
   std::string_view table_header;  ///< what the registry unit includes: a `table_entry`
-  std::string_view instance;      ///< element type of the registry
   /// Declares `mismatch_of(config, problem)`, constexpr; its enumerator of value 0 means none.
-  std::string_view eligibility_header;
+  std::string_view fits_header;
   std::vector<std::string_view> ops;  ///< first words of the problem texts that its rows run
   std::array<family_part, device_parts.size()> parts{};  ///< by device_part
   std::function<outcome<table>()> default_table;

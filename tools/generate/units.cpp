@@ -1,5 +1,6 @@
 #include "units.hpp"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -87,8 +88,11 @@ std::string instances_text(const std::vector<row>& rows, const cost_file& costs)
 
 std::string registry_text(const family& family, const std::vector<row>& rows,
                           const cost_file& costs, const code_versions& versions) {
-  std::string text = banner("//", "the registry, checked when it is compiled.");
-  text += fmt::format("#include <{}>\n\n", family.table_header);
+  std::string text = banner("//",
+                            "the host code of a family: its registry, checked when it is "
+                            "compiled, and its operations.");
+  text += fmt::format("#include <{}>\n#include <tessera/runtime/impl/{}.hpp>\n\n",
+                      family.table_header, family.name);
   text += "namespace tessera {\nnamespace rows {\n";
   text += fmt::format(
       "#define {}(type, name, ...) \\\n"
@@ -105,8 +109,8 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
   text += fmt::format("#include \"../rows/{}.inc\"\n#undef {}\n", family.name, family.row_macro);
   text += "}  // namespace rows\n\n";
   if (!rows.empty()) text += instances_text(rows, costs);
-  text += fmt::format("std::span<const {}> {}_registry() noexcept {{\n  return {};\n}}\n\n",
-                      family.instance, family.name, rows.empty() ? "{}" : "instances");
+  text += fmt::format("std::span<const instance> {}_registry() noexcept {{\n  return {};\n}}\n\n",
+                      family.name, rows.empty() ? "{}" : "instances");
   text +=
       fmt::format("std::string_view {}_code_version(device_kind kind) noexcept {{\n", family.name);
   for (const device_part part : device_parts) {
@@ -116,6 +120,24 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
                         part == device_part::cpu ? "cpu" : "cuda", version);
   }
   return text + "  return {};\n}\n\n}  // namespace tessera\n";
+}
+
+/// The families that the build has rows for; a program that calls none of the others does not link
+/// them.
+std::string family_table(const std::vector<std::pair<family, std::vector<unit>>>& families) {
+  std::string records, list;
+  for (const auto& [family, units] : families) {
+    if (units.empty()) continue;
+    records += fmt::format("extern const family {}_record;\n", family.name);
+    list += fmt::format("{}&{}_record", list.empty() ? "" : ", ", family.name);
+  }
+  return banner("//", "the families of this build.") +
+         fmt::format(
+             "#include <array>\n\n#include <tessera/runtime/family.hpp>\n\nnamespace tessera {{\n\n"
+             "{}\nstd::span<const family* const> families() noexcept {{\n"
+             "  static constexpr std::array<const family*, {}> all{{{}}};\n  return all;\n}}\n\n"
+             "}}  // namespace tessera\n",
+             records, std::ranges::count(list, '&'), list);
 }
 
 }  // namespace
@@ -138,8 +160,7 @@ file_set files_of(const family& family, const std::vector<row>& rows,
                   const code_versions& versions) {
   file_set files;
   files[fmt::format("rows/{}.inc", family.name)] = row_list(family, rows);
-  files[fmt::format("units/{}_registry.cpp", family.name)] =
-      registry_text(family, rows, costs, versions);
+  files[fmt::format("units/{}.cpp", family.name)] = registry_text(family, rows, costs, versions);
   for (const unit& one : units) files[one.path] = unit_text(family, one);
   return files;
 }
@@ -157,10 +178,11 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
                              "#include <tessera/runtime/impl/lookup_store.hpp>\n";
   files["units/c.cpp"] = banner("//", "the C interface, a library of its own.") +
                          "#include <tessera/interop/impl/c.hpp>\n";
+  files["units/families.cpp"] = family_table(families);
   std::map<backend, std::vector<std::string>> by_backend;
-  std::string host = "  units/runtime.cpp\n  units/lookup.cpp\n";
+  std::string host = "  units/runtime.cpp\n  units/families.cpp\n  units/lookup.cpp\n";
   for (const auto& [family, units] : families) {
-    host += fmt::format("  units/{}_registry.cpp\n", family.name);
+    host += fmt::format("  units/{}.cpp\n", family.name);
     for (const unit& one : units) by_backend[one.target].push_back(one.path);
   }
   std::string list = banner("#", "the units of this build, by backend.");

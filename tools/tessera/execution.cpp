@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/operation.hpp>
 
 #include "command.hpp"
 #include "families.hpp"
@@ -113,6 +114,16 @@ std::string workers_text(device_id device, int workers) {
   const bool cpu = device.kind == device_kind::cpu;
   return fmt::format("{} {}{}", workers, cpu ? "thread" : "multiprocessor",
                      workers == 1 ? "" : "s");
+}
+
+operation_plan plan_for(const tessera::family& kind, const problem_view& problem,
+                        const execution_flags& flags, device_id device, void* stream,
+                        const std::string& subject) {
+  auto planned = plan_operation(
+      kind, problem,
+      {.row = flags.row, .threads = flags.threads, .device = device, .stream = stream});
+  if (!planned) refuse_plan(planned.failure(), subject);
+  return *std::move(planned);
 }
 
 }  // namespace tessera::tool

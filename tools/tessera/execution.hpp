@@ -7,6 +7,7 @@
 #include <CLI/App.hpp>
 
 #include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
@@ -38,16 +39,19 @@ device_id device_of_backend(const std::string& backend);
 /// answer "no".
 [[noreturn]] void refuse_plan(const status& refusal, const std::string& subject);
 
-/// The plan of a problem of any family on a device. `subject` comes first in what goes wrong.
+/// The plan of a problem on a device. `subject` comes first in what goes wrong.
 template <class Problem>
-auto plan_for(const Problem& problem, const execution_flags& flags, device_id device, void* stream,
-              const std::string& subject) {
-  auto made =
+basic_plan<Problem> plan_for(const Problem& problem, const execution_flags& flags, device_id device,
+                             void* stream, const std::string& subject) {
+  auto planned =
       plan(problem,
            context{.row = flags.row, .threads = flags.threads, .device = device, .stream = stream});
-  if (!made) refuse_plan(made.failure(), subject);
-  return *std::move(made);
+  if (!planned) refuse_plan(planned.failure(), subject);
+  return *std::move(planned);
 }
+operation_plan plan_for(const tessera::family& kind, const problem_view& problem,
+                        const execution_flags& flags, device_id device, void* stream,
+                        const std::string& subject);
 
 /// "lowest predicted time among the rows that fit": a sentence for people.
 std::string_view sentence_of(selection_reason reason) noexcept;

@@ -1,11 +1,12 @@
 #include "families.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
+
+#include <tessera/runtime/operation.hpp>
 
 #include "command.hpp"
 #include "families/list.hpp"
@@ -115,12 +116,73 @@ std::string text_of(const boost::json::value& value) {
   return joined;
 }
 
+namespace {
+
+/// A family of this build as the commands see it.
+class declared_family final : public family {
+ public:
+  declared_family(const tessera::family& kind, const family_words& words)
+      : kind_(kind), words_(words) {
+    for (const operation& op : kind.operations) ops_.push_back(op.name);
+  }
+
+  std::string_view name() const override { return kind_.name; }
+  std::span<const std::string_view> ops() const override { return ops_; }
+  std::string remark(std::span<const listed_row> rows) const override {
+    return words_.remark(rows);
+  }
+
+  std::vector<listed_row> rows() const override {
+    std::vector<listed_row> all;
+    for (const instance& row : kind_.rows()) {
+      all.push_back({.name = row.name,
+                     .target = row.target,
+                     .config = words_.config_of(row.config),
+                     .compile_seconds = static_cast<double>(row.compile_seconds),
+                     .bytes = row.object_bytes,
+                     .resources = row.resources,
+                     .shared_bytes = is_cuda(row.target) ? words_.shared_bytes(row.config) : 0});
+    }
+    return all;
+  }
+
+  std::unique_ptr<file_call> open(std::string path, safetensors_file file,
+                                  std::string_view op) const override {
+    return open_declared(kind_, *kind_.operation_named(op), words_, std::move(path),
+                         std::move(file));
+  }
+
+  /// The gradient of an operation has its name and "_backward".
+  std::string_view backward_of(std::string_view op) const override {
+    const operation* const backward = kind_.operation_named(std::string(op) + "_backward");
+    return backward != nullptr ? backward->name : std::string_view();
+  }
+
+  result<explanation> explain(std::string_view problem, const context& context,
+                              const device_facts* device) const override {
+    const tessera::family* kind = nullptr;
+    const result<owned_problem> parsed = parse_problem(problem, kind);
+    if (!parsed) return parsed.failure();
+    return explain_operation(*kind, parsed->view(), context, device);
+  }
+
+ private:
+  const tessera::family& kind_;
+  const family_words& words_;
+  std::vector<std::string_view> ops_;
+};
+
+}  // namespace
+
 std::span<const family* const> all_families() {
   static const auto all = [] {
-    std::array<const family*, family_functions.size()> made{};
-    std::transform(family_functions.begin(), family_functions.end(), made.begin(),
-                   [](const auto function) { return &function(); });
-    return made;
+    std::vector<const family*> list;
+    for (const tessera::family* kind : tessera::families()) {
+      for (const family_words* words : all_words) {
+        if (words->name == kind->name) list.push_back(new declared_family(*kind, *words));
+      }
+    }
+    return list;
   }();
   return all;
 }

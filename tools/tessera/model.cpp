@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/problem_text.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/device_memory.hpp>
@@ -117,9 +116,8 @@ Value value_of(result<Value> found, const std::string& subject) {
 }
 
 /// Seconds the call would take at the ceilings.
-void compare_with(const limits_of_device& limits, const attention_instance& row,
-                  measured_layer& one) {
-  const double peak = limits.peak_gflops(row.config);
+void compare_with(const limits_of_device& limits, const instance& row, measured_layer& one) {
+  const double peak = limits.peak_gflops(row.config_as<attention_config>());
   const double computing = one.counted.flops / peak * 1e-9;
   const double reading = one.counted.touched_bytes / limits.read_gbytes() * 1e-9;
   one.memory_bound = reading > computing;

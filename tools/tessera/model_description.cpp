@@ -8,7 +8,8 @@
 
 #include <fmt/format.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "command.hpp"
 #include "json.hpp"
@@ -245,10 +246,10 @@ flash_problem problem_of(const model_description& model, const layer_kind& kind,
                                                            : append_tokens;
   const std::int64_t keys = phase == model_phase::append ? tokens + append_tokens : tokens;
   flash_problem problem;
-  problem.q = {model.type, 4, {batch, rows, model.q_heads, model.head_dim}};
-  problem.k = {model.type, 4, {batch, keys, model.kv_heads, model.head_dim}};
-  problem.v = problem.k;
-  if (model.sinks > 0) problem.sinks = {dtype::f32, 2, {model.q_heads, model.sinks}};
+  problem.tensors.q = shaped(model.type, {batch, rows, model.q_heads, model.head_dim});
+  problem.tensors.k = shaped(model.type, {batch, keys, model.kv_heads, model.head_dim});
+  problem.tensors.v = problem.tensors.k;
+  if (model.sinks > 0) problem.tensors.sinks = shaped(dtype::f32, {model.q_heads, model.sinks});
   problem.options.causal = model.causal;
   problem.options.softmax_scale = model.softmax_scale;
   problem.options.logits_soft_cap = model.logits_soft_cap;
@@ -262,7 +263,7 @@ flash_problem problem_of(const model_description& model, const layer_kind& kind,
 }
 
 std::string text_of(const model_problem& asked) {
-  return to_text(asked.problem);
+  return tessera::text_of(view_of(asked.problem));
 }
 
 std::vector<model_problem> problems_of(const model_description& model,

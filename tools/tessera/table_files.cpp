@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 
 #include "command.hpp"
 
@@ -31,13 +31,13 @@ struct known_family {
 const std::map<std::string_view, known_family>& known_families() {
   static const auto all = [] {
     std::map<std::string_view, known_family> made;
-    families::for_each([&]<class Family>(std::type_identity<Family>) {
-      known_family& known = made[Family::name];
-      known.semantic_version = Family::semantic_version;
-      for (const auto& row : Family::registry()) {
-        known.code_of_row[row.name] = Family::code_version(kind_of(row.config.target));
+    for (const tessera::family* kind : tessera::families()) {
+      known_family& known = made[kind->name];
+      known.semantic_version = kind->semantic_version;
+      for (const instance& row : kind->rows()) {
+        known.code_of_row[row.name] = kind->code_version(kind_of(row.target));
       }
-    });
+    }
     return made;
   }();
   return all;

@@ -8,21 +8,16 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/args.hpp>
-#include <tessera/families/attention/instance.hpp>
-#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/problem.hpp>
-#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
 
-using flash_selection = selection<attention_instance>;
-
 /// Biases, masks and sinks may broadcast other axes than planned; lse, row_max and dropout_mask may
 /// be present or not.
-using flash_plan = basic_plan<attention_family>;
+using flash_plan = basic_plan<flash_problem>;
 
 /// Checks the problem, chooses a row and reserves its scratch memory (none if context.workspace is
 /// given: that memory is used instead and must outlive the plan). Refuses what the operation itself

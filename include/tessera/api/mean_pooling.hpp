@@ -26,12 +26,9 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/mean_pooling/args.hpp>
-#include <tessera/families/mean_pooling/instance.hpp>
-#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/runtime/explain.hpp>
-#include <tessera/runtime/mean_pooling.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -77,11 +74,9 @@ inline void mean_pooling_chunks_backward_or_throw(const mean_pooling_args& args,
   throw_if_failed(mean_pooling_chunks_backward(args, options, context));
 }
 
-using mean_pooling_selection = selection<mean_pooling_instance>;
-
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes; the number of means
 /// of packed chunks follows from the offsets of each run.
-using mean_pooling_plan = basic_plan<mean_pooling_family>;
+using mean_pooling_plan = basic_plan<mean_pooling_problem>;
 
 /// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
 /// itself would refuse, and problems that no row of this build takes.

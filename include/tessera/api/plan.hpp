@@ -1,72 +1,82 @@
-// Choose once, run many times: the same class for every family.
+// Choose once, run many times: the same class for every operation.
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <tessera/api/context.hpp>
 #include <tessera/runtime/selection.hpp>
+#include <tessera/spec/problem.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
 
-template <class Family>
-class basic_plan;
+struct family;
 
-namespace impl {
-template <class Family>
-result<basic_plan<Family>> make_plan(const typename Family::problem_type& problem,
-                                     const context& where);
-}
-
-/// A row chosen for one problem, its device and its scratch memory. `run` checks the tensors and
-/// launches: no look-up, no allocation, no lock, no environment, no file; on a GPU no waiting
-/// either, so that a run may be captured in a CUDA graph. A plan on a GPU outlives the work that
-/// its runs have put into streams.
-template <class Family>
-class basic_plan {
+/// A row chosen for one problem, its device and its scratch memory, for an operation known at run
+/// time. `run` checks the tensors and launches: no look-up, no allocation, no lock, no environment,
+/// no file; on a GPU no waiting either, so that a run may be captured in a CUDA graph. A plan on a
+/// GPU outlives the work that its runs have put into streams.
+class operation_plan {
  public:
-  using problem_type = typename Family::problem_type;
-  using args_type = typename Family::args_type;
-  using selection_type = selection<typename Family::instance_type>;
+  operation_plan(operation_plan&&) noexcept;
+  operation_plan& operator=(operation_plan&&) noexcept;
+  ~operation_plan();
 
-  basic_plan(basic_plan&&) noexcept;
-  basic_plan& operator=(basic_plan&&) noexcept;
-  ~basic_plan();
-
-  /// Runs on tensors with the planned shapes, dtypes, device and set of tensors; strides, addresses
-  /// and the values of lengths are free and are checked (but not values in a GPU's memory). Axes
-  /// that broadcast may be others than planned, and outputs that no choice depends on may be
-  /// present or not. Rows of q, k and v start at multiples of 16 bytes on a GPU, unless planned
-  /// `unaligned` or of a length that is none. One run at a time uses the plan's own memory; a
-  /// second one meanwhile is refused with status_code::workspace. On a GPU, where runs return
-  /// before they are done, that memory serves the runs in one stream (any number if
-  /// workspace_bytes() is 0).
-  status run(const args_type& args) const;
-
+  /// Runs on tensors (a view per tensor of the operation's signature) with the planned shapes,
+  /// dtypes, device and set of tensors; strides, addresses and the values of lengths are free and
+  /// are checked (but not values in a GPU's memory). Axes that broadcast may be others than
+  /// planned, and tensors that no choice depends on may be present or not. Rows start at multiples
+  /// of 16 bytes on a GPU where the operation's kernels want that, unless planned `unaligned` or of
+  /// a length that is none. One run at a time uses the plan's own memory; a second one meanwhile is
+  /// refused with status_code::workspace. On a GPU, where runs return before they are done, that
+  /// memory serves the runs in one stream (any number if workspace_bytes() is 0).
+  status run(const tensor_view* tensors) const;
   /// The same in another stream than that of the plan's context.
-  status run(const args_type& args, void* stream) const;
-
+  status run(const tensor_view* tensors, void* stream) const;
   /// The same with the caller's scratch memory: workspace_bytes() bytes, 64-byte aligned, where the
   /// plan runs. Any number of these may run at once, each with its own memory.
-  status run(const args_type& args, std::span<std::byte> workspace) const;
-  status run(const args_type& args, std::span<std::byte> workspace, void* stream) const;
+  status run(const tensor_view* tensors, std::span<std::byte> workspace) const;
+  status run(const tensor_view* tensors, std::span<std::byte> workspace, void* stream) const;
 
   /// The row, who chose it and why.
-  const selection_type& choice() const noexcept;
-  const problem_type& problem() const noexcept;
+  const selection& choice() const noexcept;
+  /// The planned problem; lives as long as the plan.
+  problem_view problem() const noexcept;
   device_id device() const noexcept;
   /// Threads; on a GPU its multiprocessors.
   int threads() const noexcept;
   std::size_t workspace_bytes() const noexcept;
 
- private:
   struct state;
-  explicit basic_plan(std::unique_ptr<state> made) noexcept;
-  friend result<basic_plan> impl::make_plan<Family>(const problem_type&, const context&);
+  explicit operation_plan(std::unique_ptr<state> settled) noexcept;
 
+ private:
   std::unique_ptr<state> state_;
+};
+
+/// The plan of an operation with its own structs of args and options.
+template <class Problem>
+class basic_plan : public operation_plan {
+ public:
+  using problem_type = Problem;
+  using args_type = typename Problem::args_type;
+
+  explicit basic_plan(operation_plan plan) noexcept : operation_plan(std::move(plan)) {}
+
+  status run(const args_type& args) const { return operation_plan::run(tensors_of(args)); }
+  status run(const args_type& args, void* stream) const {
+    return operation_plan::run(tensors_of(args), stream);
+  }
+  status run(const args_type& args, std::span<std::byte> workspace) const {
+    return operation_plan::run(tensors_of(args), workspace);
+  }
+  status run(const args_type& args, std::span<std::byte> workspace, void* stream) const {
+    return operation_plan::run(tensors_of(args), workspace, stream);
+  }
 };
 
 }  // namespace tessera

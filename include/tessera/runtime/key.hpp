@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/short_text.hpp>
 
@@ -38,50 +39,12 @@ constexpr std::int64_t bucket_top(std::int64_t size) noexcept {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(size)));
 }
 
-/// How a field of a problem enters the key. Families classify every field of their problem, or do
-/// not compile (see field_class).
-enum class key_class : std::uint8_t {
-  identity,           ///< another value is another line of the table
-  size,               ///< rounded to a bucket
-  identity_and_size,  ///< shapes: dtype and head dim are identity, lengths are sizes
-  ignored,            ///< no choice may depend on it: scales, seeds
-};
+/// The key of a demand of that family. On CPUs the number of threads is a size; a promise that the
+/// policy asks for is part of the identity.
+key_text key_text_of(const family& kind, const demand& asked, int threads, device_kind device,
+                     bits_promise promise = bits_promise::none) noexcept;
 
-constexpr std::string_view name_of(key_class group) noexcept {
-  switch (group) {
-    case key_class::identity:
-      return "identity";
-    case key_class::size:
-      return "size";
-    case key_class::identity_and_size:
-      return "identity_and_size";
-    case key_class::ignored:
-      return "ignored";
-  }
-  return "invalid";
-}
-
-/// One field of a problem with its class.
-struct field_class {
-  std::string_view field;
-  key_class group = key_class::identity;
-};
-
-/// The key of a demand. On CPUs the number of threads is a size; a promise that the policy asks for
-/// is part of the identity.
-template <class Family>
-key_text key_text_of(const typename Family::demand_type& demand, int threads, device_kind kind,
-                     bits_promise promise = bits_promise::none) noexcept {
-  const typename Family::key_type key = Family::key_of(demand);
-  key_text text;
-  text.identity.append_with(
-      [&](char* to, std::size_t room) { return Family::identity_text(key, to, room); });
-  if (promise == bits_promise::deterministic) text.identity += " deterministic=true";
-  if (promise == bits_promise::batch_invariant) text.identity += " batch_invariant=true";
-  text.size.append_with(
-      [&](char* to, std::size_t room) { return Family::size_text(key, to, room); });
-  if (kind == device_kind::cpu) (text.size += " threads=").append(bucket_top(threads));
-  return text;
-}
+/// A field's value as text: a word, the words of a set joined by '+', or a number.
+key_line text_of(const demand_field& field, std::int64_t value) noexcept;
 
 }  // namespace tessera

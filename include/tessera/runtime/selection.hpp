@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/runtime/policy.hpp>
+#include <tessera/spec/instance.hpp>
 
 namespace tessera {
 
@@ -82,9 +83,8 @@ constexpr std::string_view name_of(selection_reason reason) noexcept {
 }
 
 /// A row of the registry, the tier that chose it and why. Trivially copyable.
-template <class Instance>
 struct selection {
-  const Instance* instance = nullptr;  ///< lives as long as the registry
+  const tessera::instance* instance = nullptr;  ///< lives as long as the registry
   selection_tier tier = selection_tier::none;
   selection_reason reason = selection_reason::none;
   bool remembered = false;  ///< answered by the memo; tier and reason are the first answer's
@@ -96,7 +96,7 @@ struct selection {
   /// measured_nearby.
   float distance = 0;
   /// The row that came closest to fitting better, where `reason` is generic_fallback.
-  const Instance* near_miss = nullptr;
+  const tessera::instance* near_miss = nullptr;
   /// Counts the calls of this choice while a trace is recorded; else null.
   std::atomic<std::int64_t>* calls = nullptr;
 

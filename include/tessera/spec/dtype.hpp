@@ -2,6 +2,7 @@
 // exact conversions, and the mapping from C++ types to enumerators.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,31 @@
 namespace tessera {
 
 /// Type of one tensor element. `none` marks an absent tensor.
-enum class dtype : std::uint8_t { none, f32, f16, bf16, f64, i32, i64, u8, f8_e4m3, f8_e5m2 };
+enum class dtype : std::uint8_t {
+  none,
+  f32,
+  f16,
+  bf16,
+  f64,
+  i32,
+  i64,
+  u8,
+  f8_e4m3,
+  f8_e5m2,
+  i8,
+  u32,
+  f8_e8m0,  ///< a power of two: the scale of a block
+  u4x2,     ///< two codes of 4 bits in a byte, the lower one first
+};
+
+/// "f32", "bf16", ...: the spelling used in row names, problem text and messages.
+inline constexpr std::array<std::string_view, 14> dtype_names{
+    "none", "f32",     "f16",     "bf16", "f64", "i32",     "i64",
+    "u8",   "f8_e4m3", "f8_e5m2", "i8",   "u32", "f8_e8m0", "u4x2"};
+constexpr std::string_view name_of(dtype type) noexcept {
+  const auto number = static_cast<std::size_t>(type);
+  return number < dtype_names.size() ? dtype_names[number] : "invalid";
+}
 
 /// Bytes of one element; 0 for `none`.
 constexpr std::size_t size_of(dtype type) noexcept {
@@ -18,47 +43,24 @@ constexpr std::size_t size_of(dtype type) noexcept {
     case dtype::none:
       return 0;
     case dtype::u8:
+    case dtype::i8:
+    case dtype::u4x2:
     case dtype::f8_e4m3:
     case dtype::f8_e5m2:
+    case dtype::f8_e8m0:
       return 1;
     case dtype::f16:
     case dtype::bf16:
       return 2;
     case dtype::f32:
     case dtype::i32:
+    case dtype::u32:
       return 4;
     case dtype::f64:
     case dtype::i64:
       return 8;
   }
   return 0;
-}
-
-/// "f32", "bf16", ...: the spelling used in row names, problem text and messages.
-constexpr std::string_view name_of(dtype type) noexcept {
-  switch (type) {
-    case dtype::none:
-      return "none";
-    case dtype::f32:
-      return "f32";
-    case dtype::f16:
-      return "f16";
-    case dtype::bf16:
-      return "bf16";
-    case dtype::f64:
-      return "f64";
-    case dtype::i32:
-      return "i32";
-    case dtype::i64:
-      return "i64";
-    case dtype::u8:
-      return "u8";
-    case dtype::f8_e4m3:
-      return "f8_e4m3";
-    case dtype::f8_e5m2:
-      return "f8_e5m2";
-  }
-  return "invalid";
 }
 
 /// True for the types that q, k, v and out may have.
@@ -134,6 +136,10 @@ template <>
 struct dtype_of<std::int64_t> : dtype_constant<dtype::i64> {};
 template <>
 struct dtype_of<std::uint8_t> : dtype_constant<dtype::u8> {};
+template <>
+struct dtype_of<std::int8_t> : dtype_constant<dtype::i8> {};
+template <>
+struct dtype_of<std::uint32_t> : dtype_constant<dtype::u32> {};
 template <>
 struct dtype_of<bool> : dtype_constant<dtype::u8> {};
 

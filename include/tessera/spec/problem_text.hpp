@@ -1,93 +1,83 @@
-// Problems of every family as one line of text, both ways, by reflection:
+// Problems of any operation as text, and back:
 //
 //   flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023
 //
-// The operation's name, then `field=value` in any order. Fields are the members of the problem that
-// are shapes or flags, and those of its `options`; absent tensors and defaults are left out. What a
-// family adds is in its own problem_text.hpp. Needs Boost; nothing on the path of a call includes
-// this header.
+// Tensors, `unaligned`, then the options that differ from their defaults. A tensor whose
+// declaration says that it has the dtype of another may leave the dtype out, and one whose shape is
+// that of another is left out as a whole.
 #pragma once
 
-#include <array>
-#include <charconv>
-#include <concepts>
-#include <cstdint>
-#include <optional>
+#include <algorithm>
+#include <bitset>
+#include <cstddef>
+#include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
-#include <tessera/spec/reflect.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/option_text.hpp>
+#include <tessera/spec/problem.hpp>
 #include <tessera/spec/status.hpp>
 
-namespace tessera::text {
+namespace tessera {
 
-template <class Number>
-requires(std::integral<Number> || std::floating_point<Number>) void append_value(std::string& out,
-                                                                                 Number value) {
-  std::array<char, 32> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  out.append(digits.data(), end);
-}
-inline void append_value(std::string& out, bool value) {
-  out += value ? "true" : "false";
-}
-template <described_enum Enum>
-void append_value(std::string& out, Enum value) {
-  out += enumerator_name(value);
-}
-template <class Value>
-void append_value(std::string& out, const std::optional<Value>& value) {
-  append_value(out, *value);
-}
+/// A problem of any operation that owns its tensors and options.
+struct owned_problem {
+  const operation* op = nullptr;
+  std::vector<tensor_view> tensors{};
+  std::vector<std::uint64_t> options{};  ///< bytes of the options struct
+  bool unaligned = false;
 
-inline void append_shape(std::string& out, const tensor_shape& shape, bool with_type) {
+  /// All defaults, no tensor.
+  explicit owned_problem(const operation& of)
+      : op(&of),
+        tensors(of.form->tensors.size()),
+        options((of.form->options_bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t)) {
+    std::memcpy(options.data(), of.form->default_options, of.form->options_bytes);
+  }
+  explicit owned_problem(const problem_view& from) : owned_problem(*from.op) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i] = without_memory(from.tensors[i]);
+    std::memcpy(options.data(), from.options, op->form->options_bytes);
+    unaligned = from.unaligned;
+  }
+
+  problem_view view() const noexcept { return {op, tensors.data(), options.data(), unaligned}; }
+};
+
+namespace text {
+
+inline void append_shape(std::string& out, const tensor_view& view, bool with_type) {
   out += '[';
-  for (int axis = 0; axis < shape.rank && axis < max_rank; ++axis) {
+  for (int axis = 0; axis < view.rank && axis < max_rank; ++axis) {
     if (axis > 0) out += ',';
-    append_value(out, shape.extent[static_cast<std::size_t>(axis)]);
+    append_number(out, view.extent[static_cast<std::size_t>(axis)]);
   }
   out += ']';
-  if (with_type) out += name_of(shape.type);
-}
-
-/// True if all of `word` was read as a number.
-template <class Number>
-requires(std::integral<Number> ||
-         std::floating_point<Number>) bool read_value(std::string_view word, Number& value) {
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  return error == std::errc{} && end == word.data() + word.size();
-}
-inline bool read_value(std::string_view word, bool& value) {
-  value = word == "true";
-  return value || word == "false";
-}
-template <described_enum Enum>
-bool read_value(std::string_view word, Enum& value) {
-  const std::optional<Enum> named = enumerator_named<Enum>(word);
-  if (named) value = *named;
-  return named.has_value();
-}
-template <class Value>
-bool read_value(std::string_view word, std::optional<Value>& value) {
-  return read_value(word, value.emplace());
+  if (with_type) out += name_of(view.type);
 }
 
 /// `[1,2048,32,128]bf16`; the dtype may be missing, and is left as it was then.
-inline bool read_shape(std::string_view word, tensor_shape& shape) {
+inline bool read_shape(std::string_view word, tensor_view& view) {
   const std::size_t close = word.find(']');
   if (word.empty() || word.front() != '[' || close == std::string_view::npos) return false;
   const std::string_view type = word.substr(close + 1);
-  if (!type.empty() && (!read_value(type, shape.type) || shape.type == dtype::none)) return false;
+  if (!type.empty()) {
+    std::size_t number = 1;
+    while (number < dtype_names.size() && dtype_names[number] != type) ++number;
+    if (number == dtype_names.size()) return false;
+    view.type = static_cast<dtype>(number);
+  }
   std::string_view list = word.substr(1, close - 1);
-  shape.rank = 0;
+  view.rank = 0;
   while (!list.empty()) {
     const std::size_t comma = list.find(',');
-    if (shape.rank == max_rank) return false;
-    auto& extent = shape.extent[static_cast<std::size_t>(shape.rank++)];
-    if (!read_value(list.substr(0, comma), extent)) return false;
+    if (view.rank == max_rank) return false;
+    if (!read_number(list.substr(0, comma), view.extent[static_cast<std::size_t>(view.rank++)])) {
+      return false;
+    }
     if (comma == std::string_view::npos) break;
     list.remove_prefix(comma + 1);
     if (list.empty()) return false;
@@ -95,41 +85,19 @@ inline bool read_shape(std::string_view word, tensor_shape& shape) {
   return true;
 }
 
-/// What a value of that type looks like, for messages.
-template <class Value>
-std::string form_of() {
-  if constexpr (std::is_same_v<Value, tensor_shape>) {
-    return "a shape of at most " + std::to_string(max_rank) + " extents and a dtype, [1,2]f32";
-  } else if constexpr (std::is_same_v<Value, bool>) {
-    return "true or false";
-  } else if constexpr (described_enum<Value>) {
-    return "one of " + enumerator_list<Value>();
-  } else if constexpr (std::floating_point<Value>) {
-    return "a number";
-  } else if constexpr (std::integral<Value>) {
-    return std::is_signed_v<Value> ? "a 64-bit integer" : "an unsigned 64-bit integer";
-  } else {
-    return form_of<typename Value::value_type>();
-  }
+inline bool same_shape(const tensor_view& a, const tensor_view& b) noexcept {
+  return a.type == b.type && a.rank == b.rank && a.extent == b.extent;
 }
 
-/// Members of a problem that are fields of its text: shapes and flags.
-template <class Member>
-inline constexpr bool is_field =
-    std::is_same_v<Member, tensor_shape> || std::is_same_v<Member, bool>;
-
-/// Calls visit(name, member) for every field: the tensors and flags, then the options.
-template <class Problem, class Visitor>
-void for_each_field(Problem& problem, const Visitor& visit) {
-  for_each_member(problem, [&](std::string_view name, auto& member) {
-    using type = std::remove_cvref_t<decltype(member)>;
-    if constexpr (is_field<type>) visit(name, member);
-  });
-  for_each_member(problem.options, visit);
+/// Tensors that the text of a problem has: inputs, and outputs that choices depend on.
+inline bool is_field(const operation& op, std::size_t tensor) noexcept {
+  const tensor_form& form = op.form->tensors[tensor];
+  const bool follows = form.is_output() && (form.free || (op.required >> tensor & 1u) != 0);
+  return (op.taken >> tensor & 1u) != 0 && !follows;
 }
 
 inline status malformed(std::string sentence) {
-  return {status_code::malformed, std::move(sentence)};
+  return {status_code::malformed, "problem: " + std::move(sentence)};
 }
 
 /// The first word; `rest` loses it and the blanks around it.
@@ -143,140 +111,149 @@ inline std::string_view next_word(std::string_view& rest) {
   return word;
 }
 
-/// How a shape is written.
-enum class shape_text : std::uint8_t {
-  omitted,  ///< not at all: absent, or what the reader assumes
-  extents,  ///< without the dtype that the reader assumes
-  whole,
-};
-
-/// `op field=value ...`; `form(name, shape)` says how a shape is written.
-template <class Problem, class Form>
-std::string problem_text(std::string_view op, const Problem& problem, const Form& form) {
-  std::string out(op);
-  const Problem defaults;
-  for_each_member(problem, [&](std::string_view name, const auto& member) {
-    using type = std::remove_cvref_t<decltype(member)>;
-    if constexpr (std::is_same_v<type, bool>) {
-      if (member) out.append(" ").append(name).append("=true");
-    } else if constexpr (std::is_same_v<type, tensor_shape>) {
-      const shape_text how = member.present() ? form(name, member) : shape_text::omitted;
-      if (how == shape_text::omitted) return;
-      out.append(" ").append(name).append("=");
-      append_shape(out, member, how == shape_text::whole);
-    }
-  });
-  for_each_member(problem.options, [&](std::string_view name, const auto& member) {
-    for_each_member(defaults.options, [&](std::string_view other, const auto& standard) {
-      if constexpr (std::is_same_v<decltype(member), decltype(standard)>) {
-        if (name != other || member == standard) return;
-        out.append(" ").append(name).append("=");
-        append_value(out, member);
-      }
-    });
-  });
-  return out;
+inline std::string field_names(const operation& op) {
+  std::string list;
+  const auto add = [&](std::string_view name) {
+    if (!list.empty()) list += ", ";
+    list += name;
+  };
+  for (std::size_t i = 0; i < op.form->tensors.size(); ++i) {
+    if (is_field(op, i)) add(op.form->tensors[i].name);
+  }
+  add("unaligned");
+  for (const option_form& option : op.form->options) add(option.name);
+  return list;
 }
 
-/// Collects `field=value` words into a problem.
-template <class Problem>
+/// Reads `field=value` words into a problem.
 class problem_reader {
  public:
-  /// `problem` has its operation, whose name is `op`.
-  problem_reader(const Problem& problem, std::string_view op) : problem_(problem), op_(op) {}
-
-  Problem& problem() noexcept { return problem_; }
+  explicit problem_reader(owned_problem& problem) : problem_(problem), op_(*problem.op) {}
 
   status read(std::string_view word) {
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
-      return malformed("problem: '" + std::string(word) + "' has no '=', fields are name=value");
+      return malformed("'" + std::string(word) + "' has no '=', fields are name=value");
     }
-    const std::string_view field = word.substr(0, equals);
-    std::optional<status> done;
-    std::size_t index = 0;
-    for_each_field(problem_, [&](std::string_view name, auto& member) {
-      if (name == field) done = read_member(name, word.substr(equals + 1), member, seen_[index]);
-      ++index;
-    });
-    if (done) return *done;
-    return malformed("problem: " + std::string(op_) + " has no field '" + std::string(field) +
-                     "', the fields are " + names());
+    const std::string_view name = word.substr(0, equals), value = word.substr(equals + 1);
+    const auto tensors = op_.form->tensors;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].name != name || !is_field(op_, i)) continue;
+      tensor_view& view = problem_.tensors[i];
+      return taken(name, value, seen_tensors_[i], read_shape(value, view),
+                   "a shape of at most 5 extents and a dtype, [1,2]f32");
+    }
+    if (name == "unaligned") {
+      problem_.unaligned = value == "true";
+      return taken(name, value, seen_unaligned_, value == "true" || value == "false",
+                   "true or false");
+    }
+    for (std::size_t i = 0; i < op_.form->options.size(); ++i) {
+      const option_form& option = op_.form->options[i];
+      if (option.name != name) continue;
+      const bool read = read_option(option, value, problem_.options.data());
+      return taken(name, value, seen_options_[i], read, form_of(option));
+    }
+    return malformed(std::string(op_.name) + " has no field '" + std::string(name) +
+                     "', the fields are " + field_names(op_));
   }
 
-  /// All words of a line.
-  status read_all(std::string_view line) {
-    for (auto word = next_word(line); !word.empty(); word = next_word(line)) {
-      if (status done = read(word); !done) return done;
+  /// What may be left out; refuses what may not.
+  status complete() {
+    const auto tensors = op_.form->tensors;
+    for (int i = 0; i < op_.tensor_count; ++i) {
+      const std::size_t index = op_.order[static_cast<std::size_t>(i)];
+      tensor_view& view = problem_.tensors[index];
+      const std::int8_t shape_of = tensors[index].shape_of, like = tensors[index].like;
+      if (shape_of >= 0 && !seen_tensors_[index] && (op_.required >> index & 1u) != 0) {
+        view = problem_.tensors[static_cast<std::size_t>(shape_of)];
+      }
+      if (!seen_tensors_[index] || view.present()) continue;
+      if (like >= 0) view.type = problem_.tensors[static_cast<std::size_t>(like)].type;
+      if (!view.present()) return malformed(std::string(tensors[index].name) + " has no dtype");
     }
     return {};
   }
 
-  /// Refuses a tensor that was given without a dtype; `excused` is said of those that need none.
-  status every_shape_has_a_type(std::string_view excused) {
-    std::size_t index = 0;
-    status done;
-    for_each_field(problem_, [&](std::string_view name, const auto& member) {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(member)>, tensor_shape>) {
-        if (done && seen_[index] && !member.present()) {
-          done =
-              malformed("problem: " + std::string(name) + " has no dtype" + std::string(excused));
-        }
-      }
-      ++index;
-    });
-    return done;
-  }
-
-  bool saw(std::string_view field) {
-    std::size_t index = 0;
-    bool found = false;
-    for_each_field(problem_, [&](std::string_view name, const auto&) {
-      found = found || (name == field && seen_[index]);
-      ++index;
-    });
-    return found;
-  }
-
  private:
-  template <class Member>
-  static status read_member(std::string_view name, std::string_view value, Member& member,
-                            bool& seen) {
-    if (seen) return malformed("problem: " + std::string(name) + " is given twice");
+  status taken(std::string_view name, std::string_view value, std::bitset<32>::reference seen,
+               bool read, std::string_view form) {
+    if (seen) return malformed(std::string(name) + " is given twice");
     seen = true;
-    if constexpr (std::is_same_v<Member, tensor_shape>) {
-      if (read_shape(value, member)) return {};
-    } else {
-      if (read_value(value, member)) return {};
-    }
-    return malformed("problem: " + std::string(name) + " is '" + std::string(value) +
-                     "', must be " + form_of<Member>());
+    if (read) return {};
+    return malformed(std::string(name) + " is '" + std::string(value) + "', must be " +
+                     std::string(form));
+  }
+  status taken(std::string_view name, std::string_view value, bool& seen, bool read,
+               std::string_view form) {
+    std::bitset<32> bit(seen ? 1 : 0);
+    seen = true;
+    return taken(name, value, bit[0], read, form);
   }
 
-  std::string names() {
-    std::string list;
-    for_each_field(problem_, [&](std::string_view name, const auto&) {
-      if (!list.empty()) list += ", ";
-      list += name;
-    });
-    return list;
-  }
-
-  using options_type = std::remove_cvref_t<decltype(Problem::options)>;
-
-  Problem problem_;
-  std::string_view op_;
-  std::array<bool, member_count<Problem> + member_count<options_type>> seen_{};
+  owned_problem& problem_;
+  const operation& op_;
+  std::bitset<32> seen_tensors_, seen_options_;
+  bool seen_unaligned_ = false;
 };
 
-/// The operation that a line starts with, taken off it.
-template <described_enum Op>
-result<Op> read_op(std::string_view& line) {
-  const std::string_view name = next_word(line);
-  const std::optional<Op> op = enumerator_named<Op>(name);
-  if (op) return *op;
-  return malformed("problem: starts with '" + std::string(name) + "', must be one of " +
-                   enumerator_list<Op>());
+}  // namespace text
+
+/// The problem as text that `parse_problem` reads back.
+inline std::string text_of(const problem_view& problem) {
+  const operation& op = *problem.op;
+  const auto tensors = op.form->tensors;
+  std::string out(op.name);
+  const auto view_of = [&](std::int8_t index) -> const tensor_view& {
+    return problem.tensors[static_cast<std::size_t>(index)];
+  };
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const tensor_view& view = problem.tensors[i];
+    if (!view.present() || !text::is_field(op, i)) continue;
+    if (tensors[i].shape_of >= 0 && text::same_shape(view, view_of(tensors[i].shape_of))) continue;
+    const bool like = tensors[i].like >= 0 && view_of(tensors[i].like).type == view.type;
+    out.append(" ").append(tensors[i].name).append("=");
+    text::append_shape(out, view, !like);
+  }
+  if (problem.unaligned) out += " unaligned=true";
+  for (const option_form& option : op.form->options) {
+    if (text::is_default(option, *op.form, problem.options)) continue;
+    out.append(" ").append(option.name).append("=");
+    out += text::option_text(option, problem.options);
+  }
+  return out;
 }
 
-}  // namespace tessera::text
+/// Reads the words behind the operation's name. Refuses unknown fields, repeated fields, and values
+/// that do not have their field's form; whether the shapes fit together is for the checks to say.
+inline result<owned_problem> parse_problem(const operation& op, std::string_view fields) {
+  owned_problem problem(op);
+  text::problem_reader reader(problem);
+  for (auto word = text::next_word(fields); !word.empty(); word = text::next_word(fields)) {
+    if (status done = reader.read(word); !done) return done;
+  }
+  if (status done = reader.complete(); !done) return done;
+  return problem;
+}
+
+/// The same for the structs of a family, with the operation's name in front.
+template <class Problem>
+result<Problem> parse_typed(std::span<const operation> operations, std::string_view line) {
+  const std::string_view name = text::next_word(line);
+  std::string known;
+  for (const operation& op : operations) {
+    if (!known.empty()) known += ", ";
+    known += op.name;
+    if (op.name != name) continue;
+    const result<owned_problem> parsed = parse_problem(op, line);
+    if (!parsed) return parsed.failure();
+    Problem problem{.op = static_cast<typename Problem::op_type>(op.number)};
+    std::copy(parsed->tensors.begin(), parsed->tensors.end(), tensors_of(problem.tensors));
+    problem.unaligned = parsed->unaligned;
+    std::memcpy(&problem.options, parsed->options.data(), sizeof problem.options);
+    return problem;
+  }
+  return text::malformed("starts with '" + std::string(name) + "', must be one of " + known);
+}
+
+}  // namespace tessera

@@ -11,13 +11,14 @@
 #include <tuple>
 #include <type_traits>
 
+#include <tessera/spec/instance.hpp>
 #include <tessera/spec/reflect.hpp>
 
 namespace tessera {
 
 /// How rows of a config become instances. A specialisation has
-/// `template <class Row> static constexpr <instance> instance_of()`, which leaves name, config and
-/// costs to the table.
+/// `template <class Kernel> static constexpr instance instance_for(std::string_view name)`, which
+/// leaves costs to the table.
 template <class Config>
 struct table_entry;
 
@@ -55,25 +56,25 @@ struct table_row {
     return letters;
   }();
 
-  static constexpr auto make() {
-    auto made = table_entry<config_type>::template instance_of<Row>();
-    made.name = {name.data(), name.size() - 1};
-    made.config = resolved(Row::config);
-    made.compile_seconds = static_cast<float>(Milliseconds) / 1000.0f;
-    made.object_bytes = static_cast<std::uint32_t>(Bytes);
-    if constexpr (requires { made.resources; }) made.resources = {Registers, LocalBytes};
-    return made;
+  static constexpr instance make() {
+    instance row =
+        table_entry<config_type>::template instance_for<Row>({name.data(), name.size() - 1});
+    row.compile_seconds = static_cast<float>(Milliseconds) / 1000.0f;
+    row.object_bytes = static_cast<std::uint32_t>(Bytes);
+    row.resources = {Registers, LocalBytes};
+    return row;
   }
-  static constexpr auto instance = make();
+  static constexpr tessera::instance entry = make();
   static_assert(legal_table_row<Row, broken_table_rule(Row::config)>::value);
 };
 
 /// The instances of `table_row`s, sorted by name. An application's own table has rows of its own.
 template <class First, class... More>
 class row_table {
-  using instance_type = std::remove_cvref_t<decltype(First::instance)>;
-  static constexpr std::array<instance_type, 1 + sizeof...(More)> instances{First::instance,
-                                                                            More::instance...};
+  static constexpr std::array<instance, 1 + sizeof...(More)> instances{First::entry,
+                                                                       More::entry...};
+  static constexpr std::array configs{resolved_config<typename First::type>,
+                                      resolved_config<typename More::type>...};
 
   template <std::size_t Index>
   using row_at = std::tuple_element_t<Index, std::tuple<First, More...>>;
@@ -93,7 +94,7 @@ class row_table {
   static constexpr pair first_repeated() noexcept {
     for (std::size_t first = 0; first < instances.size(); ++first) {
       for (std::size_t second = first + 1; second < instances.size(); ++second) {
-        if (instances[first].config == instances[second].config) return {first, second};
+        if (configs[first] == configs[second]) return {first, second};
       }
     }
     return {};
@@ -119,7 +120,7 @@ class row_table {
 
  public:
   /// The instances; a table with a mistake does not compile, and the compiler names the rows.
-  static consteval std::array<instance_type, 1 + sizeof...(More)> checked() {
+  static consteval std::array<instance, 1 + sizeof...(More)> checked() {
     constexpr pair repeated = first_repeated();
     static_assert(check_order<first_unsorted()>() > 0);
     static_assert(check_config<repeated.first, repeated.second>() > 0);

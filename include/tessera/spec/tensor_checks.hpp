@@ -102,33 +102,6 @@ inline bool is_device(std::string_view name, device_id device, status& failure) 
                 ", must be cpu:0 or cuda: and a number from ", 0);
 }
 
-/// What the extent of an axis must be, relative to `axis_rule::extent`.
-enum class extent_rule : std::uint8_t {
-  exact,
-  one_or_exact,     ///< 1 broadcasts
-  one_or_at_least,  ///< 1 broadcasts; more than needed is not looked at
-};
-
-/// One axis of an expected shape: "k: head_dim is 96, q has 128".
-struct axis_rule {
-  std::string_view label;   ///< "head_dim"
-  std::int64_t extent = 0;  ///< 128
-  std::string_view owner;   ///< "q"
-  extent_rule rule = extent_rule::exact;
-};
-
-constexpr bool meets(std::int64_t extent, const axis_rule& axis) noexcept {
-  switch (axis.rule) {
-    case extent_rule::exact:
-      return extent == axis.extent;
-    case extent_rule::one_or_exact:
-      return extent == axis.extent || extent == 1;
-    case extent_rule::one_or_at_least:
-      return extent >= axis.extent || extent == 1;
-  }
-  return false;
-}
-
 /// Rank as expected, no negative extent, and no more elements than an int64 counts, where an
 /// extent of 0 counts as 1.
 inline bool has_rank(std::string_view name, const tensor_view& view, int rank, status& failure) {
@@ -146,22 +119,6 @@ inline bool has_rank(std::string_view name, const tensor_view& view, int rank, s
       return refuse(failure, name, ": extent of axis ", axis, " is ", extent,
                     ", which makes more than 2^63 - 1 elements");
     }
-  }
-  return true;
-}
-
-/// Rank and extents as the rules say, one rule per axis.
-inline bool has_shape(std::string_view name, const tensor_view& view,
-                      std::span<const axis_rule> axes, status& failure) {
-  if (!has_rank(name, view, static_cast<int>(axes.size()), failure)) return false;
-  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-    const axis_rule& rule = axes[axis];
-    if (meets(view.extent[axis], rule)) continue;
-    return refuse(failure, name, ": ", rule.label, " is ", view.extent[axis], ", ", rule.owner,
-                  " has ", rule.extent,
-                  rule.rule == extent_rule::exact          ? ""
-                  : rule.rule == extent_rule::one_or_exact ? " (1 broadcasts)"
-                                                           : " (1 broadcasts, more is legal)");
   }
   return true;
 }

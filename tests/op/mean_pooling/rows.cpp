@@ -126,7 +126,8 @@ TEST_P(pooling_golden_files_agree, with_the_chosen_row_and_every_other) {
   int ran = 0;
   const auto problem = problem_of(one.args(), one.options(), one.op());
   for (const mean_pooling_instance& row : tessera::mean_pooling_registry()) {
-    const bool fits = row.config.type == problem.x.type && row.config.pass == pass_of(one.op()) &&
+    const bool fits = row.config.type == problem.tensors.x.type &&
+                      row.config.pass == pass_of(one.op()) &&
                       tessera::this_device().runs(row.config.target);
     if (!fits) continue;
     SCOPED_TRACE(row.name);

@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/problem_text.hpp>
 #include <tessera/runtime/memory.hpp>
 #include <tessera/runtime/profiling.hpp>
 #include <tessera/runtime/record.hpp>

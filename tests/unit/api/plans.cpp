@@ -145,7 +145,7 @@ TEST(Plan, ChecksTheLengthsOfEachRun) {
 TEST(Plan, RefusesWhatTheOperationRefuses) {
   small_call call(6, 6, 2, 64);
   flash_problem problem = problem_of(call.args());
-  problem.k.extent[3] = 32;
+  problem.tensors.k.extent[3] = 32;
   EXPECT_EQ(plan(problem).message(), "k: head_dim is 32, q has 64");
   EXPECT_EQ(plan(flash_problem{}).code(), status_code::invalid_argument);
   EXPECT_EQ(plan(problem_of(call.args()), {.row = "no.such.row"}).code(), status_code::unknown_row);

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <tessera/families/attention/instance.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
 
 #if defined(TESSERA_CUDA)
 #define TESSERA_TESTS_BUILT_WITH_CUDA

@@ -1,7 +1,7 @@
 // Which rows run which problems, and the sentence if one cannot.
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/eligibility.hpp>
+#include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/problem_text.hpp>
 
 namespace tessera::testing {

@@ -6,6 +6,7 @@
 #include <boost/describe/class.hpp>
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/problem_text.hpp>
 #include <tessera/runtime/families.hpp>
 #include <tessera/runtime/impl/fields.hpp>
 

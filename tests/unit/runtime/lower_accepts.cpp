@@ -156,7 +156,7 @@ TEST(Lower, ProblemsAreCheckedWithoutTensors) {
   ASSERT_TRUE(lower(problem, lowered));
   EXPECT_EQ(lowered.v_head_dim, 8);
   EXPECT_NE(lowered.mask.data, nullptr);
-  problem.k.extent[3] = 6;
+  problem.tensors.k.extent[3] = 6;
   EXPECT_EQ(lower(problem, lowered).message(), "k: head_dim is 6, q has 8");
   problem = {};
   EXPECT_EQ(lower(problem, lowered).message(),

@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/problem_text.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
-#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/select.hpp>
 
 #include "tests/support/gpu_facts.hpp"

@@ -47,9 +47,9 @@ TEST(ProblemText, ComesBackUnchanged) {
   for (int round = 0; round < 2000; ++round) {
     flash_problem problem{
         .op = static_cast<flash_op>(random() % 3), .q = shape(), .k = shape(), .v = shape()};
-    if (random() % 2 != 0) problem.bias_post = shape();
-    if (random() % 2 != 0) problem.cu_seqlens_q = shape();
-    if (random() % 2 != 0) problem.weights = shape();
+    if (random() % 2 != 0) problem.tensors.bias_post = shape();
+    if (random() % 2 != 0) problem.tensors.cu_seqlens_q = shape();
+    if (random() % 2 != 0) problem.tensors.weights = shape();
     if (random() % 2 != 0) {
       problem.options.softmax_scale = static_cast<double>(random()) * 0x1p-70;
     }

@@ -5,8 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/eligibility.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/problem_text.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>

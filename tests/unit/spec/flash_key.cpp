@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/eligibility.hpp>
+#include <tessera/families/attention/fits.hpp>
 
 namespace {
 
@@ -19,9 +19,9 @@ using tessera::tensor_shape;
 
 flash_problem dense(std::int64_t q_len, std::int64_t kv_len) {
   flash_problem problem;
-  problem.q = {dtype::bf16, 4, {2, q_len, 8, 128}};
-  problem.k = {dtype::bf16, 4, {2, kv_len, 2, 128}};
-  problem.v = {dtype::bf16, 4, {2, kv_len, 2, 64}};
+  problem.tensors.q = shaped(dtype::bf16, {2, q_len, 8, 128});
+  problem.tensors.k = shaped(dtype::bf16, {2, kv_len, 2, 128});
+  problem.tensors.v = shaped(dtype::bf16, {2, kv_len, 2, 64});
   return problem;
 }
 
@@ -51,11 +51,11 @@ TEST(attention_key, reads_sizes_off_a_dense_problem) {
 
 TEST(attention_key, packed_problems_report_mean_lengths) {
   flash_problem problem;
-  problem.q = {dtype::f32, 3, {10, 4, 64}};
-  problem.k = {dtype::f32, 3, {31, 4, 64}};
-  problem.v = {dtype::f32, 3, {31, 4, 64}};
-  problem.cu_seqlens_q = {dtype::i32, 1, {4}};
-  problem.cu_seqlens_k = {dtype::i32, 1, {4}};
+  problem.tensors.q = shaped(dtype::f32, {10, 4, 64});
+  problem.tensors.k = shaped(dtype::f32, {31, 4, 64});
+  problem.tensors.v = shaped(dtype::f32, {31, 4, 64});
+  problem.tensors.cu_seqlens_q = shaped(dtype::i32, {4});
+  problem.tensors.cu_seqlens_k = shaped(dtype::i32, {4});
   const auto sizes = sizes_of(problem);
   EXPECT_EQ(sizes.batch, 3);
   EXPECT_EQ(sizes.q_len, 4);
@@ -65,11 +65,11 @@ TEST(attention_key, packed_problems_report_mean_lengths) {
 
 TEST(attention_key, no_sequences_and_no_heads_do_not_divide_by_zero) {
   flash_problem problem;
-  problem.q = {dtype::f32, 3, {0, 0, 64}};
-  problem.k = {dtype::f32, 3, {0, 0, 64}};
-  problem.v = {dtype::f32, 3, {0, 0, 64}};
-  problem.cu_seqlens_q = {dtype::i32, 1, {1}};
-  problem.cu_seqlens_k = {dtype::i32, 1, {1}};
+  problem.tensors.q = shaped(dtype::f32, {0, 0, 64});
+  problem.tensors.k = shaped(dtype::f32, {0, 0, 64});
+  problem.tensors.v = shaped(dtype::f32, {0, 0, 64});
+  problem.tensors.cu_seqlens_q = shaped(dtype::i32, {1});
+  problem.tensors.cu_seqlens_k = shaped(dtype::i32, {1});
   EXPECT_EQ(key_of(problem).identity.group, 0);
   EXPECT_EQ(sizes_of(problem).batch, 0);
 }

@@ -10,8 +10,8 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
+#include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/rules.hpp>
-#include <tessera/runtime/attention.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/spec/backend.hpp>
 

@@ -10,7 +10,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
-#include <tessera/runtime/attention.hpp>
+#include <tessera/families/attention/family.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/tables.hpp>

@@ -1,16 +1,12 @@
-// The list of families: a new one adds its function, defined in a file of this folder, and its
-// place in the array.
+// The words of all families: a new one adds its file in this folder, and its place here.
 #pragma once
 
 #include <array>
 
-#include "../families.hpp"
+#include "declared_call.hpp"
 
 namespace tessera::tool {
 
-const family& attention();
-const family& mean_pooling();
-
-inline constexpr std::array family_functions{&attention, &mean_pooling};
+inline constexpr std::array all_words{&attention_words, &mean_pooling_words};
 
 }  // namespace tessera::tool

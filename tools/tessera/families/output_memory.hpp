@@ -1,11 +1,7 @@
 // Memory for the outputs of a call.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <initializer_list>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -27,15 +23,12 @@ class output_memory {
     buffers_.clear();
   }
 
-  /// A row-major tensor whose bytes are all 0xff (NaN). Fails if the machine has less memory.
-  tensor_view add(dtype type, std::initializer_list<std::int64_t> extent) {
-    tensor_view view;
-    view.type = type;
-    view.rank = static_cast<std::int8_t>(extent.size());
-    std::copy(extent.begin(), extent.end(), view.extent.begin());
-    const double bytes = std::accumulate(
-        extent.begin(), extent.end(), static_cast<double>(size_of(type)),
-        [](double product, std::int64_t size) { return product * static_cast<double>(size); });
+  /// Makes the tensor row-major, its bytes all 0xff (NaN). Fails if the machine has less memory.
+  void lay_out(tensor_view& view) {
+    double bytes = static_cast<double>(size_of(view.type));
+    for (int axis = 0; axis < view.rank; ++axis) {
+      bytes *= static_cast<double>(view.extent[static_cast<std::size_t>(axis)]);
+    }
     const double memory =
         static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
     if (bytes > memory) {
@@ -46,7 +39,6 @@ class output_memory {
     buffers_.emplace_back(static_cast<std::size_t>(bytes));
     std::memset(buffers_.back().data(), 0xff, buffers_.back().size());
     view.data = buffers_.back().data();
-    return view;
   }
 
  private:

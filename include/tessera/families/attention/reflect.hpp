@@ -8,7 +8,6 @@
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/config.hpp>
-#include <tessera/families/attention/instance.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/rules.hpp>
@@ -43,20 +42,6 @@ BOOST_DESCRIBE_STRUCT(flash_attention_args, (),
                       (q, k, v, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks,
                        cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, out, lse, row_max, weights,
                        dropout_mask))
-BOOST_DESCRIBE_STRUCT(flash_problem, (),
-                      (op, q, k, v, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks,
-                       cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, weights, unaligned,
-                       options))
-BOOST_DESCRIBE_STRUCT(attention_sizes, (),
-                      (batch, q_len, kv_len, q_heads, kv_heads, head_dim, v_head_dim))
-// aligned16 is said only where it is false: keys of CPU problems do not have it.
-BOOST_DESCRIBE_STRUCT(attention_identity, (), (type, mask, features, head_dim, v_head_dim, group))
-BOOST_DESCRIBE_STRUCT(attention_bucket, (), (q_len, kv_len, batch_heads, window))
-BOOST_DESCRIBE_STRUCT(attention_key, (), (identity, bucket))
-BOOST_DESCRIBE_STRUCT(attention_instance, (),
-                      (name, config, workspace_bytes, launch, prepare, write_dropout_mask,
-                       compile_seconds, object_bytes, resources))
-BOOST_DESCRIBE_STRUCT(row_resources, (), (registers, local_bytes))
 
 /// Room for the name of any row, legal or not: ten digits in each of the six numbers fit.
 using flash_row_name = fixed_text<128>;

@@ -6,8 +6,6 @@
 
 #include <tessera/families/mean_pooling/args.hpp>
 #include <tessera/families/mean_pooling/config.hpp>
-#include <tessera/families/mean_pooling/eligibility.hpp>
-#include <tessera/families/mean_pooling/instance.hpp>
 #include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
@@ -27,14 +25,6 @@ BOOST_DESCRIBE_ENUM(mean_pooling_op, mean_pooling, mean_pooling_chunks, mean_poo
 BOOST_DESCRIBE_STRUCT(mean_pooling_config, (), (target, type, pass, streams, stores))
 BOOST_DESCRIBE_STRUCT(mean_pooling_options, (), (chunk_size))
 BOOST_DESCRIBE_STRUCT(mean_pooling_args, (), (x, mask, cu_seqlens, out, d_out, d_x))
-BOOST_DESCRIBE_STRUCT(mean_pooling_problem, (), (op, x, mask, cu_seqlens, options))
-BOOST_DESCRIBE_STRUCT(mean_pooling_sizes, (), (sequences, tokens, columns, chunk))
-BOOST_DESCRIBE_STRUCT(mean_pooling_demand, (), (type, pass, packed, weighted, sizes))
-BOOST_DESCRIBE_STRUCT(mean_pooling_identity, (), (type, pass, chunks, packed, weighted))
-BOOST_DESCRIBE_STRUCT(mean_pooling_bucket, (), (sequences, length, columns, chunk))
-BOOST_DESCRIBE_STRUCT(mean_pooling_key, (), (identity, bucket))
-BOOST_DESCRIBE_STRUCT(mean_pooling_instance, (),
-                      (name, config, workspace_bytes, launch, compile_seconds, object_bytes))
 
 /// Room for the name of any row, legal or not.
 using mean_pooling_row_name = fixed_text<96>;

@@ -4,14 +4,19 @@
 #include <span>
 #include <string_view>
 
-#include <tessera/families/mean_pooling/instance.hpp>
+#include <tessera/spec/instance.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera {
 
+struct family;
+
+/// The family of this build; see runtime/family.hpp.
+extern const family mean_pooling_record;
+
 /// Every mean pooling row of this build, sorted by name. Constant data: the call costs nothing and
 /// the span is valid for the life of the program.
-std::span<const mean_pooling_instance> mean_pooling_registry() noexcept;
+std::span<const instance> mean_pooling_registry() noexcept;
 
 /// A digest of the sources that the rows for one kind of device were compiled from: 16 hexadecimal
 /// digits; empty where the family has no kernels for such devices. Measurements taken with other

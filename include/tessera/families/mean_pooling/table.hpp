@@ -1,32 +1,21 @@
-// How a mean pooling row becomes an instance; see spec/table.hpp.
+// The table of mean pooling rows; see spec/table.hpp.
 #pragma once
 
-#include <cstddef>
+#include <string_view>
 
-#include <tessera/families/mean_pooling/instance.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/families/mean_pooling/row.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
 
-namespace kernels::mean_pooling::cpu {
-// Defined in kernels/mean_pooling/cpu/launch.hpp, instantiated by the units.
-template <class Row>
-std::size_t workspace_bytes(const mean_pooling_kernel_args& args, int threads);
-template <class Row>
-status launch(const mean_pooling_kernel_args& args, const launch_context& context);
-}  // namespace kernels::mean_pooling::cpu
-
 template <>
 struct table_entry<mean_pooling_config> {
-  template <class Row>
-  static constexpr mean_pooling_instance instance_of() {
-    mean_pooling_instance made;
-    made.workspace_bytes = &kernels::mean_pooling::cpu::workspace_bytes<Row>;
-    made.launch = &kernels::mean_pooling::cpu::launch<Row>;
-    return made;
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    return mean_pooling_row<Kernel>(name);
   }
 };
 

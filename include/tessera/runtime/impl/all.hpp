@@ -10,13 +10,14 @@
 #include <tessera/runtime/impl/event_lines.hpp>
 #include <tessera/runtime/impl/events.hpp>
 #include <tessera/runtime/impl/explain.hpp>
-#include <tessera/runtime/impl/families.hpp>
 #include <tessera/runtime/impl/key.hpp>
 #include <tessera/runtime/impl/lookup_load.hpp>
 #include <tessera/runtime/impl/lookup_locations.hpp>
 #include <tessera/runtime/impl/lookup_record.hpp>
 #include <tessera/runtime/impl/lookup_table.hpp>
+#include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/overlay.hpp>
+#include <tessera/runtime/impl/plan.hpp>
 #include <tessera/runtime/impl/profiling.hpp>
 #include <tessera/runtime/impl/record.hpp>
 #include <tessera/runtime/impl/scopes.hpp>

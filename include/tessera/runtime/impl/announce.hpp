@@ -13,9 +13,9 @@
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/explain.hpp>
-#include <tessera/runtime/inquiry.hpp>
+#include <tessera/runtime/impl/inquiry.hpp>
+#include <tessera/runtime/impl/select.hpp>
 #include <tessera/runtime/lookup/table.hpp>
-#include <tessera/runtime/select.hpp>
 
 namespace tessera {
 
@@ -121,19 +121,16 @@ constexpr event_kind event_of(selection_tier tier) noexcept {
   }
 }
 
-template <class Family>
-[[gnu::cold]] void announce_to(const event_sink* sink, int level, const inquiry<Family>& asked,
-                               const selection<typename Family::instance_type>* made,
-                               const status& refusal) {
+[[gnu::cold]] inline void announce_to(const event_sink* sink, int level, const inquiry& asked,
+                                      const selection* made, const status& refusal) {
   announce_process(sink, asked.tables);
   announce_explained(sink, level, explain(asked, made), made == nullptr ? &refusal : nullptr);
 }
 
 /// The same for the chain, if anybody listens: the sink of the call, else of the process, or
 /// TESSERA_EXPLAIN.
-template <class Family>
-void announce(const inquiry<Family>& asked, const event_sink* of_call,
-              const selection<typename Family::instance_type>* made, const status& refusal) {
+inline void announce(const inquiry& asked, const event_sink* of_call, const selection* made,
+                     const status& refusal) {
   const event_sink* const sink = of_call != nullptr ? of_call : installed_event_sink();
   const int level = process_environment().explain;
   if (sink != nullptr || level > 0) announce_to(sink, level, asked, made, refusal);

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include <tessera/runtime/environment.hpp>
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/overlay.hpp>
 
 namespace tessera {
@@ -52,10 +52,9 @@ void read_cpu(environment& all, std::string_view value) {
 /// The operations of all families.
 [[gnu::cold]] std::vector<std::string_view> all_ops() {
   std::vector<std::string_view> ops;
-  families::for_each([&](auto one) {
-    using family = typename decltype(one)::type;
-    for (const std::string_view op : family::ops) ops.push_back(op);
-  });
+  for (const family* kind : families()) {
+    for (const operation& op : kind->operations) ops.push_back(op.name);
+  }
   return ops;
 }
 

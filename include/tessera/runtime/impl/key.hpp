@@ -44,4 +44,45 @@ device_class_text device_class_of(const device_facts& device) noexcept {
   return text;
 }
 
+key_line text_of(const demand_field& field, std::int64_t value) noexcept {
+  key_line text;
+  if (field.words.empty()) {
+    text.append(value);
+  } else if (!field.is_set) {
+    const auto index = static_cast<std::size_t>(value);
+    text += index < field.words.size() ? field.words[index] : "invalid";
+  } else {
+    for (std::size_t bit = 0; bit < field.words.size(); ++bit) {
+      if ((value >> bit & 1) == 0) continue;
+      if (!text.empty()) text += '+';
+      text += field.words[bit];
+    }
+    if (text.empty()) text += "none";
+  }
+  return text;
+}
+
+[[gnu::cold]] key_text key_text_of(const family& kind, const demand& asked, int threads,
+                                   device_kind device, bits_promise promise) noexcept {
+  key_text key;
+  const auto add = [](key_line& line, std::string_view name, std::string_view value) {
+    if (!line.empty()) line += ' ';
+    ((line += name) += '=') += value;
+  };
+  for (const demand_field& field : kind.fields) {
+    const std::int64_t value = field.value(asked);
+    if (field.part == key_part::identity && value != field.usual) {
+      add(key.identity, field.name, text_of(field, value));
+    }
+    if (field.part != key_part::size && field.part != key_part::size_or_none) continue;
+    const bool none = field.part == key_part::size_or_none && value <= 0;
+    key_line top;
+    add(key.size, field.name, top.append(none ? 0 : std::max<std::int64_t>(bucket_top(value), 1)));
+  }
+  if (promise == bits_promise::deterministic) key.identity += " deterministic=true";
+  if (promise == bits_promise::batch_invariant) key.identity += " batch_invariant=true";
+  if (device == device_kind::cpu) (key.size += " threads=").append(bucket_top(threads));
+  return key;
+}
+
 }  // namespace tessera

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include <tessera/runtime/environment.hpp>
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/environment.hpp>
-#include <tessera/runtime/memory.hpp>
+#include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/overlay.hpp>
 
 namespace tessera {
@@ -36,14 +36,11 @@ std::string_view without_blanks(std::string_view text) {
 [[gnu::cold]] std::vector<std::string_view> fields_of_op(std::string_view op, bool& known) {
   std::vector<std::string_view> fields;
   known = op == "*";
-  families::for_each([&](auto one) {
-    using family = typename decltype(one)::type;
-    const bool meant = op == "*" || op == family::name ||
-                       std::find(family::ops.begin(), family::ops.end(), op) != family::ops.end();
-    if (!meant) return;
+  for (const family* kind : families()) {
+    if (op != "*" && op != kind->name && kind->operation_named(op) == nullptr) continue;
     known = true;
-    for (const std::string_view field : family::fields()) fields.push_back(field);
-  });
+    for (const demand_field& field : kind->fields) fields.push_back(field.name);
+  }
   return fields;
 }
 

@@ -1,8 +1,10 @@
-// Plans of any family: a selection with its launch arguments and its memory.
+// Plans of any operation: a selection with its launch arguments and its memory.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,102 +15,179 @@
 #include <tessera/runtime/impl/cuda/calls.hpp>
 #include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/place.hpp>
+#include <tessera/runtime/impl/planned.hpp>
 #include <tessera/runtime/impl/workspace.hpp>
 
 namespace tessera {
 
-template <class Family>
-struct basic_plan<Family>::state {
-  problem_type problem{};
-  typename Family::kernel_args_type
-      planned{};  ///< sizes and scalars; its pointers point to nothing
-  typename Family::planned_type tensors{};
-  selection_type choice{};
+struct operation_plan::state {
+  explicit state(const family& of, const problem_view& from) : kind(of), problem(from) {}
+
+  const family& kind;
+  owned_problem problem;
+  bound_call call{};                   ///< the planned problem's dims, layout and tensors
+  impl::kernel_args_buffer lowered{};  ///< sizes, strides and scalars; pointers point to nothing
+  std::unique_ptr<impl::planned_tensors> tensors{};
+  selection choice{};
   impl::place spot{};
+  bool empty = false;
   std::size_t workspace_bytes = 0;
   impl::plan_memory own{};
   std::span<std::byte> memory{};
   std::atomic<bool> in_use{false};
 };
 
-template <class Family>
-basic_plan<Family>::basic_plan(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
-template <class Family>
-basic_plan<Family>::basic_plan(basic_plan&&) noexcept = default;
-template <class Family>
-basic_plan<Family>& basic_plan<Family>::operator=(basic_plan&&) noexcept = default;
-template <class Family>
-basic_plan<Family>::~basic_plan() = default;
+operation_plan::operation_plan(std::unique_ptr<state> settled) noexcept
+    : state_(std::move(settled)) {}
+operation_plan::operation_plan(operation_plan&&) noexcept = default;
+operation_plan& operation_plan::operator=(operation_plan&&) noexcept = default;
+operation_plan::~operation_plan() = default;
 
-template <class Family>
-auto basic_plan<Family>::choice() const noexcept -> const selection_type& {
+const selection& operation_plan::choice() const noexcept {
   return state_->choice;
 }
-template <class Family>
-auto basic_plan<Family>::problem() const noexcept -> const problem_type& {
-  return state_->problem;
+problem_view operation_plan::problem() const noexcept {
+  return state_->problem.view();
 }
-template <class Family>
-device_id basic_plan<Family>::device() const noexcept {
+device_id operation_plan::device() const noexcept {
   return state_->spot.device;
 }
-template <class Family>
-int basic_plan<Family>::threads() const noexcept {
+int operation_plan::threads() const noexcept {
   return state_->spot.workers;
 }
-template <class Family>
-std::size_t basic_plan<Family>::workspace_bytes() const noexcept {
+std::size_t operation_plan::workspace_bytes() const noexcept {
   return state_->workspace_bytes;
 }
 
 namespace {
 
+/// Compares a run with the plan: what the choice of the row was based on.
+[[gnu::cold, gnu::noinline]] status compare_with_plan(const bound_call& run,
+                                                      const bound_call& planned) {
+  status failure;
+  const signature& form = run.form();
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    const tensor_form& tensor = form.tensors[i];
+    if (run.has(i) != planned.has(i) && !tensor.free) {
+      checks::refuse(
+          failure, tensor.name,
+          run.has(i) ? ": is given, the plan has none" : ": is absent, the plan has one");
+      return failure;
+    }
+    if (!run.has(i) || !planned.has(i) || tensor.free) continue;
+    if (run.tensors[i].type == planned.tensors[i].type || tensor.like >= 0) continue;
+    checks::refuse(failure, tensor.name, ": dtype is ", name_of(run.tensors[i].type),
+                   ", the plan has ", name_of(planned.tensors[i].type));
+    return failure;
+  }
+  for (std::size_t i = 0; i < form.dims.size(); ++i) {
+    if (form.dims[i].source != dim_source::tensor || run.owners[i] < 0) continue;
+    const auto owner = static_cast<std::size_t>(run.owners[i]);
+    if (planned.owners[i] < 0 || run.dims[i] == planned.dims[i] || form.tensors[owner].free)
+      continue;
+    if ((run.op->required >> owner & 1u) == 0 &&
+        form.tensors[owner].holds == tensor_contents::values)
+      continue;
+    checks::refuse(failure, form.tensors[owner].name, ": ", form.dims[i].label, " is ", run.dims[i],
+                   ", the plan has ", planned.dims[i]);
+    return failure;
+  }
+  return failure;
+}
+
+/// The args of a run whose tensors are not row-major, or not where the plan runs.
+[[gnu::noinline]] status lower_closely(const operation_plan::state& plan,
+                                       const tensor_view* tensors,
+                                       impl::kernel_args_buffer& lowered) {
+  const operation& op = *plan.problem.op;
+  bound_call run{.op = &op, .tensors = tensors, .options = plan.problem.options.data()};
+  device_id device;
+  if (status done = lower_call(run, *op.how, lowered.bytes.data(), &device); !done) return done;
+  if (status done = compare_with_plan(run, plan.call); !done) return done;
+  if (device != plan.tensors->device()) {
+    return {status_code::invalid_argument,
+            std::string(op.form->tensors[op.order[0]].name) + ": device is " +
+                std::string(text_of(device).view()) + ", the plan has " +
+                std::string(text_of(plan.tensors->device()).view())};
+  }
+  if (plan.tensors->rows_are_aligned() && is_unaligned(op, tensors, device)) {
+    std::string names;
+    for (const tensor_form& form : op.form->tensors) {
+      if (!form.aligned_rows) continue;
+      if (!names.empty()) names += ", ";
+      names += form.name;
+    }
+    return {status_code::invalid_argument,
+            names +
+                ": not every row starts at a multiple of 16 bytes, the plan was made for rows "
+                "that do"};
+  }
+  return {};
+}
+
+/// The numbers that a run's tensors of host memory hold.
+status check_contents(const operation_plan::state& plan, const tensor_view* tensors) {
+  status failure;
+  bound_call run = plan.call;
+  run.tensors = tensors;
+  run.present = checks::tensors_present(run);
+  static_cast<void>(checks::are_contents(run, failure));
+  return failure;
+}
+
+/// True if tensors of the operation hold numbers that are looked at.
+bool has_contents(const bound_call& call) noexcept {
+  for (std::size_t i = 0; i < call.form().tensors.size(); ++i) {
+    if (call.has(i) && call.form().tensors[i].holds != tensor_contents::values) return true;
+  }
+  return false;
+}
+
+status lower_run(const operation_plan::state& plan, const tensor_view* tensors,
+                 impl::kernel_args_buffer& lowered) {
+  std::memcpy(lowered.bytes.data(), plan.lowered.bytes.data(), plan.problem.op->how->bytes);
+  if (!plan.tensors->place(tensors, lowered.bytes.data())) {
+    return lower_closely(plan, tensors, lowered);
+  }
+  const bool on_host = plan.spot.device.kind == device_kind::cpu;
+  return on_host && has_contents(plan.call) ? check_contents(plan, tensors) : status();
+}
+
 /// A planned run on a GPU, whose arguments are valid.
-template <class Family>
-[[gnu::noinline]] status run_on_gpu(const selection_of<Family>& choice,
-                                    const typename Family::problem_type& problem,
-                                    const typename Family::args_type& args,
-                                    const typename Family::kernel_args_type& lowered,
+[[gnu::noinline]] status run_on_gpu(const selection& choice, const ready_call& call,
                                     impl::place spot, std::span<std::byte> workspace,
                                     void* stream) {
   const impl::cuda::current_device scope(spot.device.ordinal);
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
   spot.stream = stream;
-  return launch_on_gpu<Family>(*choice.instance, problem, args, lowered, spot, workspace);
+  return launch_on_gpu(*choice.instance, call, spot, workspace);
 }
 
 }  // namespace
 
-template <class Family>
-status basic_plan<Family>::run(const args_type& args, std::span<std::byte> workspace,
-                               void* stream) const {
+status operation_plan::run(const tensor_view* tensors, std::span<std::byte> workspace,
+                           void* stream) const {
   const state& plan = *state_;
   if (status done = check_stream(plan.spot.device, stream); !done) return done;
-  typename Family::kernel_args_type lowered = plan.planned;
-  if (status done = Family::lower_run(plan.problem, plan.tensors, plan.planned, args, lowered);
-      !done) {
-    return done;
-  }
-  if (Family::is_empty(lowered)) return {};
+  impl::kernel_args_buffer lowered;
+  if (status done = lower_run(plan, tensors, lowered); !done) return done;
+  if (plan.empty) return {};
   if (status done = prim::check_workspace(workspace, plan.workspace_bytes); !done) return done;
-  count_call<Family>(plan.choice);
-  if (plan.spot.is_gpu()) {
-    return run_on_gpu<Family>(plan.choice, plan.problem, args, lowered, plan.spot, workspace,
-                              stream);
-  }
-  return launch<Family>(*plan.choice.instance, plan.problem, args, lowered, plan.spot.workers,
-                        workspace);
+  count_call(plan.choice);
+  const problem_view problem{plan.problem.op, tensors, plan.problem.options.data(),
+                             plan.problem.unaligned};
+  const ready_call ready{plan.kind, problem, lowered.bytes.data()};
+  if (plan.spot.is_gpu()) return run_on_gpu(plan.choice, ready, plan.spot, workspace, stream);
+  return launch(*plan.choice.instance, ready, plan.spot.workers, workspace);
 }
 
-template <class Family>
-status basic_plan<Family>::run(const args_type& args, std::span<std::byte> workspace) const {
-  return run(args, workspace, state_->spot.stream);
+status operation_plan::run(const tensor_view* tensors, std::span<std::byte> workspace) const {
+  return run(tensors, workspace, state_->spot.stream);
 }
 
-template <class Family>
-status basic_plan<Family>::run(const args_type& args, void* stream) const {
+status operation_plan::run(const tensor_view* tensors, void* stream) const {
   state& plan = *state_;
-  if (plan.workspace_bytes == 0) return run(args, std::span<std::byte>(), stream);
+  if (plan.workspace_bytes == 0) return run(tensors, std::span<std::byte>(), stream);
   if (plan.in_use.exchange(true, std::memory_order_acquire)) {
     return {status_code::workspace,
             "plan: another run uses the plan's workspace; give each concurrent run " +
@@ -118,49 +197,55 @@ status basic_plan<Family>::run(const args_type& args, void* stream) const {
     std::atomic<bool>& in_use;
     ~released() { in_use.store(false, std::memory_order_release); }
   } at_the_end{plan.in_use};
-  return run(args, plan.memory, stream);
+  return run(tensors, plan.memory, stream);
 }
 
-template <class Family>
-status basic_plan<Family>::run(const args_type& args) const {
-  return run(args, state_->spot.stream);
+status operation_plan::run(const tensor_view* tensors) const {
+  return run(tensors, state_->spot.stream);
 }
 
 namespace {
 
 /// Makes the row ready on its device and reserves the plan's memory there.
-template <class Family>
-[[gnu::cold]] status settle(const selection_of<Family>& choice, const impl::place& spot,
-                            const context& where, std::size_t bytes, impl::plan_memory& own,
-                            std::span<std::byte>& memory) {
-  if (!spot.is_gpu()) return own.reserve(spot, where, bytes, memory);
+[[gnu::cold]] status settle(operation_plan::state& plan, const context& where) {
+  const impl::place& spot = plan.spot;
+  if (!spot.is_gpu()) return plan.own.reserve(spot, where, plan.workspace_bytes, plan.memory);
   const impl::cuda::current_device scope(spot.device.ordinal);
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
-  if (status done = make_ready(*choice.instance); !done) {
-    return failure_on(spot, choice.row(), done);
+  if (status done = make_ready(*plan.choice.instance); !done) {
+    return failure_on(spot, plan.choice.row(), done);
   }
-  return own.reserve(spot, where, bytes, memory);
+  return plan.own.reserve(spot, where, plan.workspace_bytes, plan.memory);
 }
 
 }  // namespace
 
-template <class Family>
-[[gnu::cold]] result<basic_plan<Family>> impl::make_plan(
-    const typename Family::problem_type& problem, const context& where) {
-  static_assert(executable_family<Family>);
-  auto made = std::make_unique<typename basic_plan<Family>::state>();
-  made->problem = problem;
-  if (status done = Family::lower_problem(problem, made->planned); !done) return done;
-  if (status done = find_place(where.device, where, made->spot); !done) return done;
-  const auto chosen = choose<Family>(problem, where, made->spot);
+[[gnu::cold]] result<operation_plan> plan_operation(const family& kind, const problem_view& problem,
+                                                    const context& where) {
+  auto plan = std::make_unique<operation_plan::state>(kind, problem);
+  std::array<tensor_view, max_tensors> views;
+  const problem_view asked = plan->problem.view();
+  if (status done = lower(asked, plan->call, views.data(), plan->lowered); !done) return done;
+  if (status done = find_place(where.device, where, plan->spot); !done) return done;
+  plan->empty = is_empty(plan->call);
+  const problem_view complete{asked.op, views.data(), asked.options, asked.unaligned};
+  const auto chosen = choose(kind, complete, where, plan->spot);
   if (!chosen) return chosen.failure();
-  made->choice = *chosen;
-  made->tensors = Family::plan_tensors(problem, where.device);
-  made->workspace_bytes = made->choice.instance->workspace_bytes(made->planned, made->spot.workers);
-  const status settled = settle<Family>(made->choice, made->spot, where, made->workspace_bytes,
-                                        made->own, made->memory);
-  if (!settled) return settled;
-  return basic_plan<Family>(std::move(made));
+  plan->choice = *chosen;
+  const int workers = plan->spot.workers;
+  plan->workspace_bytes =
+      plan->empty ? 0 : plan->choice.instance->workspace_bytes(plan->lowered.bytes.data(), workers);
+  plan->tensors =
+      std::make_unique<impl::planned_tensors>(asked, where.device, plan->call, views.data());
+  // Strides of the outputs that a run may have besides; their pointers are set by the run.
+  bound_call offered = plan->call;
+  offered.present = checks::tensors_present(offered);
+  fill_kernel_args(offered, *asked.op->how, plan->lowered.bytes.data());
+  std::copy_n(views.data(), plan->problem.tensors.size(), plan->problem.tensors.data());
+  plan->call.tensors = plan->problem.tensors.data();
+  plan->call.options = plan->problem.options.data();
+  if (status done = settle(*plan, where); !done) return done;
+  return operation_plan(std::move(plan));
 }
 
 }  // namespace tessera

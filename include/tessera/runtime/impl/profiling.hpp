@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <tessera/runtime/profiling.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 namespace tessera {
 
@@ -14,12 +15,9 @@ namespace {
 constinit std::atomic<const profiler*> process_profiler{nullptr};
 
 /// A range around a launch, if somebody profiles.
-template <class Family>
 class launch_range {
  public:
-  launch_range(const typename Family::instance_type& row,
-               const typename Family::problem_type& problem)
-      : to_(installed_profiler()) {
+  launch_range(const instance& row, const problem_view& problem) : to_(installed_profiler()) {
     if (to_ != nullptr) [[unlikely]]
       begin(row, problem);
   }
@@ -31,11 +29,10 @@ class launch_range {
   launch_range& operator=(const launch_range&) = delete;
 
  private:
-  [[gnu::cold, gnu::noinline]] void begin(const typename Family::instance_type& row,
-                                          const typename Family::problem_type& problem) {
+  [[gnu::cold, gnu::noinline]] void begin(const instance& row, const problem_view& problem) {
     if (to_->begin == nullptr) return;
     if (to_->names == range_names::row) return to_->begin(to_->state, row.name);
-    to_->begin(to_->state, std::string(row.name) + " " + Family::text_of(problem));
+    to_->begin(to_->state, std::string(row.name) + " " + text_of(problem));
   }
 
   const profiler* to_;

@@ -19,9 +19,10 @@
 #include <unistd.h>
 
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/impl/trace_line.hpp>
-#include <tessera/runtime/memory.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 namespace tessera {
 
@@ -136,9 +137,8 @@ bool recording() {
   return is_recording.load(std::memory_order_relaxed);
 }
 
-template <class Family>
-std::atomic<std::int64_t>* counter_of(const typename Family::problem_type& problem) {
-  return recorder().counter_of(Family::text_of(problem));
+inline std::atomic<std::int64_t>* counter_of(const problem_view& problem) {
+  return recorder().counter_of(text_of(problem));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <tessera/runtime/application_rows.hpp>
-#include <tessera/runtime/memory.hpp>
+#include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 

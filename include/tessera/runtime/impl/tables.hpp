@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/lookup/locations.hpp>
-#include <tessera/runtime/memory.hpp>
 #include <tessera/runtime/tables.hpp>
 
 namespace tessera {

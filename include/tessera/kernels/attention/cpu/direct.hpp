@@ -13,7 +13,7 @@
 #include <span>
 
 #include <tessera/families/attention/args.hpp>
-#include <tessera/families/attention/eligibility.hpp>
+#include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tessera/families/attention/instance.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/kernels/attention/cpu/decode.hpp>
 #include <tessera/kernels/attention/cpu/prefill.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>

@@ -18,7 +18,7 @@
 #include <cuda_runtime.h>
 
 #include <tessera/families/attention/args.hpp>
-#include <tessera/families/attention/eligibility.hpp>
+#include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>

@@ -19,7 +19,7 @@
 
 #include <cuda_runtime.h>
 
-#include <tessera/families/attention/instance.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/kernels/attention/sm80/device.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/merge.hpp>

@@ -13,7 +13,7 @@
 #include <span>
 
 #include <tessera/families/mean_pooling/args.hpp>
-#include <tessera/families/mean_pooling/eligibility.hpp>
+#include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>

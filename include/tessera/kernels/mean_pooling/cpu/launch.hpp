@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <tessera/families/mean_pooling/instance.hpp>
+#include <tessera/families/mean_pooling/kernel_args.hpp>
 #include <tessera/kernels/mean_pooling/cpu/backward.hpp>
 #include <tessera/kernels/mean_pooling/cpu/forward.hpp>
 #include <tessera/kernels/mean_pooling/cpu/scratch.hpp>

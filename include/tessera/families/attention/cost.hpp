@@ -1,0 +1,164 @@
+// What an attention row would have to do for a demand: the numbers that the cost model ranks rows
+// by.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/demand.hpp>
+#include <tessera/families/attention/fits.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct attention_facts {
+  attention_demand demand{};
+  double rows = 0;          ///< query rows per key/value head: the heads of a group are rows
+  double heads = 0;         ///< batch entries times key/value heads
+  double visible_keys = 0;  ///< mean over rows
+};
+
+/// Mean number of visible keys over at most 16 rows, evenly spread.
+constexpr double mean_visible_keys(const attention_demand& demand) noexcept {
+  const attention_sizes& sizes = demand.sizes;
+  if (demand.mask == mask_mode::full) return static_cast<double>(sizes.kv_len);
+  constexpr std::int64_t most_samples = 16;
+  const std::int64_t samples = std::min(sizes.q_len, most_samples);
+  const std::int64_t offset = demand.top_left ? 0 : sizes.kv_len - sizes.q_len;
+  double keys = 0;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const auto row = static_cast<double>(sizes.q_len) * (static_cast<double>(i) + 0.5) /
+                     static_cast<double>(samples);
+    const double position = row + static_cast<double>(offset);
+    double end = static_cast<double>(sizes.kv_len);
+    double begin = 0;
+    if (demand.causal) end = std::min(end, position + 0.5);
+    if (demand.window_right >= 0) {
+      end = std::min(end, position + 0.5 + static_cast<double>(demand.window_right));
+    }
+    if (demand.window_left >= 0) {
+      begin = std::max(begin, position - 0.5 - static_cast<double>(demand.window_left));
+    }
+    keys += std::max(0.0, end - begin);
+  }
+  return samples > 0 ? keys / static_cast<double>(samples) : 0.0;
+}
+
+inline attention_facts facts_of(const attention_demand& demand) noexcept {
+  const attention_sizes& sizes = demand.sizes;
+  const auto group = sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0;
+  return {.demand = demand,
+          .rows = static_cast<double>(sizes.q_len) * static_cast<double>(group),
+          .heads = static_cast<double>(sizes.batch) * static_cast<double>(sizes.kv_heads),
+          .visible_keys = mean_visible_keys(demand)};
+}
+
+/// What a CUDA row does: blocks of block_q rows, each against the keys that some of them see.
+inline work_estimate estimate_on_gpu(const attention_config& config,
+                                     const attention_facts& facts) noexcept {
+  const attention_sizes& sizes = facts.demand.sizes;
+  const bool any_head_dim = config.head_dim == 0;
+  const bool decode = config.phase == attention_phase::decode;
+  const auto pieces = [](double size, double step) {
+    return std::max(1.0, static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)));
+  };
+  // Rows for any head dim are compiled for three widths, the others in steps of 16.
+  const auto width = [&](int head_dim) {
+    const int wider = std::max(sizes.head_dim, sizes.v_head_dim);
+    if (any_head_dim) return wider <= 64 ? 64 : wider <= 128 ? 128 : 256;
+    return (head_dim + 15) / 16 * 16;
+  };
+  const double head_dims = width(sizes.head_dim) + width(sizes.v_head_dim);
+  const double blocks = pieces(facts.rows, config.block_q);
+  const auto group = static_cast<double>(
+      std::max<std::int64_t>(1, sizes.q_heads / std::max<std::int64_t>(1, sizes.kv_heads)));
+  // The rows of a block do not all see the same keys.
+  const double spread = facts.demand.mask == mask_mode::full ? 0.0 : config.block_q / group;
+  const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
+  const double tiles = pieces(seen, config.block_kv);
+  const double scores = facts.heads * blocks * config.block_q * tiles * config.block_kv;
+
+  work_estimate work;
+  work.flops = 2 * scores * head_dims;
+  // Parts of the rate of mma.sync with 16-bit elements as measured on an H200 (bench/results). A
+  // multiprocessor gets as much from each warp of 16 rows; f32 is three products of tf32 at half
+  // the rate.
+  const int decode_warps = std::max(1, config.tiling.blocks_per_sm * config.tiling.warps);
+  work.product_share = decode ? std::min(0.06 * decode_warps, 0.6) : head_dims > 256 ? 0.6 : 0.7;
+  if (config.type == dtype::f32) work.product_share *= 1.0 / 6;
+  if (any_head_dim) work.product_share *= decode ? 0.8 : 0.65;
+  const int idle_features =
+      std::popcount(config.features.without(facts.demand.features | base_features).bits);
+  work.vector_operations = 4.0 * idle_features * scores;
+  // Keys and values come from memory once and from the L2 cache for every further block of rows,
+  // which costs a third.
+  const auto element = static_cast<double>(size_of(config.type));
+  const double of_token = element * (sizes.head_dim + sizes.v_head_dim);
+  work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (blocks - 1)) + facts.rows);
+  work.items = static_cast<std::int64_t>(facts.heads * blocks);
+  work.items_per_core = std::max(1, config.tiling.blocks_per_sm);
+  work.most_splits = std::clamp<std::int64_t>(static_cast<std::int64_t>(tiles / 2), 1, 128);
+  return work;
+}
+
+inline work_estimate estimate_of(const attention_config& config,
+                                 const attention_facts& facts) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
+  const attention_sizes& sizes = facts.demand.sizes;
+  const bool decode = config.phase == attention_phase::decode;
+  const auto up = [](double size, double step) {
+    return static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)) * step;
+  };
+  const double blocks = std::max(1.0, up(facts.rows, config.block_q) / config.block_q);
+  const double row_step = decode ? 1 : register_rows(config.target);
+  const double key_step = decode ? vector_floats(config.target) : register_columns(config.target);
+  const double rows = up(std::max(facts.rows, 1.0), row_step);
+  const double keys = up(std::max(facts.visible_keys, 1.0), key_step);
+  const double head_dims = sizes.head_dim + sizes.v_head_dim;
+
+  // Elementwise: maximum, exponential (10 operations) and store per score; each feature that is
+  // compiled in but not needed still tests and passes over the scores.
+  const int idle_features =
+      std::popcount(config.features.without(facts.demand.features | base_features).bits);
+  work_estimate work;
+  work.flops = 2 * facts.heads * rows * keys * head_dims;
+  work.vector_operations = facts.heads * rows * keys * (14.0 + 2.0 * idle_features);
+
+  const double key_bytes = head_dims * static_cast<double>(size_of(config.type));
+  if (decode) {
+    // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.2
+    // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
+    const double per_lane = config.target == backend::cpu_avx512_bf16 ? 2.2
+                            : config.target == backend::cpu_generic   ? 0.7
+                                                                      : 1.4;
+    work.most_products = per_lane * vector_floats(config.target);
+    work.bytes = facts.heads * blocks * keys * key_bytes;
+    const double splits = std::clamp(up(static_cast<double>(sizes.kv_len), 512) / 512, 1.0, 32.0);
+    work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * blocks * splits));
+  } else {
+    // Each block of rows packs the keys it sees: about two operations per element. The panels are
+    // floats and pass through the same caches as the keys.
+    // Shares of the peak that rank prefill against decode rows as measured on Zen 4, where a few
+    // rows of queries wait for keys to be packed.
+    work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
+    work.bytes = facts.heads * keys * (key_bytes + 4.0 * head_dims);
+    work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
+    // An item takes fewer rows than block_q where threads would go without; four register tiles at
+    // least.
+    const double least_rows = 4.0 * register_rows(config.target);
+    work.items =
+        static_cast<std::int64_t>(std::max(1.0, facts.heads * up(rows, least_rows) / least_rows));
+    // Two blocks of keys, one in use and one being packed.
+    work.tile_bytes = 2.0 * 4.0 * config.block_kv * head_dims;
+  }
+  if (is_generic(config)) {  // loop bounds are not constants
+    work.product_share *= 0.85;
+    work.most_products *= 0.85;
+  }
+  return work;
+}
+
+}  // namespace tessera

@@ -1,0 +1,381 @@
+// The attention operations, declared: tensors, dims, options, and where kernels find them.
+//
+// What is refused beyond this table: tensors in different memories; outputs that are read-only,
+// whose elements share memory (see `has_distinct_elements`) or that share a byte with any other
+// tensor (see `share_memory`; interleaved slices of one buffer that do not touch are legal). Zero
+// batch entries, rows, keys and sequences are legal, and strides of axes with one element are not
+// looked at. Of tensors in a GPU's memory only the descriptions are looked at: the values of
+// cu_seqlens_* and seqlens_* there are the caller's to keep within these rules.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/demand.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/problem.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/lower.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera::attention_table {
+
+using args = flash_attention_args;
+using options = flash_attention_options;
+
+inline constexpr std::int64_t most_heads = std::numeric_limits<int>::max();
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "Sq", .label = "length"},
+    dim{.symbol = "Sk", .label = "length"},
+    dim{.symbol = "Hq", .label = "heads", .least = 1, .most = most_heads},
+    dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
+    dim{.symbol = "D", .label = "head_dim", .least = 1, .most = max_head_dim},
+    dim{.symbol = "Dv", .label = "head_dim", .least = 1, .most = max_head_dim},
+    dim{.symbol = "n", .label = "number of sinks", .most = most_heads},
+    dim{.symbol = "Lq",
+        .label = "rows",
+        .source = dim_source::contents,
+        .owner = "the longest sequence of cu_seqlens_q"},
+    dim{.symbol = "Lk",
+        .label = "keys",
+        .source = dim_source::contents,
+        .owner = "the longest sequence of cu_seqlens_k"},
+};
+
+inline constexpr std::array<std::string_view, 2> layouts{"dense", "packed"};
+using texts = std::array<std::string_view, max_layouts>;
+inline constexpr texts of_scores{"B? Hq? Sq?:rows Sk?:keys", "N?:batch Hq? Lq+? Lk+?"};
+inline constexpr texts of_weights{"B Hq Sq:rows Sk:keys", "-"};
+inline constexpr texts of_statistics{"B Hq Sq", "Hq Sq"};
+inline constexpr std::string_view no_lengths =
+    "is given with cu_seqlens_q; lengths belong to dense tensors, packed ones have offsets";
+inline constexpr std::string_view no_segments =
+    "is given with cu_seqlens_q; packed sequences are apart already, give segments to dense "
+    "tensors";
+inline constexpr std::string_view no_scores =
+    "is given with cu_seqlens_q; packed tensors have no such output";
+
+constexpr tensor_text operand(std::string_view name, const texts& shapes) {
+  return {.name = name,
+          .shapes = shapes,
+          .like = "q",
+          .contiguous_rows = true,
+          .aligned_rows = true,
+          .shape_of = name == "v" ? "k" : ""};
+}
+constexpr tensor_text statistic(std::string_view name) {
+  return {.name = name,
+          .shapes = of_statistics,
+          .types = dtype::f32,
+          .use = tensor_use::output,
+          .free = true};
+}
+constexpr tensor_text of_each_score(std::string_view name, dtype_set types) {
+  return {.name = name, .shapes = of_scores, .types = types};
+}
+constexpr tensor_text segment_ids(std::string_view name, std::string_view shape,
+                                  bool free = false) {
+  return {.name = name,
+          .shapes = {shape, "-"},
+          .types = dtype::i32,
+          .elsewhere = no_segments,
+          .free = free};
+}
+constexpr tensor_text offsets(std::string_view name, std::string_view shape, std::string_view rows,
+                              std::string_view longest) {
+  return {.name = name,
+          .shapes = {"-", shape},
+          .types = dtype::i32,
+          .contiguous_rows = true,
+          .holds = tensor_contents::offsets,
+          .counts = rows,
+          .longest = longest};
+}
+constexpr tensor_text lengths(std::string_view name, std::string_view rows) {
+  return {.name = name,
+          .shapes = {"B:length", "-"},
+          .types = dtype::i32,
+          .contiguous_rows = true,
+          .holds = tensor_contents::lengths,
+          .counts = rows,
+          .elsewhere = no_lengths};
+}
+
+inline constexpr std::array tensor_texts{
+    tensor_text{.name = "q",
+                .shapes = {"B Sq Hq D", "Sq Hq D"},
+                .types = floating_types,
+                .contiguous_rows = true,
+                .aligned_rows = true},
+    operand("k", {"B Sk Hkv D", "Sk Hkv D"}),
+    operand("v", {"B Sk Hkv Dv", "Sk Hkv Dv"}),
+    of_each_score("bias_pre", floating_types),
+    of_each_score("bias_post", floating_types),
+    of_each_score("mask", dtype::u8),
+    segment_ids("q_segment_ids", "B Sq"),
+    segment_ids("kv_segment_ids", "B Sk", true),
+    tensor_text{.name = "sinks", .shapes = {"Hq? n", "Hq? n"}, .types = dtype::f32},
+    offsets("cu_seqlens_q", "N+1", "Sq", "Lq"),
+    offsets("cu_seqlens_k", "N+1:length", "Sk", "Lk"),
+    lengths("seqlens_q", "Sq"),
+    lengths("seqlens_k", "Sk"),
+    tensor_text{.name = "out",
+                .shapes = {"B Sq Hq Dv", "Sq Hq Dv"},
+                .like = "q",
+                .use = tensor_use::output,
+                .contiguous_rows = true},
+    statistic("lse"),
+    statistic("row_max"),
+    tensor_text{.name = "weights",
+                .shapes = of_weights,
+                .types = dtype::f32,
+                .like = "q",
+                .use = tensor_use::output,
+                .contiguous_rows = true,
+                .elsewhere = no_scores},
+    tensor_text{.name = "dropout_mask",
+                .shapes = of_weights,
+                .types = dtype::u8,
+                .use = tensor_use::output,
+                .elsewhere = no_scores,
+                .free = true},
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+static_assert(sizeof(args) == tensors.size() * sizeof(tensor_view));
+constexpr std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+constexpr std::int8_t dim_of(std::string_view symbol) {
+  return declared::dim_named(dims, symbol);
+}
+
+inline constexpr std::array<std::string_view, 2> alignments{"bottom_right", "top_left"};
+inline constexpr std::array option_forms{
+    option_form{.name = "softmax_scale",
+                .offset = offsetof(options, softmax_scale),
+                .type = option_type::optional_number,
+                .limit = option_limit::finite_float,
+                .free = true},
+    option_form{.name = "causal", .offset = offsetof(options, causal)},
+    option_form{.name = "causal_alignment",
+                .offset = offsetof(options, causal_alignment),
+                .type = option_type::choice,
+                .enumerators = alignments},
+    option_form{.name = "window_left",
+                .offset = offsetof(options, window_left),
+                .type = option_type::optional_integer,
+                .limit = option_limit::at_least,
+                .unset = "unbounded"},
+    option_form{.name = "window_right",
+                .offset = offsetof(options, window_right),
+                .type = option_type::optional_integer,
+                .limit = option_limit::at_least,
+                .unset = "unbounded"},
+    option_form{.name = "logits_soft_cap",
+                .offset = offsetof(options, logits_soft_cap),
+                .type = option_type::optional_number,
+                .limit = option_limit::positive_float},
+    option_form{.name = "dropout_probability",
+                .offset = offsetof(options, dropout_probability),
+                .type = option_type::number,
+                .limit = option_limit::probability},
+    option_form{.name = "dropout_seed",
+                .offset = offsetof(options, dropout_seed),
+                .type = option_type::natural,
+                .free = true},
+    option_form{.name = "normalize", .offset = offsetof(options, normalize)},
+};
+inline constexpr options defaults{};
+
+inline constexpr std::array rules{
+    tensor_rule{tensor("row_max"),
+                [](const bound_call& call) { return !call.options_as<options>().normalize; },
+                "is given, normalize is true; it belongs to unnormalized outputs"},
+    tensor_rule{tensor("weights"),
+                [](const bound_call& call) { return call.options_as<options>().normalize; },
+                "is given, normalize is false; weights are normalized"},
+    tensor_rule{
+        tensor("dropout_mask"),
+        [](const bound_call& call) { return call.options_as<options>().dropout_probability != 0; },
+        "is given, dropout_probability is 0"},
+    tensor_rule{tensor("kv_segment_ids"),
+                [](const bound_call& call) { return call.has(tensor("q_segment_ids")); },
+                "is given, q_segment_ids is absent"},
+};
+inline constexpr std::array multiples{multiple_rule{dim_of("Hq"), dim_of("Hkv")}};
+
+/// Pairs that belong together, and what the plain operation asks.
+inline bool hook(const bound_call& call, status& failure) {
+  const bool of_q = call.has(tensor("cu_seqlens_q"));
+  if (of_q != call.has(tensor("cu_seqlens_k"))) {
+    return checks::refuse(failure, of_q ? "cu_seqlens_k" : "cu_seqlens_q", ": is absent, ",
+                          of_q ? "cu_seqlens_q" : "cu_seqlens_k",
+                          " is given; packed tensors need both");
+  }
+  const std::int64_t rows = call.dims[dim_of("Sq")], keys = call.dims[dim_of("Sk")];
+  if (call.has(tensor("q_segment_ids")) && !call.has(tensor("kv_segment_ids")) && rows != keys) {
+    return checks::refuse(failure,
+                          "kv_segment_ids: is absent, and q_segment_ids serve for keys only where "
+                          "lengths are equal: q has ",
+                          rows, ", k has ", keys);
+  }
+  const std::int64_t qk = call.dims[dim_of("D")], v = call.dims[dim_of("Dv")];
+  const auto op = static_cast<flash_op>(call.op->number);
+  return op != flash_op::scaled_dot_product_attention || qk == v ||
+         checks::refuse(failure, "v: head_dim is ", v, ", q has ", qk, " and ", call.op->name,
+                        " needs them equal");
+}
+
+inline constexpr signature form{
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = option_forms,
+    .default_options = &defaults,
+    .rules = rules,
+    .multiples = multiples,
+    .layout_of =
+        [](const bound_call& call) {
+          return call.has(tensor("cu_seqlens_q")) || call.has(tensor("cu_seqlens_k")) ? 1 : 0;
+        },
+    .hook = &hook,
+    .options_bytes = sizeof(options),
+    .demand_of =
+        [](const problem_view& problem, demand& to) {
+          to = demand(demand_of(*reinterpret_cast<const args*>(problem.tensors),
+                                *static_cast<const options*>(problem.options), problem.unaligned));
+        },
+};
+
+// Where a kernel finds them.
+
+using kernel = attention_kernel_args;
+inline constexpr kernel kernel_defaults{.sink_stride = 0};
+inline constexpr auto sizes = declared::sizes_in(
+    std::array{size_text{"N|B", offsetof(kernel, batch)}, size_text{"Sq", offsetof(kernel, q_len)},
+               size_text{"Sk", offsetof(kernel, kv_len)},
+               size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
+               size_text{"Hkv", offsetof(kernel, kv_heads), sizeof(int)},
+               size_text{"D", offsetof(kernel, head_dim), sizeof(int)},
+               size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
+               size_text{"n", offsetof(kernel, sink_count), sizeof(int)}},
+    form);
+
+constexpr binding_text rows_of(std::string_view name, std::size_t data, std::size_t strides,
+                               std::string_view length, std::string_view heads) {
+  return {name,
+          data,
+          {{{"B", strides + offsetof(row_strides, batch)},
+            {length, strides + offsetof(row_strides, row)},
+            {heads, strides + offsetof(row_strides, head)}}}};
+}
+constexpr binding_text statistics_of(std::string_view name, std::size_t at) {
+  return {name,
+          at + offsetof(row_statistics, data),
+          {{{"B", at + offsetof(row_statistics, batch)},
+            {"Hq", at + offsetof(row_statistics, head)},
+            {"Sq", at + offsetof(row_statistics, row)}}}};
+}
+constexpr binding_text scores_of(std::string_view name, std::size_t at) {
+  return {name,
+          at + offsetof(score_tensor, data),
+          {{{"B|N", at + offsetof(score_tensor, batch)},
+            {"Hq", at + offsetof(score_tensor, head)},
+            {"Sq|Lq", at + offsetof(score_tensor, row)},
+            {"Sk|Lk", at + offsetof(score_tensor, column)}}},
+          at + offsetof(score_tensor, type)};
+}
+constexpr binding_text ids_of(std::string_view name, std::size_t at, std::string_view length) {
+  return {name,
+          at + offsetof(token_ids, data),
+          {{{"B", at + offsetof(token_ids, batch)}, {length, at + offsetof(token_ids, row)}}}};
+}
+
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{
+        rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "Sq", "Hq"),
+        rows_of("k", offsetof(kernel, k), offsetof(kernel, k_strides), "Sk", "Hkv"),
+        rows_of("v", offsetof(kernel, v), offsetof(kernel, v_strides), "Sk", "Hkv"),
+        rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "Sq", "Hq"),
+        statistics_of("lse", offsetof(kernel, lse)),
+        statistics_of("row_max", offsetof(kernel, row_max)),
+        scores_of("bias_pre", offsetof(kernel, bias_pre)),
+        scores_of("bias_post", offsetof(kernel, bias_post)),
+        scores_of("mask", offsetof(kernel, mask)),
+        ids_of("q_segment_ids", offsetof(kernel, q_segments), "Sq"),
+        ids_of("q_segment_ids", offsetof(kernel, kv_segments), "Sq"),  // if there are no others
+        ids_of("kv_segment_ids", offsetof(kernel, kv_segments), "Sk"),
+        binding_text{
+            "sinks",
+            offsetof(kernel, sinks),
+            {{{"Hq", offsetof(kernel, sink_head_stride)}, {"n", offsetof(kernel, sink_stride)}}}},
+        binding_text{"cu_seqlens_q", offsetof(kernel, cu_seqlens_q)},
+        binding_text{"cu_seqlens_k", offsetof(kernel, cu_seqlens_k)},
+        binding_text{"seqlens_q", offsetof(kernel, seqlens_q)},
+        binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
+        binding_text{"weights",
+                     offsetof(kernel, weights),
+                     {{{"B", offsetof(kernel, weights_batch)},
+                       {"Hq", offsetof(kernel, weights_head)},
+                       {"Sq", offsetof(kernel, weights_row)}}},
+                     offsetof(kernel, weights_type)},
+    },
+    form);
+
+/// Dropped iff a 32-bit random word is below this: ceil(p * 2^32), exact in double.
+inline std::uint64_t dropout_threshold(double probability) noexcept {
+  return static_cast<std::uint64_t>(std::ceil(probability * 0x1p32));
+}
+
+/// The scalars of a launch.
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& given = call.options_as<options>();
+  filled.softmax_scale = static_cast<float>(
+      given.softmax_scale ? *given.softmax_scale
+                          : 1.0 / std::sqrt(static_cast<double>(filled.head_dim)));
+  filled.causal = given.causal;
+  filled.top_left = given.causal_alignment == alignment::top_left;
+  filled.window_left = given.window_left.value_or(unbounded);
+  filled.window_right = given.window_right.value_or(unbounded);
+  filled.soft_cap = static_cast<float>(given.logits_soft_cap.value_or(0.0));
+  filled.normalize = given.normalize;
+  filled.dropout = given.dropout_probability > 0.0;
+  filled.dropout_threshold = dropout_threshold(given.dropout_probability);
+  filled.dropout_scale = static_cast<float>(1.0 / (1.0 - given.dropout_probability));
+  filled.dropout_seed = given.dropout_seed;
+}
+
+inline constexpr lowering lower{.bytes = sizeof(kernel),
+                                .defaults = &kernel_defaults,
+                                .sizes = sizes,
+                                .bindings = bindings,
+                                .finish = &finish};
+
+inline constexpr std::array operations{
+    declared::operation_of("flash_attention", 0, form, lower,
+                           "q! k! v! out! cu_seqlens_q cu_seqlens_k lse bias_pre bias_post mask "
+                           "q_segment_ids kv_segment_ids sinks seqlens_q seqlens_k row_max "
+                           "dropout_mask"),
+    declared::operation_of("attention", 1, form, lower,
+                           "q! k! v! out! cu_seqlens_q cu_seqlens_k lse bias_pre bias_post mask "
+                           "q_segment_ids kv_segment_ids sinks seqlens_q seqlens_k row_max weights "
+                           "dropout_mask"),
+    declared::operation_of("scaled_dot_product_attention", 2, form, lower,
+                           "q! k! v! out! cu_seqlens_q cu_seqlens_k lse bias_pre bias_post mask "
+                           "q_segment_ids kv_segment_ids seqlens_q seqlens_k row_max dropout_mask",
+                           "logits_soft_cap dropout_probability normalize"),
+};
+
+}  // namespace tessera::attention_table

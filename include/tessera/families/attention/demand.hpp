@@ -1,0 +1,201 @@
+// What a choice among attention rows may depend on, read off a call once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/problem.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// The sizes of a call. Packed calls report the mean lengths.
+struct attention_sizes {
+  std::int64_t batch = 0;  ///< entries or sequences
+  std::int64_t q_len = 0;
+  std::int64_t kv_len = 0;
+  std::int64_t q_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t v_head_dim = 0;
+  friend constexpr bool operator==(const attention_sizes&, const attention_sizes&) = default;
+};
+
+/// Everything that the choice of a row may depend on. Eligibility and cost see nothing else, so a
+/// remembered choice is sound if exactly this is compared.
+struct attention_demand {
+  dtype type = dtype::none;
+  mask_mode mask = mask_mode::full;
+  attention_features features{};
+  bool causal = false;
+  bool top_left = false;
+  bool aligned16 = true;  ///< rows of q, k and v start at multiples of 16 bytes, or are on the CPU
+  std::uint8_t unused = 0;
+  std::int64_t window_left = -1;  ///< -1: unbounded
+  std::int64_t window_right = -1;
+  attention_sizes sizes{};
+  friend constexpr bool operator==(const attention_demand&, const attention_demand&) = default;
+};
+
+constexpr bool is_packed(const flash_attention_args& args) noexcept {
+  return args.cu_seqlens_q.present();
+}
+
+constexpr attention_sizes sizes_of(const flash_attention_args& args) noexcept {
+  const auto& q = args.q.extent;
+  const auto& k = args.k.extent;
+  const auto& v = args.v.extent;
+  if (!is_packed(args)) {
+    return {q[0],
+            q[1],
+            k[1],
+            q[2],
+            k[2],
+            static_cast<std::int32_t>(q[3]),
+            static_cast<std::int32_t>(v[3])};
+  }
+  const std::int64_t sequences = std::max<std::int64_t>(args.cu_seqlens_q.extent[0] - 1, 0);
+  const std::int64_t divisor = std::max<std::int64_t>(sequences, 1);
+  return {sequences, (q[0] + divisor - 1) / divisor,  (k[0] + divisor - 1) / divisor, q[1],
+          k[1],      static_cast<std::int32_t>(q[2]), static_cast<std::int32_t>(v[2])};
+}
+
+constexpr bool is_packed(const flash_problem& problem) noexcept {
+  return is_packed(problem.tensors);
+}
+constexpr attention_sizes sizes_of(const flash_problem& problem) noexcept {
+  return sizes_of(problem.tensors);
+}
+
+/// The smallest mask mode that expresses the options.
+constexpr mask_mode mask_needed(const flash_attention_options& options) noexcept {
+  if (options.window_left || options.window_right) return mask_mode::window;
+  return options.causal ? mask_mode::causal : mask_mode::full;
+}
+
+/// The features a row must have.
+constexpr attention_features features_needed(const flash_attention_args& args,
+                                             const flash_attention_options& options) noexcept {
+  attention_features needed{};
+  const auto need = [&](bool condition, attention_feature feature) {
+    if (condition) needed = needed | feature;
+  };
+  need(is_packed(args), attention_feature::varlen);
+  need(args.seqlens_q.present() || args.seqlens_k.present(), attention_feature::lengths);
+  need(args.sinks.present(), attention_feature::sinks);
+  need(!options.normalize, attention_feature::unnormalized);
+  need(options.logits_soft_cap.has_value(), attention_feature::soft_cap);
+  need(args.bias_pre.present() || args.bias_post.present(), attention_feature::bias);
+  need(args.mask.present(), attention_feature::mask);
+  need(args.q_segment_ids.present(), attention_feature::segments);
+  need(options.dropout_probability > 0.0, attention_feature::dropout);
+  need(args.weights.present(), attention_feature::weights);
+  return needed;
+}
+
+constexpr attention_demand demand_of(const flash_attention_args& args,
+                                     const flash_attention_options& options,
+                                     bool unaligned) noexcept {
+  return {.type = args.q.type,
+          .mask = mask_needed(options),
+          .features = features_needed(args, options),
+          .causal = options.causal,
+          .top_left = options.causal_alignment == alignment::top_left,
+          .aligned16 = !unaligned,
+          .window_left = options.window_left.value_or(-1),
+          .window_right = options.window_right.value_or(-1),
+          .sizes = sizes_of(args)};
+}
+constexpr attention_demand demand_of(const flash_problem& problem) noexcept {
+  return demand_of(problem.tensors, problem.options, problem.unaligned);
+}
+
+/// One entry. Packed sequences, whose mean lengths depend on the others, count as one token each
+/// against 2048 keys if that is what they are on average, else as 512 tokens.
+constexpr attention_demand without_batch(attention_demand demand) noexcept {
+  demand.sizes.batch = 1;
+  if (demand.features.has(attention_feature::varlen)) {
+    demand.sizes.q_len = demand.sizes.q_len > 1 ? 512 : 1;
+    demand.sizes.kv_len = demand.sizes.q_len > 1 ? 512 : 2048;
+  }
+  return demand;
+}
+
+/// Names of `all_attention_features`, in its order: bit i of a set is the i-th.
+inline constexpr std::array<std::string_view, all_attention_features.size()>
+    attention_feature_names{"varlen", "lengths", "sinks",    "unnormalized", "soft_cap",
+                            "bias",   "mask",    "segments", "dropout",      "weights"};
+inline constexpr std::array<std::string_view, 3> mask_mode_names{"full", "causal", "window"};
+inline constexpr std::array<std::string_view, 2> attention_phase_names{"prefill", "decode"};
+
+constexpr std::string_view name_of(mask_mode mask) noexcept {
+  return mask_mode_names[static_cast<std::size_t>(mask)];
+}
+
+namespace attention_fields {
+
+template <auto Member>
+std::int64_t size(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<attention_demand>().sizes.*Member);
+}
+template <auto Member>
+std::int64_t value(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<attention_demand>().*Member);
+}
+inline std::int64_t group(const demand& from) noexcept {
+  const attention_sizes& sizes = from.as<attention_demand>().sizes;
+  return sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0;
+}
+inline std::int64_t batch_heads(const demand& from) noexcept {
+  const attention_sizes& sizes = from.as<attention_demand>().sizes;
+  return sizes.batch * sizes.kv_heads;
+}
+/// Keys that a row can see at most because of a window bounded on both sides, at least 2; 0: all.
+inline std::int64_t window(const demand& from) noexcept {
+  const attention_demand& asked = from.as<attention_demand>();
+  if (asked.window_left < 0 || (asked.window_right < 0 && !asked.causal)) return 0;
+  const std::int64_t right = asked.causal ? 0 : asked.window_right;
+  const std::int64_t left = std::min<std::int64_t>(asked.window_left, INT32_MAX);
+  return std::max<std::int64_t>(left + std::min<std::int64_t>(right, INT32_MAX) + 1, 2);
+}
+
+inline constexpr std::array table{
+    demand_field{"type", key_part::identity, &value<&attention_demand::type>, dtype_names},
+    demand_field{"mask", key_part::identity, &value<&attention_demand::mask>, mask_mode_names},
+    demand_field{
+        "features", key_part::identity,
+        [](const demand& from) { return std::int64_t{from.as<attention_demand>().features.bits}; },
+        attention_feature_names, true},
+    demand_field{"head_dim", key_part::identity, &size<&attention_sizes::head_dim>},
+    demand_field{"v_head_dim", key_part::identity, &size<&attention_sizes::v_head_dim>},
+    demand_field{"group", key_part::identity, &group},
+    demand_field{.name = "aligned16",
+                 .part = key_part::identity,
+                 .value = &value<&attention_demand::aligned16>,
+                 .words = words_of_flags,
+                 .usual = 1},
+    // A single row is another loop: near sizes must not cross over to it.
+    demand_field{"phase", key_part::identity,
+                 [](const demand& from) {
+                   return std::int64_t{from.as<attention_demand>().sizes.q_len < 2};
+                 },
+                 attention_phase_names},
+    demand_field{"q_len", key_part::size, &size<&attention_sizes::q_len>},
+    demand_field{"kv_len", key_part::size, &size<&attention_sizes::kv_len>},
+    demand_field{"batch_heads", key_part::size, &batch_heads},
+    demand_field{"window", key_part::size_or_none, &window},
+    demand_field{"batch", key_part::none, &size<&attention_sizes::batch>},
+    demand_field{"q_heads", key_part::none, &size<&attention_sizes::q_heads>},
+    demand_field{"kv_heads", key_part::none, &size<&attention_sizes::kv_heads>},
+    demand_field{"causal", key_part::none, &value<&attention_demand::causal>, words_of_flags},
+    demand_field{"top_left", key_part::none, &value<&attention_demand::top_left>, words_of_flags},
+    demand_field{"window_left", key_part::none, &value<&attention_demand::window_left>},
+    demand_field{"window_right", key_part::none, &value<&attention_demand::window_right>},
+};
+
+}  // namespace attention_fields
+}  // namespace tessera

@@ -1,0 +1,116 @@
+// The attention family as the chain of choosers sees it; see runtime/family.hpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <tessera/families/attention/cost.hpp>
+#include <tessera/families/attention/declaration.hpp>
+#include <tessera/families/attention/demand.hpp>
+#include <tessera/families/attention/fits.hpp>
+#include <tessera/families/attention/reflect.hpp>
+#include <tessera/families/attention/rules.hpp>
+#include <tessera/spec/device_facts.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+struct attention_family {
+  using config_type = attention_config;
+  using demand_type = attention_demand;
+  using facts_type = attention_facts;
+
+  static constexpr std::string_view name = "attention";
+  static constexpr int semantic_version = 1;
+  /// One size may be a doubling off: beyond, which tile wins changes more often than it stays.
+  static constexpr double max_log2_distance = 1;
+  static constexpr std::span<const operation> operations = attention_table::operations;
+  static constexpr std::span<const demand_field> fields = attention_fields::table;
+
+  static constexpr attention_demand without_batch(const attention_demand& demand) noexcept {
+    return tessera::without_batch(demand);
+  }
+  static constexpr bool runs(const attention_config& config,
+                             const attention_demand& demand) noexcept {
+    return mismatch_of(config, demand) == attention_mismatch::none;
+  }
+  static std::string difference(const attention_config& config, const attention_demand& demand) {
+    return sentence_of(mismatch_of(config, demand), config, demand);
+  }
+  static attention_facts facts_of(const attention_demand& demand) noexcept {
+    return tessera::facts_of(demand);
+  }
+  static work_estimate estimate(const attention_config& config,
+                                const attention_facts& facts) noexcept {
+    return estimate_of(config, facts);
+  }
+  static constexpr bool runs_on(const attention_config& config,
+                                const device_facts& device) noexcept {
+    return device.runs(config.target) &&
+           (is_cpu(config.target) || shared_memory_bytes(config) <= device.shared_bytes_per_block);
+  }
+  static constexpr int distance(const attention_config& config,
+                                const attention_demand& demand) noexcept {
+    return distance_of(config, demand);
+  }
+  static constexpr bool is_generic(const attention_config& config) noexcept {
+    return tessera::is_generic(config);
+  }
+
+  /// "decode, 8 work items for 2 threads".
+  [[gnu::cold]] static std::string reason_of(const attention_config& config,
+                                             const attention_facts& facts, int threads) {
+    const auto plural = [](std::int64_t count, const char* one) {
+      return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+    };
+    const work_estimate work = estimate_of(config, facts);
+    std::string words(enumerator_name(config.phase));
+    if (is_cpu(config.target)) {
+      return words + ", " + plural(work.items, "work item") + " for " + plural(threads, "thread");
+    }
+    words += ", " + plural(work.items, "block") + " of " + std::to_string(config.block_q) + " rows";
+    const std::int64_t splits = predicted_splits(work, threads);
+    if (splits > 1) words += ", keys in " + std::to_string(splits) + " parts";
+    words += ", for " + plural(threads, "multiprocessor");
+    return words + " with " + std::to_string(work.items_per_core) + " at a time";
+  }
+
+  [[gnu::cold]] static std::string missing_on(const attention_config& config,
+                                              const device_facts& device) {
+    if (!device.runs(config.target)) return missing_backend(config.target, device);
+    return "the row needs " + std::to_string(shared_memory_bytes(config)) +
+           " bytes of shared memory for a block, this device has " +
+           std::to_string(device.shared_bytes_per_block);
+  }
+
+  /// The name of the row that would be made for this demand on this device: what to add to the row
+  /// list. `chosen` is the generic row that runs instead.
+  [[gnu::cold]] static std::string wanted_row(const attention_demand& demand,
+                                              const device_facts& device,
+                                              const attention_config& chosen) {
+    // What keeps a row of fixed head dims from unaligned tensors is not the row list.
+    const bool on_gpu = device.kind == device_kind::cuda;
+    if (on_gpu && !(demand.aligned16 && is_cuda(device.highest))) return {};
+    attention_config wanted;
+    wanted.target = device.highest;
+    wanted.type = demand.type;
+    wanted.head_dim = demand.sizes.head_dim;
+    wanted.v_head_dim = demand.sizes.v_head_dim;
+    wanted.mask = mask_mode::window;
+    wanted.phase = chosen.phase;
+    wanted.features = base_features | demand.features;
+    if (broken_table_rule(wanted) == attention_rule::bf16_dot_takes_bf16) {
+      wanted.target = backend::cpu_avx512;
+    }
+    if (broken_table_rule(wanted) == attention_rule::decode_has_no_weights) {
+      wanted.phase = attention_phase::prefill;
+    }
+    if (broken_table_rule(wanted) != attention_rule::none) return {};
+    return std::string(name_of(resolved(wanted)).view());
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+// What a mean pooling row would have to do for a demand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/mean_pooling/config.hpp>
+#include <tessera/families/mean_pooling/demand.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct mean_pooling_facts {
+  mean_pooling_demand demand{};
+  double elements = 0;  ///< of the tokens
+  double bytes = 0;     ///< of tokens and means
+};
+
+inline mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
+  const mean_pooling_sizes& sizes = demand.sizes;
+  const double columns = static_cast<double>(sizes.columns);
+  const double elements = static_cast<double>(sizes.tokens) * columns;
+  const double chunks =
+      sizes.chunk > 0 ? static_cast<double>(sizes.tokens) / static_cast<double>(sizes.chunk) : 0.0;
+  const double means = (static_cast<double>(sizes.sequences) + chunks) * columns;
+  return {.demand = demand,
+          .elements = elements,
+          .bytes = (elements + means) * static_cast<double>(size_of(demand.type))};
+}
+
+inline work_estimate estimate_of(const mean_pooling_config& config,
+                                 const mean_pooling_facts& facts) noexcept {
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.bytes / (256 << 10)));
+  if (config.pass == pooling_pass::forward) {
+    // Loads, conversion, addition; the running sum is loaded and stored once for all streams, and
+    // streams compete for the ways of the first-level cache. Measured on Zen 4, one core, from
+    // memory: 4 streams read 82 to 85 % of what a bare loop reads, 1 and 8 streams 70 to 75 %.
+    const double streams = config.streams;
+    work.vector_operations = facts.elements * (3.0 + 3.0 / streams + 0.2 * streams);
+    work.bytes = facts.bytes;
+  } else {
+    work.vector_operations = 2.0 * facts.elements;
+    // An ordinary store reads what it overwrites; one past the caches goes to memory in any case.
+    const bool streaming = config.stores == pooling_stores::streaming;
+    (streaming ? work.streamed_bytes : work.bytes) = facts.bytes * (streaming ? 1.0 : 1.6);
+  }
+  return work;
+}
+
+}  // namespace tessera

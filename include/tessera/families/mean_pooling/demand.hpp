@@ -1,0 +1,118 @@
+// What a choice among mean pooling rows may depend on, read off a call once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/mean_pooling/config.hpp>
+#include <tessera/families/mean_pooling/problem.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// The sizes of a call.
+struct mean_pooling_sizes {
+  std::int64_t sequences = 0;  ///< entries, or sequences when packed
+  std::int64_t tokens = 0;     ///< of all sequences
+  std::int64_t columns = 0;    ///< of a token, over all heads
+  std::int64_t chunk = 0;      ///< 0: whole sequences
+  friend constexpr bool operator==(const mean_pooling_sizes&, const mean_pooling_sizes&) = default;
+};
+
+/// Everything that the choice of a row may depend on. Eligibility and cost see nothing else.
+struct mean_pooling_demand {
+  dtype type = dtype::none;
+  pooling_pass pass = pooling_pass::forward;
+  bool packed = false;
+  bool weighted = false;
+  std::uint32_t unused = 0;
+  mean_pooling_sizes sizes{};
+  friend constexpr bool operator==(const mean_pooling_demand&,
+                                   const mean_pooling_demand&) = default;
+};
+
+/// The tensor of tokens: d_x in the backward operations, whose shape x may give.
+constexpr const tensor_view& tokens_of(mean_pooling_op op, const mean_pooling_args& args) noexcept {
+  return is_backward(op) && args.d_x.present() ? args.d_x : args.x;
+}
+
+constexpr mean_pooling_demand demand_of(mean_pooling_op op, const mean_pooling_args& args,
+                                        const mean_pooling_options& options) noexcept {
+  const tensor_view& tokens = tokens_of(op, args);
+  const auto& x = tokens.extent;
+  const bool packed = args.cu_seqlens.present();
+  mean_pooling_sizes sizes;
+  if (has_chunks(op)) {
+    sizes = {x[0], x[0] * x[1], x[2] * x[3], options.chunk_size};
+  } else if (packed) {
+    sizes = {0, x[0], x[1], 0};
+  } else {
+    sizes = {x[0], x[0] * x[1], x[2], 0};
+  }
+  if (packed) sizes.sequences = std::max<std::int64_t>(args.cu_seqlens.extent[0] - 1, 0);
+  return {.type = tokens.type,
+          .pass = pass_of(op),
+          .packed = packed,
+          .weighted = args.mask.present(),
+          .sizes = sizes};
+}
+constexpr mean_pooling_demand demand_of(const mean_pooling_problem& problem) noexcept {
+  return demand_of(problem.op, problem.tensors, problem.options);
+}
+
+/// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them
+/// count.
+constexpr mean_pooling_demand without_batch(mean_pooling_demand demand) noexcept {
+  const std::int64_t of_one =
+      demand.sizes.sequences > 0 ? demand.sizes.tokens / demand.sizes.sequences : 0;
+  demand.sizes.tokens = demand.packed ? 512 : of_one;
+  demand.sizes.sequences = 1;
+  return demand;
+}
+
+inline constexpr std::array<std::string_view, 2> pooling_pass_names{"forward", "backward"};
+constexpr std::string_view name_of(pooling_pass pass) noexcept {
+  return pooling_pass_names[static_cast<std::size_t>(pass)];
+}
+
+namespace mean_pooling_fields {
+
+template <auto Member>
+std::int64_t size(const demand& from) noexcept {
+  return from.as<mean_pooling_demand>().sizes.*Member;
+}
+template <auto Member>
+std::int64_t value(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<mean_pooling_demand>().*Member);
+}
+
+inline constexpr std::array table{
+    demand_field{"type", key_part::identity, &value<&mean_pooling_demand::type>, dtype_names},
+    demand_field{"pass", key_part::identity, &value<&mean_pooling_demand::pass>,
+                 pooling_pass_names},
+    demand_field{"chunks", key_part::identity,
+                 [](const demand& from) {
+                   return std::int64_t{from.as<mean_pooling_demand>().sizes.chunk > 0};
+                 },
+                 words_of_flags},
+    demand_field{"packed", key_part::identity, &value<&mean_pooling_demand::packed>,
+                 words_of_flags},
+    demand_field{"weighted", key_part::identity, &value<&mean_pooling_demand::weighted>,
+                 words_of_flags},
+    demand_field{"sequences", key_part::size, &size<&mean_pooling_sizes::sequences>},
+    demand_field{"length", key_part::size,
+                 [](const demand& from) {
+                   const mean_pooling_sizes& sizes = from.as<mean_pooling_demand>().sizes;
+                   const std::int64_t divisor = std::max<std::int64_t>(sizes.sequences, 1);
+                   return (sizes.tokens + divisor - 1) / divisor;
+                 }},
+    demand_field{"columns", key_part::size, &size<&mean_pooling_sizes::columns>},
+    demand_field{"chunk", key_part::size_or_none, &size<&mean_pooling_sizes::chunk>},
+    demand_field{"tokens", key_part::none, &size<&mean_pooling_sizes::tokens>},
+};
+
+}  // namespace mean_pooling_fields
+}  // namespace tessera

@@ -1,0 +1,89 @@
+// The mean pooling family as the chain of choosers sees it; see runtime/family.hpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <tessera/families/mean_pooling/cost.hpp>
+#include <tessera/families/mean_pooling/declaration.hpp>
+#include <tessera/families/mean_pooling/demand.hpp>
+#include <tessera/families/mean_pooling/fits.hpp>
+#include <tessera/families/mean_pooling/reflect.hpp>
+#include <tessera/families/mean_pooling/rules.hpp>
+#include <tessera/spec/device_facts.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+struct mean_pooling_family {
+  using config_type = mean_pooling_config;
+  using demand_type = mean_pooling_demand;
+  using facts_type = mean_pooling_facts;
+
+  static constexpr std::string_view name = "mean_pooling";
+  static constexpr int semantic_version = 1;
+  /// What decides is whether the tokens are in a cache: a doubling off is the same answer.
+  static constexpr double max_log2_distance = 1;
+  static constexpr std::span<const operation> operations = mean_pooling_table::operations;
+  static constexpr std::span<const demand_field> fields = mean_pooling_fields::table;
+
+  static constexpr mean_pooling_demand without_batch(const mean_pooling_demand& demand) noexcept {
+    return tessera::without_batch(demand);
+  }
+  static constexpr bool runs(const mean_pooling_config& config,
+                             const mean_pooling_demand& demand) noexcept {
+    return mismatch_of(config, demand) == mean_pooling_mismatch::none;
+  }
+  static std::string difference(const mean_pooling_config& config,
+                                const mean_pooling_demand& demand) {
+    return sentence_of(mismatch_of(config, demand), config, demand);
+  }
+  static mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
+    return tessera::facts_of(demand);
+  }
+  static work_estimate estimate(const mean_pooling_config& config,
+                                const mean_pooling_facts& facts) noexcept {
+    return estimate_of(config, facts);
+  }
+  static constexpr bool runs_on(const mean_pooling_config& config,
+                                const device_facts& device) noexcept {
+    return device.runs(config.target);
+  }
+  static std::string missing_on(const mean_pooling_config& config, const device_facts& device) {
+    return missing_backend(config.target, device);
+  }
+  /// How far a row is from running the problem; 0: it does.
+  static constexpr int distance(const mean_pooling_config& config,
+                                const mean_pooling_demand& demand) noexcept {
+    return (config.pass != demand.pass ? 2 : 0) + (config.type != demand.type ? 1 : 0);
+  }
+  /// No row is a last resort: all of them take every size.
+  static constexpr bool is_generic(const mean_pooling_config&) noexcept { return false; }
+
+  /// "forward, 32 MiB, 8 work items for 2 threads".
+  [[gnu::cold]] static std::string reason_of(const mean_pooling_config& config,
+                                             const mean_pooling_facts& facts, int threads) {
+    const auto plural = [](std::int64_t count, const char* one) {
+      return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+    };
+    const auto kibibytes = static_cast<std::int64_t>(facts.bytes / 1024);
+    return std::string(enumerator_name(config.pass)) + ", " + std::to_string(kibibytes) + " KiB, " +
+           plural(estimate_of(config, facts).items, "work item") + " for " +
+           plural(threads, "thread");
+  }
+
+  /// The name of the row that would be made for this demand on this device.
+  [[gnu::cold]] static std::string wanted_row(const mean_pooling_demand& demand,
+                                              const device_facts& device,
+                                              const mean_pooling_config&) {
+    if (!is_cpu(device.highest) || device.kind != device_kind::cpu) return {};
+    mean_pooling_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
+    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    return std::string(name_of(resolved(wanted)).view());
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+// How a mean pooling row becomes an instance: for the generated table, and for rows of an
+// application.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/mean_pooling/args.hpp>
+#include <tessera/families/mean_pooling/config.hpp>
+#include <tessera/families/mean_pooling/kernel_args.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+namespace kernels::mean_pooling::cpu {
+// Defined in kernels/mean_pooling/cpu/launch.hpp, instantiated by the units.
+template <class Row>
+std::size_t workspace_bytes(const mean_pooling_kernel_args& args, int threads);
+template <class Row>
+status launch(const mean_pooling_kernel_args& args, const launch_context& context);
+}  // namespace kernels::mean_pooling::cpu
+
+/// The row of `Kernel::config` under that name, whose kernel the program brings.
+template <class Kernel>
+constexpr instance mean_pooling_row(std::string_view name) {
+  namespace target = kernels::mean_pooling::cpu;
+  return instance_of<mean_pooling_kernel_args, &target::workspace_bytes<Kernel>,
+                     &target::launch<Kernel>>("mean_pooling", name, resolved_config<Kernel>);
+}
+
+}  // namespace tessera

@@ -1,0 +1,158 @@
+// Tier persistent: a measured line of a lookup table, of the user's, then of the site's, then of
+// the one inside the library. Only a line measured with the kernels of this build answers; others
+// are stale and at most hint at a row.
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <tessera/runtime/impl/inquiry.hpp>
+#include <tessera/runtime/lookup/table.hpp>
+
+namespace tessera {
+
+/// The tables a policy allows, in the order they are asked.
+struct table_layer {
+  lookup_layer layer = lookup_layer::user;
+  const lookup_table* table = nullptr;  ///< null: not asked
+};
+
+inline std::array<table_layer, 3> layers_of(const lookup_tables* tables, table_use use) noexcept {
+  std::array<table_layer, 3> layers{};
+  if (tables == nullptr || use == table_use::none) return layers;
+  const bool all = use == table_use::all;
+  layers[0] = {lookup_layer::user, all ? &tables->user : nullptr};
+  layers[1] = {lookup_layer::site, all ? &tables->site : nullptr};
+  layers[2] = {lookup_layer::shipped, &tables->shipped};
+  return layers;
+}
+
+/// The key of an inquiry in full.
+struct table_question {
+  device_class_text device;
+  key_text key;
+};
+
+[[gnu::cold]] inline table_question question_of(const inquiry& asked,
+                                                bits_promise promise) noexcept {
+  return {device_class_of(asked.device),
+          key_text_of(asked.kind, asked.demand, asked.threads, asked.device.kind, promise)};
+}
+
+/// Why a line cannot answer; empty if it can. `row` becomes its row in this build, if there is one.
+[[gnu::cold]] inline std::string_view staleness(const inquiry& asked, const lookup_record& line,
+                                                const instance*& row) noexcept {
+  row = asked.row_named(line.row);
+  if (line.semantic_version != asked.kind.semantic_version)
+    return "is of another version of the family";
+  if (row == nullptr) return "is not in this build";
+  if (line.code_version != asked.kind.code_version(kind_of(row->target)))
+    return "was measured with other kernels";
+  return asked.fits(*row) ? std::string_view() : "does not run this problem here";
+}
+
+/// Remembers in the notes that a line was passed over.
+[[gnu::cold]] inline void note_stale(const inquiry& asked, const lookup_record& line,
+                                     lookup_layer layer, std::string_view why,
+                                     const instance* row) {
+  if (asked.notes == nullptr) return;
+  std::string reason(name_of(layer));
+  reason.append(" table: the row ").append(why);
+  if (row != nullptr && !asked.fits(*row)) reason.append(": ").append(asked.obstacle(*row));
+  note(asked, line.row, " is stale, ", reason);
+  asked.notes->stale.push_back({line.row, std::move(reason)});
+}
+
+[[gnu::cold]] inline void note_measured(const inquiry& asked, const lookup_record& line,
+                                        lookup_layer layer, double distance) {
+  if (asked.notes == nullptr) return;
+  std::array<char, 64> number{};
+  std::string text(name_of(layer));
+  text.append(" table, measured ").append(duration_text(line.median_us * 1e-6));
+  asked.notes->measured.push_back({line.row, line.median_us * 1e-6});
+  if (line.default_us > 0 && line.median_us > 0) {
+    std::snprintf(number.data(), number.size(), ", %.3gx as fast as ",
+                  line.default_us / line.median_us);
+    text.append(number.data()).append(line.default_row.empty() ? "the default" : line.default_row);
+    asked.notes->measured.push_back({line.default_row, line.default_us * 1e-6});
+  }
+  if (line.runner_up_us > 0) {
+    asked.notes->measured.push_back({line.runner_up, line.runner_up_us * 1e-6});
+  }
+  if (distance > 0) {
+    std::snprintf(number.data(), number.size(), ", at a size %.3g doublings away (", distance);
+    text.append(number.data()).append(line.size).append(")");
+  }
+  note(asked, text);
+}
+
+/// What one table says to one key.
+[[gnu::cold]] inline answer ask_table(const inquiry& asked, const table_layer& one,
+                                      const table_question& question) {
+  const instance* row = nullptr;
+  const auto decide = [&](const lookup_record& line, double distance) -> answer {
+    note_measured(asked, line, one.layer, distance);
+    return {
+        {.instance = row,
+         .tier = selection_tier::persistent,
+         .reason = distance > 0 ? selection_reason::measured_nearby : selection_reason::measured,
+         .measured_seconds = line.median_us * 1e-6,
+         .distance = static_cast<float>(distance)},
+        {}};
+  };
+  const auto& [identity, size] = question.key;
+  const std::string_view code = asked.kind.code_version(asked.device.kind);
+  if (const auto* line = one.table->exact(asked.kind.name, question.device, identity, size, code)) {
+    const std::string_view why = staleness(asked, *line, row);
+    if (why.empty()) return decide(*line, 0);
+    note_stale(asked, *line, one.layer, why, row);
+  }
+  if (asked.policy.nearest == nearest_use::never || asked.kind.max_log2_distance <= 0) return {};
+  const nearest_record near = one.table->nearest(asked.kind.name, question.device, identity, size,
+                                                 asked.kind.max_log2_distance, code);
+  if (!near || near.log2_distance <= 0) return {};
+  const std::string_view why = staleness(asked, *near.record, row);
+  if (why.empty()) return decide(*near.record, near.log2_distance);
+  note_stale(asked, *near.record, one.layer, why, row);
+  return {};
+}
+
+[[gnu::cold]] inline answer choose_measured(const inquiry& asked) {
+  const auto layers = layers_of(asked.tables, asked.policy.tables);
+  if (layers.back().table == nullptr) {
+    note(asked, "no table is asked");
+    return {};
+  }
+  // Measurements made under the promise come first, then those made without: their rows are checked
+  // for the promise like any other.
+  for (const bits_promise promise : {asked.policy.promise, bits_promise::none}) {
+    const table_question question = question_of(asked, promise);
+    for (const table_layer& one : layers) {
+      if (one.table == nullptr || one.table->empty()) continue;
+      answer given = ask_table(asked, one, question);
+      if (given.chosen.instance != nullptr) return given;
+    }
+    if (asked.policy.promise == bits_promise::none) break;
+  }
+  note(asked, "no table has a line that answers");
+  return {};
+}
+
+/// The row of a stale line for this key that would fit: worth measuring first. Empty if none.
+[[gnu::cold]] inline std::string_view hint_of(const inquiry& asked) {
+  const table_question question = question_of(asked, asked.policy.promise);
+  for (const table_layer& one : layers_of(asked.tables, asked.policy.tables)) {
+    if (one.table == nullptr) continue;
+    const auto* line =
+        one.table->exact(asked.kind.name, question.device, question.key.identity, question.key.size,
+                         asked.kind.code_version(asked.device.kind));
+    if (line == nullptr) continue;
+    const auto* row = asked.row_named(line->row);
+    if (row != nullptr && asked.fits(*row)) return row->name;
+  }
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,208 @@
+// One question to the chain of choosers, and the form of their answers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <tessera/runtime/application_rows.hpp>
+#include <tessera/runtime/autotuner.hpp>
+#include <tessera/runtime/cost.hpp>
+#include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/explain.hpp>
+#include <tessera/runtime/family.hpp>
+#include <tessera/runtime/impl/memory.hpp>
+#include <tessera/runtime/key.hpp>
+#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/runtime/overlay.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/problem_text.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// The demand that a choice may depend on under a policy. Where bits must not depend on the batch,
+/// neither may the row.
+inline demand demand_for(const family& kind, const problem_view& problem,
+                         const selection_policy& policy) noexcept {
+  demand asked;
+  problem.op->form->demand_of(problem, asked);
+  const bool alone = policy.promise == bits_promise::batch_invariant;
+  if (alone) kind.without_batch(asked);
+  return asked;
+}
+
+/// The overlays that a call sees, in the order they are asked.
+struct overlays_in_force {
+  const overlay* of_call = nullptr;
+  const overlay_scope* of_thread = nullptr;  ///< the innermost scope
+  const overlay* of_process = nullptr;
+
+  bool any() const noexcept {
+    return of_call != nullptr || of_thread != nullptr || of_process != nullptr;
+  }
+};
+
+/// A problem and everything a choice depends on. Asking has no effect besides: no file, no
+/// environment, no measurement (but by a tuner that the caller brings and allows).
+struct inquiry {
+  const family& kind;
+  const problem_view& problem;
+  tessera::demand demand;  ///< demand_for(kind, problem, policy)
+  std::span<const instance> instances;
+  const device_facts& device;
+  int threads = 1;
+  selection_policy policy{};
+  std::string_view row_of_call{};
+  std::string_view row_of_environment{};
+  overlays_in_force overlays{};
+  const lookup_tables* tables = nullptr;       ///< null: none
+  const application_rows* own_rows = nullptr;  ///< null: only those of the build
+  const autotuner* tuner = nullptr;            ///< null: nothing is measured
+  selection_memory* memory = nullptr;          ///< null: nothing is remembered
+  shared_memory* process_memory = nullptr;
+  std::uint64_t generation = 0;  ///< selection_generation() before the tables were taken
+  /// Counter of the calls of a problem, while a trace is recorded; else null.
+  std::atomic<std::int64_t>* (*counter_of)(const problem_view&) = nullptr;
+  explanation* notes = nullptr;  ///< null: nobody wants to know why
+
+  bool names_a_row() const noexcept { return !row_of_call.empty() || !row_of_environment.empty(); }
+
+  circumstances where() const noexcept {
+    return {.kind = &kind,
+            .generation = generation,
+            .overlay_of_call = overlays.of_call != nullptr ? overlays.of_call->number() : 0,
+            .overlay_of_thread = overlays.of_thread != nullptr ? overlays.of_thread->number() : 0,
+            .application_rows = own_rows != nullptr ? own_rows->number() : 0,
+            .device = device.id(),
+            .threads = threads,
+            .may_tune = tuner != nullptr,
+            .policy = policy};
+  }
+
+  demand_facts facts() const noexcept {
+    demand_facts from;
+    kind.facts_of(demand, from);
+    return from;
+  }
+
+  /// Calls visit(row) for the rows of the application, then for those of the build.
+  template <class Visitor>
+  void for_each_row(const Visitor& visit) const {
+    if (own_rows != nullptr) {
+      for (const instance& row : own_rows->rows()) {
+        if (row.family == kind.name) visit(row);
+      }
+    }
+    for (const instance& row : instances) visit(row);
+  }
+
+  /// The same for the rows that fit.
+  template <class Visitor>
+  void for_each_fitting(const Visitor& visit) const {
+    if (own_rows != nullptr) {
+      for (const instance& row : own_rows->rows()) {
+        if (row.family == kind.name && fits(row)) visit(row);
+      }
+    }
+    for (std::size_t at = 0; at < instances.size(); ++at) {
+      at = kind.next_fitting(instances, at, demand, device);
+      if (at < instances.size() && keeps_promise(instances[at])) visit(instances[at]);
+    }
+  }
+
+  std::size_t row_count() const noexcept {
+    std::size_t count = 0;
+    for_each_row([&](const instance&) { ++count; });
+    return count;
+  }
+
+  /// The row of that name, or null.
+  const tessera::instance* row_named(std::string_view name) const noexcept {
+    const tessera::instance* found = nullptr;
+    for_each_row([&](const instance& row) {
+      if (found == nullptr && row.name == name) found = &row;
+    });
+    return found;
+  }
+
+  bool keeps_promise(const instance& row) const noexcept {
+    const row_properties& has = row.properties;
+    if (policy.promise == bits_promise::none) return true;
+    return has.deterministic == determinism::same_bits &&
+           (policy.promise == bits_promise::deterministic ||
+            has.batch_invariant == batch_invariance::same_bits);
+  }
+
+  /// True if the device runs the row, the row runs the problem, and its results keep what
+  /// the policy promises. Holds for whatever any tier answers.
+  bool fits(const instance& row) const noexcept {
+    return kind.runs_on(row.config, device) && keeps_promise(row) && kind.runs(row.config, demand);
+  }
+
+  /// Why a row does not fit.
+  std::string obstacle(const instance& row) const {
+    if (!kind.runs_on(row.config, device)) return kind.missing_on(row.config, device);
+    if (!keeps_promise(row)) {
+      const bool repeats = row.properties.deterministic == determinism::same_bits;
+      return std::string("the policy asks for ")
+          .append(repeats ? "batch invariant" : "deterministic")
+          .append(" results, which the row does not promise");
+    }
+    return kind.difference(row.config, demand);
+  }
+
+  double predicted(const instance& row, const demand_facts& facts) const {
+    return predicted_seconds(kind.estimate(row.config, facts), row.target, device, threads);
+  }
+};
+
+/// A chooser decides, declines (no instance, `refusal` a success) or refuses the call.
+struct answer {
+  selection chosen{};
+  status refusal{};
+};
+
+/// One member of the chain. It may decline; it writes a note if somebody wants to know why.
+struct chooser {
+  selection_tier tier = selection_tier::none;
+  answer (*ask)(const inquiry&) = nullptr;
+};
+
+/// Adds `parts` to what the tier that is being asked says, if somebody wants to know; else costs a
+/// comparison.
+template <class... Parts>
+void note(const inquiry& asked, const Parts&... parts) {
+  if (asked.notes == nullptr) return;
+  std::string& reason = asked.notes->tiers.back().reason;
+  if (!reason.empty()) reason += "; ";
+  (reason.append(parts), ...);
+}
+
+/// The row with the lowest predicted time among those that fit and that `wanted` accepts; equal
+/// estimates go to the first name. Null if there is none. `count` becomes the number of them.
+template <class Wanted>
+[[gnu::cold]] const instance* cheapest_row(const inquiry& asked, const Wanted& wanted,
+                                           double& seconds, int& count) {
+  const demand_facts facts = asked.facts();
+  const instance* best = nullptr;
+  seconds = 0;
+  count = 0;
+  asked.for_each_fitting([&](const instance& row) {
+    if (!wanted(row)) return;
+    ++count;
+    const double predicted = asked.predicted(row, facts);
+    const bool better =
+        best == nullptr || predicted < seconds || (predicted == seconds && row.name < best->name);
+    if (!better) return;
+    best = &row;
+    seconds = predicted;
+  });
+  return best;
+}
+
+}  // namespace tessera

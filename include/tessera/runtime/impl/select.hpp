@@ -1,0 +1,164 @@
+// The chain of choosers: who is asked for a row, in which order. A pure function of the problem,
+// the rows, the device, the tables and the circumstances; the only thing it writes is the memory it
+// is given.
+//
+// To add a tier: write its chooser (a file in choosers/) and one line in `chain`.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include <tessera/runtime/impl/choosers/autotune.hpp>
+#include <tessera/runtime/impl/choosers/heuristic.hpp>
+#include <tessera/runtime/impl/choosers/memory.hpp>
+#include <tessera/runtime/impl/choosers/overlay.hpp>
+#include <tessera/runtime/impl/choosers/override.hpp>
+#include <tessera/runtime/impl/choosers/persistent.hpp>
+#include <tessera/runtime/impl/inquiry.hpp>
+
+namespace tessera {
+
+/// The order. The first chooser that does not decline is right.
+inline constexpr std::array chain{
+    chooser{selection_tier::override, &choose_named},
+    chooser{selection_tier::overlay, &choose_by_overlay},
+    chooser{selection_tier::memory, &recall_selection},
+    chooser{selection_tier::persistent, &choose_measured},
+    chooser{selection_tier::autotune, &choose_tuned},
+    chooser{selection_tier::heuristic, &choose_cheapest},
+};
+
+/// No row fits: names the nearest ones with what each lacks, and the row to add.
+[[gnu::cold]] inline status no_row(const inquiry& asked) {
+  constexpr std::size_t most = 3;
+  std::array<const instance*, most> nearest{};
+  std::array<int, most> distances{};
+  asked.for_each_row([&](const instance& row) {
+    if (asked.fits(row)) return;
+    const bool other_kind = is_cpu(row.target) != (asked.device.kind == device_kind::cpu);
+    const int elsewhere = asked.device.runs(row.target) ? 0 : other_kind ? 32 : 16;
+    const int distance = asked.kind.distance(row.config, asked.demand) + elsewhere;
+    std::size_t at = most;
+    while (at > 0 && (nearest[at - 1] == nullptr || distance < distances[at - 1])) --at;
+    if (at == most) return;
+    std::shift_right(nearest.begin() + static_cast<std::ptrdiff_t>(at), nearest.end(), 1);
+    std::shift_right(distances.begin() + static_cast<std::ptrdiff_t>(at), distances.end(), 1);
+    nearest[at] = &row;
+    distances[at] = distance;
+  });
+  std::string sentence = "none of the " + std::to_string(asked.row_count()) + " ";
+  sentence.append(asked.kind.name).append(" rows of this build runs ");
+  sentence += text_of(asked.problem);
+  for (const instance* row : nearest) {
+    if (row == nullptr) break;
+    sentence.append(row == nearest.front() ? ": " : "; ").append(row->name).append(": ");
+    sentence += asked.obstacle(*row);
+  }
+  if (asked.policy.generic == generic_use::refuse) sentence += "; the policy refuses generic rows";
+  double seconds = 0;
+  int refused = 0;
+  const auto* generic = cheapest_row(
+      asked, [](const auto&) { return true; }, seconds, refused);
+  const std::string wanted = asked.kind.wanted_row(asked.demand, asked.device,
+                                                   generic != nullptr ? generic->config : nullptr);
+  if (!wanted.empty()) sentence += "; the row list lacks " + wanted;
+  return {status_code::no_row, std::move(sentence)};
+}
+
+/// The choice without the memory, remembered where there is one.
+[[gnu::cold]] inline result<selection> select_anew(const inquiry& asked) {
+  for (const chooser& one : chain) {
+    if (one.tier == selection_tier::memory) continue;
+    answer given = one.ask(asked);
+    if (!given.refusal) return std::move(given.refusal);
+    if (given.chosen.instance == nullptr) continue;
+    if (asked.counter_of != nullptr) given.chosen.calls = asked.counter_of(asked.problem);
+    if (one.tier > selection_tier::override) remember_selection(asked, given.chosen);
+    return given.chosen;
+  }
+  return no_row(asked);
+}
+
+/// The row for a problem, or why there is none. A call that names a row leaves no trace in the
+/// memory. What is remembered holds for the overlays it was made under and no others, so that the
+/// memory may be asked first: that changes what a choice costs, not what it is.
+inline result<selection> select(const inquiry& asked) {
+  if (!asked.names_a_row()) {
+    if (const auto* known = recalled(asked)) return *known;
+  }
+  return select_anew(asked);
+}
+
+/// What the answer of a tier rests on, for people.
+[[gnu::cold]] inline std::string reason_text_of(const inquiry& asked, const selection& chosen,
+                                                const explanation& all) {
+  std::string facts = asked.kind.reason_of(chosen.instance->config, asked.facts(), asked.threads);
+  if (chosen.tier == selection_tier::heuristic) return facts;
+  std::string text;
+  for (const tier_answer& one : all.tiers) {
+    if (one.decided && !one.reason.empty()) text.append(one.reason).append("; ");
+  }
+  return text += facts;
+}
+
+/// The same choice taken apart: every tier is asked, every row is judged, nothing is remembered or
+/// measured. `made` is the choice that was made, if one was: it stands where asking again would
+/// give another.
+[[gnu::cold]] inline explanation explain(inquiry asked, const selection* made = nullptr) {
+  explanation all;
+  asked.memory = nullptr;
+  asked.tuner = nullptr;
+  asked.notes = &all;
+  all.op = asked.problem.op->name;
+  all.problem = text_of(asked.problem);
+  const table_question question = question_of(asked, asked.policy.promise);
+  all.device_class = question.device.view();
+  all.identity = question.key.identity.view();
+  all.size = question.key.size.view();
+  selection chosen;
+  for (const chooser& one : chain) {
+    all.tiers.push_back({one.tier, false, {}, {}});
+    answer given = one.ask(asked);
+    const bool by_tuner =
+        made != nullptr && made->tier == one.tier && one.tier == selection_tier::autotune;
+    if (by_tuner) {
+      given.chosen = *made;
+      all.tiers.back().reason = "measured now";
+    }
+    tier_answer& said = all.tiers.back();
+    const bool open = chosen.instance == nullptr && all.refusal.empty();
+    if (!given.refusal) {
+      said.reason = given.refusal.message();
+      said.decided = open;
+      if (open) all.refusal = given.refusal.message();
+    } else if (given.chosen.instance != nullptr) {
+      said.row = given.chosen.row();
+      said.decided = open;
+      if (open) chosen = given.chosen;
+    }
+  }
+  if (chosen.instance == nullptr && all.refusal.empty()) all.refusal = no_row(asked).message();
+  const demand_facts facts = asked.facts();
+  asked.for_each_row([&](const instance& row) {
+    if (asked.fits(row)) {
+      all.eligible.push_back({row.name, asked.predicted(row, facts)});
+    } else {
+      all.rejected.push_back({row.name, asked.obstacle(row)});
+    }
+  });
+  sort_by_time(all.eligible);
+  if (chosen.instance == nullptr) return all;
+  all.row = chosen.row();
+  all.tier = chosen.tier;
+  all.reason = chosen.reason;
+  all.reason_text = reason_text_of(asked, chosen, all);
+  if (chosen.reason == selection_reason::generic_fallback) {
+    all.better_row = asked.kind.wanted_row(asked.demand, asked.device, chosen.instance->config);
+  }
+  return all;
+}
+
+}  // namespace tessera

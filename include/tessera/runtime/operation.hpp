@@ -1,0 +1,34 @@
+// Calls, plans and explanations of any operation: what the typed functions of api/ come down to.
+#pragma once
+
+#include <string_view>
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/runtime/explain.hpp>
+#include <tessera/runtime/family.hpp>
+#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_text.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// Carries out an operation: `tensors` is a view per tensor of its signature, `options` its options
+/// struct.
+status call_operation(const family& kind, const operation& op, const tensor_view* tensors,
+                      const void* options, const context& where = {});
+
+/// Checks the problem, chooses a row and reserves its scratch memory.
+result<operation_plan> plan_operation(const family& kind, const problem_view& problem,
+                                      const context& where = {});
+
+/// The whole choice as data, for the device of the context or (not null) one that need not be
+/// there.
+result<explanation> explain_operation(const family& kind, const problem_view& problem,
+                                      const context& where = {},
+                                      const device_facts* device = nullptr);
+
+/// Reads a problem of any operation of this build; `kind` becomes its family.
+result<owned_problem> parse_problem(std::string_view line, const family*& kind);
+
+}  // namespace tessera

@@ -1,0 +1,407 @@
+// An operation as constant data: its tensors, dims, options and rules. A person writes the table
+// (families/<family>/declaration.hpp), engines compiled once do the rest: check.hpp validates a
+// call and says every refusal, lower.hpp fills the arguments of a kernel.
+//
+// Shapes are text, read when compiled. One word an axis, in the order of the axes:
+//
+// | word | extent |
+// |---|---|
+// | `B` | that of dim B; the first tensor of the operation that has a dim decides it |
+// | `N+1` | one more |
+// | `Hq?` | that of Hq, or 1 (broadcasts) |
+// | `Lq+?` | at least Lq, or 1 |
+// | `D+` | at least D |
+// | `1` | the number itself |
+// | `Sq:rows` | that of Sq, called "rows" in sentences |
+//
+// A tensor has one shape per layout of its operation; "-": the layout has no such tensor.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {
+
+class demand;
+class status;
+struct bound_call;
+struct lowering;
+struct operation;
+struct problem_view;
+
+inline constexpr int max_tensors = 32;  ///< of an operation: one bit each
+inline constexpr int max_dims = 24;
+inline constexpr int max_layouts = 8;
+
+/// A set of element types.
+class dtype_set {
+ public:
+  constexpr dtype_set() = default;
+  constexpr dtype_set(dtype type) : bits_(1u << static_cast<unsigned>(type)) {}  // NOLINT
+  constexpr bool has(dtype type) const noexcept {
+    const auto number = static_cast<unsigned>(type);
+    return number < 32 && (bits_ >> number & 1u) != 0;
+  }
+  constexpr bool empty() const noexcept { return bits_ == 0; }
+  /// The type of a set of one, else none.
+  constexpr dtype only() const noexcept {
+    if (bits_ == 0 || (bits_ & (bits_ - 1)) != 0) return dtype::none;
+    return static_cast<dtype>(__builtin_ctz(bits_));
+  }
+  friend constexpr dtype_set operator|(dtype_set a, dtype_set b) noexcept {
+    a.bits_ |= b.bits_;
+    return a;
+  }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+constexpr dtype_set operator|(dtype a, dtype b) noexcept {
+  return dtype_set(a) | dtype_set(b);
+}
+inline constexpr dtype_set floating_types = dtype::f32 | dtype::f16 | dtype::bf16;
+
+/// What the extent of an axis must be, relative to its dim.
+enum class extent_rule : std::uint8_t { exact, one_or_exact, one_or_at_least, at_least };
+
+/// One axis of a shape. A literal extent has no dim.
+struct axis_form {
+  std::int8_t dim = -1;
+  std::int8_t plus = 0;  ///< added to the dim; the extent itself where there is none
+  extent_rule rule = extent_rule::exact;
+  std::string_view label{};
+};
+
+/// The axes of a tensor in one layout.
+struct shape_form {
+  std::int8_t rank = -1;  ///< -1: the layout has no such tensor
+  std::array<axis_form, max_rank> axes{};
+};
+
+/// Where the value of a dim comes from.
+enum class dim_source : std::uint8_t {
+  tensor,    ///< the first tensor that has it
+  formula,   ///< other dims and options
+  contents,  ///< numbers stored in a tensor; not known for tensors in device memory
+};
+
+struct dim {
+  std::string_view symbol;  ///< in shapes
+  std::string_view label;   ///< in sentences
+  std::int64_t least = 0;
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  dim_source source = dim_source::tensor;
+  /// Formula: the dim it follows from, whose tensor is named in sentences.
+  std::string_view of{};
+  /// Formula, and contents other than the longest of some offsets. Dims before it are known.
+  std::int64_t (*value)(const bound_call&) = nullptr;
+  std::string_view owner{};  ///< contents: who has it, in sentences
+};
+
+enum class tensor_use : std::uint8_t { input, output, input_and_output };
+
+/// What the elements of an integer tensor are, beyond numbers. Looked at in host memory only.
+enum class tensor_contents : std::uint8_t {
+  values,
+  offsets,       ///< start at 0, never decrease, end inside dim `counts`
+  lengths,       ///< 0 to dim `counts`
+  page_numbers,  ///< 0 to dim `counts` - 1, as far as the lengths in `used_by` reach
+  group_sizes,   ///< at least 0, together at most dim `counts`
+};
+
+/// What a person writes of a tensor.
+struct tensor_text {
+  std::string_view name;
+  std::array<std::string_view, max_layouts> shapes{};  ///< one per layout
+  dtype_set types{};
+  std::string_view like{};  ///< or the type of that tensor
+  tensor_use use = tensor_use::input;
+  bool contiguous_rows = false;  ///< stride 1 on the last axis
+  bool aligned_rows = false;     ///< kernels of GPUs want rows at multiples of 16 bytes
+  tensor_contents holds = tensor_contents::values;
+  std::string_view counts{};   ///< the dim that contents lie in
+  std::string_view longest{};  ///< offsets: the dim that becomes the longest of them
+  std::string_view used_by{};  ///< page numbers: the tensor of lengths that says how many are used
+  std::string_view page{};     ///< page numbers: the dim of tokens in a page
+  std::string_view shares{};   ///< an output that may lie in the memory of that tensor
+  std::string_view
+      gradient_of{};  ///< of the shape and, if both are given, of the type of that tensor
+  std::string_view elsewhere{};  ///< said where the layout has no such tensor: "is given ..."
+  std::string_view shape_of{};   ///< problem text may leave it out if it has that tensor's shape
+  /// No choice depends on whether it is given: a planned run may have it or not.
+  bool free = false;
+};
+
+/// The same, read.
+struct tensor_form {
+  std::string_view name;
+  dtype_set types{};
+  tensor_use use = tensor_use::input;
+  bool contiguous_rows = false, aligned_rows = false, free = false;
+  tensor_contents holds = tensor_contents::values;
+  std::int8_t like = -1, counts = -1, longest = -1, used_by = -1, page = -1, shares = -1;
+  std::int8_t gradient_of = -1, shape_of = -1;
+  std::uint8_t late_layouts = 0;  ///< in which some axis is known from contents only
+  std::string_view elsewhere{};
+
+  constexpr bool is_output() const noexcept { return use != tensor_use::input; }
+};
+
+/// The type of an option's member, and how its text is read.
+enum class option_type : std::uint8_t {
+  flag,              ///< bool
+  integer,           ///< std::int64_t
+  natural,           ///< std::uint64_t
+  number,            ///< double
+  optional_integer,  ///< std::optional<std::int64_t>
+  optional_number,   ///< std::optional<double>
+  choice,            ///< an enumeration of 8 bits whose enumerators count from 0
+};
+
+/// What values an option may have.
+enum class option_limit : std::uint8_t {
+  none,
+  at_least,        ///< `least`
+  finite_float,    ///< finite when rounded to float
+  positive_float,  ///< the same, and above 0
+  probability,     ///< at least 0 and below 1
+};
+
+struct option_form {
+  std::string_view name;
+  std::uint16_t offset = 0;  ///< in the options struct
+  option_type type = option_type::flag;
+  option_limit limit = option_limit::none;
+  std::int64_t least = 0;
+  std::string_view unset{};  ///< what an optional one means when it is not set
+  std::span<const std::string_view> enumerators{};  ///< of a choice
+  bool free = false;                                ///< no choice of a row depends on it
+};
+
+/// A tensor that may be given only where a condition holds.
+struct tensor_rule {
+  std::int8_t tensor = 0;
+  bool (*holds)(const bound_call&) = nullptr;
+  std::string_view sentence;  ///< behind the tensor's name: "is given, normalize is true; ..."
+};
+
+/// Dim `of` is a multiple of dim `by`.
+struct multiple_rule {
+  std::int8_t of = 0, by = 0;
+};
+
+/// What operations with the same args and options share.
+struct signature {
+  std::span<const tensor_form> tensors;  ///< in the order of the args' members
+  std::span<const shape_form> shapes;    ///< of tensor t in layout l: [t * layouts.size() + l]
+  std::span<const dim> dims;
+  std::span<const std::string_view> layouts;  ///< "dense", "packed"
+  std::span<const option_form> options;
+  const void* default_options = nullptr;
+  std::span<const tensor_rule> rules{};
+  std::span<const multiple_rule> multiples{};
+  /// The layout of a call whose `present` is known; writes nothing else.
+  int (*layout_of)(const bound_call&) = nullptr;
+  /// What fits no table; runs last of the checks without memory. False: `failure` is set.
+  bool (*hook)(const bound_call&, status& failure) = nullptr;
+  std::size_t options_bytes = 0;
+  /// Everything that a choice may depend on; the tensors have been checked.
+  void (*demand_of)(const problem_view&, demand& to) = nullptr;
+
+  constexpr const shape_form& shape(std::size_t tensor, int layout) const noexcept {
+    return shapes[tensor * layouts.size() + static_cast<std::size_t>(layout)];
+  }
+};
+
+/// An operation: the tensors of a signature that it takes, in the order they are looked at.
+struct operation {
+  std::string_view name;
+  const signature* form = nullptr;
+  const lowering* how = nullptr;  ///< to the args of the family's kernels
+  int number = 0;                 ///< the enumerator of its family
+  std::array<std::uint8_t, max_tensors> order{};
+  std::uint8_t tensor_count = 0;
+  std::uint32_t taken = 0;     ///< bits of the tensors
+  std::uint32_t required = 0;  ///< of those that must be given
+  std::uint32_t excluded = 0;  ///< bits of the options that must keep their defaults
+};
+
+/// A call: its tensors and options, and what the checks find out about them.
+struct bound_call {
+  const operation* op = nullptr;
+  const tensor_view* tensors = nullptr;  ///< the args, a view per tensor of the signature
+  const void* options = nullptr;
+  std::uint32_t present = 0;
+  int layout = 0;
+  std::array<std::int64_t, max_dims> dims{};
+  std::array<std::int8_t, max_dims> owners{};  ///< tensor a dim is from; negative: not known
+
+  bool has(std::size_t tensor) const noexcept { return (present >> tensor & 1u) != 0; }
+  const signature& form() const noexcept { return *op->form; }
+  template <class Options>
+  const Options& options_as() const noexcept {
+    return *static_cast<const Options*>(options);
+  }
+};
+
+/// Reading of declarations, when compiled. A mistake in one does not compile.
+namespace declared {
+
+constexpr bool is_digits(std::string_view word) noexcept {
+  for (const char digit : word) {
+    if (digit < '0' || digit > '9') return false;
+  }
+  return !word.empty();
+}
+
+/// Index of the entry of that name; -1 for an empty name.
+template <class Entry>
+constexpr std::int8_t index_of(std::span<const Entry> entries, std::string_view name,
+                               std::string_view Entry::*key) {
+  if (name.empty()) return -1;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].*key == name) return static_cast<std::int8_t>(i);
+  }
+  throw "a declaration names a dim, tensor or option that it does not have";
+}
+constexpr std::int8_t dim_named(std::span<const dim> dims, std::string_view symbol) {
+  return index_of(dims, symbol, &dim::symbol);
+}
+
+/// The next word of a list; `rest` loses it.
+constexpr std::string_view next_word(std::string_view& rest) noexcept {
+  const std::size_t end = rest.find(' ');
+  const std::string_view word = rest.substr(0, end);
+  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+  return word;
+}
+
+constexpr axis_form axis_in(std::string_view text, std::span<const dim> dims) {
+  axis_form axis;
+  std::string_view word = text;
+  if (const auto colon = word.find(':'); colon != std::string_view::npos) {
+    axis.label = word.substr(colon + 1);
+    word = word.substr(0, colon);
+  }
+  if (is_digits(word)) {
+    for (const char digit : word)
+      axis.plus = static_cast<std::int8_t>(axis.plus * 10 + digit - '0');
+    return axis;
+  }
+  if (word.ends_with("+?")) {
+    axis.rule = extent_rule::one_or_at_least;
+    word.remove_suffix(2);
+  } else if (word.ends_with('?')) {
+    axis.rule = extent_rule::one_or_exact;
+    word.remove_suffix(1);
+  } else if (word.ends_with('+')) {
+    axis.rule = extent_rule::at_least;
+    word.remove_suffix(1);
+  } else if (word.ends_with("+1")) {
+    axis.plus = 1;
+    word.remove_suffix(2);
+  }
+  axis.dim = dim_named(dims, word);
+  if (axis.label.empty()) axis.label = dims[static_cast<std::size_t>(axis.dim)].label;
+  return axis;
+}
+
+constexpr shape_form shape_in(std::string_view text, std::span<const dim> dims) {
+  shape_form shape;
+  if (text == "-") return shape;
+  std::string_view rest = text;
+  for (shape.rank = 0; !rest.empty(); ++shape.rank) {
+    shape.axes[static_cast<std::size_t>(shape.rank)] = axis_in(next_word(rest), dims);
+  }
+  return shape;
+}
+
+constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text> all,
+                           std::span<const dim> dims, tensor_form& form) {
+  form.name = text.name;
+  form.types = text.types;
+  form.use = text.use;
+  form.contiguous_rows = text.contiguous_rows;
+  form.aligned_rows = text.aligned_rows;
+  form.free = text.free;
+  form.holds = text.holds;
+  form.elsewhere = text.elsewhere;
+  form.like = index_of(all, text.like, &tensor_text::name);
+  form.counts = dim_named(dims, text.counts);
+  form.longest = dim_named(dims, text.longest);
+  form.used_by = index_of(all, text.used_by, &tensor_text::name);
+  form.page = dim_named(dims, text.page);
+  form.shares = index_of(all, text.shares, &tensor_text::name);
+  form.gradient_of = index_of(all, text.gradient_of, &tensor_text::name);
+  form.shape_of = index_of(all, text.shape_of, &tensor_text::name);
+}
+
+template <std::size_t Layouts, std::size_t Tensors>
+consteval std::array<shape_form, Tensors * Layouts> shapes_in(
+    const std::array<tensor_text, Tensors>& texts, std::span<const dim> dims) {
+  std::array<shape_form, Tensors * Layouts> shapes{};
+  for (std::size_t i = 0; i < Tensors; ++i) {
+    for (std::size_t layout = 0; layout < Layouts; ++layout) {
+      shapes[i * Layouts + layout] = shape_in(texts[i].shapes[layout], dims);
+    }
+  }
+  return shapes;
+}
+
+/// True if some axis is known from contents only.
+constexpr bool is_late(const shape_form& shape, std::span<const dim> dims) noexcept {
+  for (int axis = 0; axis < shape.rank; ++axis) {
+    const int symbol = shape.axes[static_cast<std::size_t>(axis)].dim;
+    if (symbol >= 0 && dims[static_cast<std::size_t>(symbol)].source == dim_source::contents) {
+      return true;
+    }
+  }
+  return false;
+}
+
+template <std::size_t Tensors, std::size_t Shapes>
+consteval std::array<tensor_form, Tensors> tensors_in(const std::array<tensor_text, Tensors>& texts,
+                                                      const std::array<shape_form, Shapes>& shapes,
+                                                      std::span<const dim> dims) {
+  constexpr std::size_t layouts = Shapes / Tensors;
+  std::array<tensor_form, Tensors> forms{};
+  for (std::size_t i = 0; i < Tensors; ++i) {
+    read_tensor(texts[i], texts, dims, forms[i]);
+    for (std::size_t layout = 0; layout < layouts; ++layout) {
+      if (!is_late(shapes[i * layouts + layout], dims)) continue;
+      forms[i].late_layouts = static_cast<std::uint8_t>(forms[i].late_layouts | 1u << layout);
+    }
+  }
+  return forms;
+}
+
+/// An operation from "q! k! v! out! lse": tensors in the order they are looked at, those with '!'
+/// required. `without` names options that the operation does not have.
+consteval operation operation_of(std::string_view name, int number, const signature& form,
+                                 const lowering& how, std::string_view tensors,
+                                 std::string_view without = {}) {
+  operation op{.name = name, .form = &form, .how = &how, .number = number};
+  for (std::string_view rest = tensors; !rest.empty();) {
+    std::string_view word = next_word(rest);
+    const bool required = word.ends_with('!');
+    if (required) word.remove_suffix(1);
+    const auto index = index_of(form.tensors, word, &tensor_form::name);
+    op.order[op.tensor_count++] = static_cast<std::uint8_t>(index);
+    op.taken |= 1u << index;
+    if (required) op.required |= 1u << index;
+  }
+  for (std::string_view rest = without; !rest.empty();) {
+    op.excluded |= 1u << index_of(form.options, next_word(rest), &option_form::name);
+  }
+  return op;
+}
+
+}  // namespace declared
+}  // namespace tessera

@@ -1,0 +1,89 @@
+// What a choice may depend on, read off a problem once: a plain struct of the family, kept as words
+// so that comparing, hashing and remembering are the same for every family. Equal demands have
+// equal bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace tessera {
+
+/// A demand of any family. `Struct` in the functions is the family's type; it has no padding.
+class demand {
+ public:
+  demand() = default;
+  template <class Struct>
+  requires(!std::is_same_v<Struct, demand>) explicit demand(const Struct& from) noexcept {
+    check<Struct>();
+    std::memcpy(words_.data(), &from, sizeof from);
+  }
+
+  template <class Struct>
+  const Struct& as() const noexcept {
+    check<Struct>();
+    return *reinterpret_cast<const Struct*>(words_.data());
+  }
+
+  /// Each word times its own odd constant, so that no product waits for another.
+  std::uint64_t hash() const noexcept {
+    constexpr std::uint64_t odd = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+    std::uint64_t factor = odd, sum = 0;
+    for (const std::uint64_t word : words_) {
+      sum += word * factor;
+      factor = factor * 0xD1342543DE82EF95u + 2;
+    }
+    sum = (sum ^ sum >> 32) * odd;
+    return sum ^ sum >> 29;
+  }
+
+  friend bool operator==(const demand& a, const demand& b) noexcept {
+    std::uint64_t differing = 0;
+    for (std::size_t i = 0; i < a.words_.size(); ++i) differing |= a.words_[i] ^ b.words_[i];
+    return differing == 0;
+  }
+
+ private:
+  template <class Struct>
+  static constexpr void check() noexcept {
+    static_assert(std::has_unique_object_representations_v<Struct> &&
+                  std::is_trivially_copyable_v<Struct> && sizeof(Struct) <= sizeof(words_));
+  }
+
+  std::array<std::uint64_t, 12> words_{};
+};
+
+/// How a field of a demand enters the key of a lookup table.
+enum class key_part : std::uint8_t {
+  none,          ///< overlays see it, tables do not
+  identity,      ///< another value is another line
+  size,          ///< the next power of two, at least 1
+  size_or_none,  ///< the same, and 0 for none
+};
+
+/// A field of a demand, by name: what overlays test and keys are made of.
+struct demand_field {
+  std::string_view name;
+  key_part part = key_part::none;
+  std::int64_t (*value)(const demand&) = nullptr;
+  /// Words for the values 0, 1, ...; empty: a number.
+  std::span<const std::string_view> words{};
+  /// The value is a set: bit i stands for words[i], joined by '+'.
+  bool is_set = false;
+  /// Key text leaves the field out where it has this value.
+  std::int64_t usual = INT64_MIN;
+};
+
+/// The value of a member, for `demand_field`.
+template <class Struct, auto Member>
+std::int64_t field_value_of(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<Struct>().*Member);
+}
+
+inline constexpr std::array<std::string_view, 2> words_of_flags{"false", "true"};
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// A row compiled: its name, its config and its entry points. Plain data, the same type for every
+// family, so that the registry is built without any kernel header and the chain of choosers knows
+// no family.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/row_properties.hpp>
+#include <tessera/spec/row_resources.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// One entry of a registry. `config` and the kernel args of the functions are of the types of the
+/// family, whose first part of `name` it is.
+struct instance {
+  std::string_view name{};    ///< compared, never parsed
+  std::string_view family{};  ///< whose config and kernel args these are
+  backend target = backend::cpu_generic;
+  const void* config = nullptr;  ///< resolved; lives as long as the program
+
+  /// Bytes of scratch memory that `launch` needs for these arguments and this many workers:
+  /// threads, or the multiprocessors of a GPU.
+  std::size_t (*workspace_bytes)(const void* kernel_args, int workers) = nullptr;
+  /// Runs the kernel. The arguments are valid; refuses only a workspace that is too small, and then
+  /// leaves every output untouched.
+  status (*launch)(const void* kernel_args, const launch_context& where) = nullptr;
+  /// Readies the current device for launches, without memory or work on a stream: refuses a device
+  /// that the row holds no code for. Null for CPU rows.
+  status (*prepare)() = nullptr;
+  /// Side outputs that `launch` does not write. Null where there are none.
+  status (*finish)(const void* args, const void* kernel_args,
+                   const launch_context& where) = nullptr;
+
+  float compile_seconds = 0;       ///< measured when the table was last costed; 0: not measured
+  std::uint32_t object_bytes = 0;  ///< code and constants, measured likewise
+  row_properties properties{};
+  row_resources resources{};
+
+  template <class Config>
+  constexpr const Config& config_as() const noexcept {
+    return *static_cast<const Config*>(config);
+  }
+};
+
+/// The config of a row with its defaults filled in, at one address.
+template <class Kernel>
+inline constexpr auto resolved_config = resolved(Kernel::config);
+
+/// A row whose config has type `Config`, with entry points that take `KernelArgs`.
+template <class KernelArgs, std::size_t (*WorkspaceBytes)(const KernelArgs&, int),
+          status (*Launch)(const KernelArgs&, const launch_context&), class Config>
+constexpr instance instance_of(std::string_view family, std::string_view name,
+                               const Config& config) noexcept {
+  instance row;
+  row.name = name;
+  row.family = family;
+  row.target = config.target;
+  row.config = &config;
+  row.workspace_bytes = [](const void* args, int workers) {
+    return WorkspaceBytes(*static_cast<const KernelArgs*>(args), workers);
+  };
+  row.launch = [](const void* args, const launch_context& where) {
+    return Launch(*static_cast<const KernelArgs*>(args), where);
+  };
+  return row;
+}
+
+}  // namespace tessera

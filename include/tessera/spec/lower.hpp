@@ -1,0 +1,260 @@
+// From a validated call to the arguments of a kernel: sizes, pointers and strides as a table of
+// constant data says, the rest by a function of the family.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include <tessera/spec/check.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/problem.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// Where the stride of an axis goes. `dims`: the axis of the first of these dims ("B" or "N|B")
+/// that the tensor's shape has; 0 where it has none or at most one element.
+struct stride_text {
+  std::string_view dims;
+  std::size_t offset = 0;
+};
+
+/// Where pointer, type and strides of a tensor go; offsets are in the kernel args.
+struct binding_text {
+  std::string_view tensor;
+  std::size_t data = 0;
+  std::array<stride_text, 4> strides{};
+  std::size_t type = 0;  ///< of a dtype; 0: not wanted
+};
+
+/// Where a dim goes: the first of `dims` that is known. `int_bytes` is the size of the member.
+struct size_text {
+  std::string_view dims;
+  std::size_t offset = 0;
+  std::size_t int_bytes = 8;
+};
+
+/// The same, read.
+struct binding_form {
+  std::uint8_t tensor = 0;
+  std::uint8_t stride_count = 0;
+  std::uint16_t data = 0, type = 0;
+  std::array<std::uint16_t, 4> offsets{};
+  std::array<std::array<std::int8_t, max_layouts>, 4> axes{};  ///< by stride and layout; -1: none
+};
+struct size_form {
+  std::array<std::int8_t, 3> dims{-1, -1, -1};
+  std::uint16_t offset = 0;
+  std::uint8_t int_bytes = 8;
+};
+
+/// How the args of a family's kernels are filled from the calls of a signature.
+struct lowering {
+  std::size_t bytes = 0;           ///< of the kernel args
+  const void* defaults = nullptr;  ///< what members are that nothing fills
+  std::span<const size_form> sizes;
+  std::span<const binding_form> bindings;
+  /// Scalars from options, and what follows from no single tensor.
+  void (*finish)(const bound_call&, void* kernel_args) = nullptr;
+};
+
+namespace declared {
+
+constexpr std::array<std::int8_t, 3> dims_in(std::string_view text, std::span<const dim> dims) {
+  std::array<std::int8_t, 3> indices{-1, -1, -1};
+  std::string_view rest = text;
+  for (std::int8_t& index : indices) {
+    const std::size_t bar = rest.find('|');
+    index = dim_named(dims, rest.substr(0, bar));
+    if (bar == std::string_view::npos) break;
+    rest.remove_prefix(bar + 1);
+  }
+  return indices;
+}
+
+constexpr std::int8_t axis_with(const shape_form& shape, std::array<std::int8_t, 3> dims) {
+  for (const std::int8_t wanted : dims) {
+    for (int axis = 0; axis < shape.rank; ++axis) {
+      if (wanted >= 0 && shape.axes[static_cast<std::size_t>(axis)].dim == wanted) {
+        return static_cast<std::int8_t>(axis);
+      }
+    }
+  }
+  return -1;
+}
+
+template <std::size_t Count>
+constexpr std::array<binding_form, Count> bindings_in(const std::array<binding_text, Count>& texts,
+                                                      const signature& form) {
+  std::array<binding_form, Count> bindings{};
+  for (std::size_t i = 0; i < Count; ++i) {
+    binding_form& to = bindings[i];
+    to.tensor =
+        static_cast<std::uint8_t>(index_of(form.tensors, texts[i].tensor, &tensor_form::name));
+    to.data = static_cast<std::uint16_t>(texts[i].data);
+    to.type = static_cast<std::uint16_t>(texts[i].type);
+    for (const stride_text& stride : texts[i].strides) {
+      if (stride.dims.empty()) continue;
+      to.offsets[to.stride_count] = static_cast<std::uint16_t>(stride.offset);
+      const auto dims = dims_in(stride.dims, form.dims);
+      for (std::size_t layout = 0; layout < form.layouts.size(); ++layout) {
+        to.axes[to.stride_count][layout] =
+            axis_with(form.shape(to.tensor, static_cast<int>(layout)), dims);
+      }
+      ++to.stride_count;
+    }
+  }
+  return bindings;
+}
+
+template <std::size_t Count>
+constexpr std::array<size_form, Count> sizes_in(const std::array<size_text, Count>& texts,
+                                                const signature& form) {
+  std::array<size_form, Count> sizes{};
+  for (std::size_t i = 0; i < Count; ++i) {
+    sizes[i] = {dims_in(texts[i].dims, form.dims), static_cast<std::uint16_t>(texts[i].offset),
+                static_cast<std::uint8_t>(texts[i].int_bytes)};
+  }
+  return sizes;
+}
+
+}  // namespace declared
+
+/// The stride of an axis; 0 where it has at most one element.
+constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
+  const auto at = static_cast<std::size_t>(axis);
+  return view.extent[at] > 1 ? view.stride[at] : 0;
+}
+
+/// Fills the kernel args of a call whose shapes have been checked.
+[[gnu::noinline]] inline void fill_kernel_args(const bound_call& call, const lowering& how,
+                                               void* kernel_args) noexcept {
+  auto* const to = static_cast<std::byte*>(kernel_args);
+  std::memcpy(to, how.defaults, how.bytes);
+  for (const size_form& size : how.sizes) {
+    for (const std::int8_t dim : size.dims) {
+      if (dim < 0 || call.owners[static_cast<std::size_t>(dim)] < 0) continue;
+      const std::int64_t value = call.dims[static_cast<std::size_t>(dim)];
+      std::memcpy(to + size.offset, &value, size.int_bytes);  // x86 is little-endian
+      break;
+    }
+  }
+  for (const binding_form& binding : how.bindings) {
+    if (!call.has(binding.tensor)) continue;
+    const tensor_view& view = call.tensors[binding.tensor];
+    std::memcpy(to + binding.data, &view.data, sizeof view.data);
+    if (binding.type != 0) std::memcpy(to + binding.type, &view.type, sizeof view.type);
+    for (std::size_t i = 0; i < binding.stride_count; ++i) {
+      const int axis = binding.axes[i][static_cast<std::size_t>(call.layout)];
+      const std::int64_t stride = axis < 0 ? 0 : stride_of(view, axis);
+      std::memcpy(to + binding.offsets[i], &stride, sizeof stride);
+    }
+  }
+  how.finish(call, kernel_args);
+}
+
+/// Validates a call and fills the kernel args, whose content is unspecified after a refusal.
+inline status lower_call(bound_call& call, const lowering& how, void* kernel_args,
+                         device_id* device = nullptr) {
+  status failure;
+  if (checks::is_call(call, device, failure)) fill_kernel_args(call, how, kernel_args);
+  return failure;
+}
+
+namespace checks {
+
+/// A view of nothing with that shape, row-major: what a problem is validated with.
+inline void lay_out(tensor_view& view) noexcept {
+  static constexpr std::uint64_t nothing = 0;
+  if (!view.present()) return;
+  view.data = const_cast<std::uint64_t*>(&nothing);
+  view.stride = contiguous_strides(view.extent, view.rank);
+}
+
+/// Gives a required tensor that a problem leaves out the shape and type that follow from the
+/// others. False where they do not follow.
+inline bool derive(bound_call& call, std::size_t tensor, tensor_view& view) noexcept {
+  const tensor_form& form = call.form().tensors[tensor];
+  const shape_form& shape = call.form().shape(tensor, call.layout);
+  const std::int8_t source = form.like >= 0 ? form.like : form.gradient_of;
+  const dtype type = source >= 0 ? call.tensors[source].type : form.types.only();
+  if (type == dtype::none || shape.rank < 0) return false;
+  view = {};
+  view.rank = shape.rank;
+  for (std::size_t at = 0; at < static_cast<std::size_t>(shape.rank); ++at) {
+    const axis_form& axis = shape.axes[at];
+    view.extent[at] = axis.plus;
+    if (axis.dim < 0) continue;
+    const auto index = static_cast<std::size_t>(axis.dim);
+    const bool counted = call.form().dims[index].source == dim_source::contents;
+    const bool known = call.owners[index] >= 0 || follows(call, index);
+    if (!known && !counted) return false;
+    view.extent[at] += known ? call.dims[index] : 1;
+  }
+  view.type = type;
+  return true;
+}
+
+/// Validates a problem: a call without memory. `views` are the call's tensors; those that are
+/// required and follow from the others may be absent, and are filled.
+inline bool is_problem(bound_call& call, tensor_view* views, status& failure) {
+  if (!are_options(call, failure) || !are_shapes(call, ~0u, failure)) return false;
+  const std::uint32_t missing = call.op->required & ~call.present;
+  for (int i = 0; i < call.op->tensor_count && missing != 0; ++i) {
+    const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
+    if ((missing >> tensor & 1u) == 0) continue;
+    if (!derive(call, tensor, views[tensor])) {
+      return refuse_absent(call, static_cast<int>(tensor), failure);
+    }
+    if (!has_form(call, tensor, failure)) return false;
+  }
+  return missing == 0 || are_shapes(call, 0, failure);
+}
+
+}  // namespace checks
+
+/// Validates a problem and fills the kernel args that a row-major call of these shapes would have;
+/// pointers of present tensors are not null but point to nothing.
+inline status lower_problem(bound_call& call, tensor_view* views, const lowering& how,
+                            void* kernel_args) {
+  status failure;
+  if (!checks::is_problem(call, views, failure)) return failure;
+  for (std::size_t i = 0; i < call.form().tensors.size(); ++i) checks::lay_out(views[i]);
+  fill_kernel_args(call, how, kernel_args);
+  return failure;
+}
+
+/// The operation with the number of an enumerator; refuses numbers that no operation has.
+template <class Op>
+const operation* operation_with(std::span<const operation> operations, Op op, status& failure) {
+  const auto number = static_cast<std::size_t>(op);
+  if (number < operations.size()) return &operations[number];
+  checks::refuse(failure, "op: is ", number, ", the last operation is ", operations.size() - 1);
+  return nullptr;
+}
+
+/// `lower_call` and `lower_problem` for the structs of a family.
+template <class Op, class Args, class Options>
+status lower_typed(std::span<const operation> operations, Op op, const Args& args,
+                   const Options& options, void* kernel_args, device_id* device) {
+  status failure;
+  const operation* const known = operation_with(operations, op, failure);
+  if (known == nullptr) return failure;
+  bound_call call{.op = known, .tensors = tensors_of(args), .options = &options};
+  return lower_call(call, *known->how, kernel_args, device);
+}
+template <class Problem>
+status lower_typed(std::span<const operation> operations, Problem& problem, void* kernel_args) {
+  status failure;
+  const operation* const known = operation_with(operations, problem.op, failure);
+  if (known == nullptr) return failure;
+  tensor_view* const views = tensors_of(problem.tensors);
+  bound_call call{.op = known, .tensors = views, .options = &problem.options};
+  return lower_problem(call, views, *known->how, kernel_args);
+}
+
+}  // namespace tessera

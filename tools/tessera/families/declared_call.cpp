@@ -1,0 +1,201 @@
+#include "declared_call.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tessera/runtime/operation.hpp>
+#include <tessera/spec/lower.hpp>
+
+#include "../execution.hpp"
+#include "../json.hpp"
+#include "declared_plan.hpp"
+#include "option_json.hpp"
+#include "output_memory.hpp"
+
+namespace tessera::tool {
+namespace {
+
+class declared_call final : public file_call {
+ public:
+  declared_call(const tessera::family& kind, const operation& op, const family_words& words,
+                std::string path, safetensors_file file)
+      : file_call(std::move(path), std::move(file)), kind_(kind), words_(words), call_(op) {
+    read_options();
+    read_tensors();
+  }
+
+  std::string_view op() const override { return call_.op->name; }
+  std::string problem() const override { return text_of(call_.view()); }
+  dtype operand_type() const override {
+    const auto first =
+        std::ranges::find_if(call_.tensors, [](const tensor_view& view) { return view.present(); });
+    return first != call_.tensors.end() ? first->type : dtype::none;
+  }
+  call_work work() const override { return words_.work_of(call_.view()); }
+  boost::json::value options() const override { return options_json(form(), call_.options.data()); }
+
+  void set_option(std::string_view name, const boost::json::value& value,
+                  const std::string& subject) override {
+    set_option_in(form(), call_.options.data(), name, value, subject);
+  }
+
+  /// Every output whose shape follows and that the options allow.
+  void allocate_outputs() override {
+    memory_.clear(path());
+    bound_call call{
+        .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
+    status unfit;
+    const std::uint32_t outputs = ~0u;
+    if (!checks::are_options(call, unfit) || !checks::are_shapes(call, outputs, unfit) ||
+        !checks::are_contents(call, unfit)) {
+      return;
+    }
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (!is_output(i) || !is_wanted(call, i)) continue;
+      tensor_view view;
+      if (!checks::derive(call, i, view)) continue;
+      memory_.lay_out(view);
+      call_.tensors[i] = view;
+    }
+  }
+
+  std::vector<safetensors_entry> outputs() const override {
+    std::vector<safetensors_entry> entries;
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (!is_output(i) || !call_.tensors[i].present()) continue;
+      entries.push_back({fmt::format("out.{}", form().tensors[i].name), call_.tensors[i]});
+    }
+    return entries;
+  }
+
+  std::unique_ptr<planned_call> plan(const execution_flags& flags) const override {
+    const device_id device = device_of_backend(flags.backend);
+    const owned_problem problem = problem_on(device);
+    if (device.kind == device_kind::cpu) {
+      return std::make_unique<host_plan>(
+          plan_for(kind_, problem.view(), flags, device, nullptr, path()), call_.tensors);
+    }
+    device_stream stream = open_stream(device, path());
+    operation_plan plan = plan_for(kind_, problem.view(), flags, device, stream.handle(), path());
+    auto planned =
+        std::make_unique<gpu_plan>(std::move(stream), std::move(plan), call_.tensors.size());
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      planned->bring(i, call_.tensors[i], is_output(i), path());
+    }
+    return planned;
+  }
+
+  result<explanation> explain(const execution_flags& flags) const override {
+    const device_id device = device_of_backend(flags.backend);
+    const owned_problem problem = problem_on(device);
+    return explain_operation(kind_, problem.view(), {.threads = flags.threads, .device = device});
+  }
+
+ private:
+  const signature& form() const { return *call_.op->form; }
+  bool is_output(std::size_t tensor) const {
+    return (call_.op->taken >> tensor & 1u) != 0 && form().tensors[tensor].is_output();
+  }
+  bool is_input(std::size_t tensor) const {
+    return (call_.op->taken >> tensor & 1u) != 0 && !form().tensors[tensor].is_output();
+  }
+  bool is_wanted(const bound_call& call, std::size_t tensor) const {
+    return std::ranges::all_of(form().rules, [&](const tensor_rule& rule) {
+      return static_cast<std::size_t>(rule.tensor) != tensor || rule.holds(call);
+    });
+  }
+
+  /// The problem of the tensors where they will lie: copies on a GPU start at multiples of 256
+  /// bytes and keep their strides.
+  owned_problem problem_on(device_id device) const {
+    owned_problem problem(call_.view());
+    if (device.kind == device_kind::cpu) return problem;
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      tensor_view there = call_.tensors[i];
+      there.data = nullptr;
+      const bool counts = form().tensors[i].aligned_rows && there.present();
+      problem.unaligned |= counts && !rows_are_aligned(there);
+    }
+    return problem;
+  }
+
+  void read_options() {
+    const auto known = file().metadata().find("options");
+    if (known == file().metadata().end()) return;
+    const std::string subject = path() + ": metadata key \"options\"";
+    const boost::json::value value = parse_json(known->second, subject);
+    if (!value.is_object()) throw failure(subject + " is not a JSON object: " + json_line(value));
+    for (const auto& option : value.get_object()) {
+      set_option(std::string_view(option.key()), option.value(), subject);
+    }
+  }
+
+  void read_tensors() {
+    for (const safetensors_entry& entry : file().entries()) {
+      std::string_view name = entry.name;
+      const bool answer =
+          name.starts_with("out.") || name.starts_with("out2.") || name.starts_with("ref.");
+      if (name.starts_with("in.")) name.remove_prefix(3);
+      const auto tensor = static_cast<std::size_t>(
+          std::ranges::find(form().tensors, name, &tensor_form::name) - form().tensors.begin());
+      const bool taken = tensor < form().tensors.size() && is_input(tensor);
+      if (answer || (!taken && name.starts_with("d_"))) continue;
+      if (!taken) {
+        throw failure(fmt::format("{}: tensor \"{}\" is not an argument of {}, known are {}",
+                                  path(), entry.name, op(), fmt::join(input_names(~0u), ", ")));
+      }
+      if (call_.tensors[tensor].present()) {
+        throw failure(fmt::format("{}: tensor {} comes 2 times, as \"{}\" and as \"in.{}\"", path(),
+                                  name, name, name));
+      }
+      call_.tensors[tensor] = entry.tensor;
+    }
+    const std::uint32_t needed = required_inputs();
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if ((needed >> i & 1u) == 0 || call_.tensors[i].present()) continue;
+      throw failure(fmt::format("{}: tensor {} is missing ({} tensors in the file), {} needs {}",
+                                path(), form().tensors[i].name, file().entries().size(), op(),
+                                fmt::join(input_names(needed), ", ")));
+    }
+  }
+
+  /// A gradient that is written has the shape of the tensor it belongs to.
+  std::uint32_t required_inputs() const {
+    std::uint32_t needed = 0;
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if ((call_.op->required >> i & 1u) == 0) continue;
+      const std::int8_t shape_of = form().tensors[i].gradient_of;
+      if (!form().tensors[i].is_output()) needed |= 1u << i;
+      if (form().tensors[i].is_output() && shape_of >= 0) needed |= 1u << shape_of;
+    }
+    return needed;
+  }
+
+  std::vector<std::string_view> input_names(std::uint32_t among) const {
+    std::vector<std::string_view> names;
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (is_input(i) && (among >> i & 1u) != 0) names.push_back(form().tensors[i].name);
+    }
+    return names;
+  }
+
+  const tessera::family& kind_;
+  const family_words& words_;
+  owned_problem call_;  ///< with the memory of its tensors
+  output_memory memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<file_call> open_declared(const tessera::family& kind, const operation& op,
+                                         const family_words& words, std::string path,
+                                         safetensors_file file) {
+  return std::make_unique<declared_call>(kind, op, words, std::move(path), std::move(file));
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,74 @@
+// Attention, forward: inputs as serving and training have them, and the definition.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/problem.hpp>
+
+#include "bench/support/sampled_check.hpp"
+#include "bench/support/workload.hpp"
+#include "tests/support/random.hpp"
+#include "tools/tuner/declared_problem.hpp"
+#include "tools/tuner/families.hpp"
+#include "tools/tuner/ragged.hpp"
+
+namespace tessera::tuner {
+namespace {
+
+flash_problem typed(const problem_view& problem) {
+  return {.op = static_cast<flash_op>(problem.op->number),
+          .tensors = *reinterpret_cast<const flash_attention_args*>(problem.tensors),
+          .unaligned = problem.unaligned,
+          .options = *static_cast<const flash_attention_options*>(problem.options)};
+}
+
+class attention_inputs final : public workload_inputs {
+ public:
+  attention_inputs(const problem_view& problem, std::uint64_t seed, std::size_t cold_bytes)
+      : inputs_(typed(problem), cold_bytes, seed) {
+    const flash_attention_args args = inputs_.args();
+    // The same draw for queries and keys: sequence n is long in both or short in both.
+    cut_raggedly(args.cu_seqlens_q, args.q.extent[0], seed);
+    cut_raggedly(args.cu_seqlens_k, args.k.extent[0], seed);
+    draw_lengths(args.seqlens_q, args.q.extent[1], seed);
+    draw_lengths(args.seqlens_k, args.k.extent[1], seed);
+  }
+
+  std::vector<tensor_view> tensors(std::size_t round) const override {
+    flash_attention_args args = inputs_.args(round);
+    args.out = args.lse = args.row_max = args.weights = {};
+    const std::span views(tensors_of(args), sizeof(args) / sizeof(tensor_view));
+    return {views.begin(), views.end()};
+  }
+
+  std::vector<std::span<const std::byte>> blocks() const override { return inputs_.input_blocks(); }
+
+  std::string disagreement(const std::vector<tensor_view>& tensors, bool thorough) const override {
+    const auto& args = *reinterpret_cast<const flash_attention_args*>(tensors.data());
+    const bench::sample_plan plan{.rows_per_head = thorough ? 16 : 3, .heads = thorough ? 4 : 2};
+    const support::comparison compared = bench::sampled_check(args, inputs_.options(), plan);
+    if (compared.passed) return {};
+    return "sampled rows of " +
+           support::sentence_of(compared, "out", {dtype::f64, 1, {args.out.elements()}});
+  }
+
+ private:
+  bench::workload inputs_;
+};
+
+}  // namespace
+
+const tunable_family& tunable_attention() {
+  static const auto family =
+      declared_family("attention",
+                      [](const problem_view& problem, std::uint64_t seed,
+                         std::size_t cold_bytes) -> std::unique_ptr<workload_inputs> {
+                        return std::make_unique<attention_inputs>(problem, seed, cold_bytes);
+                      });
+  return *family;
+}
+
+}  // namespace tessera::tuner
