@@ -81,6 +81,9 @@ if(plain AND TESSERA_CUDA_ARCHITECTURES AND CMAKE_BUILD_TYPE STREQUAL "Release")
     --planted ${CMAKE_CUDA_COMPILER})
 endif()
 
+tessera_check(shared_cache COMMAND Python3::Interpreter ${checks}/shared_cache.py
+  ${work}/shared_cache -- -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
+
 if(TESSERA_BUILD_TOOLS)
   tessera_check(generated_fresh
     COMMAND tessera_generate --output ${PROJECT_SOURCE_DIR}/generated --check)
