@@ -41,10 +41,12 @@ endfunction()
 tessera_check(include_rules COMMAND Python3::Interpreter ${checks}/include_rules.py)
 tessera_check(forbidden COMMAND Python3::Interpreter ${checks}/forbidden.py)
 tessera_check(scripts COMMAND ${checks}/scripts.sh)
-tessera_check(headers TIMEOUT 600 COMMAND ${checks}/headers.sh ${CMAKE_CXX_COMPILER})
+tessera_check(headers TIMEOUT 600 COMMAND Python3::Interpreter
+  ${checks}/headers.py ${CMAKE_CXX_COMPILER})
 tessera_check(rules COMMAND Python3::Interpreter ${checks}/rules.py ${CMAKE_CXX_COMPILER})
 if(also_clang)
-  tessera_check(headers_clang TIMEOUT 600 COMMAND ${checks}/headers.sh ${TESSERA_CLANGXX})
+  tessera_check(headers_clang TIMEOUT 600 COMMAND Python3::Interpreter
+    ${checks}/headers.py ${TESSERA_CLANGXX})
   tessera_check(rules_clang COMMAND Python3::Interpreter ${checks}/rules.py ${TESSERA_CLANGXX})
 endif()
 
