@@ -109,8 +109,9 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
     ${checks}/c_interface.py ${work}/c_interface ${prefix} cc ${compiler})
   tessera_check(readme_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
     ${checks}/readme.py ${work}/readme_installed --prefix ${prefix} ${compiler})
-  tessera_check(readme_subdirectory TIMEOUT 1800 COMMAND Python3::Interpreter
-    ${checks}/readme.py ${work}/readme_subdirectory --subdirectory ${compiler})
+  tessera_check(readme_subdirectory TIMEOUT 600 COMMAND Python3::Interpreter
+    ${checks}/readme.py ${work}/readme_subdirectory --subdirectory $<TARGET_FILE:tessera_generate>
+    ${compiler})
   tessera_check(add_kernels_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
     ${checks}/add_kernels.py ${work}/add_kernels_installed --prefix ${prefix} ${compiler})
   tessera_check(add_kernels_subdirectory TIMEOUT 900 COMMAND Python3::Interpreter
@@ -122,7 +123,8 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
     tessera_check(cuda_kernels_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
       ${checks}/cuda_kernels.py ${work}/cuda_kernels_installed --prefix ${prefix} ${cuda_compiler})
     tessera_check(cuda_kernels_subdirectory TIMEOUT 900 COMMAND Python3::Interpreter
-      ${checks}/cuda_kernels.py ${work}/cuda_kernels_subdirectory --subdirectory ${cuda_compiler})
+      ${checks}/cuda_kernels.py ${work}/cuda_kernels_subdirectory --subdirectory
+      $<TARGET_FILE:tessera_generate> ${cuda_compiler})
   endif()
   if(also_clang)
     tessera_check(clang_subset NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter

@@ -37,10 +37,14 @@ def source_entries():
 
 
 def project_of(arguments, **settings):
-    """The project of `WORK_FOLDER --prefix PREFIX | --subdirectory [-- CMAKE_ARGUMENT...]`."""
+    """The project of `WORK_FOLDER --prefix PREFIX | --subdirectory [GENERATOR] [-- CMAKE_ARGUMENT...]`.
+    With a GENERATOR, a tessera-generate that was built, the project does not compile one."""
     work, how, *rest = arguments
     prefix = rest.pop(0) if how == "--prefix" else None
-    return Project(work, prefix, [argument for argument in rest if argument != "--"], **settings)
+    generator = rest.pop(0) if not prefix and rest and rest[0] != "--" else None
+    project = Project(work, prefix, [argument for argument in rest if argument != "--"], **settings)
+    project.generator = generator
+    return project
 
 
 class Project:
@@ -56,6 +60,7 @@ class Project:
         self.arguments = list(arguments)
         self.languages = languages
         self.cache = cache
+        self.generator = None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.sources = self.folder / "sources"
@@ -67,6 +72,20 @@ class Project:
             self.build_folder = self.sources / "build"
             base = self.sources
         self.environment = {"CCACHE_BASEDIR": str(base)}
+
+    def take_generator(self):
+        """Puts the generator where tessera_add_kernels would compile it."""
+        if self.generator:
+            place = self.build_folder / "tessera/configure"
+            place.mkdir(parents=True)
+            shutil.copy(self.generator, place / "tessera-generate")
+
+    def take_small_table(self, trace):
+        """Instead of the default table, one of the portable rows that the problems of a trace take."""
+        self.write("trace.txt", trace)
+        (self.sources / "generated").unlink()
+        run(self.generator, "--output", self.sources / "generated", "--trace", self.folder / "trace.txt",
+            "--backends", "cpu_generic", "--costs", ROOT / "generated/cost", "--include", ROOT / "include")
 
     def link_sources(self):
         self.sources.mkdir()

@@ -1,0 +1,56 @@
+// The header path: rows and functors compiled here, nothing looked up. User functors against the
+// oracle, which applies the same functors in double.
+//
+// A kernel is compiled for each row and each pair of functors, so the units beside this header
+// share them: the large tile with every pair, in two units, and the rows full of boundaries with
+// one pair that is any of them when it runs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <tessera/launch.hpp>
+
+#include "tests/op/functors.hpp"
+#include "tests/support/flash_cases.hpp"
+#include "tests/support/flash_judge.hpp"
+
+namespace tessera::support {
+
+constexpr backend header_path_target = native_cpu_backend;
+
+struct prefill_row {
+  static constexpr attention_config config{.target = header_path_target, .features = every_feature};
+};
+
+/// Runs the case on the row with the functors, poison in what the mask hides, and judges it.
+template <class Row, class Logits, class Mask>
+void expect_right(const flash_case& one, const Logits& logits, const Mask& mask) {
+  const oracle_hooks<Logits, Mask> truth{logits, mask, offsets_of(one)};
+  flash_data data(one, [&](auto b, auto h, auto i, auto j) { return truth.visible(b, h, i, j); });
+  const flash_expectation expectation(data.args(), data.options(), truth);
+  for (const int threads : {1, 2}) {
+    data.reset_outputs();
+    const flash_hooks hooks(logits, mask);
+    const auto done = launch<Row>(data.args(), data.options(), cpu{.threads = threads}, hooks);
+    ASSERT_TRUE(done) << done.message();
+    EXPECT_EQ(expectation.complaints(), "") << threads << " threads";
+    EXPECT_TRUE(data.margins_intact());
+  }
+}
+
+/// Calls that the row takes.
+template <class Row>
+functor_calls calls_of() {
+  functor_calls some{.limits = limits_of(resolved(Row::config))};
+  some.limits.work = 1e5;
+  if (Row::config.phase == attention_phase::decode) some.limits.decode_rows = max_decode_rows;
+  return some;
+}
+
+/// Judges each call that it is given.
+template <class Row>
+inline constexpr auto right_on = [](const auto& one, const auto& logits, const auto& mask) {
+  expect_right<Row>(one, logits, mask);
+};
+
+}  // namespace tessera::support
