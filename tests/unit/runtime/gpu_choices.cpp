@@ -180,10 +180,22 @@ TEST(GpuChoices, NearTiesGoToTheRowOfTheHeadDim) {
   }
 }
 
-TEST(GpuChoices, PromisesThatNoRowKeepsAreRefused) {
+TEST(GpuChoices, RowsRepeatTheirBits) {
   gpu_question one("flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]");
   one.policy.promise = bits_promise::deterministic;
   EXPECT_TRUE(has(one.row(), ".d128."));
+}
+
+// How many parts the keys are cut into depends on the batch.
+TEST(GpuChoices, PromisesThatNoRowKeepsAreRefused) {
+  for (const char* text : {"flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]",
+                           "flash_attention q=[1,1,8,128]bf16 k=[1,2048,8,128]"}) {
+    gpu_question one(text);
+    one.policy.promise = bits_promise::batch_invariant;
+    EXPECT_TRUE(has(one.row(), "none: ")) << text;
+    EXPECT_TRUE(has(one.row(), "asks for batch invariant results, which the row does not promise"))
+        << text;
+  }
 }
 
 TEST(GpuChoices, ReasonsCountBlocks) {
