@@ -97,6 +97,8 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
   set(compiler -- -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
   tessera_check(install COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
   set_tests_properties(build/install PROPERTIES FIXTURES_SETUP installed)
+  tessera_check(installed_targets COMMAND Python3::Interpreter ${checks}/installed_targets.py
+    ${PROJECT_BINARY_DIR})
   tessera_check(installed_command NEEDS installed COMMAND ${prefix}/bin/tessera --version)
   set_tests_properties(build/installed_command PROPERTIES
     PASS_REGULAR_EXPRESSION ${PROJECT_VERSION})
