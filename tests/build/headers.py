@@ -23,7 +23,7 @@ FLAGS = ["-std=c++20", f"-I{ROOT}", "-fopenmp", "-Wall", "-Wextra", "-Wpedantic"
          "-Wshadow", "-Wno-unused-function"]
 
 # Device code needs nvcc, the run time of CUDA its headers.
-DEVICE = re.compile(r"/prim/cuda/|/runtime/impl/cuda/|/launch_cuda\.hpp$|/sm80(?!_plan|_places)")
+DEVICE = re.compile(r"/prim/cuda/|/runtime/impl/cuda/|/launch_cuda\.hpp$|/sm80/(?!plan\.|places\.)")
 INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]+)[>"]')
 
 
