@@ -16,10 +16,15 @@
 
 namespace tessera::support {
 
-constexpr backend header_path_target = native_cpu_backend;
+/// Where bf16 has instructions of its own, rows of bf16: those of f32 are the ones of the back end
+/// before.
+constexpr backend header_path_target = native_cpu_bf16_backend;
+constexpr dtype header_path_type =
+    header_path_target == backend::cpu_avx512_bf16 ? dtype::bf16 : dtype::f32;
 
 struct prefill_row {
-  static constexpr attention_config config{.target = header_path_target, .features = every_feature};
+  static constexpr attention_config config{
+      .target = header_path_target, .type = header_path_type, .features = every_feature};
 };
 
 /// Runs the case on the row with the functors, poison in what the mask hides, and judges it.

@@ -17,13 +17,16 @@ constexpr auto all_but_weights = tessera::every_feature.without(
 struct small_tile_row {
   static constexpr tessera::attention_config config{
       .target = header_path_target,
+      .type = header_path_type,
       .features = tessera::every_feature,
       .block_q = tessera::register_rows(header_path_target),
       .block_kv = tessera::register_columns(header_path_target)};
 };
 struct decode_row {
-  static constexpr tessera::attention_config config{
-      .target = header_path_target, .phase = attention_phase::decode, .features = all_but_weights};
+  static constexpr tessera::attention_config config{.target = header_path_target,
+                                                    .type = header_path_type,
+                                                    .phase = attention_phase::decode,
+                                                    .features = all_but_weights};
 };
 
 struct any_logits {
