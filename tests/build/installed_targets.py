@@ -16,9 +16,9 @@ def main():
         print("skipped: the build tool is not Ninja")
         sys.exit(77)
     targets = re.findall(r"^\s*build (\w+)", (ROOT / "tools/quickstart").read_text(), re.M)
-    built = set(run("ninja", "-C", build, "-t", "inputs", *targets)[1].splitlines())
+    built = set(run("ninja", "-C", build, "-t", "commands", *targets)[1].split())
     rules = "".join(path.read_text() for path in build.rglob("cmake_install.cmake"))
-    installed = {pathlib.Path(path) for path in re.findall(r'"([^";]+)"', rules)}
+    installed = {pathlib.Path(path) for path in re.findall(r'"([^"]*)"', rules)}
     products = {line.split(":")[0] for line in
                 run("ninja", "-C", build, "-t", "targets", "all")[1].splitlines()}
     taken = {path.relative_to(build).as_posix() for path in installed
