@@ -60,7 +60,7 @@ def closures(headers):
         if name not in reached:
             reached[name] = set()
             names, first = direct.get(name, ((), True))
-            parts = [closure(one) for one in names]
+            parts = [closure(included) for included in names]
             reached[name] = None if not first or None in parts else set(names).union(*parts)
         return reached[name]
 

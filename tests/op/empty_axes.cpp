@@ -79,15 +79,15 @@ class empty_axes : public testing::TestWithParam<tessera::dtype> {
 };
 
 TEST_P(empty_axes, are_served_by_every_row) {
-  for (emptied& one : empty_calls()) {
-    SCOPED_TRACE(one.name);
-    one.call.type = GetParam();
-    flash_data data(one.call);
+  for (emptied& empty : empty_calls()) {
+    SCOPED_TRACE(empty.name);
+    empty.call.type = GetParam();
+    flash_data data(empty.call);
     float nothing = 0.0f;
     const flash_expectation expectation(data.args(), data.options());
     for (const bool sinks : {false, true}) {
       tessera::flash_attention_args args = data.args();
-      if (sinks) args.sinks = tessera::view(&nothing, {one.call.q_heads, 0});
+      if (sinks) args.sinks = tessera::view(&nothing, {empty.call.q_heads, 0});
       for (const int threads : {1, 2, 64}) {
         SCOPED_TRACE(threads);
         expect_served(args, expectation, data, {.threads = threads});

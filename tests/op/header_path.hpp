@@ -29,9 +29,9 @@ struct prefill_row {
 
 /// Runs the case on the row with the functors, poison in what the mask hides, and judges it.
 template <class Row, class Logits, class Mask>
-void expect_right(const flash_case& one, const Logits& logits, const Mask& mask) {
-  const oracle_hooks<Logits, Mask> truth{logits, mask, offsets_of(one)};
-  flash_data data(one, [&](auto b, auto h, auto i, auto j) { return truth.visible(b, h, i, j); });
+void expect_right(const flash_case& call, const Logits& logits, const Mask& mask) {
+  const oracle_hooks<Logits, Mask> truth{logits, mask, offsets_of(call)};
+  flash_data data(call, [&](auto b, auto h, auto i, auto j) { return truth.visible(b, h, i, j); });
   const flash_expectation expectation(data.args(), data.options(), truth);
   for (const int threads : {1, 2}) {
     data.reset_outputs();
@@ -54,8 +54,8 @@ functor_calls calls_of() {
 
 /// Judges each call that it is given.
 template <class Row>
-inline constexpr auto right_on = [](const auto& one, const auto& logits, const auto& mask) {
-  expect_right<Row>(one, logits, mask);
+inline constexpr auto right_on = [](const auto& call, const auto& logits, const auto& mask) {
+  expect_right<Row>(call, logits, mask);
 };
 
 }  // namespace tessera::support

@@ -53,8 +53,8 @@ template <class Row>
 class header_path_boundaries : public testing::Test {
  protected:
   static functor_calls calls() { return calls_of<Row>(); }
-  static constexpr auto right = [](const auto& one, const auto& logits, const auto& mask) {
-    expect_right<Row>(one, any_logits{logits}, any_mask{mask});
+  static constexpr auto right = [](const auto& call, const auto& logits, const auto& mask) {
+    expect_right<Row>(call, any_logits{logits}, any_mask{mask});
   };
 };
 using boundary_rows = testing::Types<small_tile_row, decode_row>;

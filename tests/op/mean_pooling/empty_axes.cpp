@@ -74,18 +74,18 @@ void expect_served(pooling_data& data, const pooling_expectation& expectation,
 class pooling_empty_axes : public testing::TestWithParam<mean_pooling_op> {};
 
 TEST_P(pooling_empty_axes, are_served_by_every_row) {
-  for (emptied& one : empty_calls(GetParam())) {
-    SCOPED_TRACE(one.name);
+  for (emptied& empty : empty_calls(GetParam())) {
+    SCOPED_TRACE(empty.name);
     for (const auto type : {tessera::dtype::f32, tessera::dtype::f16, tessera::dtype::bf16}) {
-      one.call.type = type;
-      pooling_data data(one.call);
+      empty.call.type = type;
+      pooling_data data(empty.call);
       const pooling_expectation expectation(data.op(), data.args(), data.options());
       for (const int threads : {1, 2, 64}) {
         SCOPED_TRACE(threads);
         expect_served(data, expectation, {.threads = threads});
         for (const auto& row : tessera::mean_pooling_registry()) {
-          const auto pass = is_backward(one.call.op) ? tessera::pooling_pass::backward
-                                                     : tessera::pooling_pass::forward;
+          const auto pass = is_backward(empty.call.op) ? tessera::pooling_pass::backward
+                                                       : tessera::pooling_pass::forward;
           if (row.config.type != type || row.config.pass != pass ||
               !tessera::this_device().runs(row.config.target)) {
             continue;

@@ -190,10 +190,11 @@ TEST(GpuChoices, RowsRepeatTheirBits) {
 TEST(GpuChoices, PromisesThatNoRowKeepsAreRefused) {
   for (const char* text : {"flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]",
                            "flash_attention q=[1,1,8,128]bf16 k=[1,2048,8,128]"}) {
-    gpu_question one(text);
-    one.policy.promise = bits_promise::batch_invariant;
-    EXPECT_TRUE(has(one.row(), "none: ")) << text;
-    EXPECT_TRUE(has(one.row(), "asks for batch invariant results, which the row does not promise"))
+    gpu_question question(text);
+    question.policy.promise = bits_promise::batch_invariant;
+    EXPECT_TRUE(has(question.row(), "none: ")) << text;
+    EXPECT_TRUE(
+        has(question.row(), "asks for batch invariant results, which the row does not promise"))
         << text;
   }
 }
