@@ -83,6 +83,9 @@ if(plain AND TESSERA_CUDA_ARCHITECTURES AND CMAKE_BUILD_TYPE STREQUAL "Release")
     --planted ${CMAKE_CUDA_COMPILER})
 endif()
 
+if(CMAKE_EXPORT_COMPILE_COMMANDS)
+  tessera_check(test_cost COMMAND Python3::Interpreter ${checks}/test_cost.py ${PROJECT_BINARY_DIR})
+endif()
 tessera_check(shared_cache COMMAND Python3::Interpreter ${checks}/shared_cache.py
   ${work}/shared_cache -- -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
 
