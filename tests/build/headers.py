@@ -23,7 +23,8 @@ FLAGS = ["-std=c++20", f"-I{ROOT}", "-fopenmp", "-Wall", "-Wextra", "-Wpedantic"
          "-Wshadow", "-Wno-unused-function"]
 
 # Device code needs nvcc, the run time of CUDA its headers.
-DEVICE = re.compile(r"/prim/cuda/|/runtime/impl/cuda/|/launch_cuda\.hpp$|/sm80/(?!plan\.|places\.)")
+DEVICE = re.compile(r"^tessera/(prim|runtime/impl)/cuda/")
+REACHES_DEVICE = re.compile(r"^cuda|^tessera/prim/cuda/")
 INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -65,6 +66,12 @@ def closures(headers):
         return reached[name]
 
     return {name: closure(name) for name in headers}
+
+
+def without_device_code(headers):
+    reached = closures(headers)
+    return [name for name in headers if not DEVICE.match(name) and
+            not any(map(REACHES_DEVICE.match, reached[name] or ()))]
 
 
 def precompiled_for(headers, sizes_of):
@@ -170,7 +177,7 @@ def main():
         sys.exit("usage: headers.py COMPILER|--tidy [JOBS]")
     jobs = int(sys.argv[2]) if len(sys.argv) == 3 else os.cpu_count() or 1
     headers = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.hpp"))
-    headers = [name for name in headers if not DEVICE.search("/" + name)]
+    headers = without_device_code(headers)
     faults = tidy(headers) if sys.argv[1] == "--tidy" else compile_all(sys.argv[1], headers, jobs)
     if faults:
         sys.exit("\n".join(faults))
