@@ -41,10 +41,12 @@ endfunction()
 tessera_check(include_rules COMMAND Python3::Interpreter ${checks}/include_rules.py)
 tessera_check(forbidden COMMAND Python3::Interpreter ${checks}/forbidden.py)
 tessera_check(scripts COMMAND ${checks}/scripts.sh)
-tessera_check(headers TIMEOUT 600 COMMAND ${checks}/headers.sh ${CMAKE_CXX_COMPILER})
+tessera_check(headers TIMEOUT 600 COMMAND Python3::Interpreter
+  ${checks}/headers.py ${CMAKE_CXX_COMPILER})
 tessera_check(rules COMMAND Python3::Interpreter ${checks}/rules.py ${CMAKE_CXX_COMPILER})
 if(also_clang)
-  tessera_check(headers_clang TIMEOUT 600 COMMAND ${checks}/headers.sh ${TESSERA_CLANGXX})
+  tessera_check(headers_clang TIMEOUT 600 COMMAND Python3::Interpreter
+    ${checks}/headers.py ${TESSERA_CLANGXX})
   tessera_check(rules_clang COMMAND Python3::Interpreter ${checks}/rules.py ${TESSERA_CLANGXX})
 endif()
 
@@ -81,6 +83,12 @@ if(plain AND TESSERA_CUDA_ARCHITECTURES AND CMAKE_BUILD_TYPE STREQUAL "Release")
     --planted ${CMAKE_CUDA_COMPILER})
 endif()
 
+if(CMAKE_EXPORT_COMPILE_COMMANDS)
+  tessera_check(test_cost COMMAND Python3::Interpreter ${checks}/test_cost.py ${PROJECT_BINARY_DIR})
+endif()
+tessera_check(shared_cache COMMAND Python3::Interpreter ${checks}/shared_cache.py
+  ${work}/shared_cache -- -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
+
 if(TESSERA_BUILD_TOOLS)
   tessera_check(generated_fresh
     COMMAND tessera_generate --output ${PROJECT_SOURCE_DIR}/generated --check)
@@ -92,6 +100,8 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
   set(compiler -- -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
   tessera_check(install COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
   set_tests_properties(build/install PROPERTIES FIXTURES_SETUP installed)
+  tessera_check(installed_targets COMMAND Python3::Interpreter ${checks}/installed_targets.py
+    ${PROJECT_BINARY_DIR})
   tessera_check(installed_command NEEDS installed COMMAND ${prefix}/bin/tessera --version)
   set_tests_properties(build/installed_command PROPERTIES
     PASS_REGULAR_EXPRESSION ${PROJECT_VERSION})
@@ -104,8 +114,9 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
     ${checks}/c_interface.py ${work}/c_interface ${prefix} cc ${compiler})
   tessera_check(readme_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
     ${checks}/readme.py ${work}/readme_installed --prefix ${prefix} ${compiler})
-  tessera_check(readme_subdirectory TIMEOUT 1800 COMMAND Python3::Interpreter
-    ${checks}/readme.py ${work}/readme_subdirectory --subdirectory ${compiler})
+  tessera_check(readme_subdirectory TIMEOUT 600 COMMAND Python3::Interpreter
+    ${checks}/readme.py ${work}/readme_subdirectory --subdirectory $<TARGET_FILE:tessera_generate>
+    ${compiler})
   tessera_check(add_kernels_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
     ${checks}/add_kernels.py ${work}/add_kernels_installed --prefix ${prefix} ${compiler})
   tessera_check(add_kernels_subdirectory TIMEOUT 900 COMMAND Python3::Interpreter
@@ -117,7 +128,8 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
     tessera_check(cuda_kernels_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
       ${checks}/cuda_kernels.py ${work}/cuda_kernels_installed --prefix ${prefix} ${cuda_compiler})
     tessera_check(cuda_kernels_subdirectory TIMEOUT 900 COMMAND Python3::Interpreter
-      ${checks}/cuda_kernels.py ${work}/cuda_kernels_subdirectory --subdirectory ${cuda_compiler})
+      ${checks}/cuda_kernels.py ${work}/cuda_kernels_subdirectory --subdirectory
+      $<TARGET_FILE:tessera_generate> ${cuda_compiler})
   endif()
   if(also_clang)
     tessera_check(clang_subset NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter

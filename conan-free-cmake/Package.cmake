@@ -27,6 +27,12 @@ if(TARGET tessera_tuner)
   install(FILES tools/tuner/tuner.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
 endif()
 install(TARGETS ${targets} EXPORT tessera_targets)
+# All that `cmake --install` takes from the build folder.
+add_custom_target(tessera_package)
+add_dependencies(tessera_package ${targets})
+if(TARGET tessera_command)
+  add_dependencies(tessera_package tessera_command)
+endif()
 install(EXPORT tessera_targets NAMESPACE tessera:: FILE tessera-targets.cmake
   DESTINATION ${tessera_cmake_dir})
 

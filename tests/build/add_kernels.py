@@ -31,8 +31,8 @@ def call(arguments):
 
 def llama(*backends):
     """Patterns of the rows that the model gets; how many tiles serve its prompts is the table's affair."""
-    return [rf"attention\.{backend}\.bf16\.d128\.{loop}\.{TILE}" for backend in backends
-            for loop in ("decode", "window")]
+    return [rf"attention\.{backend}\.bf16\.d128\.{loop}{TILE}" for backend in backends
+            for loop in ("", r"decode\.")]
 
 
 def rows_of(project):
@@ -69,7 +69,7 @@ def check_refusals(project):
 
 def check_rows(project):
     """What configuring gives, without building it: every row is asked for, every pattern is met."""
-    encoder = rf"attention\.cpu_generic\.f32\.d32\.window\.{TILE}"
+    encoder = rf"attention\.cpu_generic\.f32\.d32\.{TILE}"
     for arguments, patterns in (
             ("MODELS llama.json BACKENDS cpu_generic", llama("cpu_generic")),
             ("MODELS llama.json ./llama.json llama.json BACKENDS cpu_generic", llama("cpu_generic")),
@@ -79,7 +79,7 @@ def check_rows(project):
             ("MODELS llama.json ROWS more.txt BACKENDS cpu_generic", llama("cpu_generic") + [NEW]),
             ("TRACE trace.txt BACKENDS cpu_generic",
              [rf"attention\.cpu_generic\.bf16\.d128\.decode\.{TILE}",
-              rf"attention\.cpu_generic\.f32\.d80\.window\.soft_cap\.{TILE}"]),
+              rf"attention\.cpu_generic\.f32\.d80\.soft_cap\.{TILE}"]),
             ("LOOKUP table.txt", [MEASURED]),
             ("LOOKUP table.txt MODELS llama.json BACKENDS cpu_avx512", llama("cpu_avx512") + [MEASURED]),
             ("LOOKUP table.txt MODELS encoder.json BACKENDS cpu_generic", [encoder]),

@@ -31,24 +31,66 @@ def run(*command, environment=None, check=True):
     return done.returncode, done.stdout
 
 
+def source_entries():
+    """What a checkout has at its top, build folders excepted."""
+    return [entry for entry in ROOT.iterdir() if not entry.name.startswith((".", "build"))]
+
+
 def project_of(arguments, **settings):
-    """The project of `WORK_FOLDER --prefix PREFIX | --subdirectory [-- CMAKE_ARGUMENT...]`."""
+    """The project of `WORK_FOLDER --prefix PREFIX | --subdirectory [GENERATOR] [-- CMAKE_ARGUMENT...]`.
+    With a GENERATOR, a tessera-generate that was built, the project does not compile one."""
     work, how, *rest = arguments
     prefix = rest.pop(0) if how == "--prefix" else None
-    return Project(work, prefix, [argument for argument in rest if argument != "--"], **settings)
+    generator = rest.pop(0) if not prefix and rest and rest[0] != "--" else None
+    project = Project(work, prefix, [argument for argument in rest if argument != "--"], **settings)
+    project.generator = generator
+    return project
 
 
 class Project:
-    """A project in an empty folder, which finds tessera in `prefix` or adds `ROOT` as a folder."""
+    """A project in an empty folder, which finds tessera in `prefix` or adds a folder of links to `ROOT`.
+
+    The build folder lies in those links as that of the main build lies in `ROOT`, and projects that find
+    an installed package lie at one depth: ccache then sees the same relative paths everywhere, and what
+    one build compiled serves the others."""
 
     def __init__(self, folder, prefix=None, arguments=(), languages="CXX", cache=True):
-        self.folder = pathlib.Path(folder)
+        self.folder = pathlib.Path(folder).absolute()
         self.prefix = prefix
         self.arguments = list(arguments)
         self.languages = languages
         self.cache = cache
+        self.generator = None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
+        self.sources = self.folder / "sources"
+        if prefix:
+            self.build_folder = self.folder / "build"
+            base = os.path.commonpath([self.folder, pathlib.Path(prefix).absolute()])
+        else:
+            self.link_sources()
+            self.build_folder = self.sources / "build"
+            base = self.sources
+        self.environment = {"CCACHE_BASEDIR": str(base)}
+
+    def take_generator(self):
+        """Puts the generator where tessera_add_kernels would compile it."""
+        if self.generator:
+            place = self.build_folder / "tessera/configure"
+            place.mkdir(parents=True)
+            shutil.copy(self.generator, place / "tessera-generate")
+
+    def take_small_table(self, trace):
+        """Instead of the default table, one of the portable rows that the problems of a trace take."""
+        self.write("trace.txt", trace)
+        (self.sources / "generated").unlink()
+        run(self.generator, "--output", self.sources / "generated", "--trace", self.folder / "trace.txt",
+            "--backends", "cpu_generic", "--costs", ROOT / "generated/cost", "--include", ROOT / "include")
+
+    def link_sources(self):
+        self.sources.mkdir()
+        for entry in source_entries():
+            (self.sources / entry.name).symlink_to(entry)
 
     def write(self, name, text):
         (self.folder / name).write_text(text)
@@ -63,7 +105,7 @@ class Project:
         if self.prefix:
             start += "find_package(tessera REQUIRED)\n"
         else:
-            start += f"add_subdirectory({ROOT} tessera EXCLUDE_FROM_ALL)\n"
+            start += "add_subdirectory(sources tessera EXCLUDE_FROM_ALL)\n"
         self.write("CMakeLists.txt", start + text)
 
     def configure(self, check=True):
@@ -75,7 +117,8 @@ class Project:
         if shutil.which("ccache") and self.cache:
             arguments += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in
                           self.languages.split()]
-        return run("cmake", "-S", self.folder, "-B", self.folder / "build", *arguments, check=check)
+        return run("cmake", "-S", self.folder, "-B", self.build_folder, *arguments,
+                   environment=self.environment, check=check)
 
     def refuses(self, text, pattern):
         """Configuring fails with a message that matches; white space is free, CMake folds lines."""
@@ -86,12 +129,12 @@ class Project:
 
     def build(self, target="all", check=True):
         """Returns (status, output)."""
-        return run("cmake", "--build", self.folder / "build", "--parallel", os.cpu_count() or 1,
-                   "--target", target, check=check)
+        return run("cmake", "--build", self.build_folder, "--parallel", os.cpu_count() or 1,
+                   "--target", target, environment=self.environment, check=check)
 
     def found(self, name):
         """A file that was built."""
-        paths = [path for path in (self.folder / "build").rglob(name) if path.is_file()]
+        paths = [path for path in self.build_folder.rglob(name) if path.is_file()]
         if not paths:
             raise Failed(f"{name} was not built")
         return paths[0]

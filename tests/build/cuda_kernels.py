@@ -2,7 +2,7 @@
 """tessera_add_kernels(... BACKENDS cpu_generic cuda_sm80): the rows, what is refused, what the program
 needs where it runs. The program runs the CUDA rows if this machine has a GPU, and says so if not.
 
-usage: cuda_kernels.py WORK_FOLDER --prefix PREFIX | --subdirectory  [-- CMAKE_ARGUMENT...]"""
+usage: cuda_kernels.py WORK_FOLDER --prefix PREFIX | --subdirectory GENERATOR  [-- CMAKE_ARGUMENT...]"""
 import re
 import shutil
 import sys
@@ -12,9 +12,9 @@ from consumer import ROOT, Failed, project_of, run, script
 ARCHITECTURES = "set(TESSERA_CUDA_ARCHITECTURES 80-real)\n"
 CALL = "tessera_add_kernels(my_kernels MODELS llama.json BACKENDS cpu_generic cuda_sm80)\n"
 PROGRAM = "add_executable(smoke smoke.cpp)\ntarget_link_libraries(smoke PRIVATE my_kernels)\n"
-ROWS = [rf"attention\.{backend}\.bf16\.d128\.{loop}\.\d+x\d+{threads}"
+ROWS = [rf"attention\.{backend}\.bf16\.d128\.{loop}\d+x\d+{threads}"
         for backend, threads in (("cpu_generic", ""), ("cuda_sm80", r"\.w\d+b\d+r?"))
-        for loop in ("decode", "window")]
+        for loop in ("", r"decode\.")]
 
 
 def check_rows(found):
@@ -24,6 +24,7 @@ def check_rows(found):
 
 def main():
     project = project_of(sys.argv[1:])
+    project.take_generator()
     project.copy("smoke.cpp")
     shutil.copy(ROOT / "tools/models/llama-3.1-8b.json", project.folder / "llama.json")
     project.refuses("set(TESSERA_CUDA_ARCHITECTURES)\n" + CALL, "cuda_sm80 need a GPU architecture")

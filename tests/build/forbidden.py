@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What the library does not do: print, end the process, start threads; and what no file here is:
-unfinished, or longer than a reader can hold."""
+unfinished, longer than a reader can hold, or with a table in a comment that a formatter has torn."""
 import pathlib
 import re
 import sys
@@ -16,6 +16,21 @@ MAY_WRITE = re.compile(r"^include/tessera/runtime/impl/announce\.hpp$")
 SOURCES = {".c", ".h", ".hpp", ".cpp", ".cu", ".cuh", ".cmake", ".sh", ".py"}
 LONGEST = 400
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|#\s*if\s+0\b")
+TABLE_ROW = re.compile(r"^\s*//[/!]? (\|.*)$")
+
+
+def torn_tables(lines):
+    """The numbers of lines that are not whole rows of the table they are in."""
+    cells = None
+    for number, line in enumerate(lines, 1):
+        row = TABLE_ROW.match(line)
+        if not row:
+            cells = None
+        elif set(row[1]) != set("|-"):
+            count = len(re.findall(r" (?=\| )", row[1]))
+            if not row[1].endswith("|") or cells not in (None, count):
+                yield number
+            cells = count
 
 
 def without_comments(text: str) -> str:
@@ -42,6 +57,7 @@ def main() -> int:
             for number, line in enumerate(lines, 1):
                 if UNFINISHED.search(line):
                     faults.append(f"{name}:{number}: unfinished: {line.strip()}")
+            faults += [f"{name}:{number}: not a row of its table" for number in torn_tables(lines)]
     print("\n".join(faults) if faults else "nothing forbidden")
     return 1 if faults else 0
 

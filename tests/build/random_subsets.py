@@ -23,9 +23,9 @@ def main():
     choose = random.Random(seed)
     project = Project(work, prefix, arguments)
     project.copy("smoke.cpp")
-    project.cmake_lists("tessera_add_kernels(subset ROWS rows.txt)\n"
+    project.cmake_lists("tessera_add_kernels(my_kernels ROWS rows.txt)\n"
                         "add_executable(smoke smoke.cpp)\n"
-                        "target_link_libraries(smoke PRIVATE subset)\n")
+                        "target_link_libraries(smoke PRIVATE my_kernels)\n")
     for number in range(1, int(count) + 1):
         subset = sorted(choose.sample(rows, choose.choice([1, 2, 3, 5, 8])))
         project.write("rows.txt", "\n".join(subset) + "\n")

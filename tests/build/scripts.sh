@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What the set-up scripts refuse, before they touch anything.
+# What the set-up scripts refuse, before they touch anything, and what tools/quickstart does in which
+# order.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 faults=0
@@ -26,11 +27,53 @@ expect 2 "usage" tools/bench one two
 expect 2 "'--fast' is not an option" tools/device-check --fast
 expect 2 "'speed' is not one of: tests" tools/device-check --only speed
 expect 2 "--package needs a value" tools/device-check --package
+# tools/quickstart with programs that only note what they are asked for.
+pretended=$(mktemp -d)
+trap 'rm -rf "$pretended"' EXIT
+pretend() { # PROGRAM: its text is read
+  mkdir -p "$pretended/bin"
+  { echo '#!/usr/bin/env bash' && cat; } >"$pretended/bin/$1"
+  chmod +x "$pretended/bin/$1"
+}
+pretend dpkg-query <<<'echo "ii "'
+pretend nvcc <<<'echo "Cuda compilation tools, release 12.4, V12.4.1"'
+pretend nvidia-smi <<<'echo "$GPUS"'
+pretend tessera <<<'[[ $1 == list ]] && echo "\"eligible\": true" || echo "tessera $1 $([[ $* == *cuda* ]] && echo cuda)" >>"$NOTES"'
+pretend cmake <<'END'
+if [[ $1 == --build ]]; then
+  [[ $* != *" -n" ]] || exit 0
+  [[ $* != *"target tessera_command"* ]] || cp "${BASH_SOURCE[0]%/*}/tessera" "$2/bin/tessera"
+  echo "build ${*: -1}" >>"$NOTES"
+else
+  mkdir -p "$4/bin" && touch "$4/CMakeCache.txt"
+  echo "configure $([[ $* == *ARCHITECTURES=[0-9]* ]] && echo cuda)" >>"$NOTES"
+fi
+END
+expect_steps() { # GPUS STEPS ARGUMENT...: steps are separated by commas
+  local gpus=$1 steps=$2 notes=$pretended/notes found
+  shift 2
+  rm -rf "$pretended/build" "$notes"
+  env -u TESSERA_CUDA_ARCHITECTURES PATH="$pretended/bin:$PATH" GPUS="$gpus" NOTES="$notes" \
+    CUDACXX="$pretended/bin/nvcc" TESSERA_BUILD_DIR="$pretended/build" tools/quickstart "$@" &>"$pretended/said"
+  found=$(sed 's/ *$//' "$notes" | paste -sd,)
+  [[ $found == "$steps" ]] || {
+    echo "tools/quickstart $*, GPUs '$gpus': the steps are $found, expected $steps"
+    cat "$pretended/said"
+    faults=1
+  }
+}
+cpu="configure,build tessera_command,tessera check,tessera model"
+cuda="configure cuda,build tessera_command,tessera check cuda,tessera model cuda"
+expect_steps "GPU 0: some" "$cpu,$cuda,build tessera_package"
+expect_steps "GPU 0: some" "$cpu,build tessera_package" --backends cpu
+expect_steps "" "$cpu,$cuda,build tessera_package" --backends cpu,cuda
+compgen -G '/dev/nvidia[0-9]*' >/dev/null || expect_steps "" "$cpu,build tessera_package"
+
 for script in bench/peers/*.py tests/build/*.py tools/measure-cost tools/lib/measured-compile; do
   python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$script" || faults=1
 done
 for script in tools/quickstart tools/test tools/bench tools/device-check tools/lib/setup.sh .ci/run; do
   bash -n "$script" || faults=1
 done
-((faults)) || echo "the scripts refuse what they should"
+((faults)) || echo "the scripts refuse and do what they should"
 exit $faults

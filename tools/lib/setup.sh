@@ -82,8 +82,13 @@ find_nvcc() {
   echo "$nvcc"
 }
 
-# CMake arguments for a new build folder: CUDA rows where nvcc is. TESSERA_CUDA_ARCHITECTURES, also an
-# empty one, decides instead if it is set.
+# Status 0 where an NVIDIA GPU is.
+has_gpu() {
+  [[ $(nvidia-smi -L 2>/dev/null) == *GPU\ * ]] || compgen -G '/dev/nvidia[0-9]*' >/dev/null
+}
+
+# CMake arguments that decide about CUDA: rows for GPUs where nvcc is. TESSERA_CUDA_ARCHITECTURES, also
+# an empty one, decides instead if it is set.
 cuda_arguments() {
   local architectures=${TESSERA_CUDA_ARCHITECTURES-auto} nvcc
   [[ -n $architectures ]] || return 0
@@ -96,14 +101,38 @@ cuda_arguments() {
   echo "-DTESSERA_CUDA_ARCHITECTURES=$architectures"
 }
 
-# configure [CMake arguments]: options that are not given keep the value of the last configuration.
-configure() {
-  local initial=() cuda
-  if [[ ! -e $tessera_build/CMakeCache.txt ]]; then
-    cuda=$(cuda_arguments) || exit 1
-    [[ -z $cuda ]] || mapfile -t initial <<<"$cuda"
-    initial+=(-G Ninja -DCMAKE_BUILD_TYPE=Release)
+# The back ends that tools/quickstart builds unasked: a toolkit without a GPU is no reason to wait for nvcc.
+default_backends() {
+  if [[ -n ${TESSERA_CUDA_ARCHITECTURES-auto} ]] && has_gpu && find_nvcc >/dev/null; then
+    echo cpu,cuda
+  else
+    echo cpu
   fi
+}
+
+# Whether building the target now would compile something for GPUs.
+compiles_for_gpus() {
+  [[ $(cmake --build "$tessera_build" --target "$1" -- -n 2>/dev/null) == *.cu.o* ]]
+}
+
+# What the last configuration of the build folder says of an option; nothing if there was none.
+option_of_build() {
+  sed -n "s/^$1:[A-Z]*=//p" "$tessera_build/CMakeCache.txt" 2>/dev/null || true
+}
+
+# configure [CMake arguments]: options that are not given keep the value of the last configuration.
+# About CUDA the first one decides, and any with decides_cuda=yes.
+configure() {
+  local initial=() cuda=""
+  if [[ ! -e $tessera_build/CMakeCache.txt ]]; then
+    initial=(-G Ninja -DCMAKE_BUILD_TYPE=Release)
+    decides_cuda=yes
+  fi
+  if [[ ${decides_cuda:-} ]]; then
+    cuda=$(cuda_arguments) || exit 1
+    [[ -z $cuda ]] || mapfile -t -O "${#initial[@]}" initial <<<"$cuda"
+  fi
+  decides_cuda=""
   say "configuring $tessera_build"
   cmake -S "$tessera_root" -B "$tessera_build" "${initial[@]}" "$@" >"$tessera_build.log" 2>&1 || {
     cat "$tessera_build.log" >&2

@@ -19,9 +19,16 @@ namespace tessera::testing {
    {target, type, head_dim, v_head_dim, mask, phase, features, block_q, block_kv, __VA_ARGS__}},
 
 inline const std::vector<attention_instance>& default_table() {
-  static const std::vector<attention_instance> all{
+  static const std::vector<attention_instance> all = [] {
+    std::vector<attention_instance> rows{
 #include "generated/rows/attention.inc"
-  };
+    };
+    // As the registry says: how keys are split over blocks depends on how many there are.
+    for (attention_instance& row : rows) {
+      if (is_cuda(row.config.target)) row.properties.batch_invariant = batch_invariance::none;
+    }
+    return rows;
+  }();
   return all;
 }
 

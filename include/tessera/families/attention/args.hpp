@@ -2,13 +2,20 @@
 //
 // | tensor | shape (dense; packed) | dtype |
 // |---|---|---|
-// | q, k, v | [B,Sq,Hq,D], [B,Sk,Hkv,D], [B,Sk,Hkv,Dv]; [Tq,Hq,D], [Tk,Hkv,D], [Tk,Hkv,Dv] | f32,
-// f16, bf16 | | out | [B,Sq,Hq,Dv]; [Tq,Hq,Dv] | that of q | | lse, row_max | [B,Hq,Sq]; [Hq,Tq] |
-// f32, natural logarithm | | bias_pre, bias_post | [B or 1, Hq or 1, Sq or 1, Sk or 1] | f32, f16,
-// bf16 | | mask | as bias; nonzero = visible | u8 | | q_segment_ids, kv_segment_ids | [B,Sq],
-// [B,Sk]; negative = padding | i32 | | sinks | [Hq or 1, number of sinks] | f32 | | cu_seqlens_q,
-// cu_seqlens_k | [N+1] (packed only) | i32 | | seqlens_q, seqlens_k | [B] (dense only) | i32 | |
-// weights | [B,Hq,Sq,Sk] | f32 or that of q | | dropout_mask | [B,Hq,Sq,Sk], 1 = kept | u8 |
+// | q | [B,Sq,Hq,D]; [Tq,Hq,D] | f32, f16, bf16 |
+// | k | [B,Sk,Hkv,D]; [Tk,Hkv,D] | that of q |
+// | v | [B,Sk,Hkv,Dv]; [Tk,Hkv,Dv] | that of q |
+// | out | [B,Sq,Hq,Dv]; [Tq,Hq,Dv] | that of q |
+// | lse, row_max | [B,Hq,Sq]; [Hq,Tq] | f32, natural logarithm |
+// | bias_pre, bias_post | [B or 1, Hq or 1, Sq or 1, Sk or 1] | f32, f16, bf16 |
+// | mask | as bias; nonzero = visible | u8 |
+// | q_segment_ids | [B,Sq]; negative = padding | i32 |
+// | kv_segment_ids | [B,Sk]; negative = padding | i32 |
+// | sinks | [Hq or 1, number of sinks] | f32 |
+// | cu_seqlens_q, cu_seqlens_k | [N+1] (packed only) | i32 |
+// | seqlens_q, seqlens_k | [B] (dense only) | i32 |
+// | weights | [B,Hq,Sq,Sk] | f32 or that of q |
+// | dropout_mask | [B,Hq,Sq,Sk], 1 = kept | u8 |
 //
 // The last axis of q, k, v, out and weights has stride 1; every other stride is free. Axes of
 // extent 1 broadcast, and so does stride 0.

@@ -46,13 +46,14 @@ struct decode_grid {
                               : bound < most_heads ? static_cast<std::int64_t>(bound)
                                                    : most_heads;
     constexpr std::int64_t items_per_thread = 4;
-    const std::int64_t items = (args.batch > 0 ? args.batch : 1) *
-                               ((rows + shape::block_q - 1) / shape::block_q) *
+    // A launch without rows or entries has no item; what it would ask for is that of one.
+    const std::int64_t items = at_least_one(args.batch) *
+                               at_least_one((rows + shape::block_q - 1) / shape::block_q) *
                                key_splits::room_for(args.kv_len);
     const std::int64_t wanted_groups =
         threads > 1 ? (items_per_thread * threads + items - 1) / items : 1;
     std::int64_t heads = (args.kv_heads + wanted_groups - 1) / wanted_groups;
-    heads = heads < 1 ? 1 : heads > most ? most : heads;
+    heads = at_least_one(heads > most ? most : heads);
     grid.heads = static_cast<int>(heads);
     grid.head_groups = static_cast<int>((args.kv_heads + heads - 1) / heads);
     return grid;
@@ -62,6 +63,7 @@ struct decode_grid {
            decode_buffers<Row>::bytes(rows, shape::v_head_dim(args));
   }
 
+  static constexpr std::int64_t at_least_one(std::int64_t count) { return count < 1 ? 1 : count; }
   static constexpr std::int64_t most_heads = 32;
   /// Of the heads of an item: what lies together is read together, a page at most.
   static constexpr int most_bytes_of_key = 4096;

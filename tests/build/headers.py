@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""The headers of include/, device code excepted: headers.py COMPILER|--tidy [JOBS].
+
+With a compiler: each compiles alone, CPU kernels also with the instruction sets of the last back end,
+headers of one set (*_avx*.hpp) only so. With --tidy: clang-tidy over one unit that includes them all,
+with those instruction sets and clang's warnings.
+
+What many headers include is precompiled. That proves the same: a header is put behind a precompiled one
+only if it includes that one anyway, all includes stand before a header's own code, and every header that
+it includes has its own turn."""
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "include"
+PRICE = 3  # how many times as long it takes to precompile a header as to compile it
+WIDEST = "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16".split()
+FLAGS = ["-std=c++20", f"-I{ROOT}", "-fopenmp", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion",
+         "-Wshadow", "-Wno-unused-function"]
+
+# Device code needs nvcc, the run time of CUDA its headers.
+DEVICE = re.compile(r"^tessera/(prim|runtime/impl)/cuda/")
+REACHES_DEVICE = re.compile(r"^cuda|^tessera/prim/cuda/")
+INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def eigen():
+    done = subprocess.run(["pkg-config", "--cflags-only-I", "eigen3"], capture_output=True, text=True)
+    folder = done.stdout.strip()[2:] if done.returncode == 0 else ""
+    return ["-isystem", folder or "/usr/include/eigen3"]
+
+
+def included_by(text):
+    """What a header includes whatever the flags are, and whether all of it stands before its code."""
+    names, conditions, code, first = [], 0, False, True
+    for line in re.sub(r"//.*|/\*[\s\S]*?\*/", "", text).splitlines():
+        word = line.strip()
+        if word.startswith("#if"):
+            conditions += 1
+        elif word.startswith("#endif"):
+            conditions -= 1
+        elif found := INCLUDE.match(word):
+            first = first and not code
+            if conditions == 0:
+                names.append(found[1])
+        elif word and not word.startswith("#"):
+            code = True
+    return names, first
+
+
+def closures(headers):
+    """All that each header reaches, itself excepted; None where an include stands behind code."""
+    direct = {name: included_by((ROOT / name).read_text()) for name in headers}
+    reached = {}
+
+    def closure(name):
+        if name not in reached:
+            reached[name] = set()
+            names, first = direct.get(name, ((), True))
+            parts = [closure(included) for included in names]
+            reached[name] = None if not first or None in parts else set(names).union(*parts)
+        return reached[name]
+
+    return {name: closure(name) for name in headers}
+
+
+def without_device_code(headers):
+    reached = closures(headers)
+    return [name for name in headers if not DEVICE.match(name) and
+            not any(map(REACHES_DEVICE.match, reached[name] or ()))]
+
+
+def precompiled_for(headers, sizes_of):
+    """The header that each is put behind, or None: those that spare the rest more text than they cost.
+    `sizes_of(name)` has the bytes of each file that a header of the system reaches."""
+    reached = {name: found or set() for name, found in closures(headers).items()}
+    system = {name for found in reached.values() for name in found} - set(headers)
+    files = {name: sizes_of(name) for name in system}
+    files |= {name: {name: (ROOT / name).stat().st_size} for name in headers}
+
+    def text_of(name):
+        every = {}
+        for part in {name} | reached[name]:
+            every |= files[part]
+        return sum(every.values())
+
+    text = {name: text_of(name) for name in headers} | {None: 0}
+    chosen = {name: None for name in headers}
+
+    def gain(base):
+        users = [name for name in headers if base in reached[name] and text[base] > text[chosen[name]]]
+        return sum(text[base] - text[chosen[name]] for name in users) - PRICE * text[base], base, users
+
+    while True:
+        most, base, users = max(map(gain, headers))
+        if most <= 0:
+            return chosen
+        chosen |= dict.fromkeys(users, base)
+
+
+class Checker:
+    """Compiles headers with one compiler, in a folder of its own."""
+
+    def __init__(self, compiler, folder):
+        self.compiler = compiler
+        self.folder = pathlib.Path(folder)
+        self.flags = FLAGS + eigen()
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+        self.clang = "clang" in version.stdout
+
+    def source(self, name, sets, suffix, copies):
+        path = self.folder / f"{name.replace('/', '_')}{'.wide' if sets else ''}{suffix}"
+        path.write_text(f"#include <{name}>\n" * copies)
+        return path
+
+    def run(self, *arguments):
+        return subprocess.run([self.compiler, *self.flags, *map(str, arguments)], capture_output=True,
+                              text=True)
+
+    def sizes_of(self, name):
+        """The bytes of each file that a header of the system reaches; none if there is no such header."""
+        done = self.run("-M", self.source(name, [], ".sizes.cpp", 1))
+        paths = done.stdout.replace("\\\n", " ").split()[2:] if done.returncode == 0 else []
+        return {path: os.stat(path).st_size for path in paths}
+
+    def precompile(self, task):
+        """What a unit is compiled with to stand behind the header; nothing where that fails."""
+        name, sets = task
+        source = self.source(name, sets, ".hpp", 1)
+        built = source.with_name(source.name + ".gch")
+        if self.run(*sets, "-x", "c++-header", source, "-o", built).returncode != 0:
+            return []  # the header's own turn says why
+        return ["-include-pch", built] if self.clang else ["-Winvalid-pch", "-include", source]
+
+    def check(self, name, sets, behind):
+        """A unit that includes the header twice; what is wrong with it."""
+        done = self.run("-fsyntax-only", "-Werror", *sets, *behind, self.source(name, sets, ".cpp", 2))
+        if done.returncode == 0:
+            return ""
+        return f"{done.stdout}{done.stderr}{name} does not compile alone, with flags: {' '.join(sets)}"
+
+
+def sets_of(name):
+    if "_avx" in pathlib.Path(name).name:
+        return [WIDEST]
+    return [[], WIDEST] if "/prim/cpu/" in name or "/kernels/" in name else [[]]
+
+
+def compile_all(compiler, headers, jobs):
+    tasks = [(name, sets) for name in headers for sets in sets_of(name)]
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        checker = Checker(compiler, folder)
+        chosen = precompiled_for(headers, checker.sizes_of)
+        wanted = {(chosen[name], tuple(sets)) for name, sets in tasks if chosen[name]}
+        behind = dict(zip(wanted, pool.map(checker.precompile, wanted)))
+        faults = pool.map(lambda task: checker.check(
+            *task, behind.get((chosen[task[0]], tuple(task[1])), [])), tasks)
+        return [fault for fault in faults if fault]
+
+
+def tidy(headers):
+    with tempfile.TemporaryDirectory() as folder:
+        unit = pathlib.Path(folder) / "all.cpp"
+        unit.write_text("".join(f"#include <{name}>\n" for name in headers))
+        done = subprocess.run(["clang-tidy", "--quiet", f"--config-file={ROOT.parent / '.clang-tidy'}",
+                               str(unit), "--", *FLAGS, *eigen(), *WIDEST], capture_output=True, text=True)
+        return [done.stdout + done.stderr] if done.returncode != 0 else []
+
+
+def main():
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit("usage: headers.py COMPILER|--tidy [JOBS]")
+    jobs = int(sys.argv[2]) if len(sys.argv) == 3 else os.cpu_count() or 1
+    headers = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.hpp"))
+    headers = without_device_code(headers)
+    faults = tidy(headers) if sys.argv[1] == "--tidy" else compile_all(sys.argv[1], headers, jobs)
+    if faults:
+        sys.exit("\n".join(faults))
+    print(f"{len(headers)} headers")
+
+
+if __name__ == "__main__":
+    main()

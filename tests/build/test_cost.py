@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""What the test units of each family cost to compile: no unit above a minute of one core, no family
+above its budget, so that families can be added for years.
+
+usage: test_cost.py BUILD_FOLDER
+
+The seconds are those that tests/cost.txt records (tools/measure-cost --write), so that no machine and no
+hour decides; a unit counts as often as the build compiles it, one without a record as UNKNOWN. What the
+tests themselves took in the last run of ctest is printed beside it."""
+import collections
+import json
+import pathlib
+import sys
+
+from consumer import ROOT, Failed, script
+
+MOST_OF_UNIT = 60
+UNKNOWN = 8
+# Of one core. The parts that every family shares count as one; a family that is not named gets NEW_FAMILY.
+BUDGETS = {"shared parts": 1000, "attention": 600}
+NEW_FAMILY = 150
+
+
+def family_of(path, families):
+    """The family of a file or test: the folder tests/op/<family>; what else is in op/ is attention's."""
+    parts = path.split("/")
+    if parts[0] in ("op", "cuda"):
+        return parts[1] if parts[1] in families else "attention"
+    return "shared parts"
+
+
+def recorded():
+    lines = (ROOT / "tests/cost.txt").read_text().splitlines()
+    fields = (line.split(" ", 2) for line in lines if not line.startswith("#"))
+    return {path: float(seconds) for seconds, _, path in fields}
+
+
+def seconds_of_tests(build, families):
+    """Seconds of the last run, by family, as ctest keeps them: lines of name, runs and seconds."""
+    file = build / "Testing/Temporary/CTestCostData.txt"
+    sums = collections.Counter()
+    for line in file.read_text().split("---")[0].splitlines() if file.exists() else ():
+        name, _, seconds = line.rsplit(" ", 2)
+        sums[family_of(name, families)] += float(seconds)
+    return sums
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    families = {path.name for path in (ROOT / "tests/op").iterdir() if path.is_dir()}
+    record, faults = recorded(), []
+    units, unknown, compiled = collections.Counter(), collections.Counter(), collections.Counter()
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        file = pathlib.Path(entry["file"])
+        if not file.is_relative_to(ROOT / "tests"):
+            continue
+        path = file.relative_to(ROOT / "tests").as_posix()
+        family, seconds = family_of(path, families), record.get(path, UNKNOWN)
+        units[family] += 1
+        unknown[family] += path not in record
+        compiled[family] += seconds
+        if seconds > MOST_OF_UNIT:
+            faults.append(f"tests/{path} compiles for {seconds:.0f} s, a unit at most for {MOST_OF_UNIT}")
+    ran = seconds_of_tests(build, families)
+    for family in sorted(units):
+        budget = BUDGETS.get(family, NEW_FAMILY)
+        print(f"{family}: {units[family]} units, {unknown[family]} without a record, compile for "
+              f"{compiled[family]:.0f} s of one core (budget {budget})" +
+              (f"; its tests took {ran[family]:.0f} s" if ran else ""))
+        if compiled[family] > budget:
+            faults.append(f"the test units of {family} compile for {compiled[family]:.0f} s, its budget is {budget}")
+    if faults:
+        raise Failed("\n".join(sorted(set(faults))))
+
+
+if __name__ == "__main__":
+    script(main)
