@@ -20,8 +20,9 @@ constexpr std::int64_t dim = 128;
 constexpr tessera::flash_problem problem_of(std::int64_t rows, std::int64_t keys,
                                             std::int64_t head_dim = dim) {
   tessera::flash_problem asked;
-  asked.q = {tessera::dtype::bf16, 4, {1, rows, heads, head_dim}};
-  asked.k = asked.v = {tessera::dtype::bf16, 4, {1, keys, kv_heads, head_dim}};
+  asked.tensors.q = tessera::shaped(tessera::dtype::bf16, {1, rows, heads, head_dim});
+  asked.tensors.k = tessera::shaped(tessera::dtype::bf16, {1, keys, kv_heads, head_dim});
+  asked.tensors.v = asked.tensors.k;
   asked.options.causal = true;
   return asked;
 }
@@ -32,7 +33,7 @@ static_assert(my_kernels::serves(problem_of(256, 8448), tessera::backend::cpu_ge
 static_assert(!my_kernels::serves(problem_of(512, 512, 72)));
 // No row of another operation is in the build of a model that does not ask for it.
 static_assert(!my_kernels::serves(tessera::mean_pooling_problem{
-    .x = {tessera::dtype::bf16, 3, {1, 512, heads* dim}}}));
+    .tensors = {.x = tessera::shaped(tessera::dtype::bf16, {1, 512, heads* dim})}}));
 #ifdef UNSERVED
 static_assert(my_kernels::serves(problem_of(512, 512, 72)));
 #endif

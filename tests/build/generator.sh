@@ -33,7 +33,7 @@ sed -i '5s/$/ /' "$folder/table/rows/attention.inc"
 expect 1 "differs  rows/attention.inc: line 5" --output "$folder/table" --check
 rm "$folder/table/units/runtime.cpp"
 expect 1 "missing  units/runtime.cpp" --output "$folder/table" --check
-cp "$folder/table/units/attention_registry.cpp" "$folder/table/units/left_over.cpp"
+cp "$folder/table/units/attention.cpp" "$folder/table/units/left_over.cpp"
 expect 1 "orphan   units/left_over.cpp" --output "$folder/table" --check
 expect 0 " 2 written, 1 removed" --output "$folder/table"
 echo "int mine;" >"$folder/table/units/runtime.cpp"
@@ -42,7 +42,7 @@ expect 2 "runtime.cpp: exists and was not generated" --output "$folder/table"
 # Kernels of the CPU and of CUDA have digests of their own; comments count for neither.
 edited=$folder/edited
 cp -r "$source/include" "$edited"
-digest() { grep -h "device_kind::$1" "$folder/table/units/attention_registry.cpp"; }
+digest() { grep -h "device_kind::$1" "$folder/table/units/attention.cpp"; }
 append() { # HEADER TEXT EXPECTED: the digests that differ afterwards
   local cpu cuda found=""
   cpu=$(digest cpu) cuda=$(digest cuda)

@@ -10,13 +10,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "include" / "tessera"
 ALLOWED = {
     "spec": {"spec"},
     "prim": {"spec", "prim"},
-    "kernels": {"spec", "prim", "kernels"},
-    "runtime": {"spec", "runtime"},
-    "runtime/impl": {"spec", "runtime", "runtime/impl", "api", "prim/common"},
-    "api": {"spec", "runtime", "api"},
+    "families": {"spec", "families"},
+    "kernels": {"spec", "prim", "families", "kernels"},
+    "runtime": {"spec", "families", "runtime"},
+    "runtime/impl": {"spec", "families", "runtime", "runtime/impl", "api", "prim/common"},
+    "api": {"spec", "families", "runtime", "api"},
     "interop": {"spec", "interop"},
     "interop/impl": {"spec", "runtime", "api", "interop", "interop/impl", "top"},
-    "top": {"spec", "prim", "kernels", "runtime", "api", "interop", "top"},
+    "top": {"spec", "prim", "families", "kernels", "runtime", "api", "interop", "top"},
+}
+# Single headers that reach further.
+ALSO = {
+    # Calls and plans of any operation are said in terms of the context and the plan.
+    "runtime/operation.hpp": ("api/context.hpp", "api/plan.hpp"),
+    # Pieces of attention that its kernels of CPUs and GPUs share.
+    "prim/common/dropout.hpp": ("families/attention/kernel_args.hpp",),
+    "prim/common/visibility.hpp": ("families/attention/config.hpp", "families/attention/kernel_args.hpp"),
 }
 # Headers of other libraries, and who may include them.
 OUTSIDE = {
@@ -43,7 +52,7 @@ def room_of(path: str) -> str:
 
 def may_include(path: str, target: str) -> bool:
     allowed = ALLOWED[room_of(path)]
-    return room_of(target) in allowed or any(
+    return target in ALSO.get(path, ()) or room_of(target) in allowed or any(
         "/" in room and target.startswith(room + "/") for room in allowed)
 
 
@@ -70,6 +79,9 @@ def main() -> int:
                     faults.append(f"{path}: may not include {name}")
         if "#pragma once" not in text and not (path.endswith(".h") and "\n#ifndef " in text):
             faults.append(f"{path}: has no #pragma once, or no guard if it is for C")
+    for path, targets in ALSO.items():
+        faults += [f"{path}: does not include {target}, which it may" for target in targets
+                   if target not in ours.get(path, [])]
     for start in PUBLIC:
         reached, waiting = set(), [start]
         while waiting:

@@ -45,9 +45,10 @@ struct tensor {
 };
 
 template <class Element>
-std::string run(const tessera::attention_instance& row, tessera::device_id where) {
-  const std::int64_t dim = row.config.head_dim == 0 ? 40 : row.config.head_dim;
-  const std::int64_t v_dim = row.config.v_head_dim == 0 ? 24 : row.config.v_head_dim;
+std::string run(const tessera::instance& row, tessera::device_id where) {
+  const auto& config = row.config_as<tessera::attention_config>();
+  const std::int64_t dim = config.head_dim == 0 ? 40 : config.head_dim;
+  const std::int64_t v_dim = config.v_head_dim == 0 ? 24 : config.v_head_dim;
   tensor<Element> q(queries * heads * dim), k(keys * dim), v(keys * v_dim);
   tensor<Element> out(queries * heads * v_dim);
   for (std::size_t i = 0; i < q.host.size(); ++i) q.host[i] = Element(std::sin(float(i)));
@@ -78,8 +79,8 @@ std::string run(const tessera::attention_instance& row, tessera::device_id where
   return {};
 }
 
-std::string run_row(const tessera::attention_instance& row, tessera::device_id where) {
-  switch (row.config.type) {
+std::string run_row(const tessera::instance& row, tessera::device_id where) {
+  switch (row.config_as<tessera::attention_config>().type) {
     case tessera::dtype::f32:
       return run<float>(row, where);
     case tessera::dtype::f16:
@@ -94,13 +95,13 @@ std::string run_row(const tessera::attention_instance& row, tessera::device_id w
 int main() {
   int failed = 0;
   std::string without;
-  for (const tessera::attention_instance& row : tessera::attention_registry()) {
-    const bool cuda = tessera::is_cuda(row.config.target);
+  for (const tessera::instance& row : tessera::attention_registry()) {
+    const bool cuda = tessera::is_cuda(row.target);
     const tessera::device_id where{cuda ? tessera::device_kind::cuda : tessera::device_kind::cpu,
                                    0};
     const auto device = tessera::find_device(where);
     if (!device) without = device.message();
-    const bool runs = device && (*device)->runs(row.config.target);
+    const bool runs = device && (*device)->runs(row.target);
     const std::string fault = runs ? run_row(row, where) : std::string();
     std::printf("%.*s\n", int(row.name.size()), row.name.data());
     if (!fault.empty()) {

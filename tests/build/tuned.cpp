@@ -8,8 +8,9 @@
 
 int main() {
   tessera::flash_problem asked;
-  asked.q = {tessera::dtype::bf16, 4, {1, 1, 32, 128}};
-  asked.k = asked.v = {tessera::dtype::bf16, 4, {1, 256, 8, 128}};
+  asked.tensors.q = tessera::shaped(tessera::dtype::bf16, {1, 1, 32, 128});
+  asked.tensors.k = tessera::shaped(tessera::dtype::bf16, {1, 256, 8, 128});
+  asked.tensors.v = asked.tensors.k;
   asked.options.causal = true;
   tessera::online_tuner tuner({.seconds = 0.2, .store = false});
   const tessera::context where{

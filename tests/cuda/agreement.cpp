@@ -92,7 +92,7 @@ TEST(cpu_and_gpu, drop_the_same_elements) {
     flash_data on_gpu(one);
     const auto rows = support::rows_for(on_gpu.args(), on_gpu.options(), one.op);
     ASSERT_FALSE(rows.empty());
-    for (const attention_instance& row : rows) {
+    for (const instance& row : rows) {
       SCOPED_TRACE(row.name);
       on_gpu.reset_outputs();
       ASSERT_TRUE(support::run(one.op, on_gpu.args(), on_gpu.options(), {.row = row.name}));

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@
 #include <cuda_runtime_api.h>
 
 #include <tessera/families/attention/args.hpp>
-#include <tessera/families/attention/lower_memory.hpp>
+#include <tessera/families/attention/declaration.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::device_test {
@@ -63,11 +64,15 @@ inline byte_span span_of(const tensor_view& view) {
           static_cast<std::size_t>((high - low + 1) * size)};
 }
 
+/// Every tensor of a call, in the order of the declaration.
+inline std::span<tensor_view> views_of(flash_attention_args& args) {
+  return {tensors_of(args), attention_table::tensors.size()};
+}
+
 /// The arguments, those on `from` as views of another device, their addresses as they are.
 inline flash_attention_args said_to_be_on(device_id device, flash_attention_args args,
                                           device_id from = {}) {
-  for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
-    tensor_view& view = args.*role.member;
+  for (tensor_view& view : views_of(args)) {
     if (view.present() && view.device == from) view.device = device;
   }
   return args;
@@ -117,8 +122,7 @@ class device_image {
   /// The same call with tensors of the device.
   flash_attention_args args(device_id device) const {
     flash_attention_args there = said_to_be_on(device, host_);
-    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
-      tensor_view& view = there.*role.member;
+    for (tensor_view& view : views_of(there)) {
       if (!view.present()) continue;
       const byte_span span = span_of(view);
       // An empty tensor has no memory; its address is nobody's, and as aligned as before.
@@ -193,12 +197,12 @@ class device_image {
   }
 
   void find_regions() {
-    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
-      const byte_span span = span_of(host_.*role.member);
+    for (std::size_t tensor = 0; tensor < attention_table::tensors.size(); ++tensor) {
+      const byte_span span = span_of(tensors_of(host_)[tensor]);
       if (span.size == 0) continue;
       region one;
       one.host = span;
-      one.output = role.output;
+      one.output = attention_table::tensors[tensor].is_output();
       regions_.push_back(std::move(one));
     }
     std::sort(regions_.begin(), regions_.end(),

@@ -54,7 +54,7 @@ void expect_contained(const support::flash_case& one, tensor_view flash_attentio
     device_data data(typed);
     const tensor_view& values = data.host().args().*lengths;
     const std::vector<double> right = reference::to_doubles(values);
-    for (const attention_instance& row : support::rows_for(data.host().args(), data.options())) {
+    for (const instance& row : support::rows_for(data.host().args(), data.options())) {
       for (const std::int64_t wrong : wrong_numbers(data.host().args().*owner, axis)) {
         for (std::int64_t at = 0; at < values.extent[0]; ++at) {
           SCOPED_TRACE(std::string(row.name) + " entry " + std::to_string(at) + " is " +

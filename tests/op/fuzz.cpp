@@ -20,7 +20,7 @@ using namespace tessera::support;
 using tessera::status_code;
 
 /// A legal call, through the library's own choice (null) or through a row.
-void check_legal(flash_data& data, const tessera::attention_instance* row, random_source& random,
+void check_legal(flash_data& data, const tessera::instance* row, random_source& random,
                  fuzz_tally& counts) {
   const flash_case& one = data.shape();
   tessera::context context{.threads = random.chance(0.25) ? 2 : 1};
@@ -29,7 +29,7 @@ void check_legal(flash_data& data, const tessera::attention_instance* row, rando
     context.row = row->name;
     // A call without rows has nothing to choose for: it succeeds whatever row is named.
     eligible = data.args().out.elements() == 0 ||
-               takes(row->config, problem_here(data.args(), data.options(), one.op));
+               takes(*row, problem_here(data.args(), data.options(), one.op));
   }
   const auto done = run(one.op, data.args(), data.options(), context);
   if (!eligible) {
@@ -64,13 +64,13 @@ bool check_illegal(flash_data& data, random_source& random, fuzz_tally& counts) 
 }
 
 TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
-  const std::vector<tessera::attention_instance> tested = tested_rows();
-  const std::span<const tessera::attention_instance> rows(tested);
+  const std::vector<tessera::instance> tested = tested_rows();
+  const std::span<const tessera::instance> rows(tested);
   run_fuzz([&](random_source& random, fuzz_tally& counts) {
     // Half of the calls name a row, most of these are made for it.
-    const tessera::attention_instance* row = random.chance(0.5) ? &random.pick(rows) : nullptr;
+    const tessera::instance* row = random.chance(0.5) ? &random.pick(rows) : nullptr;
     case_limits limits;
-    if (row != nullptr && !random.chance(0.15)) limits = limits_of(row->config);
+    if (row != nullptr && !random.chance(0.15)) limits = limits_of(row->config_as<tessera::attention_config>());
     if (random.chance(0.1)) limits.aligned = false;
     limits.work = 6e4;
     flash_data data(random_case(random, limits));

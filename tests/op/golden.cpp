@@ -24,8 +24,8 @@ TEST_P(golden, agrees_on_every_row) {
   golden_case one(GetParam());
   const auto problem = tessera::support::problem_here(one.args(), one.options(), one.op());
   int ran = 0;
-  for (const tessera::attention_instance& row : tessera::attention_registry()) {
-    if (!tessera::support::takes(row.config, problem)) continue;
+  for (const tessera::instance& row : tessera::attention_registry()) {
+    if (!tessera::support::takes(row, problem)) continue;
     SCOPED_TRACE(row.name);
     one.reset_outputs();
     const auto done = tessera::support::run(one.op(), one.args(), one.options(), {.row = row.name});

@@ -11,7 +11,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/launch.hpp>
-#include <tessera/runtime/family.hpp>
+#include <tessera/families/attention/registry.hpp>
 
 #include "tests/support/flash_cases.hpp"
 #include "tests/support/flash_data.hpp"

@@ -119,8 +119,8 @@ TEST(override, a_row_that_cannot_take_the_problem_is_refused_and_never_replaced)
   flash_data data(legal_calls()[1]);
   const auto problem = problem_here(data.args(), data.options(), data.shape().op);
   int refused = 0;
-  for (const tessera::attention_instance& row : tessera::attention_registry()) {
-    if (takes(row.config, problem)) continue;
+  for (const tessera::instance& row : tessera::attention_registry()) {
+    if (takes(row, problem)) continue;
     const auto done = run(data.shape().op, data.args(), data.options(), {.row = row.name});
     ASSERT_EQ(done.code(), status_code::ineligible_row) << row.name << ": " << done.message();
     EXPECT_NE(done.message().find(row.name), std::string::npos) << done.message();

@@ -36,7 +36,7 @@ void expect_right_on_every_row(const flash_case& one, flash_data& data) {
 }
 
 /// After a call was run in parts: the bits of the whole where the row promises them, and right.
-void expect_like_the_whole(const attention_instance& row, const flash_data& data,
+void expect_like_the_whole(const instance& row, const flash_data& data,
                            const std::vector<double>& whole, const flash_expectation& truth) {
   if (row.properties.batch_invariant == batch_invariance::same_bits) {
     EXPECT_EQ(reference::to_doubles(data.args().out), whole);

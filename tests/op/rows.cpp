@@ -14,7 +14,7 @@
 namespace {
 
 using namespace tessera::support;
-using tessera::attention_instance;
+using tessera::instance;
 
 constexpr double most_work = 1e5;
 
@@ -26,13 +26,17 @@ snapshot bytes_of(flash_data& data) {
   return bytes;
 }
 
-class rows : public testing::TestWithParam<attention_instance> {
+class rows : public testing::TestWithParam<instance> {
  protected:
+  static const tessera::attention_config& config() {
+    return GetParam().config_as<tessera::attention_config>();
+  }
+
   void SetUp() override {
-    if (!runs_here(GetParam().config.target)) {
-      GTEST_SKIP() << name_of(GetParam().config.target) << " does not run here";
+    if (!runs_here(GetParam().target)) {
+      GTEST_SKIP() << name_of(GetParam().target) << " does not run here";
     }
-    limits_ = limits_of(GetParam().config);
+    limits_ = limits_of(config());
     limits_.work = most_work;
   }
 
@@ -40,7 +44,7 @@ class rows : public testing::TestWithParam<attention_instance> {
   void expect_right(const flash_case& one) {
     flash_data data(one);
     const auto problem = problem_here(data.args(), data.options(), one.op);
-    ASSERT_TRUE(takes(GetParam().config, problem));
+    ASSERT_TRUE(takes(GetParam(), problem));
     const flash_expectation expectation(data.args(), data.options());
     const std::uint64_t inputs = data.input_digest();
     snapshot first;
@@ -63,7 +67,7 @@ class rows : public testing::TestWithParam<attention_instance> {
 };
 
 TEST_P(rows, are_right_on_random_problems) {
-  const bool decode = GetParam().config.phase == tessera::attention_phase::decode;
+  const bool decode = config().phase == tessera::attention_phase::decode;
   for (std::uint64_t index = 0; index < 40; ++index) {
     SCOPED_TRACE("case " + std::to_string(index));
     random_source random = stream(11, index);
@@ -76,7 +80,7 @@ TEST_P(rows, are_right_on_random_problems) {
 
 TEST_P(rows, are_right_with_each_trait_alone) {
   for (const flash_trait trait : all_flash_traits) {
-    if (!GetParam().config.features.contains(feature_of(trait))) continue;
+    if (!config().features.contains(feature_of(trait))) continue;
     SCOPED_TRACE(name_of(trait));
     for (std::uint64_t index = 0; index < 2; ++index) {
       random_source random = stream(12, 100 * index + static_cast<std::uint64_t>(trait));
@@ -109,7 +113,7 @@ TEST_P(rows, are_right_with_each_pair_of_traits) {
   case_limits limits = limits_;
   limits.work = 3e4;
   const auto has = [&](flash_trait trait) {
-    return GetParam().config.features.contains(feature_of(trait));
+    return config().features.contains(feature_of(trait));
   };
   for (const flash_trait first : all_flash_traits) {
     for (const flash_trait second : all_flash_traits) {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include <tessera/families/attention/args.hpp>
-#include <tessera/families/attention/family.hpp>
+#include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/reflect.hpp>
@@ -38,7 +38,7 @@ struct flash_golden {
 using flash_golden_case = golden_case<flash_golden>;
 
 inline std::vector<std::filesystem::path> flash_golden_files() {
-  return golden_files(golden_folder(TESSERA_GOLDEN_DIR), attention_family::ops);
+  return golden_files(golden_folder(TESSERA_GOLDEN_DIR), attention_table::operations);
 }
 
 }  // namespace tessera::support

@@ -20,6 +20,7 @@
 #include <boost/json/value.hpp>
 
 #include <tessera/interop/safetensors.hpp>
+#include <tessera/spec/declaration.hpp>
 #include <tessera/spec/reflect.hpp>
 
 #include "compare.hpp"
@@ -144,12 +145,13 @@ inline std::filesystem::path golden_folder(const char* built_with) {
 
 /// The golden files of some operations in a folder, sorted by name: `<op>.<case>.safetensors`.
 inline std::vector<std::filesystem::path> golden_files(const std::filesystem::path& folder,
-                                                       std::span<const std::string_view> ops) {
+                                                       std::span<const operation> operations) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     const std::string op = name.substr(0, name.find('.'));
-    const bool ours = std::find(ops.begin(), ops.end(), op) != ops.end();
+    const bool ours = std::any_of(operations.begin(), operations.end(),
+                                  [&](const operation& known) { return known.name == op; });
     if (ours && entry.path().extension() == ".safetensors") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <ostream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,15 +20,6 @@
 #include "pooling_case.hpp"
 #include "random.hpp"
 #include "test_name.hpp"
-
-namespace tessera {
-
-/// How GoogleTest prints a row.
-inline void PrintTo(const mean_pooling_instance& row, std::ostream* stream) {
-  *stream << row.name;
-}
-
-}  // namespace tessera
 
 namespace tessera::support {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/families/mean_pooling/family.hpp>
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
 
 #include "golden.hpp"
@@ -29,7 +29,7 @@ struct pooling_golden {
 using pooling_golden_case = golden_case<pooling_golden>;
 
 inline std::vector<std::filesystem::path> pooling_golden_files() {
-  return golden_files(TESSERA_GOLDEN_DIR, mean_pooling_family::ops);
+  return golden_files(TESSERA_GOLDEN_DIR, mean_pooling_table::operations);
 }
 
 }  // namespace tessera::support

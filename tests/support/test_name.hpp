@@ -1,8 +1,20 @@
 // Names of rows and files as GoogleTest takes them.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <string_view>
+
+#include <tessera/spec/instance.hpp>
+
+namespace tessera {
+
+/// How GoogleTest prints a row.
+inline void PrintTo(const instance& row, std::ostream* stream) {
+  *stream << row.name;
+}
+
+}  // namespace tessera
 
 namespace tessera::support {
 

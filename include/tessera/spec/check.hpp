@@ -132,6 +132,7 @@ inline sentence_part part_of(const option_form& option, const option_value& valu
 inline bool are_options(const bound_call& call, status& failure) {
   const signature& form = call.form();
   for (const option_form& option : form.options) {
+    if (option.limit == option_limit::none && option.type != option_type::choice) continue;
     const option_value value = value_of(option, call.options);
     if (!meets(option, value)) return refuse_option(option, value, failure);
   }
@@ -548,9 +549,9 @@ inline bool are_pages(const bound_call& call, std::size_t tensor, status& failur
   return true;
 }
 
-inline bool holds_what_it_says(bound_call& call, std::size_t tensor, status& failure) {
+[[gnu::noinline]] inline bool holds_what_it_says(bound_call& call, std::size_t tensor,
+                                                 status& failure) {
   const tensor_form& form = call.form().tensors[tensor];
-  if (form.holds == tensor_contents::values) return true;
   const auto counted = static_cast<std::size_t>(form.counts);
   const tensor_view& view = call.tensors[tensor];
   const std::string_view owner =
@@ -586,8 +587,11 @@ inline bool are_contents(bound_call& call, status& failure) {
   for (int i = 0; i < call.op->tensor_count; ++i) {
     const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
     if (!call.has(tensor)) continue;
-    if (!holds_what_it_says(call, tensor, failure)) return false;
-    late |= (call.form().tensors[tensor].late_layouts & layout) != 0;
+    const tensor_form& form = call.form().tensors[tensor];
+    if (form.holds != tensor_contents::values && !holds_what_it_says(call, tensor, failure)) {
+      return false;
+    }
+    late |= (form.late_layouts & layout) != 0;
   }
   if (!late) return true;
   const auto dims = call.form().dims;

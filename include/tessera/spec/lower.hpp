@@ -139,7 +139,12 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
     for (const std::int8_t dim : size.dims) {
       if (dim < 0 || call.owners[static_cast<std::size_t>(dim)] < 0) continue;
       const std::int64_t value = call.dims[static_cast<std::size_t>(dim)];
-      std::memcpy(to + size.offset, &value, size.int_bytes);  // x86 is little-endian
+      if (size.int_bytes == sizeof value) {
+        std::memcpy(to + size.offset, &value, sizeof value);
+      } else {
+        const auto narrow = static_cast<int>(value);
+        std::memcpy(to + size.offset, &narrow, sizeof narrow);
+      }
       break;
     }
   }

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/registry.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 
 #include "tests/support/pooling_data.hpp"
 
@@ -86,8 +86,9 @@ TEST_P(pooling_empty_axes, are_served_by_every_row) {
         for (const auto& row : tessera::mean_pooling_registry()) {
           const auto pass = is_backward(empty.call.op) ? tessera::pooling_pass::backward
                                                        : tessera::pooling_pass::forward;
-          if (row.config.type != type || row.config.pass != pass ||
-              !tessera::this_device().runs(row.config.target)) {
+          const auto& config = row.config_as<tessera::mean_pooling_config>();
+          if (config.type != type || config.pass != pass ||
+              !tessera::this_device().runs(row.target)) {
             continue;
           }
           SCOPED_TRACE(row.name);

@@ -23,9 +23,9 @@ void check_legal(pooling_data& data, random_source& random, fuzz_tally& counts) 
     const auto& output = data.output().view();
     const bool idle = output.elements() == 0 &&
                       data.shape().columns * data.shape().heads * data.shape().batch == 0;
-    eligible =
-        idle || (tessera::this_device().runs(row.config.target) &&
-                 row.config.type == data.shape().type && row.config.pass == pass_of(data.op()));
+    const auto& config = row.config_as<tessera::mean_pooling_config>();
+    eligible = idle || (tessera::this_device().runs(row.target) &&
+                        config.type == data.shape().type && config.pass == pass_of(data.op()));
   }
   const auto done = run(data.op(), data.args(), data.options(), context);
   if (!eligible) {

@@ -12,14 +12,18 @@
 namespace {
 
 using namespace tessera::support;
-using tessera::mean_pooling_instance;
+using tessera::instance;
 using tessera::mean_pooling_op;
 
-class pooling_rows : public testing::TestWithParam<mean_pooling_instance> {
+class pooling_rows : public testing::TestWithParam<instance> {
  protected:
+  static const tessera::mean_pooling_config& config() {
+    return GetParam().config_as<tessera::mean_pooling_config>();
+  }
+
   void SetUp() override {
-    if (!tessera::this_device().runs(GetParam().config.target)) {
-      GTEST_SKIP() << "this machine does not run " << name_of(GetParam().config.target);
+    if (!tessera::this_device().runs(GetParam().target)) {
+      GTEST_SKIP() << "this machine does not run " << name_of(GetParam().target);
     }
   }
 
@@ -50,7 +54,7 @@ TEST_P(pooling_rows, are_right_on_random_problems) {
     SCOPED_TRACE("case " + std::to_string(index));
     random_source random = stream(31, index);
     expect_right(random_pooling_case(
-        random, {.type = GetParam().config.type, .pass = GetParam().config.pass}));
+        random, {.type = config().type, .pass = config().pass}));
     if (HasFailure()) return;
   }
 }
@@ -65,12 +69,12 @@ TEST_P(pooling_rows, are_right_where_sums_are_cut) {
     for (const bool packed : {false, true}) {
       for (const std::int64_t chunk : {0, 600}) {
         pooling_case wide;
-        const bool backward = GetParam().config.pass == tessera::pooling_pass::backward;
+        const bool backward = config().pass == tessera::pooling_pass::backward;
         wide.op = chunk > 0 ? (backward ? mean_pooling_op::mean_pooling_chunks_backward
                                         : mean_pooling_op::mean_pooling_chunks)
                             : (backward ? mean_pooling_op::mean_pooling_backward
                                         : mean_pooling_op::mean_pooling);
-        wide.type = GetParam().config.type;
+        wide.type = config().type;
         wide.packed = packed;
         wide.batch = packed ? 1 : one.batch;
         wide.tokens = one.tokens;
@@ -125,10 +129,10 @@ TEST_P(pooling_golden_files_agree, with_the_chosen_row_and_every_other) {
   EXPECT_EQ(one.complaints(), "");
   int ran = 0;
   const auto problem = problem_of(one.args(), one.options(), one.op());
-  for (const mean_pooling_instance& row : tessera::mean_pooling_registry()) {
-    const bool fits = row.config.type == problem.tensors.x.type &&
-                      row.config.pass == pass_of(one.op()) &&
-                      tessera::this_device().runs(row.config.target);
+  for (const instance& row : tessera::mean_pooling_registry()) {
+    const auto& config = row.config_as<tessera::mean_pooling_config>();
+    const bool fits = config.type == problem.tensors.x.type && config.pass == pass_of(one.op()) &&
+                      tessera::this_device().runs(row.target);
     if (!fits) continue;
     SCOPED_TRACE(row.name);
     one.reset_outputs();

@@ -152,10 +152,10 @@ inline constexpr std::array tensor_texts{
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 static_assert(sizeof(args) == tensors.size() * sizeof(tensor_view));
-constexpr std::int8_t tensor(std::string_view name) {
+consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
-constexpr std::int8_t dim_of(std::string_view symbol) {
+consteval std::int8_t dim_of(std::string_view symbol) {
   return declared::dim_named(dims, symbol);
 }
 
@@ -272,7 +272,7 @@ inline constexpr auto sizes = declared::sizes_in(
                size_text{"n", offsetof(kernel, sink_count), sizeof(int)}},
     form);
 
-constexpr binding_text rows_of(std::string_view name, std::size_t data, std::size_t strides,
+consteval binding_text rows_of(std::string_view name, std::size_t data, std::size_t strides,
                                std::string_view length, std::string_view heads) {
   return {name,
           data,
@@ -280,14 +280,14 @@ constexpr binding_text rows_of(std::string_view name, std::size_t data, std::siz
             {length, strides + offsetof(row_strides, row)},
             {heads, strides + offsetof(row_strides, head)}}}};
 }
-constexpr binding_text statistics_of(std::string_view name, std::size_t at) {
+consteval binding_text statistics_of(std::string_view name, std::size_t at) {
   return {name,
           at + offsetof(row_statistics, data),
           {{{"B", at + offsetof(row_statistics, batch)},
             {"Hq", at + offsetof(row_statistics, head)},
             {"Sq", at + offsetof(row_statistics, row)}}}};
 }
-constexpr binding_text scores_of(std::string_view name, std::size_t at) {
+consteval binding_text scores_of(std::string_view name, std::size_t at) {
   return {name,
           at + offsetof(score_tensor, data),
           {{{"B|N", at + offsetof(score_tensor, batch)},
@@ -296,7 +296,7 @@ constexpr binding_text scores_of(std::string_view name, std::size_t at) {
             {"Sk|Lk", at + offsetof(score_tensor, column)}}},
           at + offsetof(score_tensor, type)};
 }
-constexpr binding_text ids_of(std::string_view name, std::size_t at, std::string_view length) {
+consteval binding_text ids_of(std::string_view name, std::size_t at, std::string_view length) {
   return {name,
           at + offsetof(token_ids, data),
           {{{"B", at + offsetof(token_ids, batch)}, {length, at + offsetof(token_ids, row)}}}};
