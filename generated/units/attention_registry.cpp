@@ -154,7 +154,7 @@ std::span<const attention_instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "4cd791a7f5b014aa";
-  if (kind == device_kind::cuda) return "745fb14b6da2762a";
+  if (kind == device_kind::cuda) return "2eb305c6b4173891";
   return {};
 }
 

@@ -56,6 +56,20 @@ constexpr std::array instances = row_table<
     , table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 1220, 31371>
     , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 350, 5957>
     , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 1010, 17329>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_cached, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_streaming, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s4, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s8, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_cached, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_streaming, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s4, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s8, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_cached, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_streaming, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s4, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s8, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -64,7 +78,8 @@ std::span<const mean_pooling_instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "06fbc9bc3d9fe6a3";
+  if (kind == device_kind::cpu) return "68ab1bc698a3dc5f";
+  if (kind == device_kind::cuda) return "04c1db0a87ca6303";
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/lower_memory.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::device_test {
@@ -63,10 +65,18 @@ inline byte_span span_of(const tensor_view& view) {
           static_cast<std::size_t>((high - low + 1) * size)};
 }
 
+/// The tensors of a family's calls.
+inline std::span<const checks::flash_tensor_role> roles_of(const flash_attention_args&) {
+  return checks::flash_tensor_roles;
+}
+inline std::span<const checks::mean_pooling_role> roles_of(const mean_pooling_args&) {
+  return checks::mean_pooling_roles;
+}
+
 /// The arguments, those on `from` as views of another device, their addresses as they are.
-inline flash_attention_args said_to_be_on(device_id device, flash_attention_args args,
-                                          device_id from = {}) {
-  for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
+template <class Args>
+Args said_to_be_on(device_id device, Args args, device_id from = {}) {
+  for (const auto& role : roles_of(args)) {
     tensor_view& view = args.*role.member;
     if (view.present() && view.device == from) view.device = device;
   }
@@ -95,11 +105,12 @@ class device_block {
 /// What bytes are where no tensor lies.
 inline constexpr std::byte margin_byte{0xFF};
 
+template <class Args>
 class device_image {
  public:
   /// Takes memory on the current device for the tensors of `args`, whose host memory must outlive
   /// the image. `kept`, if given, is used by one image at a time.
-  explicit device_image(const flash_attention_args& args, device_block* kept = nullptr)
+  explicit device_image(const Args& args, device_block* kept = nullptr)
       : host_(args), exact_(wants_exact()) {
     find_regions();
     if (exact_) {
@@ -115,9 +126,9 @@ class device_image {
   }
 
   /// The same call with tensors of the device.
-  flash_attention_args args(device_id device) const {
-    flash_attention_args there = said_to_be_on(device, host_);
-    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
+  Args args(device_id device) const {
+    Args there = said_to_be_on(device, host_);
+    for (const auto& role : roles_of(host_)) {
       tensor_view& view = there.*role.member;
       if (!view.present()) continue;
       const byte_span span = span_of(view);
@@ -193,7 +204,7 @@ class device_image {
   }
 
   void find_regions() {
-    for (const checks::flash_tensor_role& role : checks::flash_tensor_roles) {
+    for (const auto& role : roles_of(host_)) {
       const byte_span span = span_of(host_.*role.member);
       if (span.size == 0) continue;
       region one;
@@ -232,7 +243,7 @@ class device_image {
     throw std::logic_error("a tensor outside the memory of the call");
   }
 
-  flash_attention_args host_;
+  Args host_;
   bool exact_;
   std::vector<region> regions_;
   std::vector<std::byte> image_;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/place.hpp"
 #include "tests/support/pooling_data.hpp"
 #include "tests/support/pooling_golden.hpp"
 
@@ -18,7 +19,7 @@ using tessera::mean_pooling_op;
 class pooling_rows : public testing::TestWithParam<mean_pooling_instance> {
  protected:
   void SetUp() override {
-    if (!tessera::this_device().runs(GetParam().config.target)) {
+    if (!runs_here(GetParam().config.target)) {
       GTEST_SKIP() << "this machine does not run " << name_of(GetParam().config.target);
     }
   }
@@ -31,8 +32,8 @@ class pooling_rows : public testing::TestWithParam<mean_pooling_instance> {
     std::vector<std::byte> first;
     for (const int threads : {1, 2, 1}) {
       data.output().reset();
-      const auto done =
-          run(data.op(), data.args(), data.options(), {.row = GetParam().name, .threads = threads});
+      const auto done = run_here(data.op(), data.args(), data.options(),
+                                 {.row = GetParam().name, .threads = threads});
       ASSERT_TRUE(done) << done.message();
       if (first.empty()) {
         first = data.output().bytes();
@@ -56,12 +57,14 @@ TEST_P(pooling_rows, are_right_on_random_problems) {
 }
 
 TEST_P(pooling_rows, are_right_where_sums_are_cut) {
-  // Pieces of at most 512 tokens, items of 256 KiB, column blocks of 4096: sizes on both sides.
+  // CPU: pieces of at most 512 tokens, items of 256 KiB, column blocks of 4096. CUDA: pieces of 128
+  // tokens or more, slabs of 1 KiB, whole segments up to four pieces. Sizes on both sides.
   struct sizes {
     std::int64_t batch, tokens, columns;
   };
   for (const sizes& one : {sizes{1, 1024, 3}, sizes{1, 1025, 16}, sizes{3, 700, 40},
-                           sizes{1, 40, 4096}, sizes{2, 33, 4100}, sizes{1, 9000, 8}}) {
+                           sizes{1, 40, 4096}, sizes{2, 33, 4100}, sizes{1, 9000, 8},
+                           sizes{2, 1300, 512}, sizes{1, 3000, 520}, sizes{1, 40000, 3}}) {
     for (const bool packed : {false, true}) {
       for (const std::int64_t chunk : {0, 600}) {
         pooling_case wide;
@@ -120,18 +123,18 @@ class pooling_golden_files_agree : public testing::TestWithParam<golden_directio
 
 TEST_P(pooling_golden_files_agree, with_the_chosen_row_and_every_other) {
   pooling_golden_case one(GetParam().path, GetParam().op);
-  const auto done = run(one.op(), one.args(), one.options());
+  const auto done = run_here(one.op(), one.args(), one.options(), {});
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(one.complaints(), "");
   int ran = 0;
   const auto problem = problem_of(one.args(), one.options(), one.op());
   for (const mean_pooling_instance& row : tessera::mean_pooling_registry()) {
     const bool fits = row.config.type == problem.x.type && row.config.pass == pass_of(one.op()) &&
-                      tessera::this_device().runs(row.config.target);
+                      runs_here(row.config.target);
     if (!fits) continue;
     SCOPED_TRACE(row.name);
     one.reset_outputs();
-    const auto named = run(one.op(), one.args(), one.options(), {.row = row.name});
+    const auto named = run_here(one.op(), one.args(), one.options(), {.row = row.name});
     ASSERT_TRUE(named) << named.message();
     EXPECT_EQ(one.complaints(), "");
     ++ran;

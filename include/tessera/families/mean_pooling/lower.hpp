@@ -6,6 +6,10 @@
 // - a mask of chunks or of packed tensors; chunk_size where there are no chunks, or below 1.
 // - offsets that do not start at 0, decrease, or end beyond the tensor. They may end before it:
 //   the tokens behind belong to no sequence.
+// - tensors on different devices. Of tensors in a GPU's memory only the descriptions are looked
+//   at: offsets there are clipped to the tokens by the kernels. Packed chunks may then have more
+//   means than there are chunks, which become 0, or fewer: the chunks behind are left out, and
+//   their tokens have gradient 0.
 // - an output that is read-only, whose elements share memory, or that shares a byte with any other
 //   tensor. Outputs of the other direction.
 // Zero entries, tokens, sequences, heads and columns are legal.
@@ -113,22 +117,26 @@ inline void fill_tensors(mean_pooling_op op, const mean_pooling_args& args,
   lowered.mask_type = args.mask.type;
   lowered.mask_entry = masked ? stride_of(args.mask, 0) : 0;
   lowered.mask_token = masked ? stride_of(args.mask, 1) : 0;
+  lowered.means = has_chunks(op) ? means.extent[1] : packed ? means.extent[0] : 1;
   lowered.cu_seqlens = packed ? static_cast<const std::int32_t*>(args.cu_seqlens.data) : nullptr;
 }
 
 }  // namespace checks
 
 /// Validates a call completely and fills `lowered`, whose content is unspecified after a refusal.
-/// Reads the tensors' descriptions and the values of cu_seqlens, nothing else.
+/// Reads the tensors' descriptions and, in host memory, the values of cu_seqlens, nothing else. All
+/// tensors lie in host memory; or, with `device`, on one device, which it becomes.
 inline status lower(mean_pooling_op op, const mean_pooling_args& args,
-                    const mean_pooling_options& options, mean_pooling_kernel_args& lowered) {
+                    const mean_pooling_options& options, mean_pooling_kernel_args& lowered,
+                    device_id* device = nullptr) {
   status failure;
   lowered = {};
   if (!checks::mean_pooling_shapes::check(op, args, options, lowered, failure) ||
-      !checks::mean_pooling_memory::check(args, failure) ||
-      !checks::are_contents(op, args, lowered, failure)) {
+      !checks::mean_pooling_memory::check(args, failure, device)) {
     return failure;
   }
+  const bool on_host = device == nullptr || device->kind == device_kind::cpu;
+  if (on_host && !checks::are_contents(op, args, lowered, failure)) return failure;
   checks::fill_tensors(op, args, lowered);
   return failure;
 }

@@ -49,7 +49,8 @@ std::string mean_pooling_family::reason_of(const mean_pooling_config& config,
   };
   const auto kibibytes = static_cast<std::int64_t>(facts.bytes / 1024);
   return std::string(enumerator_name(config.pass)) + ", " + std::to_string(kibibytes) + " KiB, " +
-         plural(estimate(config, facts).items, "work item") + " for " + plural(threads, "thread");
+         plural(estimate(config, facts).items, "work item") + " for " +
+         plural(threads, is_cuda(config.target) ? "multiprocessor" : "thread");
 }
 
 std::string mean_pooling_family::text_of(const mean_pooling_problem& problem) {
@@ -63,7 +64,7 @@ result<mean_pooling_problem> mean_pooling_family::parse(std::string_view line) {
 std::string mean_pooling_family::wanted_row(const mean_pooling_demand& demand,
                                             const device_facts& device,
                                             const mean_pooling_config&) {
-  if (!is_cpu(device.highest) || device.kind != device_kind::cpu) return {};
+  if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
   mean_pooling_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
   if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
   return std::string(name_of(resolved(wanted)).view());

@@ -13,33 +13,23 @@
 
 namespace tessera {
 
-namespace {
-
-/// There are no rows for GPUs; a tensor there is refused with that.
-status lies_on_the_cpu(mean_pooling_op op, const mean_pooling_args& args) {
-  for (const auto& role : checks::mean_pooling_roles) {
-    const tensor_view& view = args.*role.member;
-    if (!view.present() || view.device.kind != device_kind::cuda) continue;
-    return {status_code::no_row, std::string(role.name) + ": device is " +
-                                     std::string(text_of(view.device).view()) + ", " +
-                                     std::string(name_of(op)) + " has rows for cpu:0 only"};
-  }
-  return {};
-}
-
-}  // namespace
-
 status mean_pooling_family::lower_problem(const mean_pooling_problem& problem,
                                           mean_pooling_kernel_args& lowered) {
   return lower(problem, lowered);
 }
 
-status mean_pooling_family::lower_run(const mean_pooling_problem& problem, const planned_type&,
-                                      const mean_pooling_kernel_args&,
+status mean_pooling_family::lower_run(const mean_pooling_problem& problem,
+                                      const planned_type& planned, const mean_pooling_kernel_args&,
                                       const mean_pooling_args& args,
                                       mean_pooling_kernel_args& lowered) {
-  if (status done = lies_on_the_cpu(problem.op, args); !done) return done;
-  if (status done = lower(problem.op, args, problem.options, lowered); !done) return done;
+  device_id device;
+  if (status done = lower(problem.op, args, problem.options, lowered, &device); !done) return done;
+  if (device != planned.device) {
+    return {status_code::invalid_argument,
+            std::string(is_backward(problem.op) ? "d_x" : "x") + ": device is " +
+                std::string(tessera::text_of(device).view()) + ", the plan has " +
+                std::string(tessera::text_of(planned.device).view())};
+  }
   const mean_pooling_problem given = problem_of(args, problem.options, problem.op);
   if (given == problem) return {};
   const auto differs = [](std::string_view tensor, const tensor_shape& ours,
@@ -71,10 +61,10 @@ namespace {
 status run(mean_pooling_op op, const mean_pooling_args& args, const mean_pooling_options& options,
            const context& context) {
   mean_pooling_kernel_args lowered;
-  if (status done = lies_on_the_cpu(op, args); !done) return done;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  return call_operation<mean_pooling_family>(problem_of(args, options, op), args, lowered,
-                                             device_id{}, context);
+  device_id device;
+  if (status done = lower(op, args, options, lowered, &device); !done) return done;
+  return call_operation<mean_pooling_family>(problem_of(args, options, op), args, lowered, device,
+                                             context);
 }
 
 }  // namespace
