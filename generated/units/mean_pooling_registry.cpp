@@ -79,7 +79,7 @@ std::span<const mean_pooling_instance> mean_pooling_registry() noexcept {
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "68ab1bc698a3dc5f";
-  if (kind == device_kind::cuda) return "04c1db0a87ca6303";
+  if (kind == device_kind::cuda) return "26f8a84ecac840ac";
   return {};
 }
 

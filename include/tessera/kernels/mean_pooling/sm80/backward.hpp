@@ -48,11 +48,12 @@ __global__ void __launch_bounds__(pooling_threads_sm80) spread_gradients(launch_
           Weights::masked ? args.totals[one.entry] : static_cast<double>(one.length());
       const double share = total != 0.0 ? 1.0 / total : 0.0;
       row gradient = scaled(mean, static_cast<float>(share));
+#pragma unroll 4
       for (std::int64_t token = first + place.group; token < last; token += cut.groups) {
         const std::int64_t at = token - one.first_row;
         if constexpr (Weights::masked) {
           // A weight of 0 gives 0, whatever the gradient of the mean is.
-          const float weight = weights.of(at);
+          const float weight = weights.value_of(weights.bits_of(at));
           const bool counts = weight != 0.0f && total != 0.0;
           gradient = counts ? scaled(mean, static_cast<float>(weight * share)) : row{};
         }

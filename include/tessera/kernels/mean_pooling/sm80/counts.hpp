@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(counting_threads) count_chunks(launch_args arg
 struct weights_of_mask {
   mean_pooling_kernel_args call;
   __device__ double at(std::int64_t entry, std::int64_t token) const {
-    return static_cast<double>(mask_weights(call, entry).of(token));
+    const mask_weights weights(call, entry);
+    return static_cast<double>(weights.value_of(weights.bits_of(token)));
   }
 };
 struct sums_of_slices {

@@ -19,14 +19,15 @@ __device__ __forceinline__ void sum_tokens(const Element* row_0, std::int64_t st
   const Element* token = row_0 + first * stride;
   const std::int64_t hop = step * stride;
   for (; count > 0; count -= streams, first += streams * step) {
+    std::uint32_t bits[streams];
     float weight[streams];
     elements<Element, Vector> x[streams];
 #pragma unroll
-    for (int i = 0; i < streams; ++i) weight[i] = i < count ? weights.of(first + i * step) : 0.0f;
+    for (int i = 0; i < streams; ++i) bits[i] = i < count ? weights.bits_of(first + i * step) : 0;
 #pragma unroll
     for (int i = 0; i < streams; ++i, token += hop) {
-      x[i] = {};
-      if (weight[i] != 0.0f) x[i] = load_once<Vector>(token);
+      weight[i] = weights.value_of(bits[i]);
+      x[i] = load_once_if<Vector>(weight[i] != 0.0f, token);
     }
 #pragma unroll
     for (int v = 0; v < Vector; ++v) {

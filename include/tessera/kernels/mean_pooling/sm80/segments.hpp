@@ -9,6 +9,7 @@
 
 #include <tessera/families/mean_pooling/kernel_args.hpp>
 #include <tessera/families/mean_pooling/schedule_sm80.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -126,11 +127,13 @@ class segment_cursor {
   std::int64_t chunk_ = -1;
 };
 
-/// Weights of a launch without a mask.
+/// Weights of a launch without a mask. Reading and conversion are apart, so that many reads can be
+/// in flight; bits 0 are weight 0.
 struct unit_weights {
   static constexpr bool masked = false;
   __device__ unit_weights(const mean_pooling_kernel_args&, std::int64_t) {}
-  __device__ float of(std::int64_t) const { return 1.0f; }
+  __device__ std::uint32_t bits_of(std::int64_t) const { return 1; }
+  __device__ float value_of(std::uint32_t bits) const { return bits != 0 ? 1.0f : 0.0f; }
 };
 
 /// Weights of one entry of a masked launch.
@@ -140,20 +143,23 @@ class mask_weights {
   __device__ mask_weights(const mean_pooling_kernel_args& call, std::int64_t entry)
       : call_(call), entry_(entry * call.mask_entry) {}
 
-  __device__ float of(std::int64_t row) const {
+  __device__ std::uint32_t bits_of(std::int64_t row) const {
     const std::int64_t at = entry_ + row * call_.mask_token;
-    switch (call_.mask_type) {
-      case dtype::f32:
-        return static_cast<const float*>(call_.mask)[at];
-      case dtype::f16:
-        return prim::cuda::half_words<f16>::unpack(
-            static_cast<const std::uint16_t*>(call_.mask)[at]);
-      case dtype::bf16:
-        return prim::cuda::half_words<bf16>::unpack(
-            static_cast<const std::uint16_t*>(call_.mask)[at]);
-      default:
-        return static_cast<float>(static_cast<const std::uint8_t*>(call_.mask)[at]);
+    std::uint32_t bits = 0;
+    if (call_.mask_type == dtype::f32) bits = static_cast<const std::uint32_t*>(call_.mask)[at];
+    if (call_.mask_type == dtype::u8) bits = static_cast<const std::uint8_t*>(call_.mask)[at];
+    if (call_.mask_type == dtype::f16 || call_.mask_type == dtype::bf16) {
+      bits = static_cast<const std::uint16_t*>(call_.mask)[at];
     }
+    return bits;
+  }
+  __device__ float value_of(std::uint32_t bits) const {
+    using prim::cuda::half_words;
+    const auto half = static_cast<std::uint16_t>(bits);
+    return call_.mask_type == dtype::f32    ? __uint_as_float(bits)
+           : call_.mask_type == dtype::f16  ? half_words<f16>::unpack(half)
+           : call_.mask_type == dtype::bf16 ? half_words<bf16>::unpack(half)
+                                            : static_cast<float>(bits);
   }
 
  private:
