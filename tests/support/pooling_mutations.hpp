@@ -199,8 +199,7 @@ inline std::vector<pooling_mutation> memory_mutations() {
        [](pooling_call& c) { return has_elements(c.output()) && (c.output().read_only = true); }},
       {"output_on_a_device",
        {"device is cuda:0"},
-       [](pooling_call& c) { return c.output().device.kind = device_kind::cuda, true; },
-       status_code::no_row},
+       [](pooling_call& c) { return c.output().device.kind = device_kind::cuda, true; }},
       {"columns_apart",
        {"stride of the last axis is 2"},
        [](pooling_call& c) {
