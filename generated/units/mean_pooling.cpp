@@ -57,6 +57,20 @@ constexpr std::array instances = row_table<
     , table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 1220, 31371>
     , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 350, 5957>
     , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 1010, 17329>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_cached, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_streaming, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s4, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s8, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_cached, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_streaming, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s4, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s8, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_cached, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_streaming, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s4, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s8, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -65,7 +79,8 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "40ae1dcec2dc6b68";
+  if (kind == device_kind::cpu) return "a7a543d973cbb6de";
+  if (kind == device_kind::cuda) return "64cd2453a24d6da9";
   return {};
 }
 

@@ -99,4 +99,7 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_f32_d256.cu
   units/cuda_sm80/attention_f32_d64.cu
   units/cuda_sm80/attention_f32_dany.cu
+  units/cuda_sm80/mean_pooling_bf16.cu
+  units/cuda_sm80/mean_pooling_f16.cu
+  units/cuda_sm80/mean_pooling_f32.cu
 )

@@ -52,8 +52,8 @@ FAMILIES = [
         "legal": ".type = dtype::bf16",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
-            "target_is_a_cpu": ".target = backend::cuda_sm80",
             "streams_is_a_small_power_of_two": ".streams = 3",
+            "cuda_streams_fit_in_registers": ".target = backend::cuda_sm80, .streams = 16",
             "forward_stores_are_cached": ".stores = pooling_stores::streaming",
             "backward_has_no_streams": ".pass = pooling_pass::backward, .streams = 4",
             "generic_stores_are_cached":

@@ -67,7 +67,7 @@ class device_data {
 
  private:
   support::flash_data host_;
-  device_image image_;
+  device_image<flash_attention_args> image_;
   device_id device_;
   flash_attention_args args_;
 };

@@ -65,13 +65,14 @@ inline byte_span span_of(const tensor_view& view) {
 }
 
 /// Every tensor of a call, in the order of the declaration.
-inline std::span<tensor_view> views_of(flash_attention_args& args) {
-  return {tensors_of(args), attention_table::tensors.size()};
+template <class Args>
+std::span<tensor_view> views_of(Args& args) {
+  return {tensors_of(args), sizeof(Args) / sizeof(tensor_view)};
 }
 
 /// The arguments, those on `from` as views of another device, their addresses as they are.
-inline flash_attention_args said_to_be_on(device_id device, flash_attention_args args,
-                                          device_id from = {}) {
+template <class Args>
+Args said_to_be_on(device_id device, Args args, device_id from = {}) {
   for (tensor_view& view : views_of(args)) {
     if (view.present() && view.device == from) view.device = device;
   }
@@ -100,11 +101,12 @@ class device_block {
 /// What bytes are where no tensor lies.
 inline constexpr std::byte margin_byte{0xFF};
 
+template <class Args>
 class device_image {
  public:
   /// Takes memory on the current device for the tensors of `args`, whose host memory must outlive
   /// the image. `kept`, if given, is used by one image at a time.
-  explicit device_image(const flash_attention_args& args, device_block* kept = nullptr)
+  explicit device_image(const Args& args, device_block* kept = nullptr)
       : host_(args), exact_(wants_exact()) {
     find_regions();
     if (exact_) {
@@ -120,8 +122,8 @@ class device_image {
   }
 
   /// The same call with tensors of the device.
-  flash_attention_args args(device_id device) const {
-    flash_attention_args there = said_to_be_on(device, host_);
+  Args args(device_id device) const {
+    Args there = said_to_be_on(device, host_);
     for (tensor_view& view : views_of(there)) {
       if (!view.present()) continue;
       const byte_span span = span_of(view);
@@ -197,7 +199,7 @@ class device_image {
   }
 
   void find_regions() {
-    for (std::size_t tensor = 0; tensor < attention_table::tensors.size(); ++tensor) {
+    for (std::size_t tensor = 0; tensor < sizeof(Args) / sizeof(tensor_view); ++tensor) {
       const byte_span span = span_of(tensors_of(host_)[tensor]);
       if (span.size == 0) continue;
       region one;
@@ -236,7 +238,7 @@ class device_image {
     throw std::logic_error("a tensor outside the memory of the call");
   }
 
-  flash_attention_args host_;
+  Args host_;
   bool exact_;
   std::vector<region> regions_;
   std::vector<std::byte> image_;

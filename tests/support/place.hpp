@@ -1,11 +1,14 @@
 // Where the calls of a test program run: on the host, or on a device with copies of the tensors. A
-// program has one place; tests/op/place.cpp and tests/cuda/place.cpp define these functions.
+// program has one place and the tests of one family: a place.cpp defines what these need.
 #pragma once
 
 #include <tessera/api/context.hpp>
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
+#include <tessera/families/mean_pooling/args.hpp>
+#include <tessera/families/mean_pooling/options.hpp>
+#include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
@@ -30,5 +33,8 @@ flash_problem problem_here(const flash_attention_args& args, const flash_attenti
 /// a place with memory of its own also checks that nothing but the outputs was written there.
 status run_here(flash_op op, const flash_attention_args& args,
                 const flash_attention_options& options, const context& where);
+
+status run_here(mean_pooling_op op, const mean_pooling_args& args,
+                const mean_pooling_options& options, const context& where);
 
 }  // namespace tessera::support

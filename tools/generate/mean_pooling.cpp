@@ -73,16 +73,21 @@ struct description {
     return std::string(enumerator_name(config.type));
   }
 
-  static std::vector<std::string> instantiations(const mean_pooling_config&,
+  static std::vector<std::string> instantiations(const mean_pooling_config& config,
                                                  const std::string& type) {
-    return {
-        fmt::format("template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::{}>("
+    const bool cuda = is_cuda(config.target);
+    const std::string_view space =
+        cuda ? "kernels::mean_pooling::sm80" : "kernels::mean_pooling::cpu";
+    std::vector<std::string> lines{
+        fmt::format("template std::size_t {}::workspace_bytes<rows::{}>("
                     "const mean_pooling_kernel_args&, int);",
-                    type),
-        fmt::format("template status kernels::mean_pooling::cpu::launch<rows::{}>("
+                    space, type),
+        fmt::format("template status {}::launch<rows::{}>("
                     "const mean_pooling_kernel_args&, const launch_context&);",
-                    type),
+                    space, type),
     };
+    if (cuda) lines.push_back(fmt::format("template status {}::prepare<rows::{}>();", space, type));
+    return lines;
   }
 
   template <class Value>
@@ -102,6 +107,12 @@ family mean_pooling_family() {
   made.table_header = "tessera/families/mean_pooling/table.hpp";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
                                .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
+  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/mean_pooling/sm80/launch.hpp",
+                                .limits = {.rows = 16,
+                                           .seconds = 120,
+                                           .bytes = 8 << 20,
+                                           .unit_seconds = 60,
+                                           .unit_mebibytes = 3072}};
   made.fits_header = "tessera/families/mean_pooling/fits.hpp";
   return made;
 }

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/place.hpp"
 #include "tests/support/pooling_data.hpp"
 #include "tests/support/pooling_golden.hpp"
 
@@ -22,7 +23,7 @@ class pooling_rows : public testing::TestWithParam<instance> {
   }
 
   void SetUp() override {
-    if (!tessera::this_device().runs(GetParam().target)) {
+    if (!runs_here(GetParam().target)) {
       GTEST_SKIP() << "this machine does not run " << name_of(GetParam().target);
     }
   }
@@ -35,8 +36,8 @@ class pooling_rows : public testing::TestWithParam<instance> {
     std::vector<std::byte> first;
     for (const int threads : {1, 2, 1}) {
       data.output().reset();
-      const auto done =
-          run(data.op(), data.args(), data.options(), {.row = GetParam().name, .threads = threads});
+      const auto done = run_here(data.op(), data.args(), data.options(),
+                                 {.row = GetParam().name, .threads = threads});
       ASSERT_TRUE(done) << done.message();
       if (first.empty()) {
         first = data.output().bytes();
@@ -53,8 +54,7 @@ TEST_P(pooling_rows, are_right_on_random_problems) {
   for (std::uint64_t index = 0; index < 120; ++index) {
     SCOPED_TRACE("case " + std::to_string(index));
     random_source random = stream(31, index);
-    expect_right(random_pooling_case(
-        random, {.type = config().type, .pass = config().pass}));
+    expect_right(random_pooling_case(random, {.type = config().type, .pass = config().pass}));
     if (HasFailure()) return;
   }
 }
@@ -65,7 +65,8 @@ TEST_P(pooling_rows, are_right_where_sums_are_cut) {
     std::int64_t batch, tokens, columns;
   };
   for (const sizes& one : {sizes{1, 1024, 3}, sizes{1, 1025, 16}, sizes{3, 700, 40},
-                           sizes{1, 40, 4096}, sizes{2, 33, 4100}, sizes{1, 9000, 8}}) {
+                           sizes{1, 40, 4096}, sizes{2, 33, 4100}, sizes{1, 9000, 8},
+                           sizes{2, 1300, 512}, sizes{1, 3000, 520}, sizes{1, 40000, 3}}) {
     for (const bool packed : {false, true}) {
       for (const std::int64_t chunk : {0, 600}) {
         pooling_case wide;
@@ -124,7 +125,7 @@ class pooling_golden_files_agree : public testing::TestWithParam<golden_directio
 
 TEST_P(pooling_golden_files_agree, with_the_chosen_row_and_every_other) {
   pooling_golden_case one(GetParam().path, GetParam().op);
-  const auto done = run(one.op(), one.args(), one.options());
+  const auto done = run_here(one.op(), one.args(), one.options(), {});
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(one.complaints(), "");
   int ran = 0;
@@ -132,11 +133,11 @@ TEST_P(pooling_golden_files_agree, with_the_chosen_row_and_every_other) {
   for (const instance& row : tessera::mean_pooling_registry()) {
     const auto& config = row.config_as<tessera::mean_pooling_config>();
     const bool fits = config.type == problem.tensors.x.type && config.pass == pass_of(one.op()) &&
-                      tessera::this_device().runs(row.target);
+                      runs_here(row.target);
     if (!fits) continue;
     SCOPED_TRACE(row.name);
     one.reset_outputs();
-    const auto named = run(one.op(), one.args(), one.options(), {.row = row.name});
+    const auto named = run_here(one.op(), one.args(), one.options(), {.row = row.name});
     ASSERT_TRUE(named) << named.message();
     EXPECT_EQ(one.complaints(), "");
     ++ran;

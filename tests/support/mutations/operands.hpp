@@ -133,10 +133,10 @@ inline std::vector<flash_mutation> head_mutations() {
          return true;
        }},
       {"q heads no multiple of kv heads",
-       {"q:", "heads", "7", "2"},
+       {"q:", "heads", "4", "5", "k"},
        [](call& c) {
-         c.args.q.extent[head_axis(c)] = c.args.out.extent[head_axis(c)] = 7;
-         c.args.k.extent[head_axis(c)] = c.args.v.extent[head_axis(c)] = 2;
+         c.args.k.extent[head_axis(c)] = c.args.v.extent[head_axis(c)] =
+             c.args.q.extent[head_axis(c)] + 1;
          return true;
        }},
       {"no heads",

@@ -227,14 +227,18 @@ TEST_F(gpu_calls, ReadNoLengthsFromDeviceMemory) {
   EXPECT_EQ(device, args.q.device);
 }
 
-TEST_F(gpu_calls, HaveNoRowsOfMeanPooling) {
+TEST_F(gpu_calls, SayThatThereAreNoRowsOfMeanPooling) {
+  for (const mean_pooling_instance& row : mean_pooling_registry()) {
+    if (is_cuda(row.config.target)) GTEST_SKIP() << "this build has " << row.name;
+  }
   std::vector<float> x(2 * 3 * 4);
   std::vector<float> out(2 * 4);
   mean_pooling_args args{.x = view(x.data(), {2, 3, 4}), .out = view(out.data(), {2, 4})};
   args.x.device = args.out.device = {device_kind::cuda, 0};
   const status done = mean_pooling(args);
   EXPECT_EQ(done.code(), status_code::no_row);
-  EXPECT_EQ(done.message(), "x: device is cuda:0, mean_pooling has rows for cpu:0 only");
+  EXPECT_NE(done.message().find("the row is for the CPU, the device is cuda:0"), std::string::npos)
+      << done.message();
   const auto made =
       plan(problem_of(args, {}, mean_pooling_op::mean_pooling), {.device = {device_kind::cuda, 0}});
   ASSERT_FALSE(made);

@@ -48,6 +48,19 @@ inline std::vector<mean_pooling_axes> mean_pooling_blocks() {
           .passes = {backward},
           .stores = {cached, streaming},
       },
+      {
+          .about = "sm80: means; long sequences want more tokens of a thread in flight, short ones "
+                   "more threads",
+          .targets = {cuda_sm80},
+          .passes = {forward},
+          .streams = {4, 8},
+      },
+      {
+          .about = "sm80: gradients that stay in the L2 cache, and gradients larger than it",
+          .targets = {cuda_sm80},
+          .passes = {backward},
+          .stores = {cached, streaming},
+      },
   };
 }
 

@@ -6,6 +6,8 @@
 
 #include <tessera/families/mean_pooling/config.hpp>
 #include <tessera/families/mean_pooling/demand.hpp>
+#include <tessera/families/mean_pooling/kernel_args.hpp>
+#include <tessera/families/mean_pooling/schedule_sm80.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -29,8 +31,44 @@ inline mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
           .bytes = (elements + means) * static_cast<double>(size_of(demand.type))};
 }
 
+/// What a CUDA row does: thread blocks with a window of tokens and a slab of columns each.
+inline work_estimate estimate_on_gpu(const mean_pooling_config& config,
+                                     const mean_pooling_facts& facts) noexcept {
+  const mean_pooling_sizes& sizes = facts.demand.sizes;
+  // As one sequence of all tokens: what is cut follows from their number.
+  mean_pooling_kernel_args args;
+  args.sequences = 1;
+  args.tokens = sizes.tokens;
+  args.chunk = sizes.chunk;
+  args.heads = 1;
+  args.columns = sizes.columns;
+  const auto element_bytes = static_cast<int>(size_of(facts.demand.type));
+  const pooling_schedule_sm80 cut = pooling_schedule_of(args, {element_bytes});
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes;
+  work.items = cut.items();
+  work.items_per_core = 3;
+  // Conversion and addition. Long runs keep memory busier the more tokens are in flight; a sequence
+  // or chunk shorter than that reads no further.
+  work.vector_operations = 2.0 * facts.elements;
+  if (config.pass == pooling_pass::forward) {
+    const std::int64_t sequences = std::max<std::int64_t>(sizes.sequences, 1);
+    std::int64_t run = sizes.tokens / sequences;
+    if (sizes.chunk > 0) run = std::min(run, sizes.chunk);
+    work.bytes *= config.streams <= run ? 1.0 + 0.2 / config.streams : 1.1;
+  } else {
+    // What fits in the L2 cache is best left there; what does not need not push others out of it.
+    const bool streaming = config.stores == pooling_stores::streaming;
+    const bool fits = facts.bytes < (24 << 20);
+    work.bytes *= streaming == fits ? 1.05 : 1.0;
+  }
+  return work;
+}
+
 inline work_estimate estimate_of(const mean_pooling_config& config,
                                  const mean_pooling_facts& facts) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   work_estimate work;
   work.footprint_bytes = facts.bytes;
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.bytes / (256 << 10)));

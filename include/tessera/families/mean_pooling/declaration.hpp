@@ -162,6 +162,10 @@ inline void finish(const bound_call& call, void* to) {
     filled.chunk =
         std::min(call.options_as<options>().chunk_size, std::max<std::int64_t>(filled.tokens, 1));
   }
+  // Of packed chunks in device memory only the tensor says how many means there is room for.
+  const tensor_view& means =
+      call.tensors[is_backward(static_cast<mean_pooling_op>(call.op->number)) ? 4 : 3];
+  filled.means = call.layout >= 2 ? means.extent[1] : call.layout == 1 ? means.extent[0] : 1;
   const bool wide = filled.heads == 1 || (filled.token_strides.head == filled.columns &&
                                           filled.mean_strides.head == filled.columns);
   if (!wide) return;

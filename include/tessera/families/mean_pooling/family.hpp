@@ -72,14 +72,14 @@ struct mean_pooling_family {
     const auto kibibytes = static_cast<std::int64_t>(facts.bytes / 1024);
     return std::string(enumerator_name(config.pass)) + ", " + std::to_string(kibibytes) + " KiB, " +
            plural(estimate_of(config, facts).items, "work item") + " for " +
-           plural(threads, "thread");
+           plural(threads, is_cuda(config.target) ? "multiprocessor" : "thread");
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const mean_pooling_demand& demand,
                                               const device_facts& device,
                                               const mean_pooling_config&) {
-    if (!is_cpu(device.highest) || device.kind != device_kind::cpu) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     mean_pooling_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
     if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
     return std::string(name_of(resolved(wanted)).view());

@@ -33,6 +33,7 @@ struct mean_pooling_kernel_args {
   std::int64_t chunk = 0;      ///< tokens of a chunk; 0: one mean for the whole sequence
   std::int64_t heads = 0;      ///< 1 where the heads of a token lie side by side
   std::int64_t columns = 0;    ///< of a head
+  std::int64_t means = 0;      ///< rows of means of an entry; packed: in total
 };
 
 }  // namespace tessera

@@ -15,8 +15,8 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(pooling_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(pooling_stores, cached, streaming)
-BOOST_DESCRIBE_ENUM(mean_pooling_rule, none, type_is_floating, target_is_a_cpu,
-                    streams_is_a_small_power_of_two, forward_stores_are_cached,
+BOOST_DESCRIBE_ENUM(mean_pooling_rule, none, type_is_floating, streams_is_a_small_power_of_two,
+                    cuda_streams_fit_in_registers, forward_stores_are_cached,
                     backward_has_no_streams, generic_stores_are_cached, bf16_instructions_take_bf16,
                     bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(mean_pooling_op, mean_pooling, mean_pooling_chunks, mean_pooling_backward,

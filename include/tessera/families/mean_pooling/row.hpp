@@ -13,20 +13,41 @@
 
 namespace tessera {
 
-namespace kernels::mean_pooling::cpu {
+namespace kernels::mean_pooling {
+namespace cpu {
 // Defined in kernels/mean_pooling/cpu/launch.hpp, instantiated by the units.
-template <class Row>
+template <class Kernel>
 std::size_t workspace_bytes(const mean_pooling_kernel_args& args, int threads);
-template <class Row>
+template <class Kernel>
 status launch(const mean_pooling_kernel_args& args, const launch_context& context);
-}  // namespace kernels::mean_pooling::cpu
+}  // namespace cpu
+
+// Likewise of kernels/mean_pooling/sm80/launch.hpp.
+namespace sm80 {
+template <class Kernel>
+std::size_t workspace_bytes(const mean_pooling_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const mean_pooling_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm80
+}  // namespace kernels::mean_pooling
 
 /// The row of `Kernel::config` under that name, whose kernel the program brings.
 template <class Kernel>
 constexpr instance mean_pooling_row(std::string_view name) {
-  namespace target = kernels::mean_pooling::cpu;
-  return instance_of<mean_pooling_kernel_args, &target::workspace_bytes<Kernel>,
-                     &target::launch<Kernel>>("mean_pooling", name, resolved_config<Kernel>);
+  if constexpr (is_cuda(Kernel::config.target)) {
+    namespace target = kernels::mean_pooling::sm80;
+    instance row =
+        instance_of<mean_pooling_kernel_args, &target::workspace_bytes<Kernel>,
+                    &target::launch<Kernel>>("mean_pooling", name, resolved_config<Kernel>);
+    row.prepare = &target::prepare<Kernel>;
+    return row;
+  } else {
+    namespace target = kernels::mean_pooling::cpu;
+    return instance_of<mean_pooling_kernel_args, &target::workspace_bytes<Kernel>,
+                       &target::launch<Kernel>>("mean_pooling", name, resolved_config<Kernel>);
+  }
 }
 
 }  // namespace tessera

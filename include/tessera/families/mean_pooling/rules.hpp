@@ -12,8 +12,8 @@ namespace tessera {
 enum class mean_pooling_rule : std::uint8_t {
   none,
   type_is_floating,
-  target_is_a_cpu,
   streams_is_a_small_power_of_two,
+  cuda_streams_fit_in_registers,
   forward_stores_are_cached,
   backward_has_no_streams,
   generic_stores_are_cached,
@@ -28,10 +28,10 @@ constexpr std::string_view sentence_of(mean_pooling_rule rule) noexcept {
       return "the row is legal";
     case mean_pooling_rule::type_is_floating:
       return "type is f32, f16 or bf16";
-    case mean_pooling_rule::target_is_a_cpu:
-      return "mean pooling rows are CPU rows";
     case mean_pooling_rule::streams_is_a_small_power_of_two:
       return "streams of a forward row is 1, 2, 4, 8 or 16";
+    case mean_pooling_rule::cuda_streams_fit_in_registers:
+      return "streams of a CUDA row is at most 8: a thread has registers for no more tokens";
     case mean_pooling_rule::forward_stores_are_cached:
       return "a forward row has cached stores: it writes one mean for many tokens";
     case mean_pooling_rule::backward_has_no_streams:
@@ -50,11 +50,13 @@ constexpr std::string_view sentence_of(mean_pooling_rule rule) noexcept {
 constexpr mean_pooling_rule broken_rule(mean_pooling_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return mean_pooling_rule::type_is_floating;
-  if (!is_cpu(config.target)) return mean_pooling_rule::target_is_a_cpu;
   if (config.pass == pooling_pass::forward) {
     const bool power = config.streams > 0 && (config.streams & (config.streams - 1)) == 0;
     if (!power || config.streams > max_pooling_streams) {
       return mean_pooling_rule::streams_is_a_small_power_of_two;
+    }
+    if (is_cuda(config.target) && config.streams > max_cuda_pooling_streams) {
+      return mean_pooling_rule::cuda_streams_fit_in_registers;
     }
     if (config.stores != pooling_stores::cached) {
       return mean_pooling_rule::forward_stores_are_cached;

@@ -156,24 +156,6 @@ launch_args launch_args_of(const attention_kernel_args& args, const cut& pieces,
   return launched;
 }
 
-/// Launches a kernel; with `dependent` before the kernel before it in the stream has ended, which
-/// it must wait for.
-template <class... Parameters, class... Arguments>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, int shared_bytes,
-                          cudaStream_t stream, bool dependent, const Arguments&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = dependent ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, arguments...);
-}
-
 /// Where and how the kernels of one call are launched.
 struct launch_place {
   cut pieces{};

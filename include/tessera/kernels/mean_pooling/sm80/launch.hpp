@@ -1,0 +1,206 @@
+// Entry points of the mean pooling kernels for GPUs (sm_80 and everything later): workspace,
+// preparation and launch, with the signatures that the table of rows has.
+//
+// Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/mean_pooling/kernel_args.hpp>
+#include <tessera/families/mean_pooling/rules.hpp>
+#include <tessera/families/mean_pooling/schedule_sm80.hpp>
+#include <tessera/kernels/cuda_launch.hpp>
+#include <tessera/kernels/mean_pooling/sm80/backward.hpp>
+#include <tessera/kernels/mean_pooling/sm80/counts.hpp>
+#include <tessera/kernels/mean_pooling/sm80/forward.hpp>
+#include <tessera/prim/common/workspace.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::mean_pooling::sm80 {
+
+/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
+template <class Kernel, mean_pooling_rule Broken>
+struct row_is_legal {
+  static_assert(Broken == mean_pooling_rule::none,
+                "this row breaks the rule named by the second template argument");
+  static constexpr bool value = true;
+};
+
+template <class Kernel>
+constexpr bool is_forward = Kernel::config.pass == pooling_pass::forward;
+
+/// Weights that a warp adds up before tokens are touched.
+inline constexpr std::int64_t slice_weights = 1024;
+
+/// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
+/// address.
+struct scratch {
+  std::int64_t* chunks_before = nullptr;
+  double* totals = nullptr;
+  double* slice_totals = nullptr;  ///< [sequences][slices]; more than one slice
+  float* partials = nullptr;
+  std::int64_t slices = 1;
+  std::size_t bytes = 0;
+
+  scratch(const mean_pooling_kernel_args& args, bool forward, int element_bytes, std::byte* base) {
+    const auto take = [&](auto*& part, std::int64_t count) {
+      using element = std::remove_reference_t<decltype(*part)>;
+      if (base != nullptr) part = reinterpret_cast<element*>(base + bytes);
+      bytes += (static_cast<std::size_t>(count) * sizeof(element) + 63) / 64 * 64;
+    };
+    if (args.cu_seqlens != nullptr && args.chunk > 0) take(chunks_before, args.sequences + 1);
+    if (args.mask != nullptr) {
+      slices = std::max<std::int64_t>(1, (args.tokens + slice_weights - 1) / slice_weights);
+      take(totals, args.sequences);
+      if (slices > 1) take(slice_totals, args.sequences * slices);
+    }
+    const std::int64_t slots = pooling_schedule_of(args, {element_bytes}).slots;
+    if (forward && slots > 0) take(partials, slots * args.heads * args.columns);
+  }
+};
+
+/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
+template <class Kernel>
+std::size_t workspace_bytes(const mean_pooling_kernel_args& args, int) {
+  return scratch(args, is_forward<Kernel>, size_of(Kernel::config.type), nullptr).bytes;
+}
+
+/// True if every row of tokens and means starts and ends at a multiple of 16 bytes.
+inline bool rows_are_wide(const mean_pooling_kernel_args& args, int element_bytes) {
+  const auto fits = [&](const pooling_strides& strides) {
+    return (strides.entry | strides.row | strides.head) * element_bytes %
+               pooling_access_bytes_sm80 ==
+           0;
+  };
+  const auto addresses =
+      reinterpret_cast<std::uintptr_t>(args.from) | reinterpret_cast<std::uintptr_t>(args.to);
+  return addresses % pooling_access_bytes_sm80 == 0 &&
+         args.columns * element_bytes % pooling_access_bytes_sm80 == 0 &&
+         fits(args.token_strides) && fits(args.mean_strides);
+}
+
+using pass_kernel = void (*)(launch_args);
+
+/// The kernel that reads or writes tokens.
+template <class Kernel, int Vector, class Weights>
+pass_kernel pass_of_tokens() {
+  if constexpr (is_forward<Kernel>) {
+    return &sum_pieces<Kernel, Vector, Weights>;
+  } else {
+    return &spread_gradients<Kernel, Vector, Weights>;
+  }
+}
+
+/// By whether accesses are wide, and whether there is a mask.
+template <class Kernel>
+pass_kernel pass_of_tokens(bool wide, bool masked) {
+  constexpr int vector = pooling_access_bytes_sm80 / static_cast<int>(size_of(Kernel::config.type));
+  if (wide) {
+    return masked ? pass_of_tokens<Kernel, vector, mask_weights>()
+                  : pass_of_tokens<Kernel, vector, unit_weights>();
+  }
+  return masked ? pass_of_tokens<Kernel, 1, mask_weights>()
+                : pass_of_tokens<Kernel, 1, unit_weights>();
+}
+
+/// All kernels of a row.
+template <class Kernel>
+struct row_kernels {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static auto entries() {
+    const auto entry = [](auto* kernel) {
+      return cuda::kernel_entry{reinterpret_cast<const void*>(kernel)};
+    };
+    return std::array{entry(pass_of_tokens<Kernel>(true, false)),
+                      entry(pass_of_tokens<Kernel>(true, true)),
+                      entry(pass_of_tokens<Kernel>(false, false)),
+                      entry(pass_of_tokens<Kernel>(false, true)),
+                      entry(&combine_pieces<Kernel>),
+                      entry(&count_chunks<Kernel>),
+                      entry(&add_weights<Kernel, weights_of_mask>),
+                      entry(&add_weights<Kernel, sums_of_slices>)};
+  }
+};
+
+/// Readies the current device for launches of the row: refuses (status_code::device) a device that
+/// the binary holds no code for. The first launch does the same.
+template <class Kernel>
+status prepare() {
+  int device = 0;
+  return cuda::readiness<row_kernels<Kernel>>::ready_current(device);
+}
+
+inline dim3 grid_of(std::int64_t items) {
+  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(items, 1, INT32_MAX)));
+}
+
+/// What kernels of tokens need beforehand.
+template <class Kernel>
+cudaError_t launch_counts(const launch_args& args, const scratch& memory, cudaStream_t stream) {
+  const mean_pooling_kernel_args& call = args.call;
+  if (memory.chunks_before != nullptr) {
+    return cuda::launch_kernel(&count_chunks<Kernel>, dim3(1), counting_threads, 0, stream, false,
+                               args);
+  }
+  if (memory.totals == nullptr) return cudaSuccess;
+  constexpr std::int64_t warps = pooling_threads_sm80 / 32;
+  const auto add = [&](auto* kernel, const auto& values, std::int64_t count, std::int64_t slices,
+                       std::int64_t slice, double* sums) {
+    return cuda::launch_kernel(kernel, grid_of((call.sequences * slices + warps - 1) / warps),
+                               pooling_threads_sm80, 0, stream, false, values, call.sequences,
+                               count, slices, slice, sums);
+  };
+  const bool sliced = memory.slices > 1;
+  const cudaError_t code =
+      add(&add_weights<Kernel, weights_of_mask>, weights_of_mask{call}, call.tokens, memory.slices,
+          slice_weights, sliced ? memory.slice_totals : memory.totals);
+  if (code != cudaSuccess || !sliced) return code;
+  return add(&add_weights<Kernel, sums_of_slices>,
+             sums_of_slices{memory.slice_totals, memory.slices}, memory.slices, std::int64_t{1},
+             memory.slices, memory.totals);
+}
+
+/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
+/// done. Can be captured in a graph once the device is ready (see `prepare`).
+template <class Kernel>
+status launch(const mean_pooling_kernel_args& args, const launch_context& context) {
+  constexpr int element_bytes = size_of(Kernel::config.type);
+  const scratch memory(args, is_forward<Kernel>, element_bytes, context.workspace);
+  if (status done =
+          prim::check_workspace({context.workspace, context.workspace_bytes}, memory.bytes);
+      !done) {
+    return done;
+  }
+  int device = 0;
+  using ready = cuda::readiness<row_kernels<Kernel>>;
+  if (status done = ready::ready_current(device); !done) return done;
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  const bool wide = rows_are_wide(args, element_bytes);
+  const launch_args launched{.call = args,
+                             .cut = pooling_schedule_of(args, {element_bytes, wide}),
+                             .chunks_before = memory.chunks_before,
+                             .totals = memory.totals,
+                             .partials = memory.partials};
+  cudaError_t code = launch_counts<Kernel>(launched, memory, stream);
+  if (code == cudaSuccess && launched.cut.items() > 0) {
+    code = cuda::launch_kernel(pass_of_tokens<Kernel>(wide, args.mask != nullptr),
+                               grid_of(launched.cut.items()), pooling_threads_sm80, 0, stream,
+                               false, launched);
+  }
+  if (code == cudaSuccess && is_forward<Kernel> && launched.cut.combine_items() > 0) {
+    code = cuda::launch_kernel(&combine_pieces<Kernel>, grid_of(launched.cut.combine_items()),
+                               pooling_threads_sm80, 0, stream, ready::dependent(device), launched);
+  }
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return cuda::device_failure("kernel launch", code);
+}
+
+}  // namespace tessera::kernels::mean_pooling::sm80
