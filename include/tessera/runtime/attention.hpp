@@ -17,6 +17,7 @@
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/family.hpp>
@@ -143,7 +144,9 @@ struct attention_family {
   }
 
   static facts_type facts_of(const attention_demand& demand) noexcept;
-  static work_estimate estimate(const attention_config& config, const facts_type& facts) noexcept;
+  /// `threads`: of a GPU, the number of its multiprocessors.
+  static work_estimate estimate(const attention_config& config, const facts_type& facts,
+                                int threads) noexcept;
 
   /// "decode, 8 work items for 2 threads".
   static std::string reason_of(const attention_config& config, const facts_type& facts,
@@ -226,7 +229,8 @@ inline attention_family::facts_type attention_family::facts_of(
 
 /// What a CUDA row does: blocks of block_q rows, each against the keys that some of them see.
 inline work_estimate estimate_on_gpu(const attention_config& config,
-                                     const attention_family::facts_type& facts) noexcept {
+                                     const attention_family::facts_type& facts,
+                                     int multiprocessors) noexcept {
   const attention_sizes& sizes = facts.demand.sizes;
   const bool any_head_dim = config.head_dim == 0;
   const bool decode = config.phase == attention_phase::decode;
@@ -266,15 +270,17 @@ inline work_estimate estimate_on_gpu(const attention_config& config,
   const auto element = static_cast<double>(size_of(config.type));
   const double of_token = element * (sizes.head_dim + sizes.v_head_dim);
   work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (blocks - 1)) + facts.rows);
-  work.items = static_cast<std::int64_t>(facts.heads * blocks);
+  const auto schedule =
+      schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
+  work.items = schedule.busy_tiles;
   work.items_per_core = std::max(1, config.tiling.blocks_per_sm);
-  work.most_splits = std::clamp<std::int64_t>(static_cast<std::int64_t>(tiles / 2), 1, 128);
+  work.splits = schedule.splits;
   return work;
 }
 
 inline work_estimate attention_family::estimate(const attention_config& config,
-                                                const facts_type& facts) noexcept {
-  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
+                                                const facts_type& facts, int threads) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts, threads);
   const attention_sizes& sizes = facts.demand.sizes;
   const bool decode = config.phase == attention_phase::decode;
   const auto up = [](double size, double step) {

@@ -24,16 +24,9 @@ struct work_estimate {
   double tile_bytes = 0;         ///< working set of one thread
   std::int64_t items = 1;        ///< independent pieces of about equal size
   // Of thread blocks on a GPU.
-  int items_per_core = 1;        ///< that a multiprocessor works on at the same time
-  std::int64_t most_splits = 1;  ///< parts that an item can be cut into, to be merged afterwards
+  int items_per_core = 1;   ///< that a multiprocessor works on at the same time
+  std::int64_t splits = 1;  ///< parts that the kernel's schedule cuts each item into
 };
-
-/// Parts that items are cut into where there are too few of them for the multiprocessors.
-constexpr std::int64_t predicted_splits(const work_estimate& work, int multiprocessors) noexcept {
-  const std::int64_t slots = std::int64_t{multiprocessors} * work.items_per_core;
-  if (work.items <= 0 || 10 * work.items >= 8 * slots) return 1;
-  return std::clamp<std::int64_t>(slots / work.items, 1, work.most_splits);
-}
 
 /// Floating point operations per cycle and core of the product loop. Two vector multiply-adds per
 /// cycle for AVX2 and AVX-512 (Zen 4 runs a 512-bit one on two 256-bit pipes, hence not 64; its
@@ -82,9 +75,9 @@ constexpr double predicted_seconds_on_gpu(const work_estimate& work, backend tar
 
   const double cores = std::max(1, multiprocessors);
   const double clock = 1e3 * std::max(1, device.core_clock_khz);
-  const std::int64_t splits = predicted_splits(work, multiprocessors);
   const double slots = cores * work.items_per_core;
-  const auto blocks = static_cast<double>(work.items * splits);
+  const auto blocks = static_cast<double>(work.items * work.splits);
+  if (blocks <= 0) return launch_seconds;
   const auto waves = static_cast<double>(static_cast<std::int64_t>((blocks + slots - 1) / slots));
   // Blocks that have a multiprocessor to themselves are faster, but less than twice as fast as two.
   const double busy = blocks / (waves * slots);
@@ -94,7 +87,7 @@ constexpr double predicted_seconds_on_gpu(const work_estimate& work, backend tar
   const double bandwidth = bandwidth_share * device.memory_bytes_per_second();
   const double moving = bandwidth > 0 ? work.bytes / (bandwidth * std::min(1.0, 2 * busy)) : 0;
   const double both = std::max(computing, moving) + 0.1 * std::min(computing, moving);
-  return both + launch_seconds * (splits > 1 ? 2 : 1);
+  return both + launch_seconds * (work.splits > 1 ? 2 : 1);
 }
 
 /// Seconds that `work` takes on `threads` threads, of a GPU multiprocessors. The slower of products

@@ -191,7 +191,7 @@ TEST(GpuChoices, ReasonsCountBlocks) {
                   "prefill, 1024 blocks of 128 rows, for 132 multiprocessors with 2 at a time"));
   const std::string decode =
       gpu_question("flash_attention q=[1,1,64,128]bf16 k=[1,32768,8,128]").reason();
-  EXPECT_TRUE(has(decode, "decode, 8 blocks of 16 rows, keys in 49 parts, for 132"));
+  EXPECT_TRUE(has(decode, "decode, 8 blocks of 16 rows, keys in 48 parts, for 132"));
 }
 
 TEST(GpuChoices, AreRememberedForEachDevice) {

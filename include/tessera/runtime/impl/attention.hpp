@@ -73,14 +73,13 @@ inline void append_word(key_line& text, const attention_features& features) {
   const auto plural = [](std::int64_t count, const char* one) {
     return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
   };
-  const work_estimate work = estimate(config, facts);
+  const work_estimate work = estimate(config, facts, threads);
   std::string words(enumerator_name(config.phase));
   if (is_cpu(config.target)) {
     return words + ", " + plural(work.items, "work item") + " for " + plural(threads, "thread");
   }
   words += ", " + plural(work.items, "block") + " of " + std::to_string(config.block_q) + " rows";
-  const std::int64_t splits = predicted_splits(work, threads);
-  if (splits > 1) words += ", keys in " + std::to_string(splits) + " parts";
+  if (work.splits > 1) words += ", keys in " + std::to_string(work.splits) + " parts";
   words += ", for " + plural(threads, "multiprocessor");
   return words + " with " + std::to_string(work.items_per_core) + " at a time";
 }

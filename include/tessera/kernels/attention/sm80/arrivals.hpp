@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/block.hpp>
 #include <tessera/kernels/attention/sm80/merge.hpp>
 #include <tessera/kernels/attention/sm80/places.hpp>
@@ -19,7 +20,7 @@ namespace tessera::kernels::attention::sm80 {
 /// a launch only the last is not zero. `arrive` is called by one thread of a block.
 class arrivals {
  public:
-  /// `parts` <= most_parts and <= `splits`
+  /// `parts` <= schedule_sm80::most_combine_blocks and <= `splits`
   __device__ __forceinline__ arrivals(unsigned* word, int splits, int parts)
       : word_(word),
         splits_(static_cast<unsigned>(splits)),
@@ -46,7 +47,8 @@ class arrivals {
   static constexpr int left_shift = 8;
   static constexpr unsigned left_mask = 0xffff00;
   static constexpr int times_shift = 24;
-  static_assert(most_splits <= arrived_mask && most_parts == times_shift - left_shift);
+  static_assert(schedule_sm80::most_splits <= arrived_mask &&
+                schedule_sm80::most_combine_blocks == times_shift - left_shift);
 
   static __device__ __forceinline__ unsigned arrived(unsigned word) { return word & arrived_mask; }
 
@@ -97,7 +99,8 @@ __device__ __forceinline__ void merge_if_late(const launch_args& args, const row
   __shared__ unsigned parts_of_block;
   __syncthreads();
   if (threadIdx.x == 0) {
-    const arrivals counted(arrivals_word<Row>(args.arrivals, item), args.splits, args.parts);
+    const arrivals counted(arrivals_word<Row>(args.arrivals, item), args.splits,
+                           args.combine_blocks);
     parts_of_block = counted.arrive(merge_patience);
   }
   __syncthreads();
@@ -110,21 +113,25 @@ __device__ __forceinline__ void merge_if_late(const launch_args& args, const row
     found.flat = flat_row(args.call, range.seq, found.row);
     return found;
   };
-  const int units = range.visible * slices_of_row(args.v_stride, groups_for(args.splits));
+  const int units = range.visible * schedule_sm80::slices_of_row(
+                                        args.v_stride, schedule_sm80::groups_for(args.splits));
 #pragma unroll 1
   for (unsigned left = parts; left != 0; left &= left - 1) {
     const int part = __ffs(static_cast<int>(left)) - 1;
-    const int first = part * args.units_of_part;
-    const int end = min(first + args.units_of_part, units);
-    if (args.splits <= few_splits) {
-      merge_units<unit_merger<Row, 4, 1, few_splits>>(args, row_at, first, end, Traits::warps);
-    } else if (args.splits <= some_splits) {
-      merge_units<unit_merger<Row, 2, 1, some_splits>>(args, row_at, first, end, Traits::warps);
-    } else if (args.splits <= many_splits) {
-      merge_units<unit_merger<Row, 1, 1, many_splits>>(args, row_at, first, end, Traits::warps);
-    } else {
-      merge_units<unit_merger<Row, 1, groups_of_many, many_at_once>>(args, row_at, first, end,
+    const int first = part * args.slices_of_block;
+    const int end = min(first + args.slices_of_block, units);
+    if (args.splits <= schedule_sm80::few_splits) {
+      merge_units<unit_merger<Row, 4, 1, schedule_sm80::few_splits>>(args, row_at, first, end,
                                                                      Traits::warps);
+    } else if (args.splits <= schedule_sm80::some_splits) {
+      merge_units<unit_merger<Row, 2, 1, schedule_sm80::some_splits>>(args, row_at, first, end,
+                                                                      Traits::warps);
+    } else if (args.splits <= schedule_sm80::many_splits) {
+      merge_units<unit_merger<Row, 1, 1, schedule_sm80::many_splits>>(args, row_at, first, end,
+                                                                      Traits::warps);
+    } else {
+      merge_units<unit_merger<Row, 1, schedule_sm80::groups_of_many, many_at_once>>(
+          args, row_at, first, end, Traits::warps);
     }
   }
 }

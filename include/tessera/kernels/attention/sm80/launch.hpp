@@ -20,11 +20,11 @@
 #include <cuda_runtime.h>
 
 #include <tessera/families/attention/instance.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/device.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/merge.hpp>
 #include <tessera/kernels/attention/sm80/places.hpp>
-#include <tessera/kernels/attention/sm80/plan.hpp>
 #include <tessera/kernels/attention/sm80/weights.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
@@ -35,20 +35,17 @@
 
 namespace tessera::kernels::attention::sm80 {
 
+using schedule_sm80::schedule;
+
 template <class Row>
-cut_shape cut_shape_of(const attention_kernel_args& args, int multiprocessors) {
-  constexpr attention_config config = resolved(Row::config);
-  return {.block_q = config.block_q,
-          .block_kv = config.block_kv,
-          .v_head_dim = args.v_head_dim,
-          .blocks_per_sm = config.tiling.blocks_per_sm,
-          .multiprocessors = multiprocessors < 1 ? 1 : multiprocessors};
+schedule schedule_for(const attention_kernel_args& args, int multiprocessors) {
+  return schedule_sm80::schedule_of(Row::config, schedule_sm80::sizes_of(args), multiprocessors);
 }
 
 /// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
 template <class Row>
 std::size_t workspace_bytes(const attention_kernel_args& args, int multiprocessors) {
-  return workspace_of(cut_of(args, cut_shape_of<Row>(args, multiprocessors)), args.v_head_dim);
+  return schedule_sm80::workspace_of(schedule_for<Row>(args, multiprocessors), args.v_head_dim);
 }
 
 /// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
@@ -81,10 +78,10 @@ class __attribute__((visibility("hidden"))) row_arrivals {
 
 /// Where the blocks of a launch count themselves; -1 if `launch_merge` is to merge what they leave.
 template <class Row>
-int arrivals_for(const cut& pieces, const std::byte* workspace) {
+int arrivals_for(const schedule& cut, const std::byte* workspace) {
   if constexpr (resolved(Row::config).phase == attention_phase::decode) {
-    if (pieces.splits > 1 && pieces.items <= most_counted_items) {
-      return row_arrivals<Row>::table.place_of(workspace, pieces.splits);
+    if (cut.splits > 1 && cut.work_tiles <= most_counted_items) {
+      return row_arrivals<Row>::table.place_of(workspace, cut.splits);
     }
   }
   return -1;
@@ -116,7 +113,7 @@ void set_features(launch_args& launched, const attention_kernel_args& args) {
 }
 
 template <class Row, class Hooks>
-launch_args launch_args_of(const attention_kernel_args& args, const cut& pieces,
+launch_args launch_args_of(const attention_kernel_args& args, const schedule& cut,
                            std::byte* workspace) {
   constexpr attention_config config = resolved(Row::config);
   launch_args launched;
@@ -126,16 +123,16 @@ launch_args launch_args_of(const attention_kernel_args& args, const cut& pieces,
   // difference of row_visibility into an unguarded one.
   launched.call.window_left = std::min(args.window_left, 2 * longest_length);
   launched.call.window_right = std::min(args.window_right, 2 * longest_length);
-  const auto section = static_cast<std::uint32_t>(pieces.section);
+  const auto section = static_cast<std::uint32_t>(cut.section);
   const auto heads = static_cast<std::uint32_t>(args.batch * args.kv_heads);
   launched.group = divisor::of(static_cast<std::uint32_t>(args.q_heads / args.kv_heads));
   launched.kv_heads = divisor::of(static_cast<std::uint32_t>(args.kv_heads));
   launched.section = divisor::of(section);
   launched.section_items =
-      divisor::of(std::max(1u, section * static_cast<std::uint32_t>(pieces.row_blocks)));
+      divisor::of(std::max(1u, section * static_cast<std::uint32_t>(cut.row_blocks)));
   launched.last_section = divisor::of(heads % section == 0 ? section : heads % section);
-  launched.row_blocks = pieces.row_blocks;
-  launched.splits = pieces.splits;
+  launched.row_blocks = cut.row_blocks;
+  launched.splits = cut.splits;
   launched.negative_scale = launched.plain && args.softmax_scale < 0.0f;
   const float scale = launched.plain ? std::fabs(args.softmax_scale) : 1.0f;
   // A scale of 0 would make NaN of hidden scores, 0 * -inf.
@@ -147,12 +144,12 @@ launch_args launch_args_of(const attention_kernel_args& args, const cut& pieces,
   launched.rescale_above = launched.headroom + growth;
   launched.aligned_out = rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len,
                                           args.q_heads, config.type);
-  launched.v_stride = sum_stride(args.v_head_dim);
+  launched.v_stride = schedule_sm80::partial_stride(args.v_head_dim);
   launched.sums = reinterpret_cast<float*>(workspace);
-  launched.states = launched.sums + pieces.rows * pieces.splits * launched.v_stride;
-  launched.arrivals = arrivals_for<Row>(pieces, workspace);
-  launched.parts = pieces.parts;
-  launched.units_of_part = pieces.units_of_part;
+  launched.states = launched.sums + cut.rows * cut.splits * launched.v_stride;
+  launched.arrivals = arrivals_for<Row>(cut, workspace);
+  launched.combine_blocks = cut.combine_blocks;
+  launched.slices_of_block = cut.slices_of_block;
   return launched;
 }
 
@@ -176,7 +173,7 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads,
 
 /// Where and how the kernels of one call are launched.
 struct launch_place {
-  cut pieces{};
+  schedule cut{};
   cudaStream_t stream = nullptr;
   int device = 0;
 };
@@ -184,7 +181,8 @@ struct launch_place {
 template <class Row>
 cudaError_t launch_merge(const launch_args& args, std::int64_t rows, cudaStream_t stream,
                          bool dependent) {
-  const std::int64_t units = rows * slices_of_row(args.v_stride, groups_for(args.splits));
+  const std::int64_t units =
+      rows * schedule_sm80::slices_of_row(args.v_stride, schedule_sm80::groups_for(args.splits));
   const auto blocks = static_cast<unsigned>((units + merge_warps - 1) / merge_warps);
   return launch_kernel(&merge_splits<Row>, dim3(blocks), merge_warps * 32, 0, stream, dependent,
                        args, units);
@@ -193,18 +191,18 @@ cudaError_t launch_merge(const launch_args& args, std::int64_t rows, cudaStream_
 template <class Row, int Width, class Tokens, class Hooks>
 status launch_width(const launch_args& args, const Hooks& hooks, const launch_place& place) {
   using traits = kernel_traits<Row, Width, Tokens>;
-  const cut& pieces = place.pieces;
-  const dim3 grid(static_cast<unsigned>(pieces.items), static_cast<unsigned>(pieces.splits));
+  const schedule& cut = place.cut;
+  const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(cut.splits));
   const bool dependent = device_readiness<Row, Hooks>::dependent(place.device);
   cudaError_t code =
       launch_kernel(&forward_kernel<Row, Width, Tokens, Hooks>, grid, traits::threads,
                     traits::shared_bytes, place.stream, dependent, args, hooks);
-  if (code == cudaSuccess && pieces.splits > 1 && args.arrivals < 0) {
-    code = launch_merge<Row>(args, pieces.rows, place.stream, dependent);
+  if (code == cudaSuccess && cut.splits > 1 && args.arrivals < 0) {
+    code = launch_merge<Row>(args, cut.rows, place.stream, dependent);
   }
   if constexpr (Row::config.features.has(attention_feature::weights)) {
-    if (code == cudaSuccess && args.call.weights != nullptr && pieces.rows > 0) {
-      const auto blocks = (pieces.rows + weights_warps - 1) / weights_warps;
+    if (code == cudaSuccess && args.call.weights != nullptr && cut.rows > 0) {
+      const auto blocks = (cut.rows + weights_warps - 1) / weights_warps;
       code = launch_kernel(&write_weights<Row, Hooks>, dim3(static_cast<unsigned>(blocks)),
                            weights_warps * 32, 0, place.stream, false, args, hooks);
     }
@@ -268,9 +266,9 @@ status prepare() {
 }
 
 /// Refuses what the kernels' 32-bit positions do not hold.
-inline status check_lengths(const attention_kernel_args& args, const cut& pieces) {
+inline status check_lengths(const attention_kernel_args& args, const schedule& cut) {
   if (args.q_len * (args.q_heads / args.kv_heads) < longest_length &&
-      args.kv_len < longest_length && pieces.items <= INT32_MAX) {
+      args.kv_len < longest_length && cut.work_tiles <= INT32_MAX) {
     return {};
   }
   return {status_code::ineligible_row,
@@ -287,17 +285,17 @@ template <class Row, class Hooks>
 status launch_with(const attention_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
   launch_place place;
-  place.pieces = cut_of(args, cut_shape_of<Row>(args, context.threads));
+  place.cut = schedule_for<Row>(args, context.threads);
   place.stream = static_cast<cudaStream_t>(context.stream);
-  const std::size_t needed = workspace_of(place.pieces, args.v_head_dim);
+  const std::size_t needed = schedule_sm80::workspace_of(place.cut, args.v_head_dim);
   if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
       !done) {
     return done;
   }
-  if (status done = check_lengths(args, place.pieces); !done) return done;
-  if (place.pieces.items == 0 || place.pieces.rows == 0) return {};
+  if (status done = check_lengths(args, place.cut); !done) return done;
+  if (place.cut.work_tiles == 0 || place.cut.rows == 0) return {};
   if (status done = ready_current<Row, Hooks>(place.device); !done) return done;
-  const launch_args launched = launch_args_of<Row, Hooks>(args, place.pieces, context.workspace);
+  const launch_args launched = launch_args_of<Row, Hooks>(args, place.cut, context.workspace);
   const bool aligned = tokens_are_aligned(args, Row::config.type);
   if constexpr (takes_any_head_dim<Row>) {
     return aligned ? launch_any<Row, aligned_tokens>(launched, hooks, place)

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/block.hpp>
 #include <tessera/kernels/attention/sm80/finish.hpp>
-#include <tessera/kernels/attention/sm80/plan.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -69,7 +69,7 @@ class unit_merger {
   template <class Index, class RowAt>
   static __device__ __forceinline__ void run(const launch_args& args, const RowAt& row_at,
                                              Index first, Index end) {
-    const int slices = slices_of_row(
+    const int slices = schedule_sm80::slices_of_row(
         Row::config.head_dim != 0 ? resolved(Row::config).v_head_dim : args.v_stride, Groups);
     const Index unit = min(first + lane() % Units, end - 1);
     const Index number = unit / slices;
@@ -243,12 +243,13 @@ __global__ void __launch_bounds__(merge_warps * 32)
       static_cast<std::int64_t>(blockIdx.x) * merge_warps + threadIdx.x / prim::cuda::warp_size;
   if (unit >= units) return;
   const auto row_at = [&](std::int64_t number) { return merged_row_of(args.call, number); };
-  if (args.splits <= some_splits) {
-    unit_merger<Row, 1, 1, some_splits>::run(args, row_at, unit, unit + 1);
-  } else if (args.splits <= many_splits) {
-    unit_merger<Row, 1, 1, many_splits>::run(args, row_at, unit, unit + 1);
+  if (args.splits <= schedule_sm80::some_splits) {
+    unit_merger<Row, 1, 1, schedule_sm80::some_splits>::run(args, row_at, unit, unit + 1);
+  } else if (args.splits <= schedule_sm80::many_splits) {
+    unit_merger<Row, 1, 1, schedule_sm80::many_splits>::run(args, row_at, unit, unit + 1);
   } else {
-    unit_merger<Row, 1, groups_of_many, many_at_once>::run(args, row_at, unit, unit + 1);
+    unit_merger<Row, 1, schedule_sm80::groups_of_many, many_at_once>::run(args, row_at, unit,
+                                                                          unit + 1);
   }
 }
 

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tessera/kernels/attention/sm80/plan.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/prim/common/workspace.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -28,7 +28,7 @@ class arrival_table {
  public:
   /// -1 if there is no place left.
   int place_of(const std::byte* workspace, int splits) noexcept {
-    static_assert(most_splits <= 2 * prim::workspace_alignment);
+    static_assert(schedule_sm80::most_splits <= 2 * prim::workspace_alignment);
     const std::uint64_t key =
         reinterpret_cast<std::uintptr_t>(workspace) * 2 + static_cast<std::uint64_t>(splits - 1);
     const std::uint64_t mixed = key * 0x9E3779B97F4A7C15u;

@@ -216,8 +216,8 @@ struct launch_args {
   int v_stride = 0;
   /// Where blocks count themselves (sm80_arrivals.hpp); -1: another kernel merges the splits.
   int arrivals = -1;
-  int parts = 1;          ///< thread blocks that merge the splits of the same rows
-  int units_of_part = 1;  ///< slices of rows that each of them merges
+  int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
+  int slices_of_block = 1;  ///< slices of rows that each of them combines
 };
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
