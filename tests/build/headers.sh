@@ -32,8 +32,8 @@ export -f check
 export tool flags widest folder
 
 # Device code needs nvcc, the run time of CUDA its headers.
-find include -name '*.hpp' ! -path '*/prim/cuda/*' ! -path '*/runtime/impl/cuda/*' \
-  ! -name launch_cuda.hpp \( ! -name 'sm80*' -o -name sm80_plan.hpp -o -name sm80_places.hpp \) | sort >"$folder/list"
+find include -name '*.hpp' \( ! -path '*/prim/cuda/*' -o -name arrival_table.hpp \) ! -path '*/kernels/*/sm80/*' \
+  ! -path '*/runtime/impl/cuda/*' ! -name launch_cuda.hpp | sort >"$folder/list"
 if [[ $tool == --tidy ]]; then
   sed 's,^include/\(.*\),#include <\1>,' "$folder/list" >"$folder/all.cpp"
   # shellcheck disable=SC2086

@@ -6,14 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
-#include <tessera/kernels/attention/sm80/arrivals.hpp>
+#include <tessera/prim/cuda/arrivals.hpp>
 
 #include "tests/cuda/device_values.hpp"
 
 namespace tessera::device_test {
 namespace {
 
-using kernels::attention::sm80::arrivals;
+using prim::cuda::arrivals;
 
 constexpr int items = 300;
 constexpr int most_parts = schedule_sm80::most_combine_blocks;

@@ -9,11 +9,11 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
-#include <tessera/kernels/attention/sm80/places.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
 
 namespace {
 
-using namespace tessera::kernels::attention::sm80;
+using namespace tessera::prim::cuda;
 using namespace tessera::schedule_sm80;
 
 const std::byte* address(std::uintptr_t number) {
