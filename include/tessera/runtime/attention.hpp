@@ -275,6 +275,7 @@ inline work_estimate estimate_on_gpu(const attention_config& config,
   work.items = schedule.busy_tiles;
   work.items_per_core = std::max(1, config.tiling.blocks_per_sm);
   work.splits = schedule.splits;
+  work.launches = schedule.launches;
   return work;
 }
 

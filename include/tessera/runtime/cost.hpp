@@ -26,6 +26,7 @@ struct work_estimate {
   // Of thread blocks on a GPU.
   int items_per_core = 1;   ///< that a multiprocessor works on at the same time
   std::int64_t splits = 1;  ///< parts that the kernel's schedule cuts each item into
+  int launches = 1;         ///< kernels one after the other
 };
 
 /// Floating point operations per cycle and core of the product loop. Two vector multiply-adds per
@@ -87,7 +88,7 @@ constexpr double predicted_seconds_on_gpu(const work_estimate& work, backend tar
   const double bandwidth = bandwidth_share * device.memory_bytes_per_second();
   const double moving = bandwidth > 0 ? work.bytes / (bandwidth * std::min(1.0, 2 * busy)) : 0;
   const double both = std::max(computing, moving) + 0.1 * std::min(computing, moving);
-  return both + launch_seconds * (work.splits > 1 ? 2 : 1);
+  return both + launch_seconds * work.launches;
 }
 
 /// Seconds that `work` takes on `threads` threads, of a GPU multiprocessors. The slower of products

@@ -105,6 +105,7 @@ TEST(GpuSchedule, EstimateAndWordsHaveTheNumbersOfTheLaunch) {
       const work_estimate work = estimate_of(config, one);
       ASSERT_EQ(work.splits, cut.splits);
       ASSERT_EQ(work.items, cut.busy_tiles);
+      ASSERT_EQ(work.launches, cut.launches);
       ASSERT_LE(cut.busy_tiles, cut.work_tiles);
       ASSERT_EQ(schedule_sm80::workspace_of(cut, 128),
                 cut.splits == 1 ? 0u : static_cast<std::size_t>(cut.rows * cut.splits * 130 * 4));

@@ -76,12 +76,15 @@ struct schedule {
   int section = 1;          ///< heads worked on at the same time
   int splits = 1;           ///< of the keys, each a thread block's work
   std::int64_t rows = 0;    ///< query rows of all heads
+  int launches = 1;         ///< kernels one after the other: 2 if another one combines the splits
   int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
   int slices_of_block = 1;  ///< slices of rows that each of them combines
 };
 
 inline constexpr int most_splits = 128;
 inline constexpr int most_combine_blocks = 16;
+/// Work tiles whose blocks can count themselves, and so combine their splits in the same launch.
+inline constexpr std::int64_t most_counted_tiles = 1024;
 /// A split has at least this many keys: less is not worth combining.
 inline constexpr std::int64_t least_keys_per_split = 128;
 /// Keys and values of the heads of a section take at most this many bytes of L2 cache.
@@ -189,7 +192,11 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   cut.section = section_of(sizes);
   cut.splits =
       splits_for(cut.busy_tiles, keys_of_tile(kernel, sizes), slots_of(kernel, multiprocessors));
-  if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
+  if (cut.splits > 1) {
+    const bool decode = kernel.phase == attention_phase::decode;
+    cut.launches = decode && cut.work_tiles <= most_counted_tiles ? 1 : 2;
+    share_combining(cut, kernel, sizes, multiprocessors);
+  }
   return cut;
 }
 

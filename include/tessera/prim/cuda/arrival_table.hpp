@@ -18,7 +18,7 @@ namespace tessera::prim::cuda {
 
 inline constexpr int arrival_places = 128;
 /// Words of a place: one for each work tile.
-inline constexpr int most_counted_tiles = 1024;
+inline constexpr int counted_tiles = 1024;
 
 /// Hands out places: to a workspace and a number of splits the same one for ever. (Words count in
 /// rounds of the splits, so that launches which did share a workspace leave them ready all the

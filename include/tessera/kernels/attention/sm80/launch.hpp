@@ -163,7 +163,7 @@ class __attribute__((visibility("hidden"))) kernel_arrivals {
 template <class Kernel>
 int arrivals_for(const schedule& cut, const std::byte* workspace) {
   if constexpr (resolved(Kernel::config).phase == attention_phase::decode) {
-    if (cut.splits > 1 && cut.work_tiles <= prim::cuda::most_counted_tiles) {
+    if (cut.splits > 1 && cut.launches == 1) {
       return kernel_arrivals<Kernel>::table.place_of(workspace, cut.splits);
     }
   }

@@ -22,6 +22,7 @@ namespace tessera::kernels::attention::sm80 {
 
 static_assert(schedule_sm80::most_splits <= prim::cuda::arrivals::most_splits &&
               schedule_sm80::most_splits <= prim::cuda::arrival_table::most_splits &&
+              schedule_sm80::most_counted_tiles <= prim::cuda::counted_tiles &&
               schedule_sm80::most_combine_blocks <= prim::cuda::arrivals::most_parts);
 
 inline constexpr int combine_warps = 8;  ///< of a block that only combines
@@ -246,7 +247,7 @@ __device__ __forceinline__ void combine_slices(const launch_args& args, const Ro
 /// The word of work tile `index`, in the module's memory (prim/cuda/arrival_table.hpp).
 template <class Kernel>
 __device__ __forceinline__ unsigned* arrival_word(int place, int index) {
-  static __device__ unsigned words[prim::cuda::arrival_places][prim::cuda::most_counted_tiles];
+  static __device__ unsigned words[prim::cuda::arrival_places][prim::cuda::counted_tiles];
   return &words[place][index];
 }
 
