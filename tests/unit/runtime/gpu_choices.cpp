@@ -55,7 +55,7 @@ TEST(GpuChoices, PromptsGetTheTileOfTheirHeadDim) {
         const std::string shape = std::string("[1,") + length + ",32," + dim + "]" + type;
         const std::string text = "flash_attention q=" + shape + " k=" + shape + " causal=true";
         const std::string row = row_for(text);
-        EXPECT_TRUE(has(row, std::string(".cuda_sm80.") + type + ".d" + dim + ".window.")) << text;
+        EXPECT_TRUE(has(row, std::string(".cuda_sm80.") + type + ".d" + dim + ".")) << text;
       }
     }
   }
@@ -72,8 +72,8 @@ TEST(GpuChoices, FewQueriesGetDecodeRows) {
     EXPECT_TRUE(has(row_for(text), ".decode.")) << text;
     EXPECT_FALSE(has(row_for(text), ".dany.")) << text;
   }
-  EXPECT_TRUE(has(row_for("flash_attention q=[4,64,32,128]bf16 k=[4,4096,8,128] causal=true"),
-                  ".window.128x64"))
+  EXPECT_TRUE(
+      has(row_for("flash_attention q=[4,64,32,128]bf16 k=[4,4096,8,128] causal=true"), ".128x64"))
       << "256 rows for each key head are no decode";
 }
 
@@ -103,7 +103,7 @@ TEST(GpuChoices, FeaturesOfCommonHeadDimsGetRowsOfTheirOwn) {
   constexpr const char* dropout = "causal=true dropout_probability=0.1";
   for (const char* type : {"bf16", "f16"}) {
     for (const int d : {64, 128}) {
-      const std::string dim = ".d" + std::to_string(d) + ".window.";
+      const std::string dim = ".d" + std::to_string(d) + ".";
       EXPECT_TRUE(has(row(type, d, "causal=true"), dim + "128x64.")) << "no feature asked for";
       EXPECT_TRUE(has(row(type, d, cap), dim + "soft_cap+segments."));
       EXPECT_TRUE(has(row(type, d, segments), dim + "soft_cap+segments."));

@@ -59,14 +59,14 @@ struct call {
   }
 };
 
-schedule_sm80::schedule schedule_of(const attention_config& config, const call& one,
+schedule_sm80::schedule schedule_of(const attention_config& config, const call& sizes,
                                     int multiprocessors = 132) {
-  return schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(one.args()), multiprocessors);
+  return schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(sizes.args()), multiprocessors);
 }
 
-work_estimate estimate_of(const attention_config& config, const call& one,
+work_estimate estimate_of(const attention_config& config, const call& sizes,
                           int multiprocessors = 132) {
-  return attention_family::estimate(config, attention_family::facts_of(one.demand()),
+  return attention_family::estimate(config, attention_family::facts_of(sizes.demand()),
                                     multiprocessors);
 }
 
@@ -96,13 +96,13 @@ std::vector<call> calls() {
 
 TEST(GpuSchedule, EstimateAndWordsHaveTheNumbersOfTheLaunch) {
   for (const attention_config& config : {prefill, decode}) {
-    for (const call& one : calls()) {
+    for (const call& sizes : calls()) {
       SCOPED_TRACE(::testing::Message()
-                   << one.batch << ' ' << one.q_len << ' ' << one.kv_len << ' ' << one.q_heads
-                   << '/' << one.kv_heads << " window " << one.window_left << " causal "
-                   << one.causal << " packed " << one.packed);
-      const auto cut = schedule_of(config, one);
-      const work_estimate work = estimate_of(config, one);
+                   << sizes.batch << ' ' << sizes.q_len << ' ' << sizes.kv_len << ' '
+                   << sizes.q_heads << '/' << sizes.kv_heads << " window " << sizes.window_left
+                   << " causal " << sizes.causal << " packed " << sizes.packed);
+      const auto cut = schedule_of(config, sizes);
+      const work_estimate work = estimate_of(config, sizes);
       ASSERT_EQ(work.splits, cut.splits);
       ASSERT_EQ(work.items, cut.busy_tiles);
       ASSERT_EQ(work.launches, cut.launches);
@@ -110,7 +110,7 @@ TEST(GpuSchedule, EstimateAndWordsHaveTheNumbersOfTheLaunch) {
       ASSERT_EQ(schedule_sm80::workspace_of(cut, 128),
                 cut.splits == 1 ? 0u : static_cast<std::size_t>(cut.rows * cut.splits * 130 * 4));
       const std::string words =
-          attention_family::reason_of(config, attention_family::facts_of(one.demand()), 132);
+          attention_family::reason_of(config, attention_family::facts_of(sizes.demand()), 132);
       const std::string parts = "keys in " + std::to_string(cut.splits) + " parts";
       ASSERT_EQ(words.find(parts) != std::string::npos, cut.splits > 1) << words;
       ASSERT_NE(words.find(" " + std::to_string(cut.busy_tiles) + " block"), std::string::npos)
@@ -122,10 +122,10 @@ TEST(GpuSchedule, EstimateAndWordsHaveTheNumbersOfTheLaunch) {
 
 TEST(GpuSchedule, HalfAWaveOfWorkTilesIsCutUntilTheLastWaveIsFull) {
   // 200 work tiles for 396 places: one split leaves half of them idle, two take a wave and a bit.
-  const call one{.batch = 25, .kv_len = 8192, .q_heads = 8, .kv_heads = 8};
-  EXPECT_EQ(schedule_of(decode, one).work_tiles, 200);
-  EXPECT_EQ(schedule_of(decode, one).splits, 15);
-  EXPECT_EQ(estimate_of(decode, one).splits, 15);
+  const call sizes{.batch = 25, .kv_len = 8192, .q_heads = 8, .kv_heads = 8};
+  EXPECT_EQ(schedule_of(decode, sizes).work_tiles, 200);
+  EXPECT_EQ(schedule_of(decode, sizes).splits, 15);
+  EXPECT_EQ(estimate_of(decode, sizes).splits, 15);
 }
 
 TEST(GpuSchedule, NothingToDoIsCutIntoNothing) {

@@ -31,7 +31,6 @@ struct score_mod_row {
   static constexpr bool biases = Traits::has(attention_feature::bias);
   static constexpr bool masks = Traits::has(attention_feature::mask);
   static constexpr bool segments = Traits::has(attention_feature::segments);
-  static constexpr bool drops = Traits::has(attention_feature::dropout);
   /// Logits are not simply products times the scale.
   static constexpr bool changes = caps || biases || Hooks::has_logits;
   static constexpr bool calls_functors = Hooks::has_logits || Hooks::has_mask;
