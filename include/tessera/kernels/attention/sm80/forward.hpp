@@ -85,10 +85,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
   const auto visible = prim::row_visibility<Traits::config.mask>::of(args.call, work.seq);
   key_pass<source> pass{keys_of_block<Traits>(args, work, visible, split),
-                        source::template of<Traits>(args.call.k, args.call.k_strides, work.seq,
-                                                    work.seq.k_begin, work.kv_head),
-                        source::template of<Traits>(args.call.v, args.call.v_strides, work.seq,
-                                                    work.seq.k_begin, work.kv_head)};
+                        source::template keys_of<Traits>(args.call, work),
+                        source::template values_of<Traits>(args.call, work)};
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
   if (iterator::visits_all && any_keys) kv.copy_first(pass, pass.keys.first_tile);
   if (threadIdx.x == 0) {

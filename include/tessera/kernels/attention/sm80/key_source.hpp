@@ -6,12 +6,13 @@
 //
 // | member | what |
 // |---|---|
-// | `of<Traits>(data, strides, seq, first, head)` | the source whose token 0 is row `first` |
-// | `row(stride, token)` | the token's row |
+// | `keys_of<Traits>(call, work)`, `values_of<Traits>(call, work)` | the sources of a work tile |
+// | `row(stride, token)` | the token's row; `stride`: of k_strides or v_strides |
 // | `walk(stride, token, unit)` | a walk down the rows as one thread copies them, from there |
 //
-// A paged source would hold the sequence's line of the block table, and its walk would look up a
-// page where it enters one. Everything is counted in units of 16 bits.
+// A paged source would hold the sequence's line of the block table and what a page's rows begin
+// with, and its walk would look up a page where it enters one. Walks go past the last token; what
+// `at` is there is not read. Everything is counted in units of 16 bits.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,7 @@ struct contiguous_tokens {
 
   const std::uint16_t* token0;
 
+  /// Token 0 is row `first` of a tensor.
   template <class Traits>
   static __device__ __forceinline__ contiguous_tokens of(const void* data,
                                                          const row_strides& strides,
@@ -56,6 +58,17 @@ struct contiguous_tokens {
     return {reinterpret_cast<const std::uint16_t*>(
         token_row<const typename Traits::stored>(data, strides, seq, first, head))};
   }
+  template <class Traits>
+  static __device__ __forceinline__ contiguous_tokens keys_of(const attention_kernel_args& call,
+                                                              const work_tile& work) {
+    return of<Traits>(call.k, call.k_strides, work.seq, work.seq.k_begin, work.kv_head);
+  }
+  template <class Traits>
+  static __device__ __forceinline__ contiguous_tokens values_of(const attention_kernel_args& call,
+                                                                const work_tile& work) {
+    return of<Traits>(call.v, call.v_strides, work.seq, work.seq.k_begin, work.kv_head);
+  }
+
   __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
     return token0 + token * stride;
   }
