@@ -139,6 +139,26 @@ TEST(GpuSchedule, NothingToDoIsCutIntoNothing) {
       << "rows that see nothing are written";
 }
 
+TEST(GpuSchedule, SizesThatNoDeviceHoldsAreCutToo) {
+  constexpr std::int64_t huge = INT64_MAX;
+  for (const std::int64_t batch : {std::int64_t{0}, std::int64_t{1}, huge}) {
+    for (const std::int64_t rows : {std::int64_t{1}, huge}) {
+      for (const std::int64_t heads : {std::int64_t{1}, huge}) {
+        for (const bool packed : {false, true}) {
+          attention_demand demand = call{.packed = packed}.demand();
+          demand.sizes = {batch, rows, huge, heads, heads, 128, 128};
+          const auto cut = schedule_sm80::schedule_of(decode, schedule_sm80::sizes_of(demand), 132);
+          EXPECT_GE(cut.splits, 1);
+          EXPECT_LE(cut.splits, schedule_sm80::most_splits);
+          EXPECT_GE(cut.busy_tiles, 0);
+          EXPECT_LE(cut.busy_tiles, cut.work_tiles);
+          EXPECT_GE(cut.section, 1);
+        }
+      }
+    }
+  }
+}
+
 TEST(GpuSchedule, IsConstexpr) {
   constexpr schedule_sm80::call_sizes sizes{.batch = 1,
                                             .q_tokens = 1,

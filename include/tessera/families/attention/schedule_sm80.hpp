@@ -15,6 +15,14 @@
 
 namespace tessera::schedule_sm80 {
 
+/// Sizes and products above it count as it: problems that no device holds are estimated too.
+inline constexpr std::int64_t most_of_anything = std::int64_t{1} << 48;
+
+/// Product of two sizes.
+constexpr std::int64_t product(std::int64_t a, std::int64_t b) noexcept {
+  return a != 0 && b > most_of_anything / a ? most_of_anything : a * b;
+}
+
 /// What a schedule depends on besides the config and the device.
 struct call_sizes {
   bool packed = false;
@@ -41,7 +49,7 @@ constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
   const std::int64_t entries = packed ? std::max<std::int64_t>(1, args.batch) : 1;
   return {.packed = packed,
           .batch = args.batch,
-          .q_tokens = packed ? args.q_len : args.batch * args.q_len,
+          .q_tokens = packed ? args.q_len : product(args.batch, args.q_len),
           .q_len = (args.q_len + entries - 1) / entries,
           .kv_len = (args.kv_len + entries - 1) / entries,
           .q_heads = args.q_heads,
@@ -53,11 +61,15 @@ constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
 }
 
 constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
-  const attention_sizes& sizes = demand.sizes;
+  attention_sizes sizes = demand.sizes;
+  for (std::int64_t* const size :
+       {&sizes.batch, &sizes.q_len, &sizes.kv_len, &sizes.q_heads, &sizes.kv_heads}) {
+    *size = std::clamp<std::int64_t>(*size, 0, most_of_anything);
+  }
   const auto window = [](std::int64_t keys) { return keys < 0 ? unbounded : keys; };
   return {.packed = demand.features.has(attention_feature::varlen),
           .batch = sizes.batch,
-          .q_tokens = sizes.batch * sizes.q_len,
+          .q_tokens = product(sizes.batch, sizes.q_len),
           .q_len = sizes.q_len,
           .kv_len = sizes.kv_len,
           .q_heads = sizes.q_heads,
@@ -151,7 +163,7 @@ constexpr void share_combining(schedule& cut, const attention_config& resolved,
                                const call_sizes& sizes, int multiprocessors) noexcept {
   const std::int64_t rows =
       sizes.packed ? resolved.block_q
-                   : std::min<std::int64_t>(resolved.block_q, sizes.q_len * sizes.group());
+                   : std::min<std::int64_t>(resolved.block_q, product(sizes.q_len, sizes.group()));
   const int slices =
       static_cast<int>(rows) * slices_of_row(sizes.v_head_dim, groups_for(cut.splits));
   const bool together = cut.work_tiles * cut.splits <= slots_of(resolved, multiprocessors);
@@ -164,30 +176,33 @@ constexpr void share_combining(schedule& cut, const attention_config& resolved,
 /// Heads of a section. Equal sections: the blocks of a small last one would leave multiprocessors
 /// idle.
 constexpr int section_of(const call_sizes& sizes) noexcept {
-  const std::int64_t bytes_of_head = sizes.kv_len * (sizes.head_dim + sizes.v_head_dim) * 2;
-  const std::int64_t heads = std::max<std::int64_t>(1, sizes.batch * sizes.kv_heads);
+  const std::int64_t bytes_of_head = product(sizes.kv_len, 2 * (sizes.head_dim + sizes.v_head_dim));
+  const std::int64_t heads = std::max<std::int64_t>(1, product(sizes.batch, sizes.kv_heads));
   const std::int64_t most =
       std::clamp<std::int64_t>(section_bytes / std::max<std::int64_t>(1, bytes_of_head), 1, heads);
   const std::int64_t sections = (heads + most - 1) / most;
-  return static_cast<int>((heads + sections - 1) / sections);
+  return static_cast<int>(std::min<std::int64_t>((heads + sections - 1) / sections, INT32_MAX));
 }
 
 constexpr schedule schedule_of(const attention_config& config, const call_sizes& sizes,
                                int multiprocessors) noexcept {
   const attention_config kernel = resolved(config);
   const auto blocks_of = [&](std::int64_t tokens) {
-    return (tokens * sizes.group() + kernel.block_q - 1) / kernel.block_q;
+    return (product(tokens, sizes.group()) + kernel.block_q - 1) / kernel.block_q;
   };
   schedule cut;
-  cut.rows = sizes.q_tokens * sizes.q_heads;
+  cut.rows = product(sizes.q_tokens, sizes.q_heads);
   if (sizes.packed) {
     // Every sequence, and the rows behind the last, may end with a block that is not full.
-    cut.work_tiles =
-        (sizes.q_tokens * sizes.group() / kernel.block_q + sizes.batch + 1) * sizes.kv_heads;
-    cut.busy_tiles = std::max(sizes.batch, blocks_of(sizes.batch * sizes.q_len)) * sizes.kv_heads;
+    const std::int64_t blocks =
+        product(sizes.q_tokens, sizes.group()) / kernel.block_q + sizes.batch + 1;
+    const std::int64_t busy = blocks_of(product(sizes.batch, sizes.q_len));
+    cut.work_tiles = product(blocks, sizes.kv_heads);
+    cut.busy_tiles = product(std::max(sizes.batch, busy), sizes.kv_heads);
   } else {
-    cut.row_blocks = static_cast<int>(blocks_of(sizes.q_len));
-    cut.work_tiles = cut.busy_tiles = cut.row_blocks * sizes.batch * sizes.kv_heads;
+    const std::int64_t blocks = blocks_of(sizes.q_len);
+    cut.row_blocks = static_cast<int>(std::min<std::int64_t>(blocks, INT32_MAX));
+    cut.work_tiles = cut.busy_tiles = product(blocks, product(sizes.batch, sizes.kv_heads));
   }
   cut.section = section_of(sizes);
   cut.splits =
