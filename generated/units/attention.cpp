@@ -155,7 +155,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "0c779eb91ce31edf";
-  if (kind == device_kind::cuda) return "23d44e1a76bdec6a";
+  if (kind == device_kind::cuda) return "61d1d22180f6ded3";
   return {};
 }
 

@@ -5,17 +5,18 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/kernels/attention/sm80/arrivals.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/prim/cuda/arrivals.hpp>
 
 #include "tests/cuda/device_values.hpp"
 
 namespace tessera::device_test {
 namespace {
 
-using kernels::attention::sm80::arrivals;
+using prim::cuda::arrivals;
 
 constexpr int items = 300;
-constexpr int most_parts = kernels::attention::sm80::most_parts;
+constexpr int most_parts = schedule_sm80::most_combine_blocks;
 
 struct counted_call {
   int splits = 1;
@@ -75,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                     counted_call{7, 3, 200}, counted_call{7, 7, 1 << 15},
                     counted_call{47, most_parts, 0}, counted_call{47, most_parts, 500},
                     counted_call{47, most_parts, 1 << 15},
-                    counted_call{kernels::attention::sm80::most_splits, most_parts, 1 << 12}));
+                    counted_call{schedule_sm80::most_splits, most_parts, 1 << 12}));
 
 }  // namespace
 }  // namespace tessera::device_test

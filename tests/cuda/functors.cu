@@ -24,6 +24,16 @@ struct plain_row {
                                            .block_kv = 64,
                                            .tiling = {.warps = 4, .blocks_per_sm = 2}};
 };
+/// Queries and keys are one step of the products wide.
+struct narrow_row {
+  static constexpr attention_config config{.target = backend::cuda_sm80,
+                                           .type = dtype::bf16,
+                                           .head_dim = 16,
+                                           .features = base_features,
+                                           .block_q = 64,
+                                           .block_kv = 32,
+                                           .tiling = {.warps = 4, .blocks_per_sm = 2}};
+};
 /// Every option but weights, any head dimension.
 struct every_row {
   static constexpr attention_config config{
@@ -88,6 +98,10 @@ constexpr auto right = [](const auto& one, const auto& logits, const auto& mask)
 
 TEST(functors, alibi) {
   calls_of<plain_row>().with_alibi(right<plain_row>);
+}
+
+TEST(functors, alibi_of_narrow_heads) {
+  calls_of<narrow_row>().with_alibi(right<narrow_row>);
 }
 
 TEST(functors, document_mask) {

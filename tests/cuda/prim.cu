@@ -13,6 +13,7 @@
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/pipeline.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -61,6 +62,46 @@ TEST(prim_cuda, copy_async_fills_up_with_zeros) {
       EXPECT_EQ(copied[n * 16 + i], i < n ? bytes[n * 16 + i] : 0) << n << " " << i;
     }
   }
+}
+
+/// Sums over tiles that pass through a pipeline; every thread reads what another one has copied.
+template <int Stages>
+__global__ void sum_tiles(const uint4* from, unsigned* sums, int tiles) {
+  __shared__ uint4 shared[Stages][64];
+  pipeline<Stages> places;
+  const auto ask = [&](int tile, int stage) {
+    const std::uint32_t to = shared_address(&shared[stage][threadIdx.x]);
+    if (tile < tiles) copy_async_16(to, from + tile * 64 + threadIdx.x);
+    places.commit();
+  };
+  ask(0, places.stage());
+  unsigned sum = 0;
+  for (int tile = 0; tile < tiles; ++tile) {
+    places.wait();
+    if (Stages == 2) ask(tile + 1, places.next_stage());
+    sum += shared[places.stage()][63 - threadIdx.x].x;
+    if (Stages == 1) {
+      places.wait();
+      ask(tile + 1, places.next_stage());
+    }
+    places.advance();
+  }
+  places.drain();
+  sums[threadIdx.x] = sum;
+}
+
+TEST(prim_cuda, pipeline_hands_over_every_tile_once) {
+  constexpr int tiles = 37;
+  std::vector<std::uint32_t> words(tiles * 64 * 4);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint32_t>(i * i + 1);
+  device_values<std::uint32_t> from(words);
+  device_values<unsigned> one(std::vector<unsigned>(64)), two(std::vector<unsigned>(64));
+  sum_tiles<1><<<1, 64>>>(reinterpret_cast<const uint4*>(from.data()), one.data(), tiles);
+  sum_tiles<2><<<1, 64>>>(reinterpret_cast<const uint4*>(from.data()), two.data(), tiles);
+  std::vector<unsigned> expected(64);
+  for (std::size_t i = 0; i < tiles * 64; ++i) expected[63 - i % 64] += words[i * 4];
+  EXPECT_EQ(one.fetch(), expected);
+  EXPECT_EQ(two.fetch(), expected);
 }
 
 /// A and B as shared tiles of `Width` columns; out = A B^T (B rows are columns) or, transposed, A C

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/kernels/attention/sm80/places.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
 
 #include "tests/cuda/device_data.hpp"
 #include "tests/cuda/graph.hpp"
@@ -71,7 +71,7 @@ TEST_P(splits, are_merged_in_every_one_of_many_runs) {
 /// Workspaces at many addresses, one over the other, full of ones.
 class workspaces {
  public:
-  static constexpr std::size_t count = 2 * kernels::attention::sm80::arrival_places;
+  static constexpr std::size_t count = 2 * prim::cuda::arrival_places;
 
   explicit workspaces(std::size_t bytes)
       : bytes_(bytes), memory_(allocate_on_device(bytes + count * step)) {

@@ -60,9 +60,9 @@ constexpr double predicted_seconds_on_gpu(const work_estimate& work, backend tar
 
   const double cores = std::max(1, multiprocessors);
   const double clock = 1e3 * std::max(1, device.core_clock_khz);
-  const std::int64_t splits = predicted_splits(work, multiprocessors);
   const double slots = cores * work.items_per_core;
-  const auto blocks = static_cast<double>(work.items * splits);
+  const auto blocks = static_cast<double>(work.items * work.splits);
+  if (blocks <= 0) return launch_seconds;
   const auto waves = static_cast<double>(static_cast<std::int64_t>((blocks + slots - 1) / slots));
   // Blocks that have a multiprocessor to themselves are faster, but less than twice as fast as two.
   const double busy = blocks / (waves * slots);
@@ -72,7 +72,7 @@ constexpr double predicted_seconds_on_gpu(const work_estimate& work, backend tar
   const double bandwidth = bandwidth_share * device.memory_bytes_per_second();
   const double moving = bandwidth > 0 ? work.bytes / (bandwidth * std::min(1.0, 2 * busy)) : 0;
   const double both = std::max(computing, moving) + 0.1 * std::min(computing, moving);
-  return both + launch_seconds * (splits > 1 ? 2 : 1);
+  return both + launch_seconds * work.launches;
 }
 
 /// Seconds that `work` takes on `threads` threads, of a GPU multiprocessors. The slower of products

@@ -55,7 +55,9 @@ struct family {
   /// Rows that take any problem.
   bool (*is_generic)(const void* config) noexcept = nullptr;
   void (*facts_of)(const demand& asked, demand_facts& facts) noexcept = nullptr;
-  work_estimate (*estimate)(const void* config, const demand_facts& facts) noexcept = nullptr;
+  /// `workers`: threads, or the multiprocessors of a GPU.
+  work_estimate (*estimate)(const void* config, const demand_facts& facts,
+                            int workers) noexcept = nullptr;
   /// Words for an answer.
   std::string (*reason_of)(const void* config, const demand_facts& facts, int workers) = nullptr;
   /// The row that would be made for a demand; empty: none.
@@ -127,9 +129,9 @@ consteval family family_of() {
     ::new (static_cast<void*>(facts.bytes))
         facts_type(Described::facts_of(asked.as<demand_type>()));
   };
-  record.estimate = [](const void* config, const demand_facts& facts) noexcept {
+  record.estimate = [](const void* config, const demand_facts& facts, int workers) noexcept {
     return Described::estimate(*static_cast<const config_type*>(config),
-                               *reinterpret_cast<const facts_type*>(facts.bytes));
+                               *reinterpret_cast<const facts_type*>(facts.bytes), workers);
   };
   record.reason_of = [](const void* config, const demand_facts& facts, int workers) {
     return Described::reason_of(*static_cast<const config_type*>(config),

@@ -2,7 +2,6 @@
 // The cost model (runtime/cost.hpp) makes seconds of them for a device.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 namespace tessera {
@@ -19,15 +18,9 @@ struct work_estimate {
   double tile_bytes = 0;         ///< working set of one thread
   std::int64_t items = 1;        ///< independent pieces of about equal size
   // Of thread blocks on a GPU.
-  int items_per_core = 1;        ///< that a multiprocessor works on at the same time
-  std::int64_t most_splits = 1;  ///< parts that an item can be cut into, to be merged afterwards
+  int items_per_core = 1;   ///< that a multiprocessor works on at the same time
+  std::int64_t splits = 1;  ///< parts that the kernel's schedule cuts each item into
+  int launches = 1;         ///< kernels one after the other
 };
-
-/// Parts that items are cut into where there are too few of them for the multiprocessors.
-constexpr std::int64_t predicted_splits(const work_estimate& work, int multiprocessors) noexcept {
-  const std::int64_t slots = std::int64_t{multiprocessors} * work.items_per_core;
-  if (work.items <= 0 || 10 * work.items >= 8 * slots) return 1;
-  return std::clamp<std::int64_t>(slots / work.items, 1, work.most_splits);
-}
 
 }  // namespace tessera

@@ -33,7 +33,7 @@ TEST(Calls, ComputeAttention) {
 
 TEST(Calls, EveryRowThatFitsComputesTheSame) {
   int ran = 0;
-  for (const attention_instance& row : attention_registry()) {
+  for (const instance& row : attention_registry()) {
     small_call call(3, 65, 2, 64);
     const status done = flash_attention(call.args(), {}, {.row = row.name, .threads = 2});
     if (!done) {

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/problem_text.hpp>
-#include <tessera/runtime/memory.hpp>
+#include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/profiling.hpp>
 #include <tessera/runtime/record.hpp>
 #include <tessera/runtime/tables.hpp>
@@ -43,7 +43,7 @@ lookup_record line_for(small_call& call, const std::string& row) {
   lookup_record line;
   line.family = attention_family::name;
   line.semantic_version = attention_family::semantic_version;
-  line.code_version = attention_family::code_version(device_kind::cpu);
+  line.code_version = attention_code_version(device_kind::cpu);
   line.device_class = all->device_class;
   line.identity = all->identity;
   line.size = all->size;
@@ -164,7 +164,7 @@ TEST(Choosing, PoliciesComeFromTheCallTheThreadOrTheProcess) {
 
 TEST(Choosing, RowsOfTheApplicationRun) {
   small_call call(9, 35, 2, 64);
-  attention_instance mine = *plan(problem_of(call), {.threads = 1})->choice().instance;
+  instance mine = *plan(problem_of(call), {.threads = 1})->choice().instance;
   mine.name = "attention.mine";
   const std::array rows{mine};
   const application_rows own(rows);
@@ -208,7 +208,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   std::int64_t calls = 0;
   std::int64_t runs = 0;
   for (const trace_line& line : lines_of(path)) {
-    const auto problem = attention_family::parse(line.problem);
+    const auto problem = parse_problem(line.problem);
     ASSERT_TRUE(problem) << problem.message();
     (problem->q.extent[1] == 9 ? calls : runs) += line.count;
   }
@@ -219,7 +219,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   ASSERT_TRUE(flash_attention(call.args(), {}, {.threads = 1}));
   runs = 0;
   for (const trace_line& line : lines_of(path)) {
-    if (attention_family::parse(line.problem)->q.extent[1] == 10) runs += line.count;
+    if (parse_problem(line.problem)->q.extent[1] == 10) runs += line.count;
   }
   EXPECT_EQ(runs, 4) << "stopping writes the rest, and nothing is counted afterwards";
   std::filesystem::remove(path);

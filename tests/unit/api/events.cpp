@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/memory.hpp>
+#include <tessera/runtime/impl/memory.hpp>
 #include <tessera/tessera.hpp>
 
 #include "small_call.hpp"
@@ -75,7 +75,7 @@ TEST(Events, PassedOverRowsAreTold) {
   heard listener;
   small_call call(9, 9, 2, 64);
   std::string unfit;
-  for (const attention_instance& one : attention_registry()) {
+  for (const instance& one : attention_registry()) {
     if (one.config.type == dtype::bf16) unfit = one.name;
   }
   const context context{

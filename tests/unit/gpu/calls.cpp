@@ -36,7 +36,7 @@ class gpu_calls : public ::testing::Test {
   }
 
   pretended_gpus& gpus = pretended_gpus::all();
-  std::array<attention_instance, 2> rows{pretended_row("attention.frugal", 0),
+  std::array<instance, 2> rows{pretended_row("attention.frugal", 0),
                                          pretended_row("attention.pretended")};
   application_rows own{rows};
   small_call call{5, 9, 2, 16};
@@ -228,8 +228,8 @@ TEST_F(gpu_calls, ReadNoLengthsFromDeviceMemory) {
 }
 
 TEST_F(gpu_calls, SayThatThereAreNoRowsOfMeanPooling) {
-  for (const mean_pooling_instance& row : mean_pooling_registry()) {
-    if (is_cuda(row.config.target)) GTEST_SKIP() << "this build has " << row.name;
+  for (const instance& row : mean_pooling_registry()) {
+    if (is_cuda(row.target)) GTEST_SKIP() << "this build has " << row.name;
   }
   std::vector<float> x(2 * 3 * 4);
   std::vector<float> out(2 * 4);

@@ -45,10 +45,10 @@ flash_attention_args on_gpu(flash_attention_args args, int ordinal) {
 namespace {
 
 /// The portable row that takes every f32 problem.
-const attention_instance& portable() {
-  for (const attention_instance& row : attention_registry()) {
-    if (row.config.target == backend::cpu_generic && row.config.type == dtype::f32 &&
-        row.config.phase == attention_phase::prefill && row.config.head_dim == 0) {
+const instance& portable() {
+  for (const instance& row : attention_registry()) {
+    if (row.target == backend::cpu_generic && row.config_as<attention_config>().type == dtype::f32 &&
+        row.config_as<attention_config>().phase == attention_phase::prefill && row.config_as<attention_config>().head_dim == 0) {
       return row;
     }
   }
@@ -80,7 +80,7 @@ std::size_t scratch_of(const attention_kernel_args&, int) {
 
 }  // namespace
 
-attention_instance pretended_row(std::string_view name, std::size_t scratch_bytes) {
+instance pretended_row(std::string_view name, std::size_t scratch_bytes) {
   return {.name = name,
           .config = resolved({.target = backend::cuda_sm80,
                               .features = base_features | attention_feature::dropout}),

@@ -59,7 +59,7 @@ struct pretended_gpus {
 };
 
 /// A row of cuda_sm80 for f32 of any head dim, which takes `scratch_bytes` a launch.
-attention_instance pretended_row(std::string_view name, std::size_t scratch_bytes = 4096);
+instance pretended_row(std::string_view name, std::size_t scratch_bytes = 4096);
 
 /// The same call with tensors on a GPU.
 flash_attention_args on_gpu(flash_attention_args args, int ordinal = 0);

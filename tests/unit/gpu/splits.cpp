@@ -1,4 +1,4 @@
-// Host side of splits on GPUs: which workspace has which words, who merges.
+// Host side of splits on GPUs: which workspace has which words, who combines.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/kernels/attention/sm80/places.hpp>
-#include <tessera/kernels/attention/sm80/plan.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
 
 namespace {
 
-using namespace tessera::kernels::attention::sm80;
+using namespace tessera::prim::cuda;
+using namespace tessera::schedule_sm80;
 
 const std::byte* address(std::uintptr_t number) {
   return reinterpret_cast<const std::byte*>(number * 64);
@@ -81,37 +82,45 @@ tessera::attention_kernel_args decode_args(int batch, int heads, std::int64_t ke
   return args;
 }
 
-constexpr cut_shape decode_shape{
-    .block_q = 16, .block_kv = 64, .v_head_dim = 128, .blocks_per_sm = 3, .multiprocessors = 132};
+constexpr tessera::attention_config decode{.target = tessera::backend::cuda_sm80,
+                                           .type = tessera::dtype::bf16,
+                                           .phase = tessera::attention_phase::decode,
+                                           .block_q = 16,
+                                           .block_kv = 64,
+                                           .tiling = {1, 3, false}};
 
-/// Every unit of a block of rows is in one part, and no part is empty.
-void expect_parts_of(int units, const cut& pieces) {
-  EXPECT_GE(pieces.parts, 1);
-  EXPECT_LE(pieces.parts, most_parts);
-  EXPECT_LE(pieces.parts, pieces.splits);
-  EXPECT_GE(pieces.parts * pieces.units_of_part, units);
-  EXPECT_LT((pieces.parts - 1) * pieces.units_of_part, units);
+schedule schedule_on_h200(const tessera::attention_kernel_args& args) {
+  return schedule_of(decode, sizes_of(args), 132);
 }
 
-TEST(merging_parts, are_shared_if_all_blocks_run_at_the_same_time) {
-  const cut few = cut_of(decode_args(8, 64, 2048, 128), decode_shape);
+/// Every slice of a work tile is some block's to combine, and no block is without any.
+void expect_shares_of(int slices, const schedule& cut) {
+  EXPECT_GE(cut.combine_blocks, 1);
+  EXPECT_LE(cut.combine_blocks, most_combine_blocks);
+  EXPECT_LE(cut.combine_blocks, cut.splits);
+  EXPECT_GE(cut.combine_blocks * cut.slices_of_block, slices);
+  EXPECT_LT((cut.combine_blocks - 1) * cut.slices_of_block, slices);
+}
+
+TEST(combine_blocks, are_shared_if_all_blocks_run_at_the_same_time) {
+  const schedule few = schedule_on_h200(decode_args(8, 64, 2048, 128));
   EXPECT_EQ(few.splits, 6);
-  EXPECT_EQ(few.parts, 4);  // 8 rows, a warp takes two
-  expect_parts_of(8, few);
-  const cut many = cut_of(decode_args(1, 64, 32768, 128), decode_shape);
+  EXPECT_EQ(few.combine_blocks, 4);  // 8 rows, a warp takes two
+  expect_shares_of(8, few);
+  const schedule many = schedule_on_h200(decode_args(1, 64, 32768, 128));
   EXPECT_GT(many.splits, many_splits);
-  EXPECT_EQ(many.parts, most_parts);  // 8 rows of 4 slices
-  expect_parts_of(32, many);
+  EXPECT_EQ(many.combine_blocks, most_combine_blocks);  // 8 rows of 4 slices
+  expect_shares_of(32, many);
 }
 
-TEST(merging_parts, are_the_last_blocks_alone_if_blocks_wait_for_multiprocessors) {
-  const cut pieces = cut_of(decode_args(32, 64, 8192, 128), decode_shape);
-  EXPECT_GT(pieces.items * pieces.splits, 3 * 132);
-  EXPECT_EQ(pieces.parts, 1);
-  expect_parts_of(8, pieces);
+TEST(combine_blocks, are_the_last_blocks_alone_if_blocks_wait_for_multiprocessors) {
+  const schedule cut = schedule_on_h200(decode_args(32, 64, 8192, 128));
+  EXPECT_GT(cut.work_tiles * cut.splits, 3 * 132);
+  EXPECT_EQ(cut.combine_blocks, 1);
+  expect_shares_of(8, cut);
 }
 
-TEST(merging_parts, hold_every_row_of_any_call) {
+TEST(combine_blocks, hold_every_row_of_any_call) {
   for (const int batch : {1, 2, 5, 16}) {
     for (const int heads : {8, 24, 64, 136}) {
       for (const int head_dim : {1, 64, 100, 128, 192, 256}) {
@@ -119,15 +128,15 @@ TEST(merging_parts, hold_every_row_of_any_call) {
           SCOPED_TRACE(testing::Message()
                        << batch << ' ' << heads << ' ' << head_dim << ' ' << keys);
           tessera::attention_kernel_args args = decode_args(batch, heads, keys, head_dim);
-          const cut pieces = cut_of(args, decode_shape);
-          if (pieces.splits == 1) continue;
-          const int slices = slices_of_row(head_dim, groups_for(pieces.splits));
-          expect_parts_of(std::min(16, heads / 8) * slices, pieces);
+          const schedule cut = schedule_on_h200(args);
+          if (cut.splits == 1) continue;
+          const int slices = slices_of_row(head_dim, groups_for(cut.splits));
+          expect_shares_of(std::min(16, heads / 8) * slices, cut);
           const std::int32_t lengths[2] = {0, 1};
           args.cu_seqlens_q = lengths;  // packed: a block may be full
-          const cut packed = cut_of(args, decode_shape);
+          const schedule packed = schedule_on_h200(args);
           if (packed.splits == 1) continue;
-          expect_parts_of(16 * slices_of_row(head_dim, groups_for(packed.splits)), packed);
+          expect_shares_of(16 * slices_of_row(head_dim, groups_for(packed.splits)), packed);
         }
       }
     }

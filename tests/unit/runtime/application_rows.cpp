@@ -12,10 +12,11 @@ namespace {
 
 constexpr std::string_view text = "flash_attention q=[1,64,8,96]f32 k=[1,64,8,96]";
 
-attention_instance row_of_ours() {
-  return {.name = "mine.d96",
-          .config = resolved(
-              {.target = backend::cpu_avx512, .head_dim = 96, .block_q = 112, .block_kv = 128})};
+constexpr attention_config d96 =
+    resolved({.target = backend::cpu_avx512, .head_dim = 96, .block_q = 112, .block_kv = 128});
+
+instance row_of_ours(const attention_config& config = d96) {
+  return {.name = "mine.d96", .family = "attention", .target = config.target, .config = &config};
 }
 
 TEST(ApplicationRows, TakePartInEveryTier) {
@@ -40,7 +41,7 @@ TEST(ApplicationRows, TakePartInEveryTier) {
 }
 
 TEST(ApplicationRows, AreNotRememberedForCallsWithoutThem) {
-  selection_memory<attention_family> memory;
+  selection_memory memory;
   const std::array mine{row_of_ours()};
   question one(text);
   one.memory = &memory;
@@ -54,25 +55,29 @@ TEST(ApplicationRows, AreNotRememberedForCallsWithoutThem) {
   EXPECT_NE(one.row(), "mine.d96");
 }
 
-TEST(ApplicationRows, OfSeveralFamiliesAreChained) {
-  struct other_instance {
-    int value;
-  };
-  const std::array mine{row_of_ours()};
-  const std::array others{other_instance{3}, other_instance{4}};
-  const application_rows last(others);
-  const application_rows first(mine, &last);
-  EXPECT_EQ(first.of<attention_instance>().size(), 1u);
-  EXPECT_EQ(first.of<other_instance>().size(), 2u);
-  EXPECT_TRUE(last.of<attention_instance>().empty());
-  EXPECT_NE(first.number(), last.number());
+TEST(ApplicationRows, OfSeveralFamiliesStandInOneList) {
+  instance foreign;
+  foreign.name = "mine.pooling";
+  foreign.family = "mean_pooling";  // without a config: must not be looked at
+  const std::array mine{foreign, row_of_ours(), foreign};
+  const application_rows own(mine);
+  const application_rows same(mine);
+  EXPECT_NE(own.number(), same.number());
+  question one(text);
+  one.own_rows = &own;
+  EXPECT_EQ(one.answer()->instance, &mine[1]);
+  EXPECT_EQ(one.asked().row_count(), rows().size() + 1);
+  EXPECT_EQ(one.asked().row_named("mine.pooling"), nullptr);
+  one.row_of_call = "mine.pooling";
+  EXPECT_EQ(one.answer().code(), status_code::unknown_row);
 }
 
 TEST(ApplicationRows, WinOverRowsOfTheSameName) {
   question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
-  attention_instance same = row_of_ours();
+  attention_config d64 = d96;
+  d64.head_dim = d64.v_head_dim = 64;
+  instance same = row_of_ours(d64);
   same.name = one.answer()->instance->name;
-  same.config.head_dim = same.config.v_head_dim = 64;
   const std::array mine{same};
   const application_rows own(mine);
   one.own_rows = &own;

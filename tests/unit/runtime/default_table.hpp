@@ -1,9 +1,11 @@
 // The rows of the default table, those for GPUs also in builds without CUDA; not to be launched.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
-#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/config.hpp>
+#include <tessera/spec/instance.hpp>
 
 #if defined(TESSERA_CUDA)
 #define TESSERA_TESTS_BUILT_WITH_CUDA
@@ -18,14 +20,14 @@ namespace tessera::testing {
   {name,                                                                                           \
    {target, type, head_dim, v_head_dim, mask, phase, features, block_q, block_kv, __VA_ARGS__}},
 
-inline const std::vector<attention_instance>& default_table() {
-  static const std::vector<attention_instance> all = [] {
-    std::vector<attention_instance> rows{
+inline const std::vector<instance>& default_table() {
+  static const std::vector<instance> all = [] {
+    std::vector<instance> rows{
 #include "generated/rows/attention.inc"
     };
     // As the registry says: how keys are split over blocks depends on how many there are.
-    for (attention_instance& row : rows) {
-      if (is_cuda(row.config.target)) row.properties.batch_invariant = batch_invariance::none;
+    for (instance& row : rows) {
+      if (is_cuda(row.target)) row.properties.batch_invariant = batch_invariance::none;
     }
     return rows;
   }();

@@ -3,6 +3,7 @@
 
 #include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/reflect.hpp>
 
 namespace tessera::testing {
 namespace {
@@ -42,9 +43,9 @@ TEST(Eligibility, AnyHeadDimTakesEveryHeadDim) {
 }
 
 TEST(Eligibility, IsKnownWhenCompiling) {
-  constexpr flash_problem problem{.q = {dtype::f32, 4, {1, 9, 8, 64}},
-                                  .k = {dtype::f32, 4, {1, 9, 8, 64}},
-                                  .v = {dtype::f32, 4, {1, 9, 8, 64}}};
+  constexpr flash_problem problem{.tensors = {.q = shaped(dtype::f32, {1, 9, 8, 64}),
+                                              .k = shaped(dtype::f32, {1, 9, 8, 64}),
+                                              .v = shaped(dtype::f32, {1, 9, 8, 64})}};
   static_assert(mismatch_of(row, problem) == attention_mismatch::head_dim);
   EXPECT_EQ(mismatch_of(row, problem), attention_mismatch::head_dim);
 }

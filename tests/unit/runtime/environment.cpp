@@ -6,7 +6,7 @@
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/processor_model.hpp>
 
 namespace tessera::testing {
@@ -73,11 +73,11 @@ TEST(Properties, UnknownEnvironmentValuesProduceOneWarningThatNamesTheValidOnes)
             "TESSERA_CPU: 'sse9' is not a value it takes, and is ignored; valid are generic, avx2, "
             "avx512, avx512_bf16");
   std::string ops;
-  families::for_each([&](auto one) {
-    for (const std::string_view op : decltype(one)::type::ops) {
-      ops.append(ops.empty() ? "" : ", ").append(op);
+  for (const family* kind : families()) {
+    for (const operation& op : kind->operations) {
+      ops.append(ops.empty() ? "" : ", ").append(op.name);
     }
-  });
+  }
   EXPECT_EQ(warning("TESSERA_ROW", "softmax=row"),
             "TESSERA_ROW: 'softmax=row' is not a value it takes, and is ignored; valid are "
             "<op>=<row> with op one of " +

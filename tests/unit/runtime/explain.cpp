@@ -15,9 +15,9 @@ TEST(Explain, AsksEveryTierAndJudgesEveryRow) {
   EXPECT_EQ(all.tier, selection_tier::heuristic);
   EXPECT_EQ(all.reason, selection_reason::cheapest);
   EXPECT_EQ(all.reason_text, "decode, 128 work items for 2 threads");
-  ASSERT_EQ(all.tiers.size(), chain<attention_family>.size());
+  ASSERT_EQ(all.tiers.size(), chain.size());
   for (std::size_t i = 0; i < all.tiers.size(); ++i) {
-    EXPECT_EQ(all.tiers[i].tier, chain<attention_family>[i].tier);
+    EXPECT_EQ(all.tiers[i].tier, chain[i].tier);
     EXPECT_FALSE(all.tiers[i].reason.empty());
   }
   EXPECT_EQ(all.eligible.size() + all.rejected.size(), rows().size());
@@ -65,7 +65,7 @@ TEST(Explain, TellsWhyNothingRuns) {
   const explanation all = explain(one.asked());
   EXPECT_TRUE(all.row.empty());
   EXPECT_EQ(all.refusal, one.answer().message());
-  EXPECT_EQ(all.tiers.size(), chain<attention_family>.size());
+  EXPECT_EQ(all.tiers.size(), chain.size());
   EXPECT_EQ(to_text(all, 1), all.problem + " -> no row (" + all.refusal + ")");
 }
 

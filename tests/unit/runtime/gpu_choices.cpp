@@ -16,10 +16,13 @@ namespace {
 struct gpu_question {
   explicit gpu_question(std::string_view text, device_facts facts = support::h200())
       : problem(*parse_problem(text)), device(facts) {}
+  gpu_question(const gpu_question&) = delete;  // `view` is of its own problem
+  gpu_question& operator=(const gpu_question&) = delete;
 
-  inquiry<attention_family> asked() const {
-    return {.problem = problem,
-            .demand = demand_for<attention_family>(problem, policy),
+  inquiry asked() const {
+    return {.kind = attention_record,
+            .problem = view,
+            .demand = demand_for(attention_record, view, policy),
             .instances = default_table(),
             .device = device,
             .threads = device.multiprocessors,
@@ -33,9 +36,10 @@ struct gpu_question {
   std::string reason() const { return explain(asked()).reason_text; }
 
   flash_problem problem;
+  problem_view view = view_of(problem);
   device_facts device;
   selection_policy policy{};
-  selection_memory<attention_family>* memory = nullptr;
+  selection_memory* memory = nullptr;
 };
 
 std::string row_for(std::string_view text, const device_facts& facts = support::h200()) {
@@ -204,11 +208,11 @@ TEST(GpuChoices, ReasonsCountBlocks) {
                   "prefill, 1024 blocks of 128 rows, for 132 multiprocessors with 2 at a time"));
   const std::string decode =
       gpu_question("flash_attention q=[1,1,64,128]bf16 k=[1,32768,8,128]").reason();
-  EXPECT_TRUE(has(decode, "decode, 8 blocks of 16 rows, keys in 49 parts, for 132"));
+  EXPECT_TRUE(has(decode, "decode, 8 blocks of 16 rows, keys in 48 parts, for 132"));
 }
 
 TEST(GpuChoices, AreRememberedForEachDevice) {
-  selection_memory<attention_family> memory;
+  selection_memory memory;
   gpu_question one("flash_attention q=[1,4096,8,192]bf16 k=[1,4096,8,192] v=[1,4096,8,128]");
   one.memory = &memory;
   EXPECT_TRUE(has(one.row(), ".d192v128."));

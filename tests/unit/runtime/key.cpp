@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/problem_text.hpp>
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/fields.hpp>
 
 #include "pretended.hpp"
@@ -121,7 +121,7 @@ TEST(Key, FieldsEnterItAsTheyAreClassified) {
   const auto identity = [](std::string_view text) {
     return std::string(
         question(text).asked().notes == nullptr
-            ? key_text_of<attention_family>(demand_of(*parse_problem(text)), 8, device_kind::cpu)
+            ? attention_key_text(demand_of(*parse_problem(text)), 8, device_kind::cpu)
                   .identity.view()
             : "");
   };
@@ -136,7 +136,7 @@ TEST(Key, FieldsEnterItAsTheyAreClassified) {
 
 TEST(Key, ReadsAsNamesAndNumbers) {
   const auto key = [](std::string_view text) {
-    return key_text_of<attention_family>(demand_of(*parse_problem(text)), 6, device_kind::cpu);
+    return attention_key_text(demand_of(*parse_problem(text)), 6, device_kind::cpu);
   };
   const key_text decode =
       key("flash_attention q=[3,1,32,64]bf16 k=[3,5000,8,64] window_left=127 window_right=0 "
@@ -145,7 +145,7 @@ TEST(Key, ReadsAsNamesAndNumbers) {
             "type=bf16 mask=window features=sinks head_dim=64 v_head_dim=64 group=4 phase=decode");
   EXPECT_EQ(decode.size.view(), "q_len=1 kv_len=8192 batch_heads=32 window=128 threads=8");
   EXPECT_TRUE(decode.identity.complete());
-  const key_text every = key_text_of<attention_family>(
+  const key_text every = attention_key_text(
       [] {
         attention_demand all = demand_of(
             *parse_problem("flash_attention q=[1,64,8,256]bf16 k=[1,64,8,256] window_left=1"));

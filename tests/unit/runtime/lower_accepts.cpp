@@ -49,10 +49,10 @@ TEST(Lower, FillsSizesStridesAndScalars) {
 }
 
 TEST(Lower, DropoutThresholdIsTheCeiling) {
-  EXPECT_EQ(checks::dropout_threshold(0.0), 0u);
-  EXPECT_EQ(checks::dropout_threshold(0x1p-60), 1u);
-  EXPECT_EQ(checks::dropout_threshold(0.1), 429496730u);
-  EXPECT_EQ(checks::dropout_threshold(1 - 0x1p-40), std::uint64_t{1} << 32);
+  EXPECT_EQ(attention_table::dropout_threshold(0.0), 0u);
+  EXPECT_EQ(attention_table::dropout_threshold(0x1p-60), 1u);
+  EXPECT_EQ(attention_table::dropout_threshold(0.1), 429496730u);
+  EXPECT_EQ(attention_table::dropout_threshold(1 - 0x1p-40), std::uint64_t{1} << 32);
 }
 
 TEST(Lower, ZeroSizesAreLegal) {

@@ -16,13 +16,12 @@ namespace tessera::testing {
 /// A line that says `row` is the best for the question's problem.
 inline lookup_record line_for(const question& one, std::string_view row, double median_us = 10,
                               bits_promise promise = bits_promise::none) {
-  using family = attention_family;
   const inquiry<family> asked = one.asked();
   const key_text key = key_text_of<family>(asked.demand, one.threads, one.device.kind, promise);
   lookup_record line;
-  line.family = family::name;
-  line.semantic_version = family::semantic_version;
-  line.code_version = family::code_version(one.device.kind);
+  line.family = asked.kind.name;
+  line.semantic_version = asked.kind.semantic_version;
+  line.code_version = asked.kind.code_version(one.device.kind);
   line.device_class = device_class_of(one.device).view();
   line.identity = key.identity.view();
   line.size = key.size.view();

@@ -16,14 +16,14 @@ namespace {
 constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
 
 TEST(Memory, IsSharedBetweenThreads) {
-  shared_memory<attention_family> shared;
-  selection_memory<attention_family> mine;
+  shared_memory shared;
+  selection_memory mine;
   question one(text);
   one.memory = &mine;
   one.process_memory = &shared;
   EXPECT_FALSE(one.answer()->remembered);
   std::thread([&] {
-    selection_memory<attention_family> theirs;
+    selection_memory theirs;
     question two(text);
     two.memory = &theirs;
     two.process_memory = &shared;
@@ -36,10 +36,10 @@ TEST(Memory, IsSharedBetweenThreads) {
 }
 
 TEST(Memory, AChoiceMadeWithOldTablesIsNotRememberedForNewOnes) {
-  selection_memory<attention_family> memory;
+  selection_memory memory;
   question one(text);
   one.memory = &memory;
-  const inquiry<attention_family> slow = one.asked();  // reads the generation
+  const inquiry slow = one.asked();  // reads the generation
   forget_selections();                                 // the tables change meanwhile
   ASSERT_TRUE(select(slow));
   EXPECT_FALSE(one.answer()->remembered);
@@ -71,7 +71,7 @@ TEST(Threads, ChooseWhileTablesAndOverlaysComeAndGo) {
   const auto filled = std::make_shared<const lookup_tables>(tables_of({line_for(base, wide)}));
   const overlay rules = *parse_overlay("*: => " + narrow);
   use_tables(empty);
-  shared_memory<attention_family> shared;
+  shared_memory shared;
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0};
   std::atomic<long> chosen{0};
@@ -79,14 +79,14 @@ TEST(Threads, ChooseWhileTablesAndOverlaysComeAndGo) {
   std::vector<std::thread> threads;
   for (int index = 0; index < selecting; ++index) {
     threads.emplace_back([&, index] {
-      selection_memory<attention_family> memory;
+      selection_memory memory;
       for (int round = 0; !stop.load(std::memory_order_relaxed); ++round) {
         question one(text);
         one.memory = &memory;
         one.process_memory = &shared;
         const bool scoped = (round + index) % 3 == 0;
         const auto ask = [&] {
-          inquiry<attention_family> asked = one.asked();
+          inquiry asked = one.asked();
           const auto tables = tables_in_force();
           asked.tables = tables.get();
           asked.overlays.of_thread = overlay_scope::innermost();
@@ -113,7 +113,7 @@ TEST(Threads, ChooseWhileTablesAndOverlaysComeAndGo) {
   EXPECT_EQ(wrong.load(), 0);
   use_tables(filled);
   base.memory = nullptr;
-  inquiry<attention_family> asked = base.asked();
+  inquiry asked = base.asked();
   const auto tables = tables_in_force();
   asked.tables = tables.get();
   EXPECT_EQ(select(asked)->row(), wide);

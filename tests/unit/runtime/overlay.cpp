@@ -139,8 +139,8 @@ TEST(Properties, OverlaysNestInnermostWinsUnwindAndLeaveOtherThreadsAlone) {
 }
 
 TEST(Overlay, RememberedChoicesHoldUnderTheirOverlayOnly) {
-  selection_memory<attention_family> memory;
-  shared_memory<attention_family> shared;
+  selection_memory memory;
+  shared_memory shared;
   const overlay mine = rules("*: => " + std::string(narrow));
   const auto ask = [&] {
     question one(text);

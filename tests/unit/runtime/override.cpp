@@ -36,7 +36,7 @@ TEST(Override, OfTheCallWinsOverTheEnvironment) {
 }
 
 TEST(Override, LeavesNoTraceInTheMemory) {
-  selection_memory<attention_family> memory;
+  selection_memory memory;
   question one(text);
   one.memory = &memory;
   one.row_of_call = slow;
@@ -87,7 +87,7 @@ TEST(Override, MayFallThroughWhereThePolicySaysSo) {
 }
 
 TEST(Memory, KeepsTheTierAndForgetsOnDemand) {
-  selection_memory<attention_family> memory;
+  selection_memory memory;
   question one(text);
   one.memory = &memory;
   EXPECT_FALSE(one.answer()->remembered);
@@ -114,7 +114,7 @@ TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
            "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] sinks=[1,1]f32",
            "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] logits_soft_cap=5",
        }) {
-    selection_memory<attention_family> memory;
+    selection_memory memory;
     question one(base);
     one.memory = &memory;
     ASSERT_TRUE(one.answer());
@@ -122,7 +122,7 @@ TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
     two.memory = &memory;
     EXPECT_FALSE(two.answer()->remembered) << other;
   }
-  selection_memory<attention_family> memory;
+  selection_memory memory;
   question one(base);
   one.memory = &memory;
   ASSERT_TRUE(one.answer());
@@ -131,7 +131,7 @@ TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
 }
 
 TEST(Memory, IsBoundedAndStaysRight) {
-  selection_memory<attention_family> memory;
+  selection_memory memory;
   for (int round = 0; round < 2; ++round) {
     for (int length = 1; length < 500; ++length) {
       question one("flash_attention q=[1," + std::to_string(length) + ",8,64]f32 k=[1,512,8,64]");

@@ -158,7 +158,7 @@ TEST(Persistent, AStaleLineOfTheUserLetsTheSiteAnswer) {
 
 TEST(Properties, RowForAnIneligibleInstanceIsNeverExecuted) {
   for (const backend highest : {backend::cpu_generic, backend::cpu_avx2, backend::cpu_avx512}) {
-    for (const attention_instance& row : rows()) {
+    for (const instance& row : rows()) {
       question one(prefill, highest);
       const lookup_tables tables = tables_of({line_for(one, row.name)});
       one.tables = &tables;

@@ -39,8 +39,8 @@ bool take_first(void*, const autotune_request&, autotune_answer& answer) noexcep
 }
 
 TEST(Properties, OverrideWinsUnderEveryPolicyValueAndLeavesNoTrace) {
-  selection_memory<attention_family> memory;
-  shared_memory<attention_family> shared;
+  selection_memory memory;
+  shared_memory shared;
   const autotuner tuner{&take_first, nullptr};
   question one(text);
   const lookup_tables tables =
@@ -95,14 +95,14 @@ TEST(Policy, IsAValueOfTheProcessAndOfScopes) {
 }
 
 TEST(Policy, PromisesKeepRowsOut) {
-  std::vector<attention_instance> some(rows());
+  std::vector<instance> some(rows());
   const question one(text);
   const std::string best(one.row());
-  for (attention_instance& row : some) {
+  for (instance& row : some) {
     if (row.name == best) row.properties.deterministic = determinism::none;
     if (row.name == narrow) row.properties.batch_invariant = batch_invariance::none;
   }
-  inquiry<attention_family> asked = one.asked();
+  inquiry asked = one.asked();
   asked.instances = some;
   EXPECT_EQ(select(asked)->row(), best);
   for (const bits_promise promise : {bits_promise::deterministic, bits_promise::batch_invariant}) {
@@ -211,8 +211,8 @@ TEST(Autotune, IsAskedOnlyWhereThePolicyAllowsItAndNothingIsMeasured) {
 }
 
 TEST(Properties, HeuristicResultsNeverReachDiskAndEnablingTuningLaterIsEffective) {
-  selection_memory<attention_family> memory;
-  shared_memory<attention_family> shared;
+  selection_memory memory;
+  shared_memory shared;
   tuned state{.wanted = std::string(narrow)};
   const autotuner tuner{&tuned::tune, &state};
   question one(text);

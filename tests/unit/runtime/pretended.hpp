@@ -9,8 +9,9 @@
 #include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/problem_text.hpp>
 #include <tessera/families/attention/reflect.hpp>
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/rules.hpp>
-#include <tessera/runtime/select.hpp>
+#include <tessera/runtime/impl/select.hpp>
 
 #include "tests/support/gpu_facts.hpp"
 
@@ -39,13 +40,16 @@ class pretended_rows {
          .head_dim = 128,
          .features = base_features | attention_feature::soft_cap});
     for (std::size_t i = 0; i < configs_.size(); ++i) {
-      rows_.push_back({.name = names_[i], .config = configs_[i]});
+      rows_.push_back({.name = names_[i],
+                       .family = attention_family::name,
+                       .target = configs_[i].target,
+                       .config = &configs_[i]});
     }
     std::sort(rows_.begin(), rows_.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
   }
 
-  const std::vector<attention_instance>& all() const { return rows_; }
+  const std::vector<instance>& all() const { return rows_; }
 
  private:
   void add(attention_config config) {
@@ -56,10 +60,10 @@ class pretended_rows {
 
   std::vector<attention_config> configs_;
   std::vector<std::string> names_;
-  std::vector<attention_instance> rows_;
+  std::vector<instance> rows_;
 };
 
-inline const std::vector<attention_instance>& rows() {
+inline const std::vector<instance>& rows() {
   static const pretended_rows all;
   return all.all();
 }
@@ -72,15 +76,24 @@ inline device_facts device_with(backend highest, int threads = 8) {
   return device;
 }
 
+/// The key of an attention demand.
+inline key_text attention_key_text(const attention_demand& of, int threads, device_kind device,
+                                   bits_promise promise = bits_promise::none) {
+  return key_text_of(attention_record, demand(of), threads, device, promise);
+}
+
 /// A question about a problem in text form, on a pretended device.
 struct question {
   explicit question(std::string_view text, backend highest = backend::cpu_avx512_bf16,
                     int workers = 8)
       : problem(*parse_problem(text)), device(device_with(highest, workers)), threads(workers) {}
+  question(const question&) = delete;  // `view` is of its own problem
+  question& operator=(const question&) = delete;
 
-  inquiry<attention_family> asked() const {
-    return {.problem = problem,
-            .demand = demand_for<attention_family>(problem, policy),
+  inquiry asked() const {
+    return {.kind = attention_record,
+            .problem = view,
+            .demand = demand_for(attention_record, view, policy),
             .instances = rows(),
             .device = device,
             .threads = threads,
@@ -102,6 +115,7 @@ struct question {
   }
 
   flash_problem problem;
+  problem_view view = view_of(problem);
   device_facts device;
   int threads;
   selection_policy policy{};
@@ -110,8 +124,8 @@ struct question {
   const lookup_tables* tables = nullptr;
   const application_rows* own_rows = nullptr;
   const autotuner* tuner = nullptr;
-  selection_memory<attention_family>* memory = nullptr;
-  shared_memory<attention_family>* process_memory = nullptr;
+  selection_memory* memory = nullptr;
+  shared_memory* process_memory = nullptr;
 };
 
 }  // namespace tessera::testing

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 
 #include "default_table.hpp"
 #include "pretended.hpp"
@@ -25,8 +25,8 @@ std::string gradient_row(const device_facts& device, int mebibytes, std::string_
   const std::string text = "mean_pooling_backward x=[8," + std::to_string(32 * mebibytes) + "," +
                            std::to_string(columns) + "]" + std::string(type);
   const mean_pooling_problem problem = *mean_pooling_family::parse(text);
-  const inquiry<mean_pooling_family> asked{.problem = problem,
-                                           .demand = demand_for<mean_pooling_family>(problem, {}),
+  const inquiry asked{.problem = problem,
+                                           .demand = demand_for(mean_pooling_record, problem, {}),
                                            .instances = mean_pooling_family::registry(),
                                            .device = device,
                                            .threads = device.available_threads};

@@ -10,7 +10,7 @@
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/lookup/shipped.hpp>
 
 #include "default_table.hpp"
@@ -50,7 +50,7 @@ void with_other_values(Member& member, const Visitor& visit) {
 template <class Family>
 auto rows_of_every_build() {
   if constexpr (std::is_same_v<Family, attention_family>) {
-    return std::span<const attention_instance>(default_table());
+    return std::span<const instance>(default_table());
   } else {
     return Family::registry();
   }
@@ -79,7 +79,7 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
 }
 
 TEST(Properties, EveryInstanceIsReachableByOverride) {
-  for (const attention_instance& row : default_table()) {
+  for (const instance& row : default_table()) {
     const attention_config& config = row.config;
     const auto text = [](int dim, int other) { return std::to_string(dim != 0 ? dim : other); };
     const std::string type(name_of(config.type));
@@ -87,7 +87,7 @@ TEST(Properties, EveryInstanceIsReachableByOverride) {
                  " k=[1,16,4," + text(config.head_dim, 40) + "] v=[1,16,4," +
                  text(config.v_head_dim, 40) + "]");
     if (is_cuda(config.target)) one.device = support::h200();
-    inquiry<attention_family> asked = one.asked();
+    inquiry asked = one.asked();
     asked.instances = default_table();
     asked.row_of_call = row.name;
     const auto chosen = select(asked);
@@ -148,17 +148,17 @@ TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
       for (const auto& row : family::registry()) {
         if (row.name != line.row) continue;
         known = true;
-        EXPECT_EQ(line.code_version, family::code_version(kind_of(row.config.target))) << line.row;
+        EXPECT_EQ(line.code_version, family::code_version(kind_of(row.target))) << line.row;
       }
     });
     EXPECT_TRUE(known) << line_of(line);
     if (line.family != attention_family::name) continue;
     const attention_demand demand = demand_of_line(line);
     const int threads = std::stoi("0" + value_in(line.size, "threads"));
-    const key_text key = key_text_of<attention_family>(demand, threads, device_kind::cpu);
+    const key_text key = attention_key_text(demand, threads, device_kind::cpu);
     EXPECT_EQ(key.identity.view(), line.identity);
     EXPECT_EQ(key.size.view(), line.size);
-    for (const attention_instance& row : attention_registry()) {
+    for (const instance& row : attention_registry()) {
       if (row.name == line.row) {
         EXPECT_TRUE(attention_family::runs(row.config, demand)) << line_of(line);
       }
@@ -171,7 +171,7 @@ TEST(Keys, OfLinesLeadBackToDemands) {
       "flash_attention q=[2,1,32,64]bf16 k=[2,5000,8,64] causal=true window_left=127 "
       "sinks=[32,1]f32 logits_soft_cap=3");
   const lookup_record line = line_for(one, "row");
-  const key_text key = key_text_of<attention_family>(demand_of_line(line), 8, device_kind::cpu);
+  const key_text key = attention_key_text(demand_of_line(line), 8, device_kind::cpu);
   EXPECT_EQ(key.identity.view(), line.identity);
   EXPECT_EQ(key.size.view(), line.size);
 }
@@ -186,7 +186,7 @@ TEST(Families, HaveNamesAndOperationsOfTheirOwn) {
     for (const std::string_view op : family::ops) EXPECT_TRUE(ops.insert(op).second) << op;
     for (const auto& row : family::registry()) {
       EXPECT_TRUE(row.name.starts_with(family::name)) << row.name;
-      EXPECT_EQ(family::code_version(kind_of(row.config.target)).size(), 16u) << row.name;
+      EXPECT_EQ(family::code_version(kind_of(row.target)).size(), 16u) << row.name;
     }
   });
 }

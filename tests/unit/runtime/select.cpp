@@ -27,7 +27,7 @@ TEST(Select, TakesDecodeRowsForFewQueryRows) {
   EXPECT_EQ(question(decode).row(), "attention.cpu_avx512_bf16.bf16.d128.decode.16x128");
   EXPECT_EQ(question(decode, backend::cpu_avx2).row(),
             "attention.cpu_avx2.bf16.d128.decode.16x128");
-  EXPECT_EQ(question(prefill_bf16).answer()->instance->config.phase, attention_phase::prefill);
+  EXPECT_EQ(question(prefill_bf16).answer()->instance->config_as<attention_config>().phase, attention_phase::prefill);
 }
 
 TEST(Select, TakesTheSmallestSufficientFeatureSet) {
@@ -51,8 +51,8 @@ TEST(Select, SaysWhy) {
   ASSERT_TRUE(generic);
   EXPECT_EQ(generic->reason, selection_reason::generic_fallback);
   ASSERT_NE(generic->near_miss, nullptr);
-  EXPECT_EQ(generic->near_miss->config.target, backend::cpu_avx2);
-  EXPECT_EQ(generic->near_miss->config.type, dtype::f32);
+  EXPECT_EQ(generic->near_miss->config_as<attention_config>().target, backend::cpu_avx2);
+  EXPECT_EQ(generic->near_miss->config_as<attention_config>().type, dtype::f32);
 }
 
 TEST(Select, IsPure) {
@@ -63,11 +63,11 @@ TEST(Select, IsPure) {
 }
 
 TEST(Select, EveryRowIsReachableByName) {
-  for (const attention_instance& row : rows()) {
-    const std::string size = std::to_string(row.config.head_dim == 0 ? 40 : row.config.head_dim);
-    const std::string shape = "=[1,16,4," + size + "]" + std::string(name_of(row.config.type));
+  for (const instance& row : rows()) {
+    const std::string size = std::to_string(row.config_as<attention_config>().head_dim == 0 ? 40 : row.config_as<attention_config>().head_dim);
+    const std::string shape = "=[1,16,4," + size + "]" + std::string(name_of(row.config_as<attention_config>().type));
     const backend highest =
-        is_cuda(row.config.target) ? row.config.target : backend::cpu_avx512_bf16;
+        is_cuda(row.target) ? row.target : backend::cpu_avx512_bf16;
     question one("flash_attention q" + shape + " k" + shape, highest);
     one.row_of_call = row.name;
     const auto chosen = one.answer();
@@ -82,7 +82,7 @@ TEST(Select, NeverPicksWhatDoesNotFit) {
       const question one(text, highest);
       const auto chosen = one.answer();
       ASSERT_TRUE(chosen) << chosen.message();
-      EXPECT_LE(chosen->instance->config.target, highest);
+      EXPECT_LE(chosen->instance->config_as<attention_config>().target, highest);
       EXPECT_EQ(mismatch_of(chosen->instance->config, one.problem), attention_mismatch::none);
     }
   }
@@ -90,9 +90,9 @@ TEST(Select, NeverPicksWhatDoesNotFit) {
 
 TEST(Select, SpellsOutTheDifferenceIfNothingFits) {
   const question one("flash_attention q=[1,16,4,96]f32 k=[1,16,4,96]", backend::cpu_avx2);
-  inquiry<attention_family> asked = one.asked();
-  std::vector<attention_instance> few;
-  for (const attention_instance& row : rows()) {
+  inquiry asked = one.asked();
+  std::vector<instance> few;
+  for (const instance& row : rows()) {
     const attention_config& config = row.config;
     const bool fixed = config.head_dim == 128 && config.phase == attention_phase::prefill;
     if (fixed && config.target == backend::cpu_avx512) few.push_back(row);

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/lookup/record.hpp>
 #include <tessera/runtime/lookup/shipped.hpp>

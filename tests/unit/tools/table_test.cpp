@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/families.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/lookup/record.hpp>
 
 #include "command_runner.hpp"
@@ -49,7 +49,7 @@ TEST(table, stats_count_what_a_file_holds) {
   tessera::lookup_record hint = measured(50);
   hint.code_version = "an older one";
   tessera::lookup_record other_side = measured(53);
-  other_side.code_version = tessera::attention_family::code_version(tessera::device_kind::cuda);
+  other_side.code_version = tessera::attention_code_version(tessera::device_kind::cuda);
   tessera::lookup_record absent = measured(51);
   absent.row = "attention.no.such.row";
   tessera::lookup_record foreign = measured(52);

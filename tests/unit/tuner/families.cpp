@@ -53,8 +53,8 @@ constexpr std::array<std::string_view, 6> pooling_problems{
     "mean_pooling_chunks_backward x=[2,50,2,32]bf16 chunk_size=8",
 };
 
-const attention_instance& instance_named(std::string_view name) {
-  for (const attention_instance& row : attention_family::registry()) {
+const instance& instance_named(std::string_view name) {
+  for (const instance& row : attention_registry()) {
     if (row.name == name) return row;
   }
   throw std::runtime_error("no row " + std::string(name));
@@ -68,7 +68,7 @@ TEST(Property11, CandidateGeneratorYieldsOnlyValidConfigsForEveryOpArchAndDtype)
     for (const std::string_view text : small_problems) {
       const auto problem = opened(text, {.device = &device});
       ASSERT_NE(problem, nullptr);
-      const attention_demand demand = demand_of(*attention_family::parse(text));
+      const attention_demand demand = demand_of(*parse_problem(text));
       ASSERT_FALSE(problem->candidates().empty()) << text;
       for (const candidate& row : problem->candidates()) {
         const attention_config& config = instance_named(row.name).config;
@@ -86,7 +86,7 @@ TEST(Candidates, TheDefaultIsWhatTheChainTakesWithoutATable) {
     const auto problem = opened(text, {.threads = 2});
     context without_tables{.threads = 2};
     without_tables.policy = selection_policy{.tables = table_use::none};
-    const auto chosen = plan(*attention_family::parse(text), without_tables);
+    const auto chosen = plan(*parse_problem(text), without_tables);
     ASSERT_TRUE(chosen) << chosen.message();
     EXPECT_EQ(problem->candidates()[problem->default_row()].name, chosen->choice().row()) << text;
   }
@@ -113,7 +113,7 @@ TEST(Gate, LetsEveryRowOfTheBuildIn) {
 }
 
 // Planted rows: launchers around a real one. A plain function, as a launcher is.
-const attention_instance* real_row = nullptr;
+const instance* real_row = nullptr;
 
 status launch_off_by_a_little(const attention_kernel_args& args, const launch_context& where) {
   if (status done = real_row->launch(args, where); !done) return done;
@@ -141,7 +141,7 @@ struct planted_rows {
   planted_rows() {
     const auto problem = opened(text, {.threads = 2});
     real_row = &instance_named(problem->candidates()[0].name);
-    for (attention_instance& row : rows) {
+    for (instance& row : rows) {
       row.config = real_row->config;
       row.workspace_bytes = real_row->workspace_bytes;
     }
@@ -156,12 +156,12 @@ struct planted_rows {
 
   static constexpr std::string_view text =
       "flash_attention q=[1,65,4,64]f32 k=[1,65,2,64] causal=true";
-  std::array<attention_instance, 3> rows{};
+  std::array<instance, 3> rows{};
 };
 
 TEST(Property12, RealFamilyRefusesAPlantedWrongInstanceAndAPlantedHangingOne) {
   const planted_rows planted;
-  const application_rows mine{std::span<const attention_instance>(planted.rows)};
+  const application_rows mine{std::span<const instance>(planted.rows)};
   const scratch_folder folder;
   session_options options;
   options.table = folder / "lookup.txt";
@@ -219,7 +219,7 @@ TEST(OnlineTuner, AnswersTheAutotuneTierAndRemembersInTheTable) {
                       .limit_seconds = 20,
                       .accept_disturbed = true,
                       .table = folder / "lookup.txt"});
-  const flash_problem problem = *attention_family::parse(small_problems[0]);
+  const flash_problem problem = *parse_problem(small_problems[0]);
   context context{.threads = 2, .tuner = &tuner.hook()};
   context.policy = selection_policy{.tables = table_use::none, .autotune = autotune_use::on_miss};
   const auto tuned = plan(problem, context);

@@ -73,8 +73,8 @@ status launch_losing_late(const attention_kernel_args& args, const launch_contex
   return launch_taking<30>(args, where);
 }
 
-attention_instance row(std::string_view name, decltype(attention_instance::launch) launch) {
-  attention_instance one = pretended_row(name);
+instance row(std::string_view name, decltype(instance::launch) launch) {
+  instance one = pretended_row(name);
   one.launch = launch;
   return one;
 }
@@ -83,7 +83,7 @@ class Gpu : public ::testing::Test {
  protected:
   Gpu() {
     gpus().reset();
-    for (const attention_instance& one : rows) names.push_back(one.name);
+    for (const instance& one : rows) names.push_back(one.name);
   }
   ~Gpu() override {
     use_tables(nullptr);
@@ -102,14 +102,14 @@ class Gpu : public ::testing::Test {
   }
 
   // Of rows with the same prediction the first by name is the default.
-  const std::vector<attention_instance> rows{
+  const std::vector<instance> rows{
       row("attention.pretended.a", &launch_taking<40>),
       row("attention.pretended.fast", &launch_taking<10>),
       row("attention.pretended.losing", &launch_losing),
       row("attention.pretended.losing_late", &launch_losing_late),
       row("attention.pretended.beyond", &launch_beyond),
       row("attention.pretended.wrong", &launch_wrong)};
-  const application_rows mine{std::span<const attention_instance>(rows)};
+  const application_rows mine{std::span<const instance>(rows)};
   std::vector<std::string_view> names;
   const device_facts facts = h200();
   const scratch_folder folder;
@@ -146,7 +146,7 @@ TEST_F(Gpu, RowsAreRacedByTheDevicesClockAndTheNextPlanTakesTheWinner) {
 
   use_tables(load_lookup_tables({.user = folder / "lookup.txt", .site = {}, .shipped = false}));
   context where = with_rows({.device = {device_kind::cuda, 0}}, mine);
-  const auto tuned = plan(*attention_family::parse(text), where);
+  const auto tuned = plan(*parse_problem(text), where);
   ASSERT_TRUE(tuned) << tuned.message();
   EXPECT_EQ(tuned->choice().tier, selection_tier::persistent);
   EXPECT_EQ(tuned->choice().row(), "attention.pretended.fast");
@@ -182,7 +182,7 @@ TEST_F(Gpu, RoundsReadOtherPartsOfMemoryThanTheCacheHolds) {
 }
 
 TEST_F(Gpu, WorkloadsOfBenchesAreTimedThereAndComeBack) {
-  const flash_problem problem = *attention_family::parse(text);
+  const flash_problem problem = *parse_problem(text);
   auto watch = bench::gpu_stopwatch::make({device_kind::cuda, 0});
   ASSERT_TRUE(watch) << watch.message();
   const auto made = plan(problem, with_rows({.row = "attention.pretended.a",
@@ -246,7 +246,7 @@ TEST_F(Gpu, TheOnlineTunerLeavesItToTheCommand) {
   online_tuner tuner({.store = false});
   context where = with_rows({.device = {device_kind::cuda, 0}, .tuner = &tuner.hook()}, mine);
   where.policy = selection_policy{.tables = table_use::none, .autotune = autotune_use::on_miss};
-  const auto chosen = plan(*attention_family::parse(text), where);
+  const auto chosen = plan(*parse_problem(text), where);
   ASSERT_TRUE(chosen) << chosen.message();
   EXPECT_EQ(chosen->choice().tier, selection_tier::heuristic);
   EXPECT_NE(tuner.last_refusal().find("`tessera tune --backend cuda` measures them"),

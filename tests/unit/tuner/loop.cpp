@@ -25,7 +25,7 @@ using namespace tessera;
 constexpr std::string_view text = "flash_attention q=[1,130,4,64]f32 k=[1,130,2,64] causal=true";
 
 // The row that the cost model prefers, made four times as slow: what tuning is for.
-const attention_instance* preferred_row = nullptr;
+const instance* preferred_row = nullptr;
 
 status launch_four_times(const attention_kernel_args& args, const launch_context& where) {
   for (int turn = 0; turn < 3; ++turn) {
@@ -38,14 +38,14 @@ struct slow_default {
   slow_default() {
     const auto problem = open_problem(text, {.threads = 2});
     const std::string& name = (*problem)->candidates()[0].name;
-    for (const attention_instance& row : attention_registry()) {
+    for (const instance& row : attention_registry()) {
       if (row.name == name) preferred_row = &row;
     }
     rows[0] = *preferred_row;
     rows[0].name = "attention.a_slow_one";  // predicted alike, and the first by name
     rows[0].launch = &launch_four_times;
   }
-  std::array<attention_instance, 1> rows{};
+  std::array<instance, 1> rows{};
 };
 
 std::string contents_of(const std::string& path) {
@@ -65,7 +65,7 @@ class Loop : public ::testing::Test {
   }
   /// What an application does: plan and run.
   flash_selection run() {
-    const flash_problem problem = *attention_family::parse(text);
+    const flash_problem problem = *parse_problem(text);
     const auto made = plan(problem, with_rows({.threads = 2}, mine));
     EXPECT_TRUE(made) << made.message();
     const bench::workload work(problem);
@@ -75,7 +75,7 @@ class Loop : public ::testing::Test {
   }
 
   const slow_default slow;
-  const application_rows mine{std::span<const attention_instance>(slow.rows)};
+  const application_rows mine{std::span<const instance>(slow.rows)};
   const scratch_folder folder;
 };
 

@@ -1,5 +1,5 @@
 // The CUDA part of the default table of flash attention, forward; see attention.hpp. Tiles were
-// measured on an H200 (kernels/attention/README.md has what was tried).
+// measured on an H200 (kernels/attention/sm80/NOTES.md has what was tried).
 #pragma once
 
 #include <algorithm>

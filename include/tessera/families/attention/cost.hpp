@@ -9,6 +9,7 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/families/attention/fits.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -57,8 +58,8 @@ inline attention_facts facts_of(const attention_demand& demand) noexcept {
 }
 
 /// What a CUDA row does: blocks of block_q rows, each against the keys that some of them see.
-inline work_estimate estimate_on_gpu(const attention_config& config,
-                                     const attention_facts& facts) noexcept {
+inline work_estimate estimate_on_gpu(const attention_config& config, const attention_facts& facts,
+                                     int multiprocessors) noexcept {
   const attention_sizes& sizes = facts.demand.sizes;
   const bool any_head_dim = config.head_dim == 0;
   const bool decode = config.phase == attention_phase::decode;
@@ -98,15 +99,18 @@ inline work_estimate estimate_on_gpu(const attention_config& config,
   const auto element = static_cast<double>(size_of(config.type));
   const double of_token = element * (sizes.head_dim + sizes.v_head_dim);
   work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (blocks - 1)) + facts.rows);
-  work.items = static_cast<std::int64_t>(facts.heads * blocks);
+  const auto schedule =
+      schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
+  work.items = schedule.busy_tiles;
   work.items_per_core = std::max(1, config.tiling.blocks_per_sm);
-  work.most_splits = std::clamp<std::int64_t>(static_cast<std::int64_t>(tiles / 2), 1, 128);
+  work.splits = schedule.splits;
+  work.launches = schedule.launches;
   return work;
 }
 
-inline work_estimate estimate_of(const attention_config& config,
-                                 const attention_facts& facts) noexcept {
-  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
+inline work_estimate estimate_of(const attention_config& config, const attention_facts& facts,
+                                 int workers) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts, workers);
   const attention_sizes& sizes = facts.demand.sizes;
   const bool decode = config.phase == attention_phase::decode;
   const auto up = [](double size, double step) {

@@ -43,9 +43,10 @@ struct attention_family {
   static attention_facts facts_of(const attention_demand& demand) noexcept {
     return tessera::facts_of(demand);
   }
-  static work_estimate estimate(const attention_config& config,
-                                const attention_facts& facts) noexcept {
-    return estimate_of(config, facts);
+  /// `workers`: threads, or the multiprocessors of a GPU.
+  static work_estimate estimate(const attention_config& config, const attention_facts& facts,
+                                int workers) noexcept {
+    return estimate_of(config, facts, workers);
   }
   static constexpr bool runs_on(const attention_config& config,
                                 const device_facts& device) noexcept {
@@ -66,14 +67,13 @@ struct attention_family {
     const auto plural = [](std::int64_t count, const char* one) {
       return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
     };
-    const work_estimate work = estimate_of(config, facts);
+    const work_estimate work = estimate_of(config, facts, threads);
     std::string words(enumerator_name(config.phase));
     if (is_cpu(config.target)) {
       return words + ", " + plural(work.items, "work item") + " for " + plural(threads, "thread");
     }
     words += ", " + plural(work.items, "block") + " of " + std::to_string(config.block_q) + " rows";
-    const std::int64_t splits = predicted_splits(work, threads);
-    if (splits > 1) words += ", keys in " + std::to_string(splits) + " parts";
+    if (work.splits > 1) words += ", keys in " + std::to_string(work.splits) + " parts";
     words += ", for " + plural(threads, "multiprocessor");
     return words + " with " + std::to_string(work.items_per_core) + " at a time";
   }

@@ -66,8 +66,8 @@ inline work_estimate estimate_on_gpu(const mean_pooling_config& config,
   return work;
 }
 
-inline work_estimate estimate_of(const mean_pooling_config& config,
-                                 const mean_pooling_facts& facts) noexcept {
+inline work_estimate estimate_of(const mean_pooling_config& config, const mean_pooling_facts& facts,
+                                 int /*workers*/) noexcept {
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   work_estimate work;
   work.footprint_bytes = facts.bytes;

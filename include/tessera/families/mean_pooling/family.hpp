@@ -44,9 +44,10 @@ struct mean_pooling_family {
   static mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
     return tessera::facts_of(demand);
   }
-  static work_estimate estimate(const mean_pooling_config& config,
-                                const mean_pooling_facts& facts) noexcept {
-    return estimate_of(config, facts);
+  /// `workers`: threads, or the multiprocessors of a GPU.
+  static work_estimate estimate(const mean_pooling_config& config, const mean_pooling_facts& facts,
+                                int workers) noexcept {
+    return estimate_of(config, facts, workers);
   }
   static constexpr bool runs_on(const mean_pooling_config& config,
                                 const device_facts& device) noexcept {
@@ -71,7 +72,7 @@ struct mean_pooling_family {
     };
     const auto kibibytes = static_cast<std::int64_t>(facts.bytes / 1024);
     return std::string(enumerator_name(config.pass)) + ", " + std::to_string(kibibytes) + " KiB, " +
-           plural(estimate_of(config, facts).items, "work item") + " for " +
+           plural(estimate_of(config, facts, threads).items, "work item") + " for " +
            plural(threads, is_cuda(config.target) ? "multiprocessor" : "thread");
   }
 

@@ -157,7 +157,8 @@ struct inquiry {
   }
 
   double predicted(const instance& row, const demand_facts& facts) const {
-    return predicted_seconds(kind.estimate(row.config, facts), row.target, device, threads);
+    return predicted_seconds(kind.estimate(row.config, facts, threads), row.target, device,
+                             threads);
   }
 };
 

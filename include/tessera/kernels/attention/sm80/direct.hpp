@@ -33,41 +33,13 @@ namespace tessera {
 /// Where a header-path launch runs: on the GPU that its tensors lie on, in a stream of it.
 struct cuda {
   void* stream = nullptr;  ///< cudaStream_t; null: the default stream
-  /// Device memory, 64-byte aligned, kernels::attention::sm80::workspace_bytes<Row>() bytes. Empty:
-  /// taken and given back in the order of the stream.
+  /// Device memory, 64-byte aligned, kernels::attention::sm80::workspace_bytes<Kernel>() bytes.
+  /// Empty: taken and given back in the order of the stream.
   std::span<std::byte> workspace{};
   int multiprocessors = 0;  ///< 0: asked of the device
 };
 
 namespace kernels::attention::sm80 {
-
-inline status answer_of(const char* tried, cudaError_t code) {
-  return code == cudaSuccess ? status() : device_failure(tried, code);
-}
-
-/// The current device until the end of the scope.
-class device_scope {
- public:
-  explicit device_scope(int ordinal) {
-    entered_ = answer_of("cudaGetDevice", cudaGetDevice(&before_));
-    if (entered_ && before_ != ordinal) {
-      entered_ = answer_of("cudaSetDevice", cudaSetDevice(ordinal));
-      changed_ = static_cast<bool>(entered_);
-    }
-  }
-  ~device_scope() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  device_scope(const device_scope&) = delete;
-  device_scope& operator=(const device_scope&) = delete;
-
-  const status& entered() const { return entered_; }
-
- private:
-  status entered_;
-  int before_ = 0;
-  bool changed_ = false;
-};
 
 /// The caller's workspace, or one of the launch's own.
 class direct_workspace {
@@ -84,7 +56,8 @@ class direct_workspace {
     if (!memory.empty()) return prim::check_workspace(memory, needed);
     if (needed == 0) return {};
     stream_ = static_cast<cudaStream_t>(where.stream);
-    if (status done = answer_of("cudaMallocAsync", cudaMallocAsync(&own_, needed, stream_));
+    if (status done =
+            prim::cuda::answer_of("cudaMallocAsync", cudaMallocAsync(&own_, needed, stream_));
         !done) {
       return done;
     }
@@ -98,24 +71,24 @@ class direct_workspace {
 };
 
 /// `launch` on the device of validated tensors, which is current.
-template <class Row, class Hooks>
+template <class Kernel, class Hooks>
 status launch_direct(const flash_attention_args& args, const attention_kernel_args& lowered,
                      const cuda& where, const Hooks& hooks) {
   int multiprocessors = where.multiprocessors;
   if (multiprocessors == 0) {
     const cudaError_t code = cudaDeviceGetAttribute(
         &multiprocessors, cudaDevAttrMultiProcessorCount, args.q.device.ordinal);
-    if (code != cudaSuccess) return device_failure("cudaDeviceGetAttribute", code);
+    if (code != cudaSuccess) return prim::cuda::device_failure("cudaDeviceGetAttribute", code);
   }
   direct_workspace workspace;
   std::span<std::byte> memory;
-  const std::size_t needed = workspace_bytes<Row>(lowered, multiprocessors);
+  const std::size_t needed = workspace_bytes<Kernel>(lowered, multiprocessors);
   if (status done = workspace.find(where, needed, memory); !done) return done;
   const launch_context context{multiprocessors, memory.data(), memory.size(), where.stream};
-  if (status done = launch_with<Row>(lowered, hooks, context); !done) return done;
-  if constexpr (Row::config.features.has(attention_feature::dropout)) {
+  if (status done = launch_with<Kernel>(lowered, hooks, context); !done) return done;
+  if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
     if (args.dropout_mask.present()) {
-      return write_dropout_mask<Row>(args.dropout_mask, lowered, where.stream);
+      return write_dropout_mask<Kernel>(args.dropout_mask, lowered, where.stream);
     }
   }
   return {};
@@ -123,14 +96,14 @@ status launch_direct(const flash_attention_args& args, const attention_kernel_ar
 
 }  // namespace kernels::attention::sm80
 
-/// Runs the kernel of `Row` on the GPU that the tensors lie on: same arguments, options, checks and
+/// Runs `Kernel` on the GPU that the tensors lie on: same arguments, options, checks and
 /// results as `flash_attention` (with args.weights: as `attention`), and nothing is looked up.
 /// `hooks` are compiled into the tile loop (see flash_hooks). Returns when the work is in the
 /// stream.
 ///
 /// Errors: those of `flash_attention`, and status_code::ineligible_row if the row's config does not
 /// take the problem ("head_dim is 96, the row has 128").
-template <class Row, class Hooks = flash_hooks<>>
+template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
                                              const flash_attention_options& options,
                                              const cuda& where, const Hooks& hooks = {}) {
@@ -142,17 +115,17 @@ requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
     return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
   }
   const flash_problem problem = problem_of(args, options, op);
-  if (status done = direct::check_row(resolved(Row::config), problem); !done) return done;
-  const kernels::attention::sm80::device_scope scope(device.ordinal);
+  if (status done = direct::check_row(resolved(Kernel::config), problem); !done) return done;
+  const prim::cuda::device_scope scope(device.ordinal);
   if (!scope.entered()) return scope.entered();
-  return kernels::attention::sm80::launch_direct<Row>(args, lowered, where, hooks);
+  return kernels::attention::sm80::launch_direct<Kernel>(args, lowered, where, hooks);
 }
 
 /// The same with default options; a row whose mask is `causal` runs a causal problem.
-template <class Row, class Hooks = flash_hooks<>>
+template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args, const cuda& where,
                                              const Hooks& hooks = {}) {
-  return launch<Row>(args, {.causal = Row::config.mask == mask_mode::causal}, where, hooks);
+  return launch<Kernel>(args, {.causal = Kernel::config.mask == mask_mode::causal}, where, hooks);
 }
 
 }  // namespace tessera

@@ -12,22 +12,25 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <cuda_runtime.h>
 
 #include <tessera/families/attention/kernel_args.hpp>
-#include <tessera/kernels/attention/sm80/device.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
-#include <tessera/kernels/attention/sm80/merge.hpp>
-#include <tessera/kernels/attention/sm80/places.hpp>
-#include <tessera/kernels/attention/sm80/plan.hpp>
+#include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/weights.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
+#include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
@@ -35,20 +38,17 @@
 
 namespace tessera::kernels::attention::sm80 {
 
-template <class Row>
-cut_shape cut_shape_of(const attention_kernel_args& args, int multiprocessors) {
-  constexpr attention_config config = resolved(Row::config);
-  return {.block_q = config.block_q,
-          .block_kv = config.block_kv,
-          .v_head_dim = args.v_head_dim,
-          .blocks_per_sm = config.tiling.blocks_per_sm,
-          .multiprocessors = multiprocessors < 1 ? 1 : multiprocessors};
+using schedule_sm80::schedule;
+
+template <class Kernel>
+schedule schedule_for(const attention_kernel_args& args, int multiprocessors) {
+  return schedule_sm80::schedule_of(Kernel::config, schedule_sm80::sizes_of(args), multiprocessors);
 }
 
 /// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
-template <class Row>
+template <class Kernel>
 std::size_t workspace_bytes(const attention_kernel_args& args, int multiprocessors) {
-  return workspace_of(cut_of(args, cut_shape_of<Row>(args, multiprocessors)), args.v_head_dim);
+  return schedule_sm80::workspace_of(schedule_for<Kernel>(args, multiprocessors), args.v_head_dim);
 }
 
 /// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
@@ -72,28 +72,69 @@ inline bool tokens_are_aligned(const attention_kernel_args& args, dtype type) {
          rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads, type);
 }
 
+template <class Kernel>
+constexpr bool takes_any_head_dim = Kernel::config.head_dim == 0;
+
+template <class Kernel, int Width, class Tokens, class Hooks>
+prim::cuda::kernel_entry entry_of() {
+  return {reinterpret_cast<const void*>(&forward_kernel<Kernel, Width, Tokens, Hooks>),
+          kernel_traits<Kernel, Width, Tokens>::shared_bytes};
+}
+
+/// The forward kernels of a row.
+template <class Kernel, class Hooks>
+auto forward_entries() {
+  if constexpr (takes_any_head_dim<Kernel>) {
+    return std::array{entry_of<Kernel, any_widths[0], aligned_tokens, Hooks>(),
+                      entry_of<Kernel, any_widths[1], aligned_tokens, Hooks>(),
+                      entry_of<Kernel, any_widths[2], aligned_tokens, Hooks>(),
+                      entry_of<Kernel, any_widths[0], any_tokens, Hooks>(),
+                      entry_of<Kernel, any_widths[1], any_tokens, Hooks>(),
+                      entry_of<Kernel, any_widths[2], any_tokens, Hooks>()};
+  } else {
+    return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>()};
+  }
+}
+
+/// Every kernel of a row.
+template <class Kernel, class Hooks>
+struct row_kernels {
+  static std::vector<prim::cuda::kernel_entry> entries() {
+    const auto forward = forward_entries<Kernel, Hooks>();
+    std::vector<prim::cuda::kernel_entry> all(forward.begin(), forward.end());
+    all.push_back({reinterpret_cast<const void*>(&combine_splits<Kernel>)});
+    if constexpr (Kernel::config.features.has(attention_feature::weights)) {
+      all.push_back({reinterpret_cast<const void*>(&write_weights<Kernel, Hooks>)});
+    }
+    return all;
+  }
+};
+template <class Kernel, class Hooks>
+using device_readiness = prim::cuda::readiness<row_kernels<Kernel, Hooks>>;
+
 /// Hidden, because shared objects that hold the same row have kernels, and so words, of their own.
-template <class Row>
-class __attribute__((visibility("hidden"))) row_arrivals {
+template <class Kernel>
+class __attribute__((visibility("hidden"))) kernel_arrivals {
  public:
-  static inline constinit arrival_table table{};
+  static inline constinit prim::cuda::arrival_table table{};
 };
 
-/// Where the blocks of a launch count themselves; -1 if `launch_merge` is to merge what they leave.
-template <class Row>
-int arrivals_for(const cut& pieces, const std::byte* workspace) {
-  if constexpr (resolved(Row::config).phase == attention_phase::decode) {
-    if (pieces.splits > 1 && pieces.items <= most_counted_items) {
-      return row_arrivals<Row>::table.place_of(workspace, pieces.splits);
+/// Where the blocks of a launch count themselves; -1 if `launch_combine` is to combine what
+/// they leave.
+template <class Kernel>
+int arrivals_for(const schedule& cut, const std::byte* workspace) {
+  if constexpr (resolved(Kernel::config).phase == attention_phase::decode) {
+    if (cut.splits > 1 && cut.launches == 1) {
+      return kernel_arrivals<Kernel>::table.place_of(workspace, cut.splits);
     }
   }
   return -1;
 }
 
 /// What kernels of rows with some features read.
-template <class Row, class Hooks>
+template <class Kernel, class Hooks>
 void set_features(launch_args& launched, const attention_kernel_args& args) {
-  constexpr attention_config config = resolved(Row::config);
+  constexpr attention_config config = resolved(Kernel::config);
   constexpr attention_features features = config.features;
   launched.plain = !Hooks::has_logits;
   if constexpr (features.has(attention_feature::soft_cap)) {
@@ -115,27 +156,27 @@ void set_features(launch_args& launched, const attention_kernel_args& args) {
   }
 }
 
-template <class Row, class Hooks>
-launch_args launch_args_of(const attention_kernel_args& args, const cut& pieces,
+template <class Kernel, class Hooks>
+launch_args launch_args_of(const attention_kernel_args& args, const schedule& cut,
                            std::byte* workspace) {
-  constexpr attention_config config = resolved(Row::config);
+  constexpr attention_config config = resolved(Kernel::config);
   launch_args launched;
-  set_features<Row, Hooks>(launched, args);
+  set_features<Kernel, Hooks>(launched, args);
   launched.call = args;
   // Farther than any key, and far from where 64-bit positions overflow: nvcc 13.0 turns the guarded
   // difference of row_visibility into an unguarded one.
   launched.call.window_left = std::min(args.window_left, 2 * longest_length);
   launched.call.window_right = std::min(args.window_right, 2 * longest_length);
-  const auto section = static_cast<std::uint32_t>(pieces.section);
+  const auto section = static_cast<std::uint32_t>(cut.section);
   const auto heads = static_cast<std::uint32_t>(args.batch * args.kv_heads);
   launched.group = divisor::of(static_cast<std::uint32_t>(args.q_heads / args.kv_heads));
   launched.kv_heads = divisor::of(static_cast<std::uint32_t>(args.kv_heads));
   launched.section = divisor::of(section);
-  launched.section_items =
-      divisor::of(std::max(1u, section * static_cast<std::uint32_t>(pieces.row_blocks)));
+  launched.section_tiles =
+      divisor::of(std::max(1u, section * static_cast<std::uint32_t>(cut.row_blocks)));
   launched.last_section = divisor::of(heads % section == 0 ? section : heads % section);
-  launched.row_blocks = pieces.row_blocks;
-  launched.splits = pieces.splits;
+  launched.row_blocks = cut.row_blocks;
+  launched.splits = cut.splits;
   launched.negative_scale = launched.plain && args.softmax_scale < 0.0f;
   const float scale = launched.plain ? std::fabs(args.softmax_scale) : 1.0f;
   // A scale of 0 would make NaN of hidden scores, 0 * -inf.
@@ -147,58 +188,61 @@ launch_args launch_args_of(const attention_kernel_args& args, const cut& pieces,
   launched.rescale_above = launched.headroom + growth;
   launched.aligned_out = rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len,
                                           args.q_heads, config.type);
-  launched.v_stride = sum_stride(args.v_head_dim);
-  launched.sums = reinterpret_cast<float*>(workspace);
-  launched.states = launched.sums + pieces.rows * pieces.splits * launched.v_stride;
-  launched.arrivals = arrivals_for<Row>(pieces, workspace);
-  launched.parts = pieces.parts;
-  launched.units_of_part = pieces.units_of_part;
+  launched.partial_stride = schedule_sm80::partial_stride(args.v_head_dim);
+  launched.partial_out = reinterpret_cast<float*>(workspace);
+  launched.partial_stats = launched.partial_out + cut.rows * cut.splits * launched.partial_stride;
+  launched.arrivals = arrivals_for<Kernel>(cut, workspace);
+  launched.combine_blocks = cut.combine_blocks;
+  launched.slices_of_block = cut.slices_of_block;
   return launched;
 }
 
 /// Where and how the kernels of one call are launched.
 struct launch_place {
-  cut pieces{};
+  schedule cut{};
   cudaStream_t stream = nullptr;
   int device = 0;
 };
 
-template <class Row>
-cudaError_t launch_merge(const launch_args& args, std::int64_t rows, cudaStream_t stream,
-                         bool dependent) {
-  const std::int64_t units = rows * slices_of_row(args.v_stride, groups_for(args.splits));
-  const auto blocks = static_cast<unsigned>((units + merge_warps - 1) / merge_warps);
-  return launch_kernel(&merge_splits<Row>, dim3(blocks), merge_warps * 32, 0, stream, dependent,
-                       args, units);
+template <class Kernel>
+cudaError_t launch_combine(const launch_args& args, std::int64_t rows, cudaStream_t stream,
+                           bool dependent) {
+  const std::int64_t slices =
+      rows *
+      schedule_sm80::slices_of_row(args.partial_stride, schedule_sm80::groups_for(args.splits));
+  const auto blocks = static_cast<unsigned>((slices + combine_warps - 1) / combine_warps);
+  return prim::cuda::launch_kernel(&combine_splits<Kernel>, dim3(blocks), combine_warps * 32, 0,
+                                   stream, dependent, args, slices);
 }
 
-template <class Row, int Width, class Tokens, class Hooks>
+template <class Kernel, int Width, class Tokens, class Hooks>
 status launch_width(const launch_args& args, const Hooks& hooks, const launch_place& place) {
-  using traits = kernel_traits<Row, Width, Tokens>;
-  const cut& pieces = place.pieces;
-  const dim3 grid(static_cast<unsigned>(pieces.items), static_cast<unsigned>(pieces.splits));
-  const bool dependent = device_readiness<Row, Hooks>::dependent(place.device);
-  cudaError_t code =
-      launch_kernel(&forward_kernel<Row, Width, Tokens, Hooks>, grid, traits::threads,
-                    traits::shared_bytes, place.stream, dependent, args, hooks);
-  if (code == cudaSuccess && pieces.splits > 1 && args.arrivals < 0) {
-    code = launch_merge<Row>(args, pieces.rows, place.stream, dependent);
+  using traits = kernel_traits<Kernel, Width, Tokens>;
+  const schedule& cut = place.cut;
+  const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(cut.splits));
+  const bool dependent = device_readiness<Kernel, Hooks>::dependent(place.device);
+  cudaError_t code = prim::cuda::launch_kernel(&forward_kernel<Kernel, Width, Tokens, Hooks>, grid,
+                                               traits::threads, traits::shared_bytes, place.stream,
+                                               dependent, args, hooks);
+  if (code == cudaSuccess && cut.splits > 1 && args.arrivals < 0) {
+    code = launch_combine<Kernel>(args, cut.rows, place.stream, dependent);
   }
-  if constexpr (Row::config.features.has(attention_feature::weights)) {
-    if (code == cudaSuccess && args.call.weights != nullptr && pieces.rows > 0) {
-      const auto blocks = (pieces.rows + weights_warps - 1) / weights_warps;
-      code = launch_kernel(&write_weights<Row, Hooks>, dim3(static_cast<unsigned>(blocks)),
-                           weights_warps * 32, 0, place.stream, false, args, hooks);
+  if constexpr (Kernel::config.features.has(attention_feature::weights)) {
+    if (code == cudaSuccess && args.call.weights != nullptr && cut.rows > 0) {
+      const auto blocks = (cut.rows + weights_warps - 1) / weights_warps;
+      code = prim::cuda::launch_kernel(&write_weights<Kernel, Hooks>,
+                                       dim3(static_cast<unsigned>(blocks)), weights_warps * 32, 0,
+                                       place.stream, false, args, hooks);
     }
   }
   if (code == cudaSuccess) return {};
   cudaGetLastError();
-  return device_failure("kernel launch", code);
+  return prim::cuda::device_failure("kernel launch", code);
 }
 
 /// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory, masked elements included;
 /// see `flash_dropout_mask_function`.
-template <class Row>
+template <class Kernel>
 status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args,
                           void* stream) {
   if (mask.elements() == 0) return {};
@@ -212,24 +256,24 @@ status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& 
   launched.threshold = args.dropout_threshold;
   constexpr int threads = 256;
   const std::int64_t draws = mask.elements() / mask.extent[3] * ((mask.extent[3] + 3) / 4);
-  const cudaError_t code = launch_kernel(
-      &dropout_mask_kernel<Row>, dim3(static_cast<unsigned>((draws + threads - 1) / threads)),
+  const cudaError_t code = prim::cuda::launch_kernel(
+      &dropout_mask_kernel<Kernel>, dim3(static_cast<unsigned>((draws + threads - 1) / threads)),
       threads, 0, static_cast<cudaStream_t>(stream), false, launched);
   if (code == cudaSuccess) return {};
   cudaGetLastError();
-  return device_failure("kernel launch", code);
+  return prim::cuda::device_failure("kernel launch", code);
 }
 
 /// Picks the width that holds both head dimensions.
-template <class Row, class Tokens, class Hooks>
+template <class Kernel, class Tokens, class Hooks>
 status launch_any(const launch_args& args, const Hooks& hooks, const launch_place& place) {
   switch (any_width(args.call.head_dim, args.call.v_head_dim)) {
     case 64:
-      return launch_width<Row, 64, Tokens>(args, hooks, place);
+      return launch_width<Kernel, 64, Tokens>(args, hooks, place);
     case 128:
-      return launch_width<Row, 128, Tokens>(args, hooks, place);
+      return launch_width<Kernel, 128, Tokens>(args, hooks, place);
     default:
-      return launch_width<Row, 256, Tokens>(args, hooks, place);
+      return launch_width<Kernel, 256, Tokens>(args, hooks, place);
   }
 }
 
@@ -237,22 +281,22 @@ status launch_any(const launch_args& args, const Hooks& hooks, const launch_plac
 /// and refuses (status_code::device) a device that the binary holds no code for. The first launch
 /// on a device does the same; afterwards both cost some nanoseconds. No memory, no work on a
 /// stream.
-template <class Row, class Hooks = flash_hooks<>>
+template <class Kernel, class Hooks = flash_hooks<>>
 status prepare_with() {
   int device = 0;
-  return ready_current<Row, Hooks>(device);
+  return device_readiness<Kernel, Hooks>::ready_current(device);
 }
 
 /// See `flash_prepare_function`.
-template <class Row>
+template <class Kernel>
 status prepare() {
-  return prepare_with<Row>();
+  return prepare_with<Kernel>();
 }
 
 /// Refuses what the kernels' 32-bit positions do not hold.
-inline status check_lengths(const attention_kernel_args& args, const cut& pieces) {
+inline status check_lengths(const attention_kernel_args& args, const schedule& cut) {
   if (args.q_len * (args.q_heads / args.kv_heads) < longest_length &&
-      args.kv_len < longest_length && pieces.items <= INT32_MAX) {
+      args.kv_len < longest_length && cut.work_tiles <= INT32_MAX) {
     return {};
   }
   return {status_code::ineligible_row,
@@ -265,38 +309,39 @@ inline status check_lengths(const attention_kernel_args& args, const cut& pieces
 /// `context.threads` is the number of its multiprocessors: it decides how keys are split, and must
 /// be the one `workspace_bytes` was asked for. Returns before the work is done. Can be captured in
 /// a graph once the device is ready (see `prepare`).
-template <class Row, class Hooks>
+template <class Kernel, class Hooks>
 status launch_with(const attention_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
   launch_place place;
-  place.pieces = cut_of(args, cut_shape_of<Row>(args, context.threads));
+  place.cut = schedule_for<Kernel>(args, context.threads);
   place.stream = static_cast<cudaStream_t>(context.stream);
-  const std::size_t needed = workspace_of(place.pieces, args.v_head_dim);
+  const std::size_t needed = schedule_sm80::workspace_of(place.cut, args.v_head_dim);
   if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
       !done) {
     return done;
   }
-  if (status done = check_lengths(args, place.pieces); !done) return done;
-  if (place.pieces.items == 0 || place.pieces.rows == 0) return {};
-  if (status done = ready_current<Row, Hooks>(place.device); !done) return done;
-  const launch_args launched = launch_args_of<Row, Hooks>(args, place.pieces, context.workspace);
-  const bool aligned = tokens_are_aligned(args, Row::config.type);
-  if constexpr (takes_any_head_dim<Row>) {
-    return aligned ? launch_any<Row, aligned_tokens>(launched, hooks, place)
-                   : launch_any<Row, any_tokens>(launched, hooks, place);
+  if (place.cut.work_tiles == 0 || place.cut.rows == 0) return {};
+  if (status done = check_lengths(args, place.cut); !done) return done;
+  if (status done = device_readiness<Kernel, Hooks>::ready_current(place.device); !done)
+    return done;
+  const launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
+  const bool aligned = tokens_are_aligned(args, Kernel::config.type);
+  if constexpr (takes_any_head_dim<Kernel>) {
+    return aligned ? launch_any<Kernel, aligned_tokens>(launched, hooks, place)
+                   : launch_any<Kernel, any_tokens>(launched, hooks, place);
   } else {
     if (!aligned) {
       return {status_code::ineligible_row,
               "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
     }
-    return launch_width<Row, 0, aligned_tokens>(launched, hooks, place);
+    return launch_width<Kernel, 0, aligned_tokens>(launched, hooks, place);
   }
 }
 
 /// Runs the row's kernel; see `attention_launch_function`.
-template <class Row>
+template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context) {
-  return launch_with<Row>(args, flash_hooks<>{}, context);
+  return launch_with<Kernel>(args, flash_hooks<>{}, context);
 }
 
 }  // namespace tessera::kernels::attention::sm80

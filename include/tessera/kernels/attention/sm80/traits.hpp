@@ -1,5 +1,5 @@
-// What a row fixes at compile time for the mma.sync kernels, and what one launch passes to the
-// device.
+// What a config fixes at compile time for the mma.sync kernels, and what one launch passes to the
+// device. `Kernel` is the type that carries the config.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace tessera::kernels::attention::sm80 {
 
-/// A row's tiles for one pair of head dimensions, both rounded up to 16.
+/// A kernel's tiles for one pair of head dimensions, both rounded up to 16.
 struct tile_shape {
   int head_dim = 0;
   int v_head_dim = 0;
@@ -49,7 +49,7 @@ constexpr int round_up_to(int value, int step) {
   return (value + step - 1) / step * step;
 }
 
-/// The widths that a row for any head dimension is compiled for.
+/// The widths that a config for any head dimension is compiled for.
 inline constexpr int any_widths[] = {64, 128, 256};
 
 /// The smallest of `any_widths` that holds both.
@@ -61,10 +61,10 @@ constexpr int any_width(int head_dim, int v_head_dim) {
   return 0;
 }
 
-/// The shape of a row; `width` is one of `any_widths` if the row takes any head dimension.
-template <class Row>
+/// The shape of a kernel; `width` is one of `any_widths` if it takes any head dimension.
+template <class Kernel>
 constexpr tile_shape shape_of(int width) {
-  constexpr attention_config config = resolved(Row::config);
+  constexpr attention_config config = resolved(Kernel::config);
   return {.head_dim = config.head_dim != 0 ? round_up_to(config.head_dim, 16) : width,
           .v_head_dim = config.head_dim != 0 ? round_up_to(config.v_head_dim, 16) : width,
           .block_q = config.block_q,
@@ -77,13 +77,13 @@ inline constexpr int most_static_bytes = 4096;
 
 /// Compile-time numbers of one kernel; `Width` as in shape_of. (A shape as template argument would
 /// be shorter, but nvcc 13.0 cannot name such kernels on the host side.)
-template <class Row, int Width, class Tokens>
+template <class Kernel, int Width, class Tokens>
 struct kernel_traits {
-  static constexpr attention_config config = resolved(Row::config);
-  static constexpr tile_shape shape = shape_of<Row>(Width);
+  static constexpr attention_config config = resolved(Kernel::config);
+  static constexpr tile_shape shape = shape_of<Kernel>(Width);
   using element = element_t<config.type>;
   /// f32 elements are split in two for the products (prim/cuda/split_products.hpp).
-  static constexpr bool splits = config.type == dtype::f32;
+  static constexpr bool use_3xtf32 = config.type == dtype::f32;
   using access = stored_element<element>;
   using stored = typename access::type;
   /// Units of 16 bits, in which shared memory and copies of tokens are counted, of an element.
@@ -108,29 +108,29 @@ struct kernel_traits {
 
   /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on; f32
   /// keys arrive while values are worked on.
-  static constexpr int stages = splits ? 1 : 2;
+  static constexpr int stages = use_3xtf32 ? 1 : 2;
   /// Q lies where out is gathered at the end.
   static constexpr int q_bytes = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
   static constexpr int shared_bytes = q_bytes + stages * (k_tile::bytes + v_tile::bytes);
 
-  /// The blocks that end last merge the splits. Larger blocks, where every register counts, leave
+  /// The blocks that end last combine the splits. Larger blocks, where every register counts, leave
   /// that to a kernel of its own.
-  static constexpr bool merges_splits = config.phase == attention_phase::decode;
+  static constexpr bool combines_splits = config.phase == attention_phase::decode;
 
   static constexpr bool aligned = std::is_same_v<Tokens, aligned_tokens>;
 
-  /// Rows with Q in registers have others left to keep where the next keys and values come from and
-  /// go to, so that less is computed for each tile; those of narrow heads also where a lane reads.
-  /// One bit of an address tells the two stages apart: nothing that is added to the first one's
-  /// reaches it.
+  /// Kernels with Q in registers have others left to keep where the next keys and values come from
+  /// and go to, so that less is computed for each tile; those of narrow heads also where a lane
+  /// reads. One bit of an address tells the two stages apart: nothing that is added to the first
+  /// one's reaches it.
   static constexpr bool keeps_sources =
       aligned && stages == 2 && shape.threads.q_in_registers && std::is_same_v<k_tile, v_tile> &&
       std::has_single_bit(static_cast<unsigned>(k_tile::bytes)) &&
       k_tile::bytes >= most_static_bytes + threads / 8 * k_tile::row_bytes &&
       q_bytes % (2 * k_tile::bytes) == 0;
   static constexpr bool keeps_addresses = keeps_sources && shape.head_dim <= 64;
-  /// Sums of wide heads are rescaled among the products of their tile: the small tiles of such rows
-  /// find a new maximum often.
+  /// Sums of wide heads are rescaled among the products of their tile: the small tiles of such
+  /// kernels find a new maximum often.
   static constexpr bool rescales_among_products = keeps_sources && shape.v_head_dim > 128;
 
   /// Units of a row of q and k, and of v and out.
@@ -141,16 +141,16 @@ struct kernel_traits {
     return units * (config.head_dim != 0 ? config.v_head_dim : call.v_head_dim);
   }
 
-  static constexpr bool has(attention_feature one) { return config.features.has(one); }
+  static constexpr bool has(attention_feature feature) { return config.features.has(feature); }
 
-  static_assert(is_cuda(config.target), "the row has a CUDA target");
-  static_assert(row_is_legal<Row, broken_rule(Row::config)>::value);
+  static_assert(is_cuda(config.target), "the config has a CUDA target");
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(shared_bytes <= shared_memory_bytes(config));
 };
 
 /// By how many powers of 2 a logit may pass the maximum of its row before the row's sums are
 /// rescaled. Weights of 16 bits are rounded relative to that maximum, and an older one costs
-/// accuracy (README.md): with these the error is not above that of FlashAttention-2, but for wide
+/// accuracy (NOTES.md): with these the error is not above that of FlashAttention-2, but for wide
 /// heads and few keys, where nearly every tile would find a new maximum.
 constexpr float growth_of(const attention_config& config, int head_dim, std::int64_t keys) {
   if (config.type == dtype::f32 || config.phase == attention_phase::decode) return 8.0f;
@@ -196,28 +196,28 @@ struct launch_args {
   divisor group{};  ///< query heads of a key/value head: rows of the same tile
   divisor kv_heads{};
   divisor section{};        ///< heads whose keys and values are worked on at the same time
-  divisor section_items{};  ///< blocks of a whole section
+  divisor section_tiles{};  ///< work tiles of a whole section
   divisor last_section{};   ///< heads of the last section
   int row_blocks = 0;       ///< of a dense entry
-  int splits = 1;           ///< parts of the keys, of which each is a block's work
+  int splits = 1;           ///< split-KV: parts of the keys, of which each is a block's work
   float log2_scale = 1;  ///< logits (q k, or what modifiers made of it) times this are powers of 2
   float headroom = 0;    ///< weights are 2^headroom larger than relative to the row's maximum
   float rescale_above =
       0;  ///< how far a logit may be above maximum less headroom before sums are rescaled
   bool negative_scale = false;
-  bool plain = false;  ///< logits are products times the scale, whatever the row could do
+  bool plain = false;  ///< logits are products times the scale, whatever the kernel could do
   dropout_keys dropout{};
   std::uint32_t last_dropped = 0;  ///< words above it keep a weight; all ones: none does
   bool wide = false;               ///< biases, mask and segment ids can be read several at a time
   float inverse_cap = 0;           ///< 1 / soft_cap
   bool aligned_out = false;        ///< out can be written 16 bytes at a time
-  float* sums = nullptr;           ///< [row][split][v_stride], splits > 1
-  float* states = nullptr;         ///< [row][split][2]: maximum, denominator
-  int v_stride = 0;
-  /// Where blocks count themselves (sm80_arrivals.hpp); -1: another kernel merges the splits.
+  float* partial_out = nullptr;    ///< [row][split][partial_stride], splits > 1
+  float* partial_stats = nullptr;  ///< [row][split][2]: maximum, denominator
+  int partial_stride = 0;
+  /// Where blocks count themselves (split_kv.hpp); -1: another kernel combines the splits.
   int arrivals = -1;
-  int parts = 1;          ///< thread blocks that merge the splits of the same rows
-  int units_of_part = 1;  ///< slices of rows that each of them merges
+  int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
+  int slices_of_block = 1;  ///< slices of rows that each of them combines
 };
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;

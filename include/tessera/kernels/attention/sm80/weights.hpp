@@ -5,10 +5,11 @@
 
 #include <cstdint>
 
-#include <tessera/kernels/attention/sm80/block.hpp>
 #include <tessera/kernels/attention/sm80/dropout.hpp>
-#include <tessera/kernels/attention/sm80/finish.hpp>
-#include <tessera/kernels/attention/sm80/scores.hpp>
+#include <tessera/kernels/attention/sm80/epilogue.hpp>
+#include <tessera/kernels/attention/sm80/score_mod.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -17,10 +18,10 @@ namespace tessera::kernels::attention::sm80 {
 inline constexpr int weights_warps = 4;  ///< rows of a thread block
 
 /// Row `blockIdx.x * weights_warps + warp` of all (entry, head, query), dense tensors only.
-template <class Row, class Hooks>
+template <class Kernel, class Hooks>
 class weights_row {
-  using traits = kernel_traits<Row, 0, any_tokens>;
-  using modifiers = score_modifiers<traits, Hooks>;
+  using traits = kernel_traits<Kernel, 0, any_tokens>;
+  using row_mod = score_mod_row<traits, Hooks>;
   using access = typename traits::access;
   using stored = typename traits::stored;
 
@@ -82,7 +83,7 @@ class weights_row {
     }
     if (args_.plain) product *= call.softmax_scale;
     float logits[1] = {product};
-    modifiers::apply_row(
+    row_mod::apply_row(
         args_, hooks_, logits, at_, [&](int) { return static_cast<int>(key); }, keys_, true);
     return logits[0];
   }
@@ -105,13 +106,13 @@ class weights_row {
   prim::key_interval keys_{};
 };
 
-template <class Row, class Hooks>
+template <class Kernel, class Hooks>
 __global__ void write_weights(const __grid_constant__ launch_args args,
                               const __grid_constant__ Hooks hooks) {
   const std::int64_t flat =
       static_cast<std::int64_t>(blockIdx.x) * weights_warps + threadIdx.x / prim::cuda::warp_size;
   if (flat >= args.call.batch * args.call.q_heads * args.call.q_len) return;
-  weights_row<Row, Hooks>(args, hooks, flat).run();
+  weights_row<Kernel, Hooks>(args, hooks, flat).run();
 }
 
 /// A [B, Hq, Sq, Sk] mask, one byte an element: 1 where dropout keeps the weight.
@@ -124,7 +125,7 @@ struct dropout_mask_args {
 };
 
 /// Four keys a thread, which share one draw.
-template <class Row>
+template <class Kernel>
 __global__ void dropout_mask_kernel(const __grid_constant__ dropout_mask_args args) {
   const std::int64_t groups = (args.extent[3] + 3) / 4;
   const std::int64_t flat = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

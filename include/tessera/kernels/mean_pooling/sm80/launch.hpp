@@ -15,11 +15,11 @@
 #include <tessera/families/mean_pooling/kernel_args.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/families/mean_pooling/schedule_sm80.hpp>
-#include <tessera/kernels/cuda_launch.hpp>
 #include <tessera/kernels/mean_pooling/sm80/backward.hpp>
 #include <tessera/kernels/mean_pooling/sm80/counts.hpp>
 #include <tessera/kernels/mean_pooling/sm80/forward.hpp>
 #include <tessera/prim/common/workspace.hpp>
+#include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -116,7 +116,7 @@ struct row_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static auto entries() {
     const auto entry = [](auto* kernel) {
-      return cuda::kernel_entry{reinterpret_cast<const void*>(kernel)};
+      return prim::cuda::kernel_entry{reinterpret_cast<const void*>(kernel)};
     };
     return std::array{entry(pass_of_tokens<Kernel>(true, false)),
                       entry(pass_of_tokens<Kernel>(true, true)),
@@ -134,7 +134,7 @@ struct row_kernels {
 template <class Kernel>
 status prepare() {
   int device = 0;
-  return cuda::readiness<row_kernels<Kernel>>::ready_current(device);
+  return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
 }
 
 inline dim3 grid_of(std::int64_t items) {
@@ -146,16 +146,16 @@ template <class Kernel>
 cudaError_t launch_counts(const launch_args& args, const scratch& memory, cudaStream_t stream) {
   const mean_pooling_kernel_args& call = args.call;
   if (memory.chunks_before != nullptr) {
-    return cuda::launch_kernel(&count_chunks<Kernel>, dim3(1), counting_threads, 0, stream, false,
-                               args);
+    return prim::cuda::launch_kernel(&count_chunks<Kernel>, dim3(1), counting_threads, 0, stream,
+                                     false, args);
   }
   if (memory.totals == nullptr) return cudaSuccess;
   constexpr std::int64_t warps = pooling_threads_sm80 / 32;
   const auto add = [&](auto* kernel, const auto& values, std::int64_t count, std::int64_t slices,
                        std::int64_t slice, double* sums) {
-    return cuda::launch_kernel(kernel, grid_of((call.sequences * slices + warps - 1) / warps),
-                               pooling_threads_sm80, 0, stream, false, values, call.sequences,
-                               count, slices, slice, sums);
+    return prim::cuda::launch_kernel(kernel, grid_of((call.sequences * slices + warps - 1) / warps),
+                                     pooling_threads_sm80, 0, stream, false, values, call.sequences,
+                                     count, slices, slice, sums);
   };
   const bool sliced = memory.slices > 1;
   const cudaError_t code =
@@ -179,7 +179,7 @@ status launch(const mean_pooling_kernel_args& args, const launch_context& contex
     return done;
   }
   int device = 0;
-  using ready = cuda::readiness<row_kernels<Kernel>>;
+  using ready = prim::cuda::readiness<row_kernels<Kernel>>;
   if (status done = ready::ready_current(device); !done) return done;
   const auto stream = static_cast<cudaStream_t>(context.stream);
   const bool wide = rows_are_wide(args, element_bytes);
@@ -190,17 +190,18 @@ status launch(const mean_pooling_kernel_args& args, const launch_context& contex
                              .partials = memory.partials};
   cudaError_t code = launch_counts<Kernel>(launched, memory, stream);
   if (code == cudaSuccess && launched.cut.items() > 0) {
-    code = cuda::launch_kernel(pass_of_tokens<Kernel>(wide, args.mask != nullptr),
-                               grid_of(launched.cut.items()), pooling_threads_sm80, 0, stream,
-                               false, launched);
+    code = prim::cuda::launch_kernel(pass_of_tokens<Kernel>(wide, args.mask != nullptr),
+                                     grid_of(launched.cut.items()), pooling_threads_sm80, 0, stream,
+                                     false, launched);
   }
   if (code == cudaSuccess && is_forward<Kernel> && launched.cut.combine_items() > 0) {
-    code = cuda::launch_kernel(&combine_pieces<Kernel>, grid_of(launched.cut.combine_items()),
-                               pooling_threads_sm80, 0, stream, ready::dependent(device), launched);
+    code = prim::cuda::launch_kernel(&combine_pieces<Kernel>, grid_of(launched.cut.combine_items()),
+                                     pooling_threads_sm80, 0, stream, ready::dependent(device),
+                                     launched);
   }
   if (code == cudaSuccess) return {};
   cudaGetLastError();
-  return cuda::device_failure("kernel launch", code);
+  return prim::cuda::device_failure("kernel launch", code);
 }
 
 }  // namespace tessera::kernels::mean_pooling::sm80

@@ -1,15 +1,17 @@
-// From products q k to logits on the registers of a warp: biases, soft cap, functors, masks and
-// segments. The order and the treatment of -inf are those of the CPU's scores.hpp.
+// Score modification: from products q k to logits on the registers of a warp: scale, biases, soft
+// cap, functors, masks and segments. The order and the treatment of -inf are those of the CPU.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
-#include <tessera/kernels/attention/sm80/block.hpp>
+#include <tessera/kernels/attention/sm80/score_mod_tile.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/warp_tile.hpp>
+#include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -22,31 +24,13 @@ __device__ __forceinline__ float load_bias(const score_tensor& bias, std::int64_
                                  : prim::cuda::half_words<bf16>::unpack(bits);
 }
 
-/// Up to here `tanh_near_zero` is tanh to 2e-7 of the value: x + x P(x^2), fitted for the smallest
-/// relative error.
-inline constexpr float tanh_near = 0.4f;
-__device__ __forceinline__ float tanh_near_zero(float x) {
-  const float square = x * x;
-  float series = fmaf(square, -0.04779422f, 0.13277629f);
-  series = fmaf(square, series, -0.33331882f);
-  return fmaf(square * series, x, x);
-}
-
-/// tanh to 6e-7 of the value; the exponential's form cancels near zero.
-__device__ __forceinline__ float tanh_fast(float x) {
-  const float power = prim::cuda::exp2_fast(x * (2.0f * prim::log2_e));
-  const float far = fmaf(prim::cuda::reciprocal_fast(1.0f + power), -2.0f, 1.0f);
-  return fabsf(x) < tanh_near ? tanh_near_zero(x) : far;
-}
-
-/// What a row's features make of the scores.
+/// What a kernel's features make of the scores of one row and tensors of any strides.
 template <class Traits, class Hooks>
-struct score_modifiers {
+struct score_mod_row {
   static constexpr bool caps = Traits::has(attention_feature::soft_cap);
   static constexpr bool biases = Traits::has(attention_feature::bias);
   static constexpr bool masks = Traits::has(attention_feature::mask);
   static constexpr bool segments = Traits::has(attention_feature::segments);
-  static constexpr bool drops = Traits::has(attention_feature::dropout);
   /// Logits are not simply products times the scale.
   static constexpr bool changes = caps || biases || Hooks::has_logits;
   static constexpr bool calls_functors = Hooks::has_logits || Hooks::has_mask;
@@ -109,13 +93,13 @@ struct score_modifiers {
                                                   const position& at, const Near& near,
                                                   unsigned& hidden) {
     const std::int64_t row = row_in(bias, at);
-    float found[Count];
+    float values[Count];
 #pragma unroll
-    for (int e = 0; e < Count; ++e) found[e] = load_bias(bias, row + near(e) * bias.column);
+    for (int e = 0; e < Count; ++e) values[e] = load_bias(bias, row + near(e) * bias.column);
 #pragma unroll
     for (int e = 0; e < Count; ++e) {
-      hidden |= found[e] == prim::minus_infinity ? 1u << e : 0u;
-      x[e] += found[e];
+      hidden |= values[e] == prim::minus_infinity ? 1u << e : 0u;
+      x[e] += values[e];
     }
   }
 
@@ -133,8 +117,8 @@ struct score_modifiers {
       if (call.soft_cap > 0.0f) {
 #pragma unroll
         for (int e = 0; e < Count; ++e) {
-          x[e] = Traits::splits ? call.soft_cap * tanhf(x[e] / call.soft_cap)
-                                : call.soft_cap * tanh_fast(x[e] * args.inverse_cap);
+          x[e] = Traits::use_3xtf32 ? call.soft_cap * tanhf(x[e] / call.soft_cap)
+                                    : call.soft_cap * tanh_fast(x[e] * args.inverse_cap);
         }
       }
     }
@@ -160,11 +144,11 @@ struct score_modifiers {
       if (call.mask.data != nullptr) {
         const auto* shown =
             static_cast<const std::uint8_t*>(call.mask.data) + row_in(call.mask, row);
-        std::uint8_t found[Count];
+        std::uint8_t bytes[Count];
 #pragma unroll
-        for (int e = 0; e < Count; ++e) found[e] = shown[near(e) * call.mask.column];
+        for (int e = 0; e < Count; ++e) bytes[e] = shown[near(e) * call.mask.column];
 #pragma unroll
-        for (int e = 0; e < Count; ++e) hidden |= found[e] == 0 ? 1u << e : 0u;
+        for (int e = 0; e < Count; ++e) hidden |= bytes[e] == 0 ? 1u << e : 0u;
       }
     }
     if constexpr (segments) {
@@ -173,11 +157,11 @@ struct score_modifiers {
             call.q_segments
                 .data[row.batch * call.q_segments.batch + row.query * call.q_segments.row];
         const std::int32_t* ids = call.kv_segments.data + row.batch * call.kv_segments.batch;
-        std::int32_t found[Count];
+        std::int32_t keys[Count];
 #pragma unroll
-        for (int e = 0; e < Count; ++e) found[e] = ids[near(e) * call.kv_segments.row];
+        for (int e = 0; e < Count; ++e) keys[e] = ids[near(e) * call.kv_segments.row];
 #pragma unroll
-        for (int e = 0; e < Count; ++e) hidden |= own < 0 || found[e] != own ? 1u << e : 0u;
+        for (int e = 0; e < Count; ++e) hidden |= own < 0 || keys[e] != own ? 1u << e : 0u;
       }
     }
     if constexpr (Hooks::has_mask) {
@@ -189,6 +173,106 @@ struct score_modifiers {
       }
     }
   }
+};
+
+/// From products to logits for all rows of a warp: which rows and keys its scores belong to, and
+/// whether a tile is worked on as a whole or a row at a time. `State` is the `block_state`, which
+/// lies in shared memory.
+template <class Traits, class Hooks, class State>
+class score_mod {
+  using row_form = score_mod_row<Traits, Hooks>;
+  using scores_type = prim::cuda::accumulator[Traits::row_tiles][Traits::key_tiles];
+  static constexpr int row_tiles = Traits::row_tiles;
+
+ public:
+  __device__ __forceinline__ score_mod(warp_tile<Traits, State>& warp, const Hooks& hooks)
+      : warp_(warp), args_(warp.args), hooks_(hooks), block_(warp.block) {}
+
+  /// `looks`: mask tensor, segments or mask functor may hide something.
+  __device__ __forceinline__ void apply(int key0, bool looks) const {
+    scores_type& scores = warp_.scores;
+    const auto thread = static_cast<int>(prim::cuda::thread_index());
+    if constexpr (!row_form::calls_functors) {
+      if (!row_form::reads || (args_.wide && can_read(key0))) {
+        apply_to_tile(scores, thread, key0, looks);
+        return;
+      }
+    }
+    if constexpr (row_form::calls_functors || row_form::reads) {
+      // One row at a time, each in the place of the first, so that the code is there once.
+#pragma unroll 1
+      for (int r = 0; r < 2 * row_tiles; ++r) {
+        const int row = row_of_thread<Traits>(thread, r / 2, r % 2);
+        row_form::apply(args_, hooks_, scores[0], 0, position_of(row), key0, keys_of(row), looks);
+        turn_rows(scores);
+      }
+    }
+  }
+
+ private:
+  /// Of a row of the block.
+  __device__ __forceinline__ position position_of(int row) const {
+    const query_row at = query_at(args_, block_, row);
+    return {block_.work.seq.index, at.head, at.query, 0, at.query + block_.visible.offset};
+  }
+  /// Empty for a row that is not used.
+  __device__ __forceinline__ prim::key_interval keys_of(int row) const {
+    return row < block_.work.used ? block_.visible.keys_of(query_at(args_, block_, row).query)
+                                  : prim::key_interval{};
+  }
+
+  /// True if tensors have all keys of a tile.
+  __device__ __forceinline__ bool can_read(int key0) const {
+    const attention_kernel_args& call = args_.call;
+    return key0 + Traits::block_kv <=
+           (call.cu_seqlens_k != nullptr ? block_.work.seq.k_len : call.kv_len);
+  }
+
+  __device__ __forceinline__ void apply_to_tile(scores_type& scores, int thread, int key0,
+                                                bool looks) const {
+    const bool inside =
+        block_.keys.full_begin <= key0 && block_.keys.full_end >= key0 + Traits::block_kv;
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+      // Row tiles are apart, so that what tensors say of one is not fetched while another's takes
+      // registers.
+      if (row_form::reads && row_of_thread<Traits>(thread & ~31, m, 0) >= block_.work.used) {
+        break;
+      }
+      const auto row_at = [&](int half) {
+        return position_of(min(row_of_thread<Traits>(thread, m, half), block_.work.used - 1));
+      };
+      score_mod_tile<Traits, decltype(row_at)> tile(args_, scores[m], row_at, thread, key0);
+      if constexpr (row_form::changes) {
+        if (!args_.plain) tile.change();
+      }
+      if (looks) tile.hide();
+      if (!inside) {
+        tile.clip([&](int half) { return keys_of(row_of_thread<Traits>(thread, m, half)); });
+      }
+    }
+  }
+
+  /// Each row takes the place of the one before, the first that of the last.
+  static __device__ __forceinline__ void turn_rows(scores_type& scores) {
+#pragma unroll
+    for (int n = 0; n < Traits::key_tiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float first = scores[0][n].at[e];
+#pragma unroll
+        for (int r = 0; r + 1 < 2 * row_tiles; ++r) {
+          scores[r / 2][n].at[r % 2 * 2 + e] = scores[(r + 1) / 2][n].at[(r + 1) % 2 * 2 + e];
+        }
+        scores[row_tiles - 1][n].at[2 + e] = first;
+      }
+    }
+  }
+
+  warp_tile<Traits, State>& warp_;
+  const launch_args& args_;
+  const Hooks& hooks_;
+  const State& block_;
 };
 
 }  // namespace tessera::kernels::attention::sm80

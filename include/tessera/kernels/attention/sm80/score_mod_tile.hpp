@@ -1,18 +1,36 @@
-// What sm80_scores.hpp makes of one row at a time, for 16 rows of a warp where all keys of the tile
-// can be read: pairs of biases, 16 bytes of a mask, pairs of segment ids. No user functors.
+// What score_mod_row (score_mod.hpp) makes of one row at a time, for 16 rows of a warp where all
+// keys of the tile can be read: pairs of biases, 16 bytes of a mask, pairs of segment ids. No user
+// functors.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include <tessera/kernels/attention/sm80/scores.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
+
+/// Up to here `tanh_near_zero` is tanh to 2e-7 of the value: x + x P(x^2), fitted for the smallest
+/// relative error.
+inline constexpr float tanh_near = 0.4f;
+__device__ __forceinline__ float tanh_near_zero(float x) {
+  const float square = x * x;
+  float series = fmaf(square, -0.04779422f, 0.13277629f);
+  series = fmaf(square, series, -0.33331882f);
+  return fmaf(square * series, x, x);
+}
+
+/// tanh to 6e-7 of the value; the exponential's form cancels near zero.
+__device__ __forceinline__ float tanh_fast(float x) {
+  const float power = prim::cuda::exp2_fast(x * (2.0f * prim::log2_e));
+  const float far = fmaf(prim::cuda::reciprocal_fast(1.0f + power), -2.0f, 1.0f);
+  return fabsf(x) < tanh_near ? tanh_near_zero(x) : far;
+}
 
 /// Two neighbouring elements of a bias.
 template <class Element>
@@ -34,13 +52,13 @@ struct bias_pair<float> {
 
 /// `RowAt(half)` gives the position of row `half` of the accumulators, always one that is used.
 template <class Traits, class RowAt>
-class score_tile {
+class score_mod_tile {
   static constexpr int key_tiles = Traits::key_tiles;
   using scores_type = prim::cuda::accumulator[key_tiles];
 
  public:
-  __device__ __forceinline__ score_tile(const launch_args& args, scores_type& scores,
-                                        const RowAt& row_at, int thread, int key0)
+  __device__ __forceinline__ score_mod_tile(const launch_args& args, scores_type& scores,
+                                            const RowAt& row_at, int thread, int key0)
       : args_(args), scores_(scores), row_at_(row_at), quarter_(thread % 4), key0_(key0) {}
 
   /// Products become logits.
@@ -104,7 +122,7 @@ class score_tile {
   /// to make.
   __device__ __forceinline__ void cap(float scale) {
     const float rate = scale * args_.inverse_cap;
-    if constexpr (Traits::splits) {
+    if constexpr (Traits::use_3xtf32) {
       const float most = args_.call.soft_cap;
       for_each([&](float& x) { x = most * tanhf(x * scale / most); });
       return;
@@ -142,13 +160,13 @@ class score_tile {
           reinterpret_cast<const pair*>(static_cast<const typename Traits::stored*>(bias.data) +
                                         offset_in(bias, half)) +
           quarter_;
-      pair found[key_tiles];
+      pair pairs[key_tiles];
 #pragma unroll
-      for (int n = 0; n < key_tiles; ++n) found[n] = from[n * 4];
+      for (int n = 0; n < key_tiles; ++n) pairs[n] = from[n * 4];
 #pragma unroll
       for (int n = 0; n < key_tiles; ++n) {
-        add(scores_[n].at[2 * half], scale, found[n].low());
-        add(scores_[n].at[2 * half + 1], scale, found[n].high());
+        add(scores_[n].at[2 * half], scale, pairs[n].low());
+        add(scores_[n].at[2 * half + 1], scale, pairs[n].high());
       }
     }
   }

@@ -1,4 +1,5 @@
-// Which query rows and keys a thread block works on, and in which order blocks are handed out.
+// Which query rows and keys a thread block works on, in which order blocks are handed out, and what
+// a block keeps of that in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@ namespace tessera::kernels::attention::sm80 {
 
 /// Rows [first_row, first_row + rows) of the folded axis of one sequence and key/value head: row r
 /// is query r / group of head r % group of the head's group.
-struct row_range {
+struct work_tile {
   prim::sequence seq{};
   int kv_head = 0;
   int first_row = 0;
-  int rows = 0;     ///< to write; 0: nothing to do
-  int visible = 0;  ///< of these, inside the sequence's used length
+  int rows = 0;  ///< to write; 0: nothing to do
+  int used = 0;  ///< of these, inside the sequence's used length
 };
 
 /// `number` cut to 0 ... `most`: nobody has looked at lengths in device memory.
@@ -38,39 +39,39 @@ __device__ __forceinline__ prim::sequence sequence_of(const attention_kernel_arg
 /// Dense launches: sections of heads one after the other, so that their keys and values stay in the
 /// L2 cache, and in a section the last rows first, which see most keys under a causal mask.
 template <class Traits>
-__device__ __forceinline__ row_range dense_rows(const launch_args& args, int item) {
+__device__ __forceinline__ work_tile dense_work_tile(const launch_args& args, int index) {
   const attention_kernel_args& call = args.call;
   const int heads = static_cast<int>(call.batch) * call.kv_heads;
-  const int section = args.section_items.quotient(item);
+  const int section = args.section_tiles.quotient(index);
   const int first_head = section * static_cast<int>(args.section.value);
-  const int inside = item - section * static_cast<int>(args.section_items.value);
+  const int inside = index - section * static_cast<int>(args.section_tiles.value);
   const bool last = first_head + static_cast<int>(args.section.value) > heads;
   const divisor& here = last ? args.last_section : args.section;
   const int block = here.quotient(inside);
   const int head = first_head + inside - block * static_cast<int>(here.value);
-  row_range range;
+  work_tile work;
   const int entry = args.kv_heads.quotient(head);
-  range.seq = sequence_of(call, entry);
-  range.kv_head = head - entry * call.kv_heads;
-  range.first_row = (args.row_blocks - 1 - block) * Traits::block_q;
+  work.seq = sequence_of(call, entry);
+  work.kv_head = head - entry * call.kv_heads;
+  work.first_row = (args.row_blocks - 1 - block) * Traits::block_q;
   const int group = static_cast<int>(args.group.value);
   const int all = static_cast<int>(call.q_len) * group;
-  range.rows = min(Traits::block_q, all - range.first_row);
-  const int used = static_cast<int>(range.seq.q_len) * group - range.first_row;
-  range.visible = max(0, min(used, range.rows));
-  return range;
+  work.rows = min(Traits::block_q, all - work.first_row);
+  const int used = static_cast<int>(work.seq.q_len) * group - work.first_row;
+  work.used = max(0, min(used, work.rows));
+  return work;
 }
 
-/// Packed launches: block `item` / kv_heads, counted over the sequences; one more "sequence" holds
+/// Packed launches: block `index` / kv_heads, counted over the sequences; one more "sequence" holds
 /// the rows behind the last. Every warp finds the same answer.
 template <class Traits>
-__device__ __forceinline__ row_range packed_rows(const launch_args& args, int item) {
+__device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, int index) {
   const attention_kernel_args& call = args.call;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   const int sequences = static_cast<int>(call.batch);
-  int block = args.kv_heads.quotient(item);
-  row_range range;
-  range.kv_head = item - block * call.kv_heads;
+  int block = args.kv_heads.quotient(index);
+  work_tile work;
+  work.kv_head = index - block * call.kv_heads;
   for (int base = 0; base <= sequences; base += prim::cuda::warp_size) {
     const int n = base + lane;
     int begin = 0;
@@ -88,30 +89,30 @@ __device__ __forceinline__ row_range packed_rows(const launch_args& args, int it
       block -= __shfl_sync(prim::cuda::all_lanes, sum, prim::cuda::warp_size - 1);
       continue;
     }
-    const int found = __ffs(static_cast<int>(past)) - 1;
-    const int index = base + found;
+    const int nearest = __ffs(static_cast<int>(past)) - 1;
+    const int sequence = base + nearest;
     // The last rows of a sequence first: they see most keys under a causal mask.
-    range.first_row =
-        (__shfl_sync(prim::cuda::all_lanes, sum, found) - 1 - block) * Traits::block_q;
-    range.rows =
-        min(Traits::block_q, __shfl_sync(prim::cuda::all_lanes, rows, found) - range.first_row);
-    range.seq.index = index;
-    if (index < sequences) {
-      range.seq = sequence_of(call, index);
-      range.visible = range.rows;
+    work.first_row =
+        (__shfl_sync(prim::cuda::all_lanes, sum, nearest) - 1 - block) * Traits::block_q;
+    work.rows =
+        min(Traits::block_q, __shfl_sync(prim::cuda::all_lanes, rows, nearest) - work.first_row);
+    work.seq.index = sequence;
+    if (sequence < sequences) {
+      work.seq = sequence_of(call, sequence);
+      work.used = work.rows;
     } else {
-      range.seq.index = 0;
-      range.seq.q_begin = __shfl_sync(prim::cuda::all_lanes, begin, found);
+      work.seq.index = 0;
+      work.seq.q_begin = __shfl_sync(prim::cuda::all_lanes, begin, nearest);
     }
     break;
   }
-  return range;
+  return work;
 }
 
 template <class Traits>
-__device__ __forceinline__ row_range rows_of_block(const launch_args& args, int item) {
-  return args.call.cu_seqlens_q != nullptr ? packed_rows<Traits>(args, item)
-                                           : dense_rows<Traits>(args, item);
+__device__ __forceinline__ work_tile work_tile_of(const launch_args& args, int index) {
+  return args.call.cu_seqlens_q != nullptr ? packed_work_tile<Traits>(args, index)
+                                           : dense_work_tile<Traits>(args, index);
 }
 
 /// Query of folded row `row`, and the head.
@@ -135,16 +136,6 @@ __device__ __forceinline__ Element* token_row(Data* data, const row_strides& str
          head * strides.head;
 }
 
-/// The same as units of 16 bits, which copies count.
-template <class Traits>
-__device__ __forceinline__ const std::uint16_t* token_units(const void* data,
-                                                            const row_strides& strides,
-                                                            const prim::sequence& seq,
-                                                            std::int64_t row, int head) {
-  return reinterpret_cast<const std::uint16_t*>(
-      token_row<const typename Traits::stored>(data, strides, seq, row, head));
-}
-
 /// The keys a block looks at, in tiles of block_kv from key 0 of the sequence on.
 struct key_range {
   int begin = 0, end = 0;             ///< keys that some row sees lie here
@@ -154,14 +145,14 @@ struct key_range {
 
 template <class Traits>
 __device__ __forceinline__ key_range
-keys_of_block(const launch_args& args, const row_range& range,
+keys_of_block(const launch_args& args, const work_tile& work,
               const prim::row_visibility<Traits::config.mask>& visible, int split) {
   key_range keys;
-  if (range.visible == 0) return keys;
+  if (work.used == 0) return keys;
   const prim::key_interval low =
-      visible.keys_of(query_of(args, range.kv_head, range.first_row).query);
+      visible.keys_of(query_of(args, work.kv_head, work.first_row).query);
   const prim::key_interval high =
-      visible.keys_of(query_of(args, range.kv_head, range.first_row + range.visible - 1).query);
+      visible.keys_of(query_of(args, work.kv_head, work.first_row + work.used - 1).query);
   keys.begin = static_cast<int>(low.begin);
   keys.end = static_cast<int>(high.end);
   keys.full_begin = static_cast<int>(high.begin);
@@ -174,6 +165,34 @@ keys_of_block(const launch_args& args, const row_range& range,
   keys.first_tile = first + split * each + min(split, more);
   keys.last_tile = keys.first_tile + each + (split < more ? 1 : 0);
   return keys;
+}
+
+/// Row `half` of row tile m that a thread holds, counted from the block's first: accumulators have
+/// rows g and g + 8 of 16 (prim/cuda/matrix_unit.hpp).
+template <class Traits>
+__device__ __forceinline__ int row_of_thread(int thread, int m, int half) {
+  return thread / 32 * Traits::rows_of_warp + m * 16 + half * 8 + thread % 32 / 4;
+}
+
+/// What all threads of a block know and rarely need. It lies in shared memory, because every
+/// register counts in the loop.
+template <mask_mode Mode, class Source, class TileBits>
+struct block_state {
+  key_range keys;
+  Source k;  ///< of the sequence and head
+  Source v;
+  work_tile work;
+  TileBits tile_bits;
+  prim::row_visibility<Mode> visible;
+  bool negate = false;   ///< the queries' signs are still to be turned
+  bool careful = false;  ///< a sum was not finite: run again and look at every value
+};
+
+/// Query and head of row `row` of a block; `State` is a `block_state`.
+template <class State>
+__device__ __forceinline__ query_row query_at(const launch_args& args, const State& block,
+                                              int row) {
+  return query_of(args, block.work.kv_head, block.work.first_row + row);
 }
 
 }  // namespace tessera::kernels::attention::sm80

@@ -1,15 +1,86 @@
-// Q, K and V on their way to shared memory, and what is done about values that are not finite.
+// Where keys, values and queries lie, their copies to shared memory, and what is done there about
+// values that are not finite.
+//
+// A key source says where the rows of one sequence's keys, or values, of one head lie. It is plain
+// data that a block keeps in shared memory; a kernel has one kind of it, `key_source_of`.
+//
+// | member | what |
+// |---|---|
+// | `keys_of<Traits>(call, work)`, `values_of<Traits>(call, work)` | the sources of a work tile |
+// | `row(stride, token)` | the token's row; `stride`: of k_strides or v_strides |
+// | `walk(stride, token, unit)` | a walk down the rows as one thread copies them, from there |
+//
+// A paged source would hold the sequence's line of the block table and what a page's rows begin
+// with, and its walk would look up a page where it enters one. Walks go past the last token; what
+// `at` is there is not read. Everything is counted in units of 16 bits.
 #pragma once
 
 #include <cstdint>
 
-#include <tessera/kernels/attention/sm80/block.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
+
+/// A walk down rows that lie `stride` apart.
+class contiguous_walk {
+ public:
+  contiguous_walk() = default;
+  __device__ __forceinline__ contiguous_walk(const std::uint16_t* at, std::int64_t stride)
+      : at_(at), stride_(stride) {}
+
+  __device__ __forceinline__ const std::uint16_t* at() const { return at_; }
+  __device__ __forceinline__ void down(int rows) { at_ += rows * stride_; }
+  /// Makes the compiler forget how `at` follows from where the walk began: else every row has an
+  /// address of its own, computed for each tile.
+  __device__ __forceinline__ void forget() { at_ = prim::cuda::computed_anew(at_); }
+
+ private:
+  const std::uint16_t* at_ = nullptr;
+  std::int64_t stride_ = 0;
+};
+
+/// The key source of dense and packed tensors: token j lies j strides behind token 0.
+struct contiguous_tokens {
+  using walk_type = contiguous_walk;
+
+  const std::uint16_t* token0;
+
+  /// Token 0 is row `first` of a tensor.
+  template <class Traits>
+  static __device__ __forceinline__ contiguous_tokens of(const void* data,
+                                                         const row_strides& strides,
+                                                         const prim::sequence& seq,
+                                                         std::int64_t first, int head) {
+    return {reinterpret_cast<const std::uint16_t*>(
+        token_row<const typename Traits::stored>(data, strides, seq, first, head))};
+  }
+  template <class Traits>
+  static __device__ __forceinline__ contiguous_tokens keys_of(const attention_kernel_args& call,
+                                                              const work_tile& work) {
+    return of<Traits>(call.k, call.k_strides, work.seq, work.seq.k_begin, work.kv_head);
+  }
+  template <class Traits>
+  static __device__ __forceinline__ contiguous_tokens values_of(const attention_kernel_args& call,
+                                                                const work_tile& work) {
+    return of<Traits>(call.v, call.v_strides, work.seq, work.seq.k_begin, work.kv_head);
+  }
+
+  __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
+    return token0 + token * stride;
+  }
+  __device__ __forceinline__ contiguous_walk walk(std::int64_t stride, int token,
+                                                  unsigned unit) const {
+    return {row(stride, token) + unit, stride};
+  }
+};
+
+/// The kind of key source that a kernel has.
+template <class Traits>
+using key_source_of = contiguous_tokens;
 
 /// Eight units of a row, from `column` on; columns from `width` on are 0. Any alignment.
 __device__ __forceinline__ void copy_elements(std::uint32_t to, const std::uint16_t* row,
@@ -52,28 +123,29 @@ struct tile_loader {
     }
   }
 
-  /// Rows [first, first + Tile::rows) of a tensor if `wanted`. Row `limit` and later are not there:
+  /// Rows [first, first + Tile::rows) of a source if `wanted`. Row `limit` and later are not there:
   /// aligned tokens leave them as they are (see `clear_from`), others make them zeros. So it is
   /// with columns from `width` on (see `clear_columns`).
-  static __device__ __forceinline__ void copy(std::uint32_t tile, const std::uint16_t* base,
-                                              std::int64_t row_stride, int first, int limit,
-                                              int width, bool wanted) {
+  template <class Source>
+  static __device__ __forceinline__ void copy(std::uint32_t tile, const Source& source,
+                                              std::int64_t stride, int first, int limit, int width,
+                                              bool wanted) {
     if constexpr (Traits::aligned) {
       const unsigned thread = prim::cuda::thread_index();
       const int row = first + static_cast<int>(thread / 8);
-      const std::int64_t stride = prim::cuda::computed_anew(row_stride);
-      copy_lines(tile + Tile::offset(thread / 8, thread % 8), base + row * stride + thread % 8 * 8,
-                 stride, wanted ? limit - row : 0, width, thread % 8);
+      const auto walk = source.walk(prim::cuda::computed_anew(stride), row, thread % 8 * 8);
+      copy_lines(tile + Tile::offset(thread / 8, thread % 8), walk, wanted ? limit - row : 0, width,
+                 thread % 8);
     } else {
-      if (wanted) copy_part(tile, base, row_stride, first, limit, width);
+      if (wanted) copy_rows(tile, source, stride, first, limit, width);
     }
   }
 
-  /// The thread's part of an aligned tile: `to` and `source` are those of its first row and of its
-  /// chunk in the first line; `left` rows are there, counted from that one.
-  static __device__ __forceinline__ void copy_lines(std::uint32_t to, const std::uint16_t* source,
-                                                    std::int64_t stride, int left, int width,
-                                                    unsigned chunk) {
+  /// The thread's part of an aligned tile: `to` and the walk's beginning are those of its first row
+  /// and of its chunk in the first line; `left` rows are there, counted from that one.
+  template <class Walk>
+  static __device__ __forceinline__ void copy_lines(std::uint32_t to, Walk walk, int left,
+                                                    int width, unsigned chunk) {
     const unsigned chunks = static_cast<unsigned>(width) / 8;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
@@ -83,11 +155,10 @@ struct tile_loader {
         prim::cuda::copy_async_16_if(
             inside && pass * rows_at_once < left,
             Tile::down(to, pass * rows_at_once) + static_cast<std::uint32_t>(line * 128),
-            source + line * 64);
+            walk.at() + line * 64);
       }
-      source += rows_at_once * stride;
-      // Else every line has an address of its own, computed for each tile.
-      if constexpr (Tile::lines > 2) source = prim::cuda::computed_anew(source);
+      walk.down(rows_at_once);
+      if constexpr (Tile::lines > 2) walk.forget();
     }
   }
 
@@ -113,29 +184,30 @@ struct tile_loader {
     }
   }
 
-  static __device__ __forceinline__ void copy_part(std::uint32_t tile, const std::uint16_t* base,
-                                                   std::int64_t row_stride, int first, int limit,
+  template <class Source>
+  static __device__ __forceinline__ void copy_rows(std::uint32_t tile, const Source& source,
+                                                   std::int64_t stride, int first, int limit,
                                                    int width) {
     const auto thread = static_cast<int>(prim::cuda::thread_index());
 #pragma unroll 1
     for (int in_tile = thread / 8; in_tile < Tile::rows; in_tile += rows_at_once) {
-      copy_row(tile, in_tile, base + (first + in_tile) * row_stride, width, first + in_tile < limit,
+      copy_row(tile, in_tile, source.row(stride, first + in_tile), width, first + in_tile < limit,
                thread % 8);
     }
   }
 
   /// True if an element that this thread copied is infinite or NaN.
   static __device__ __forceinline__ bool has_not_finite(std::uint32_t tile) {
-    bool found = false;
+    bool any = false;
     for_each_chunk(tile, 0, [&](std::uint32_t at) {
       std::uint32_t words[4];
       prim::cuda::load_shared_16(words, at);
 #pragma unroll
       for (const std::uint32_t word : words) {
-        found = found || prim::cuda::any_not_finite<typename Traits::element>(word);
+        any = any || prim::cuda::any_not_finite<typename Traits::element>(word);
       }
     });
-    return found;
+    return any;
   }
 
   /// Puts 0 in the place of what `has_not_finite` finds.
@@ -169,27 +241,27 @@ struct tile_loader {
 
 /// Copies the block's query rows, one pointer per row: heads of a group are rows of the tile.
 template <class Traits>
-__device__ __forceinline__ void copy_queries(const launch_args& args, const row_range& range,
+__device__ __forceinline__ void copy_queries(const launch_args& args, const work_tile& work,
                                              std::uint32_t tile) {
   using loader = tile_loader<Traits, typename Traits::q_tile>;
   const attention_kernel_args& call = args.call;
   if (args.group.value == 1) {
     loader::copy(tile,
-                 token_units<Traits>(call.q, call.q_strides, range.seq,
-                                     range.seq.q_begin + range.first_row, range.kv_head),
-                 Traits::units * call.q_strides.row, 0, range.visible, Traits::qk_units(call),
-                 true);
-    if (Traits::aligned && range.visible < Traits::block_q) loader::clear_from(tile, range.visible);
+                 contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
+                                               work.seq.q_begin + work.first_row, work.kv_head),
+                 Traits::units * call.q_strides.row, 0, work.used, Traits::qk_units(call), true);
+    if (Traits::aligned && work.used < Traits::block_q) loader::clear_from(tile, work.used);
     return;
   }
 #pragma unroll 1
   for (int pass = 0; pass < loader::passes; ++pass) {
     const int in_tile = pass * loader::rows_at_once + loader::row();
-    const bool present = in_tile < range.visible;
-    const query_row row = query_of(args, range.kv_head, range.first_row + (present ? in_tile : 0));
+    const bool present = in_tile < work.used;
+    const query_row row = query_of(args, work.kv_head, work.first_row + (present ? in_tile : 0));
     loader::copy_row(tile, in_tile,
-                     token_units<Traits>(call.q, call.q_strides, range.seq,
-                                         range.seq.q_begin + row.query, row.head),
+                     contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
+                                                   work.seq.q_begin + row.query, row.head)
+                         .token0,
                      Traits::qk_units(call), present, loader::chunk());
   }
 }

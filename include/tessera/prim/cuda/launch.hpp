@@ -1,5 +1,5 @@
-// What the launchers of CUDA kernels share: what a device needs before the first launch (code for
-// it, the limit of shared memory), launching, and what the driver says of failures.
+// What launching a kernel takes on the host: code for the device and its limit of shared memory,
+// the launch itself, the driver's words for failures.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 #include <tessera/spec/status.hpp>
 
-namespace tessera::kernels::cuda {
+namespace tessera::prim::cuda {
 
 /// The driver's words for a failed call, as a status.
 inline status device_failure(const char* what, cudaError_t code) {
@@ -41,14 +41,14 @@ inline status no_code_for(int device) {
 /// Checks that a kernel has code for the current device, and lets it take `shared_bytes` of dynamic
 /// shared memory. `dependent` becomes false if the code was not compiled for sm_90 or later.
 inline status ready_kernel(const void* kernel, int shared_bytes, int device, bool& dependent) {
-  cudaFuncAttributes found{};
-  if (const cudaError_t code = cudaFuncGetAttributes(&found, kernel); code != cudaSuccess) {
+  cudaFuncAttributes attributes{};
+  if (const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel); code != cudaSuccess) {
     cudaGetLastError();
     const bool absent =
         code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction;
     return absent ? no_code_for(device) : device_failure("cudaFuncGetAttributes", code);
   }
-  dependent = dependent && found.ptxVersion >= 90;
+  dependent = dependent && attributes.ptxVersion >= 90;
   if (shared_bytes == 0) return {};
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
@@ -74,8 +74,8 @@ class __attribute__((visibility("hidden"))) readiness {
   static status ready(int device) {
     if ((ready_.load(std::memory_order_acquire) & bit_of(device)) != 0) return {};
     bool dependent = capability_of(device) >= 90;
-    for (const kernel_entry& one : Kernels::entries()) {
-      if (status done = ready_kernel(one.kernel, one.shared_bytes, device, dependent); !done) {
+    for (const kernel_entry& entry : Kernels::entries()) {
+      if (status done = ready_kernel(entry.kernel, entry.shared_bytes, device, dependent); !done) {
         return done;
       }
     }
@@ -124,4 +124,32 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads,
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-}  // namespace tessera::kernels::cuda
+inline status answer_of(const char* tried, cudaError_t code) {
+  return code == cudaSuccess ? status() : device_failure(tried, code);
+}
+
+/// The current device until the end of the scope.
+class device_scope {
+ public:
+  explicit device_scope(int ordinal) {
+    entered_ = answer_of("cudaGetDevice", cudaGetDevice(&before_));
+    if (entered_ && before_ != ordinal) {
+      entered_ = answer_of("cudaSetDevice", cudaSetDevice(ordinal));
+      changed_ = static_cast<bool>(entered_);
+    }
+  }
+  ~device_scope() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  device_scope(const device_scope&) = delete;
+  device_scope& operator=(const device_scope&) = delete;
+
+  const status& entered() const { return entered_; }
+
+ private:
+  status entered_;
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace tessera::prim::cuda

@@ -1,0 +1,269 @@
+// Tiles of keys and values on their way to shared memory while others are worked on.
+//
+// For each tile of keys, `now`, before the tile `next`:
+//
+//   values_ahead = locate_values(now, next)  where they lie, a while before that is needed
+//   wait_for_keys()                          the keys of `now` are there
+//   prefetch_values(values_ahead)
+//   keys_ahead = locate_keys(next)
+//   wait_for_values()                        the values of `now` are there
+//   prefetch_keys(keys_ahead)
+//   advance()
+//
+// Of two stages, a tile arrives while the one before is worked on: keys and values of `next` are
+// asked for. Of one stage, values arrive while scores are computed and the next keys while values
+// are worked on: asked for are the values of `now` and the keys of `next`.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm80/key_source.hpp>
+#include <tessera/kernels/attention/sm80/tile_iterator.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/work_tile.hpp>
+#include <tessera/prim/cuda/pipeline.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+/// What a pass over the keys begins with.
+template <class Source>
+struct key_pass {
+  key_range keys;
+  Source k;
+  Source v;
+};
+
+/// Places of the tiles, the copies of the first ones, and what is done to tiles in shared memory.
+/// `State` is the `block_state`, which lies in shared memory.
+template <class Traits, class State>
+class kv_tiles {
+ protected:
+  using pipeline = prim::cuda::pipeline<Traits::stages>;
+  using k_loader = tile_loader<Traits, typename Traits::k_tile>;
+  using v_loader = tile_loader<Traits, typename Traits::v_tile>;
+  using source = key_source_of<Traits>;
+
+ public:
+  __device__ __forceinline__ kv_tiles(const launch_args& args, const State& block,
+                                      std::uint32_t q_tile)
+      : args_(args), block_(block), q_tile_(q_tile) {}
+
+  /// Keys and values of the first tile. Of one stage only the keys: they arrive in turns.
+  __device__ __forceinline__ void copy_first(const key_pass<source>& pass, int tile) const {
+    const int first = tile * Traits::block_kv;
+    copy_keys(pass.k, first, pass.keys.end, 0);
+    pipeline::commit();
+    if constexpr (Traits::stages == 2) {
+      copy_values(pass.v, first, pass.keys.end, 0);
+      pipeline::commit();
+    }
+  }
+
+  /// Queries and the first keys are there.
+  __device__ __forceinline__ void wait_for_queries() const {
+    pipeline::template wait<Traits::stages - 1>();
+  }
+  /// The queries are under way still if there was no tile to look at.
+  __device__ __forceinline__ void drain() const { pipeline::drain(); }
+
+  /// Zeros where tiles are wider than tokens: nothing else is written there.
+  __device__ __forceinline__ void clear_columns() const {
+    using q_loader = tile_loader<Traits, typename Traits::q_tile>;
+    q_loader::clear_columns(q_tile_, Traits::qk_units(args_.call));
+#pragma unroll
+    for (int stage = 0; stage < Traits::stages; ++stage) {
+      k_loader::clear_columns(k_tile(stage), Traits::qk_units(args_.call));
+      v_loader::clear_columns(v_tile(stage), Traits::v_units(args_.call));
+    }
+  }
+
+  /// Products of f32 that are not finite are computed again, and what an earlier block left behind
+  /// the last key must not decide about it.
+  __device__ __forceinline__ void clear_missing_keys(std::uint32_t keys,
+                                                     const key_tile& tile) const {
+    const int key0 = tile.index * Traits::block_kv;
+    if (Traits::use_3xtf32 && Traits::aligned && block_.keys.end < key0 + Traits::block_kv) {
+      k_loader::clear_from(keys, block_.keys.end - key0);
+      __syncthreads();
+    }
+  }
+  /// P is 0 behind the last key, and 0 times what was left there may be NaN.
+  __device__ __forceinline__ void clear_missing_values(std::uint32_t values, int key0) const {
+    if (block_.keys.end < key0 + Traits::block_kv && Traits::aligned) {
+      v_loader::clear_from(values, block_.keys.end - key0);
+      __syncthreads();
+    }
+  }
+  /// True if a value of the tile is infinite or NaN.
+  __device__ __forceinline__ bool has_not_finite(std::uint32_t values) const {
+    return __syncthreads_or(v_loader::has_not_finite(values)) != 0;
+  }
+  /// Puts 0 in the place of such values.
+  __device__ __forceinline__ void keep_finite(std::uint32_t values) const {
+    v_loader::keep_finite(values);
+    __syncthreads();
+  }
+
+ protected:
+  __device__ __forceinline__ std::uint32_t k_tile(int stage) const {
+    return q_tile_ + Traits::q_bytes + stage * Traits::k_tile::bytes;
+  }
+  __device__ __forceinline__ std::uint32_t v_tile(int stage) const {
+    return q_tile_ + Traits::q_bytes + Traits::stages * Traits::k_tile::bytes +
+           stage * Traits::v_tile::bytes;
+  }
+  /// Keys from `first` on; none if `limit` is not behind it.
+  __device__ __forceinline__ void copy_keys(const source& k, int first, int limit,
+                                            int stage) const {
+    k_loader::copy(k_tile(stage), k, Traits::units * args_.call.k_strides.row, first, limit,
+                   Traits::qk_units(args_.call), first < limit);
+  }
+  __device__ __forceinline__ void copy_values(const source& v, int first, int limit,
+                                              int stage) const {
+    v_loader::copy(v_tile(stage), v, Traits::units * args_.call.v_strides.row, first, limit,
+                   Traits::v_units(args_.call), first < limit);
+  }
+
+  const launch_args& args_;
+  const State& block_;
+  std::uint32_t q_tile_;
+};
+
+/// Reads from shared memory where each tile comes from.
+template <class Traits, class State, bool KeepsSources = Traits::keeps_sources>
+class kv_pipeline : public kv_tiles<Traits, State> {
+  using base = kv_tiles<Traits, State>;
+  using typename base::source;
+
+ public:
+  using base::base;
+
+  __device__ __forceinline__ void begin(const key_pass<source>&, const key_tile&) {
+    pipeline_ = {};  // the first tile lies in stage 0
+  }
+  __device__ __forceinline__ const key_range& range() const { return this->block_.keys; }
+
+  __device__ __forceinline__ std::uint32_t keys() const { return this->k_tile(pipeline_.stage()); }
+  __device__ __forceinline__ std::uint32_t values() const {
+    return this->v_tile(pipeline_.stage());
+  }
+
+  struct located_tile {
+    source from;
+    int first;
+    int limit;  ///< no later than `first` if there is no such tile
+  };
+  __device__ __forceinline__ located_tile locate_values(const key_tile& now,
+                                                        const key_tile& next) const {
+    return located(this->block_.v, Traits::stages == 2 ? next.index : now.index);
+  }
+  __device__ __forceinline__ located_tile locate_keys(const key_tile& next) const {
+    return located(this->block_.k, next.index);
+  }
+
+  __device__ __forceinline__ void wait_for_keys() { pipeline_.wait(); }
+  __device__ __forceinline__ void wait_for_values() {
+    if constexpr (Traits::stages == 1) pipeline_.wait();
+  }
+  __device__ __forceinline__ void prefetch_values(const located_tile& tile) {
+    this->copy_values(tile.from, tile.first, tile.limit, pipeline_.next_stage());
+    if constexpr (Traits::stages == 1) pipeline_.commit();
+  }
+  __device__ __forceinline__ void prefetch_keys(const located_tile& tile) {
+    this->copy_keys(tile.from, tile.first, tile.limit, pipeline_.next_stage());
+    pipeline_.commit();
+  }
+  __device__ __forceinline__ void advance() { pipeline_.advance(); }
+
+ private:
+  __device__ __forceinline__ located_tile located(const source& from, int tile) const {
+    const int limit = tile < this->block_.keys.last_tile ? this->block_.keys.end : 0;
+    return {from, tile * Traits::block_kv, limit};
+  }
+
+  prim::cuda::pipeline<Traits::stages> pipeline_;
+};
+
+/// Keeps in registers where a thread's part of the next tile comes from (walks down keys and
+/// values, `left_` rows) and goes to. The first products begin before the first values have
+/// arrived.
+template <class Traits, class State>
+class kv_pipeline<Traits, State, true> : public kv_tiles<Traits, State> {
+  static_assert(sizeof(State) + 1024 <= most_static_bytes);
+  using base = kv_tiles<Traits, State>;
+  using typename base::pipeline;
+  using typename base::source;
+  static constexpr std::uint32_t other_stage = Traits::k_tile::bytes;
+  static constexpr std::uint32_t to_values = Traits::stages * Traits::k_tile::bytes;
+
+ public:
+  using base::base;
+
+  __device__ __forceinline__ void begin(const key_pass<source>& pass, const key_tile& now) {
+    range_ = pass.keys;
+    const auto line = static_cast<int>(threadIdx.x / 8);
+    chunk_ = threadIdx.x % 8;
+    const int row = now.index * Traits::block_kv + line;
+    k_ = pass.k.walk(this->args_.call.k_strides.row, row, chunk_ * 8);
+    v_ = pass.v.walk(this->args_.call.v_strides.row, row, chunk_ * 8);
+    left_ = range_.end - row;
+    here_ = this->k_tile(0);
+    to_ = here_ + Traits::k_tile::offset(threadIdx.x / 8, chunk_);
+    if constexpr (Traits::keeps_addresses) {
+      here_ = prim::cuda::computed_anew(here_);
+      to_ = prim::cuda::computed_anew(to_);
+    }
+    first_ = true;
+  }
+  __device__ __forceinline__ const key_range& range() const { return range_; }
+
+  __device__ __forceinline__ std::uint32_t keys() const { return here_; }
+  __device__ __forceinline__ std::uint32_t values() const { return here_ + to_values; }
+
+  struct rows_ahead {
+    int rows;
+    bool any;
+  };
+  struct same_rows {};
+  __device__ __forceinline__ rows_ahead locate_values(const key_tile& now,
+                                                      const key_tile& next) const {
+    return {(next.index - now.index) * Traits::block_kv, next.index < range_.last_tile};
+  }
+  __device__ __forceinline__ same_rows locate_keys(const key_tile&) const { return {}; }
+
+  __device__ __forceinline__ void wait_for_keys() {
+    if (!first_) pipeline::wait();
+  }
+  __device__ __forceinline__ void wait_for_values() {
+    if (first_) pipeline::wait();
+    first_ = false;
+  }
+  __device__ __forceinline__ void prefetch_values(const rows_ahead& ahead) {
+    to_ ^= other_stage;
+    k_.down(ahead.rows);
+    v_.down(ahead.rows);
+    left_ = ahead.any ? left_ - ahead.rows : 0;
+    base::v_loader::copy_lines(to_ + to_values, v_, left_, Traits::v_units(this->args_.call),
+                               chunk_);
+  }
+  __device__ __forceinline__ void prefetch_keys(const same_rows&) {
+    base::k_loader::copy_lines(to_, k_, left_, Traits::qk_units(this->args_.call), chunk_);
+    pipeline::commit();
+  }
+  __device__ __forceinline__ void advance() { here_ ^= other_stage; }
+
+ private:
+  using walk = typename source::walk_type;
+
+  key_range range_{};
+  walk k_{};
+  walk v_{};
+  int left_ = 0;
+  unsigned chunk_ = 0;
+  std::uint32_t here_ = 0;
+  std::uint32_t to_ = 0;
+  bool first_ = true;  ///< the first values may still be under way
+};
+
+}  // namespace tessera::kernels::attention::sm80

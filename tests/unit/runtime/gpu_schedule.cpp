@@ -1,0 +1,175 @@
+// A launch on a GPU, its workspace, its estimate and its words are cut by one schedule.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/families/attention/schedule_sm80.hpp>
+
+#include "pretended.hpp"
+
+namespace tessera::testing {
+namespace {
+
+constexpr attention_config prefill{.target = backend::cuda_sm80,
+                                   .type = dtype::bf16,
+                                   .head_dim = 128,
+                                   .block_q = 128,
+                                   .block_kv = 64,
+                                   .tiling = {4, 2, false}};
+constexpr attention_config decode{.target = backend::cuda_sm80,
+                                  .type = dtype::bf16,
+                                  .head_dim = 128,
+                                  .phase = attention_phase::decode,
+                                  .block_q = 16,
+                                  .block_kv = 64,
+                                  .tiling = {1, 3, false}};
+
+struct call {
+  std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 8, kv_heads = 8;
+  std::int64_t window_left = -1;
+  bool causal = false;
+  bool packed = false;
+
+  attention_demand demand() const {
+    attention_demand demand{.type = dtype::bf16, .causal = causal, .window_left = window_left};
+    demand.mask = window_left >= 0 ? mask_mode::window
+                  : causal         ? mask_mode::causal
+                                   : mask_mode::full;
+    if (packed) demand.features = demand.features | attention_feature::varlen;
+    demand.sizes = {batch, q_len, kv_len, q_heads, kv_heads, 128, 128};
+    return demand;
+  }
+
+  /// What `lower` makes of it.
+  attention_kernel_args args() const {
+    static constexpr std::int32_t offsets[2] = {};
+    attention_kernel_args args;
+    args.batch = batch;
+    args.q_len = packed ? batch * q_len : q_len;
+    args.kv_len = packed ? batch * kv_len : kv_len;
+    args.q_heads = static_cast<int>(q_heads);
+    args.kv_heads = static_cast<int>(kv_heads);
+    args.head_dim = args.v_head_dim = 128;
+    args.causal = causal;
+    if (window_left >= 0) args.window_left = window_left;
+    if (packed) args.cu_seqlens_q = args.cu_seqlens_k = offsets;
+    return args;
+  }
+};
+
+schedule_sm80::schedule schedule_of(const attention_config& config, const call& sizes,
+                                    int multiprocessors = 132) {
+  return schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(sizes.args()), multiprocessors);
+}
+
+work_estimate estimate_of(const attention_config& config, const call& sizes,
+                          int multiprocessors = 132) {
+  return attention_family::estimate(config, attention_family::facts_of(sizes.demand()),
+                                    multiprocessors);
+}
+
+std::vector<call> calls() {
+  std::vector<call> all;
+  for (const std::int64_t batch : {0, 1, 3, 25, 64}) {
+    for (const std::int64_t q_len : {0, 1, 2, 77, 500, 4096}) {
+      for (const std::int64_t kv_len : {0, 1, 255, 256, 1000, 8192, 100000}) {
+        for (const auto& [q_heads, kv_heads] :
+             {std::pair{0, 0}, std::pair{8, 8}, std::pair{32, 8}, std::pair{64, 1}}) {
+          for (const int form : {0, 1, 2, 3}) {
+            all.push_back({.batch = batch,
+                           .q_len = q_len,
+                           .kv_len = kv_len,
+                           .q_heads = q_heads,
+                           .kv_heads = kv_heads,
+                           .window_left = form == 2 ? 511 : -1,
+                           .causal = form == 1 || form == 2,
+                           .packed = form == 3});
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(GpuSchedule, EstimateAndWordsHaveTheNumbersOfTheLaunch) {
+  for (const attention_config& config : {prefill, decode}) {
+    for (const call& sizes : calls()) {
+      SCOPED_TRACE(::testing::Message()
+                   << sizes.batch << ' ' << sizes.q_len << ' ' << sizes.kv_len << ' '
+                   << sizes.q_heads << '/' << sizes.kv_heads << " window " << sizes.window_left
+                   << " causal " << sizes.causal << " packed " << sizes.packed);
+      const auto cut = schedule_of(config, sizes);
+      const work_estimate work = estimate_of(config, sizes);
+      ASSERT_EQ(work.splits, cut.splits);
+      ASSERT_EQ(work.items, cut.busy_tiles);
+      ASSERT_EQ(work.launches, cut.launches);
+      ASSERT_LE(cut.busy_tiles, cut.work_tiles);
+      ASSERT_EQ(schedule_sm80::workspace_of(cut, 128),
+                cut.splits == 1 ? 0u : static_cast<std::size_t>(cut.rows * cut.splits * 130 * 4));
+      const std::string words =
+          attention_family::reason_of(config, attention_family::facts_of(sizes.demand()), 132);
+      const std::string parts = "keys in " + std::to_string(cut.splits) + " parts";
+      ASSERT_EQ(words.find(parts) != std::string::npos, cut.splits > 1) << words;
+      ASSERT_NE(words.find(" " + std::to_string(cut.busy_tiles) + " block"), std::string::npos)
+          << words;
+      ASSERT_GT(predicted_seconds(work, config.target, support::h200(), 132), 0.0);
+    }
+  }
+}
+
+TEST(GpuSchedule, HalfAWaveOfWorkTilesIsCutUntilTheLastWaveIsFull) {
+  // 200 work tiles for 396 places: one split leaves half of them idle, two take a wave and a bit.
+  const call sizes{.batch = 25, .kv_len = 8192, .q_heads = 8, .kv_heads = 8};
+  EXPECT_EQ(schedule_of(decode, sizes).work_tiles, 200);
+  EXPECT_EQ(schedule_of(decode, sizes).splits, 15);
+  EXPECT_EQ(estimate_of(decode, sizes).splits, 15);
+}
+
+TEST(GpuSchedule, NothingToDoIsCutIntoNothing) {
+  for (const call& none : {call{.batch = 0}, call{.q_len = 0}, call{.q_heads = 0, .kv_heads = 0}}) {
+    const auto cut = schedule_of(decode, none);
+    EXPECT_EQ(cut.work_tiles, 0);
+    EXPECT_EQ(cut.splits, 1);
+  }
+  EXPECT_EQ(schedule_of(decode, {.kv_len = 0}).splits, 1);
+  EXPECT_EQ(schedule_of(decode, {.kv_len = 0}).work_tiles, 8)
+      << "rows that see nothing are written";
+}
+
+TEST(GpuSchedule, SizesThatNoDeviceHoldsAreCutToo) {
+  constexpr std::int64_t huge = INT64_MAX;
+  for (const std::int64_t batch : {std::int64_t{0}, std::int64_t{1}, huge}) {
+    for (const std::int64_t rows : {std::int64_t{1}, huge}) {
+      for (const std::int64_t heads : {std::int64_t{1}, huge}) {
+        for (const bool packed : {false, true}) {
+          attention_demand demand = call{.packed = packed}.demand();
+          demand.sizes = {batch, rows, huge, heads, heads, 128, 128};
+          const auto cut = schedule_sm80::schedule_of(decode, schedule_sm80::sizes_of(demand), 132);
+          EXPECT_GE(cut.splits, 1);
+          EXPECT_LE(cut.splits, schedule_sm80::most_splits);
+          EXPECT_GE(cut.busy_tiles, 0);
+          EXPECT_LE(cut.busy_tiles, cut.work_tiles);
+          EXPECT_GE(cut.section, 1);
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuSchedule, IsConstexpr) {
+  constexpr schedule_sm80::call_sizes sizes{.batch = 1,
+                                            .q_tokens = 1,
+                                            .q_len = 1,
+                                            .kv_len = 8192,
+                                            .q_heads = 32,
+                                            .kv_heads = 8,
+                                            .head_dim = 128,
+                                            .v_head_dim = 128};
+  static_assert(schedule_sm80::schedule_of(decode, sizes, 132).splits > 1);
+}
+
+}  // namespace
+}  // namespace tessera::testing
