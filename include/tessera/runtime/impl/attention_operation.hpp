@@ -153,7 +153,7 @@ status attention_family::finish(const attention_instance& row, const flash_atten
                                 const attention_kernel_args& lowered, const launch_context& where) {
   if (!args.dropout_mask.present()) return {};
   if (is_cpu(row.config.target)) {
-    prim::write_dropout_mask(args.dropout_mask, lowered);
+    prim::write_dropout_mask(args.dropout_mask, lowered.dropout_seed, lowered.dropout_threshold);
     return {};
   }
   if (row.write_dropout_mask != nullptr) {

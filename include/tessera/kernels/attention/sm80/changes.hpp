@@ -98,7 +98,7 @@ class score_changes {
   /// Of a row of the block.
   __device__ __forceinline__ position position_of(int row) const {
     const query_row at = query_at(args_, known_, row);
-    return {known_.range.seq.index, at.head, at.query, 0, at.query + known_.visible.offset};
+    return {known_.range.seq.index, at.head, at.query, 0, at.query + known_.visible.mask.offset};
   }
   /// Empty for a row that is not used.
   __device__ __forceinline__ prim::key_interval keys_of(int row) const {

@@ -52,7 +52,7 @@ class forward_block {
     const row_range range = rows_of_block<traits>(args_, item);
     if (range.rows <= 0) return false;
     if (range.visible > 0) copy_queries<traits>(args_, range, q_tile_);
-    const auto visible = prim::row_visibility<traits::config.mask>::of(args_.call, range.seq);
+    const auto visible = visibility_of<traits::config.mask>(args_.call, range.seq);
     work todo{keys_of_block<traits>(args_, range, visible, split),
               token_units<traits>(args_.call.k, args_.call.k_strides, range.seq, range.seq.k_begin,
                                   range.kv_head),
