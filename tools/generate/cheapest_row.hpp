@@ -65,8 +65,9 @@ outcome<std::optional<row>> cheapest_row(
   double least = 0;
   for (const auto& one : known) {
     if (one.config.target != target || !Family::runs(one.config, demand)) continue;
+    const int workers = workers_of(device);
     const double seconds =
-        predicted_seconds(Family::estimate(one.config, facts), target, device, workers_of(device));
+        predicted_seconds(Family::estimate(one.config, facts, workers), target, device, workers);
     const bool general = Family::is_generic(one.config);
     if (best != nullptr && general > Family::is_generic(best->config)) continue;
     const bool better =

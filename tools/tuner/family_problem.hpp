@@ -220,7 +220,7 @@ class family_problem final : public tunable_problem {
 
   void add(const instance_type& row) {
     if (!runs(row)) return;
-    const auto work = Family::estimate(row.config, Family::facts_of(demand_));
+    const auto work = Family::estimate(row.config, Family::facts_of(demand_), workers_);
     const bool portable = row.config.target == backend::cpu_generic;
     found_.push_back(
         {{.name = std::string(row.name),

@@ -101,7 +101,7 @@ concept selectable_family =
   { Family::distance(config, demand) } noexcept -> std::same_as<int>;
   { Family::is_generic(config) } noexcept -> std::same_as<bool>;
   { Family::facts_of(demand) } noexcept -> std::same_as<typename Family::facts_type>;
-  { Family::estimate(config, facts) } noexcept -> std::same_as<work_estimate>;
+  { Family::estimate(config, facts, threads) } noexcept -> std::same_as<work_estimate>;
   { Family::reason_of(config, facts, threads) } -> std::same_as<std::string>;
   { Family::wanted_row(demand, device, config) } -> std::same_as<std::string>;
   { Family::registry() } noexcept -> std::same_as<std::span<const typename Family::instance_type>>;

@@ -133,8 +133,8 @@ struct inquiry {
   }
 
   double predicted(const instance_type& row, const typename Family::facts_type& facts) const {
-    return predicted_seconds(Family::estimate(row.config, facts), row.config.target, device,
-                             threads);
+    return predicted_seconds(Family::estimate(row.config, facts, threads), row.config.target,
+                             device, threads);
   }
 };
 

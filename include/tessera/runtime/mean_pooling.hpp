@@ -111,8 +111,8 @@ struct mean_pooling_family {
   static constexpr bool is_generic(const mean_pooling_config&) noexcept { return false; }
 
   static facts_type facts_of(const mean_pooling_demand& demand) noexcept;
-  static work_estimate estimate(const mean_pooling_config& config,
-                                const facts_type& facts) noexcept;
+  static work_estimate estimate(const mean_pooling_config& config, const facts_type& facts,
+                                int threads) noexcept;
 
   /// "forward, 32 MiB, 8 work items for 2 threads".
   static std::string reason_of(const mean_pooling_config& config, const facts_type& facts,
@@ -168,7 +168,7 @@ inline mean_pooling_family::facts_type mean_pooling_family::facts_of(
 }
 
 inline work_estimate mean_pooling_family::estimate(const mean_pooling_config& config,
-                                                   const facts_type& facts) noexcept {
+                                                   const facts_type& facts, int) noexcept {
   work_estimate work;
   work.footprint_bytes = facts.bytes;
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.bytes / (256 << 10)));

@@ -73,7 +73,7 @@ inline void append_word(key_line& text, const attention_features& features) {
   const auto plural = [](std::int64_t count, const char* one) {
     return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
   };
-  const work_estimate work = estimate(config, facts);
+  const work_estimate work = estimate(config, facts, threads);
   std::string words(enumerator_name(config.phase));
   if (is_cpu(config.target)) {
     return words + ", " + plural(work.items, "work item") + " for " + plural(threads, "thread");
