@@ -145,6 +145,7 @@ struct attention_family {
   }
 
   static facts_type facts_of(const attention_demand& demand) noexcept;
+  /// `threads`: of a GPU, the number of its multiprocessors.
   static work_estimate estimate(const attention_config& config, const facts_type& facts,
                                 int threads) noexcept;
 
@@ -283,10 +284,10 @@ inline work_estimate attention_family::estimate(const attention_config& config,
 
   // What the kernel will hand out.
   const auto sized =
-      attention_cpu::launch_sizes::of(sizes, facts.demand.features.has(attention_feature::varlen));
+      schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
   const double key_bytes = head_dims * static_cast<double>(size_of(config.type));
   if (decode) {
-    const auto cut = attention_cpu::decode_schedule::of(config, sized, threads);
+    const auto cut = schedule_cpu::decode_schedule::of(config, sized, threads);
     const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
     // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.2
     // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
@@ -297,7 +298,7 @@ inline work_estimate attention_family::estimate(const attention_config& config,
     work.bytes = facts.heads * blocks * keys * key_bytes;
     work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
   } else {
-    const auto cut = attention_cpu::prefill_schedule::of(config, sized, threads);
+    const auto cut = schedule_cpu::prefill_schedule::of(config, sized, threads);
     const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
     // Each block of rows packs the keys it sees: about two operations per element. The panels are
     // floats and pass through the same caches as the keys.

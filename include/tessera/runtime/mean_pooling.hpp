@@ -168,7 +168,8 @@ inline mean_pooling_family::facts_type mean_pooling_family::facts_of(
 }
 
 inline work_estimate mean_pooling_family::estimate(const mean_pooling_config& config,
-                                                   const facts_type& facts, int) noexcept {
+                                                   const facts_type& facts,
+                                                   int /*threads*/) noexcept {
   work_estimate work;
   work.footprint_bytes = facts.bytes;
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.bytes / (256 << 10)));

@@ -16,7 +16,7 @@
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
 
-namespace tessera::attention_cpu {
+namespace tessera::schedule_cpu {
 
 [[gnu::always_inline]] constexpr std::int64_t ceil_div(std::int64_t size,
                                                        std::int64_t step) noexcept {
@@ -27,7 +27,7 @@ namespace tessera::attention_cpu {
 }
 
 /// Sizes that a launch is cut by.
-struct launch_sizes {
+struct call_sizes {
   std::int64_t entries = 0;     ///< batch entries or sequences
   std::int64_t q_len = 0;       ///< query positions of an entry; packed: the mean, rounded up
   std::int64_t most_q_len = 0;  ///< that an entry may have; packed: all there are
@@ -37,30 +37,30 @@ struct launch_sizes {
   int head_dim = 0;
   int v_head_dim = 0;
   bool packed = false;
-
-  /// Of a problem whose sequences, if packed, are all as long as the mean.
-  [[gnu::always_inline]] static constexpr launch_sizes of(const attention_sizes& sizes,
-                                                          bool packed) noexcept {
-    return {.entries = sizes.batch,
-            .q_len = sizes.q_len,
-            .most_q_len = sizes.q_len,
-            .most_kv_len = sizes.kv_len,
-            .kv_heads = sizes.kv_heads,
-            .group = sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0,
-            .head_dim = sizes.head_dim,
-            .v_head_dim = sizes.v_head_dim,
-            .packed = packed};
-  }
-  [[gnu::always_inline]] static constexpr launch_sizes of(
-      const attention_kernel_args& args) noexcept {
-    const bool packed = args.cu_seqlens_q != nullptr;
-    launch_sizes sizes = of({args.batch, args.q_len, args.kv_len, args.q_heads, args.kv_heads,
-                             args.head_dim, args.v_head_dim},
-                            packed);
-    if (packed) sizes.q_len = ceil_div(args.q_len, args.batch > 0 ? args.batch : 1);
-    return sizes;
-  }
 };
+
+/// Of a problem whose sequences, if packed, are all as long as the mean.
+[[gnu::always_inline]] constexpr call_sizes sizes_of(const attention_sizes& sizes,
+                                                     bool packed) noexcept {
+  return {.entries = sizes.batch,
+          .q_len = sizes.q_len,
+          .most_q_len = sizes.q_len,
+          .most_kv_len = sizes.kv_len,
+          .kv_heads = sizes.kv_heads,
+          .group = sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0,
+          .head_dim = sizes.head_dim,
+          .v_head_dim = sizes.v_head_dim,
+          .packed = packed};
+}
+
+[[gnu::always_inline]] constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
+  const bool packed = args.cu_seqlens_q != nullptr;
+  call_sizes sizes = sizes_of({args.batch, args.q_len, args.kv_len, args.q_heads, args.kv_heads,
+                               args.head_dim, args.v_head_dim},
+                              packed);
+  if (packed) sizes.q_len = ceil_div(args.q_len, args.batch > 0 ? args.batch : 1);
+  return sizes;
+}
 
 /// Elements of the summed axis in a word of the products: bf16 go in pairs where they have an
 /// instruction.
@@ -117,7 +117,7 @@ struct prefill_schedule {
   /// From sizes alone, since scratch memory is sized before lengths are known. `config` is
   /// resolved.
   template <class Unit = void>
-  static constexpr prefill_schedule of(const attention_config& config, const launch_sizes& sizes,
+  static constexpr prefill_schedule of(const attention_config& config, const call_sizes& sizes,
                                        int threads) noexcept {
     const std::int64_t workers = threads < 1 ? 1 : threads;
     const int mr = register_rows(config.target);
@@ -204,7 +204,7 @@ struct decode_schedule {
 
   /// `config` is resolved.
   template <class Unit = void>
-  static constexpr decode_schedule of(const attention_config& config, const launch_sizes& sizes,
+  static constexpr decode_schedule of(const attention_config& config, const call_sizes& sizes,
                                       int threads) noexcept {
     decode_schedule cut;
     cut.block_q = config.block_q;
@@ -232,7 +232,7 @@ struct decode_schedule {
  private:
   template <class Unit = void>
   static constexpr std::int64_t heads_of_item(const attention_config& config,
-                                              const launch_sizes& sizes, const decode_schedule& cut,
+                                              const call_sizes& sizes, const decode_schedule& cut,
                                               int threads) noexcept {
     const auto fitting = static_cast<std::int64_t>(most_item_bytes / cut.head_bytes);
     const std::int64_t key_bytes =
@@ -252,11 +252,11 @@ struct decode_schedule {
 
 /// Work items of a launch, all sequences `q_len` long.
 template <class Unit = void>
-constexpr std::int64_t items_of(const attention_config& config, const launch_sizes& sizes,
+constexpr std::int64_t items_of(const attention_config& config, const call_sizes& sizes,
                                 int threads) noexcept {
   return config.phase == attention_phase::decode
              ? decode_schedule::of<Unit>(config, sizes, threads).items(sizes.q_len)
              : prefill_schedule::of<Unit>(config, sizes, threads).items(sizes.q_len);
 }
 
-}  // namespace tessera::attention_cpu
+}  // namespace tessera::schedule_cpu

@@ -12,7 +12,7 @@
 namespace {
 
 using namespace tessera;
-using namespace tessera::attention_cpu;
+using namespace tessera::schedule_cpu;
 
 struct prefill_kernel {
   static constexpr attention_config config{};
@@ -83,8 +83,7 @@ TEST(schedule_cpu, the_estimate_counts_the_items_that_the_kernel_hands_out) {
         const auto facts = attention_family::facts_of(demand);
         for (const int threads : thread_counts) {
           // What run_prefill and run_decode take their items from.
-          const std::int64_t handed_out =
-              items_of(config, launch_sizes::of(args_of(sizes)), threads);
+          const std::int64_t handed_out = items_of(config, sizes_of(args_of(sizes)), threads);
           EXPECT_GE(handed_out, 0);
           EXPECT_EQ(attention_family::estimate(config, facts, threads).items,
                     handed_out > 1 ? handed_out : 1);
@@ -97,7 +96,7 @@ TEST(schedule_cpu, the_estimate_counts_the_items_that_the_kernel_hands_out) {
 TEST(schedule_cpu, prefill_items_cover_every_row_in_whole_register_tiles) {
   const attention_config config = resolved({.target = backend::cpu_avx512});
   for_each_size([&](const attention_sizes& sizes) {
-    const auto sized = launch_sizes::of(sizes, false);
+    const auto sized = sizes_of(sizes, false);
     for (const int threads : thread_counts) {
       const auto cut = prefill_schedule::of(config, sized, threads);
       EXPECT_GT(cut.item_rows, 0);
@@ -112,7 +111,7 @@ TEST(schedule_cpu, prefill_items_cover_every_row_in_whole_register_tiles) {
 
 TEST(schedule_cpu, prefill_items_are_whole_rounds_where_rows_suffice) {
   const attention_config config = resolved({.target = backend::cpu_avx512});
-  const auto sized = launch_sizes::of(attention_sizes{1, 2048, 2048, 8, 8, 128, 128}, false);
+  const auto sized = sizes_of(attention_sizes{1, 2048, 2048, 8, 8, 128, 128}, false);
   for (const int threads : {2, 3, 4, 6, 16}) {
     EXPECT_EQ(prefill_schedule::of(config, sized, threads).items(2048) % threads, 0) << threads;
   }
@@ -123,7 +122,7 @@ TEST(schedule_cpu, decode_items_cover_every_head_and_stay_in_the_cache) {
       resolved({.target = backend::cpu_avx512, .phase = attention_phase::decode});
   for_each_size([&](const attention_sizes& sizes) {
     for (const int threads : thread_counts) {
-      const auto cut = decode_schedule::of(config, launch_sizes::of(sizes, false), threads);
+      const auto cut = decode_schedule::of(config, sizes_of(sizes, false), threads);
       EXPECT_GE(cut.heads, 1);
       EXPECT_LE(cut.heads, decode_schedule::most_heads);
       EXPECT_GE(std::int64_t{cut.heads} * cut.head_groups, sizes.kv_heads);

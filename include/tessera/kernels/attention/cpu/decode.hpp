@@ -19,8 +19,8 @@
 
 namespace tessera::kernels::attention::cpu {
 
-using attention_cpu::decode_schedule;
-using attention_cpu::key_splits;
+using schedule_cpu::decode_schedule;
+using schedule_cpu::key_splits;
 
 /// The rows of a work item: up to block_q rows of the folded axis from `first_row` on, of the heads
 /// of group `head_group`, and how it reads their keys.

@@ -35,18 +35,18 @@ std::int64_t longest_q(const attention_kernel_args& args) {
 template <class Kernel, class Schedule>
 Schedule schedule_of(const attention_kernel_args& args, int threads) {
   return Schedule::template of<typename traits<Kernel>::isa_type>(
-      traits<Kernel>::config, attention_cpu::launch_sizes::of(args), threads);
+      traits<Kernel>::config, schedule_cpu::sizes_of(args), threads);
 }
 
 /// Workspace of a prefill launch: a slice per thread.
 template <class Kernel>
 struct prefill_workspace {
-  attention_cpu::prefill_schedule schedule;
+  schedule_cpu::prefill_schedule schedule;
   std::size_t slice;  ///< bytes of one thread
 
   static prefill_workspace of(const attention_kernel_args& args, int threads) {
     prefill_workspace space;
-    space.schedule = schedule_of<Kernel, attention_cpu::prefill_schedule>(args, threads);
+    space.schedule = schedule_of<Kernel, schedule_cpu::prefill_schedule>(args, threads);
     space.slice = space.carve(nullptr, args, nullptr);
     return space;
   }

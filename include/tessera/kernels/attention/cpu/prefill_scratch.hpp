@@ -15,7 +15,7 @@ namespace tessera::kernels::attention::cpu {
 template <class Kernel>
 struct prefill_scratch {
   using shape = traits<Kernel>;
-  static constexpr int tiles = attention_cpu::prefill_schedule::tile_buffers;
+  static constexpr int tiles = schedule_cpu::prefill_schedule::tile_buffers;
 
   float* q;              ///< [rows][q_stride] words
   float* out;            ///< [rows][out_stride]: accumulators

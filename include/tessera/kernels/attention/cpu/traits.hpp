@@ -30,8 +30,8 @@ constexpr bool require_legal() {
          kernel_has_its_instructions<Kernel>::value;
 }
 
-using attention_cpu::round_up;
-using attention_cpu::strides;
+using schedule_cpu::round_up;
+using schedule_cpu::strides;
 
 /// What a kernel is at compile time. Strides count 32-bit words.
 template <class Kernel>
@@ -45,7 +45,7 @@ struct traits {
   using element = element_t<config.type>;
 
   static constexpr int width = vec::width;
-  static_assert(words::k_pack == attention_cpu::k_pack(config.target));
+  static_assert(words::k_pack == schedule_cpu::k_pack(config.target));
   /// The register tile of the microkernel: mr rows, nr columns.
   static constexpr int mr = register_rows(config.target);
   static constexpr int nr = register_columns(config.target);
