@@ -89,7 +89,8 @@ class gemm_pv_rows {
         high_((used.end + words::k_pack - 1) / words::k_pack),
         lines_(lines) {}
 
-  void run(int v_head_dim) const {
+  void run(const attention_kernel_args& args) const {
+    const int v_head_dim = shape::v_head_dim(args);
     const int registers = round_up(v_head_dim, width) / width;
     const int beside = whole_beside_half<Kernel>(v_head_dim);
     const int alone = beside < 0 ? registers : registers - 1 - beside;
@@ -155,8 +156,7 @@ TESSERA_INLINE void gemm_pv(const attention_kernel_args& args, row_tile rows, co
                             const key_columns& used, const prefill_scratch<Kernel>& scratch,
                             prim::line_queue& lines) {
   prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
-    gemm_pv_rows<Kernel, Rows>(scratch, rows.first, v_panels, used, lines)
-        .run(traits<Kernel>::v_head_dim(args));
+    gemm_pv_rows<Kernel, Rows>(scratch, rows.first, v_panels, used, lines).run(args);
   });
 }
 
