@@ -49,7 +49,8 @@ std::string mean_pooling_family::reason_of(const mean_pooling_config& config,
   };
   const auto kibibytes = static_cast<std::int64_t>(facts.bytes / 1024);
   return std::string(enumerator_name(config.pass)) + ", " + std::to_string(kibibytes) + " KiB, " +
-         plural(estimate(config, facts, threads).items, "work item") + " for " + plural(threads, "thread");
+         plural(estimate(config, facts, threads).items, "work item") + " for " +
+         plural(threads, "thread");
 }
 
 std::string mean_pooling_family::text_of(const mean_pooling_problem& problem) {
