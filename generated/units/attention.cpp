@@ -154,8 +154,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0c779eb91ce31edf";
-  if (kind == device_kind::cuda) return "61d1d22180f6ded3";
+  if (kind == device_kind::cpu) return "845504bb905c5a08";
+  if (kind == device_kind::cuda) return "7b090a93893a7307";
   return {};
 }
 

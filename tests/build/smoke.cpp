@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/runtime/device_memory.hpp>
 #include <tessera/tessera.hpp>
 

@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/problem_text.hpp>
+
 #include "tests/reference/flash_attention.hpp"
 #include "tests/support/flash_cases.hpp"
 #include "tests/support/flash_golden.hpp"

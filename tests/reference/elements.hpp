@@ -38,9 +38,15 @@ inline double read(const tensor_view& view, std::int64_t offset) noexcept {
       return static_cast<double>(load<std::int64_t>(view.data, offset));
     case dtype::u8:
       return static_cast<double>(load<std::uint8_t>(view.data, offset));
+    case dtype::i8:
+      return static_cast<double>(load<std::int8_t>(view.data, offset));
+    case dtype::u32:
+      return static_cast<double>(load<std::uint32_t>(view.data, offset));
     case dtype::none:
     case dtype::f8_e4m3:
     case dtype::f8_e5m2:
+    case dtype::f8_e8m0:
+    case dtype::u4x2:
       break;
   }
   return 0.0;

@@ -49,9 +49,15 @@ inline void store(const tensor_view& view, std::int64_t offset, double value) no
       return put(static_cast<std::int64_t>(value));
     case dtype::u8:
       return put(static_cast<std::uint8_t>(value));
+    case dtype::i8:
+      return put(static_cast<std::int8_t>(value));
+    case dtype::u32:
+      return put(static_cast<std::uint32_t>(value));
     case dtype::none:
     case dtype::f8_e4m3:
     case dtype::f8_e5m2:
+    case dtype::f8_e8m0:
+    case dtype::u4x2:
       return;
   }
 }

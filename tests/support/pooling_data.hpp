@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <tessera/api/mean_pooling.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 
 #include "../reference/mean_pooling.hpp"
 #include "compare.hpp"

@@ -34,7 +34,6 @@ struct pooling_mutation {
   std::vector<std::string_view> words;
   /// Makes the call illegal; false if the mutation does not fit the call (which is unchanged then).
   bool (*apply)(pooling_call&);
-  status_code code = status_code::invalid_argument;
 };
 inline void PrintTo(const pooling_mutation& one, std::ostream* stream) {
   *stream << one.name;
@@ -198,7 +197,7 @@ inline std::vector<pooling_mutation> memory_mutations() {
        {"is read-only"},
        [](pooling_call& c) { return has_elements(c.output()) && (c.output().read_only = true); }},
       {"output_on_a_device",
-       {"device is cuda:0"},
+       {"device is ", "cuda:0", "cpu:0"},
        [](pooling_call& c) { return c.output().device.kind = device_kind::cuda, true; }},
       {"columns_apart",
        {"stride of the last axis is 2"},

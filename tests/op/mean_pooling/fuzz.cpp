@@ -51,7 +51,7 @@ bool check_illegal(pooling_data& data, random_source& random, fuzz_tally& counts
     if (!wrong.apply(call)) continue;
     ++counts.refused;
     const auto done = run(call.op, call.args, call.options);
-    EXPECT_EQ(done.code(), wrong.code) << wrong.name << ": " << done.message();
+    EXPECT_EQ(done.code(), status_code::invalid_argument) << wrong.name << ": " << done.message();
     EXPECT_FALSE(done.message().empty()) << wrong.name;
     EXPECT_TRUE(data.output().untouched()) << wrong.name;
     return true;

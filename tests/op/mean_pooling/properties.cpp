@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/mean_pooling/problem_text.hpp>
 #include <tessera/mean_pooling.hpp>
 
 #include "tests/support/pooling_data.hpp"
@@ -224,13 +225,14 @@ TEST(pooling, problems_are_text_and_back) {
     EXPECT_FALSE(what->row.empty());
   }
   for (const char* line :
-       {"mean_pooling", "mean_pooling x=[1,2,3]", "mean_pooling y=[1]f32",
+       {"mean_pooling x=[1,2,3]", "mean_pooling y=[1]f32",
         "mean_pooling x=[1,2,3]f32 x=[1,2,3]f32", "mean_pooling x=[1,2,3]f32 chunk_size=two"}) {
     EXPECT_FALSE(tessera::parse_mean_pooling_problem(line)) << line;
   }
   // Legal text, illegal shapes, up to the ends of the integers.
   for (const char* line :
-       {"mean_pooling x=[1,2]f32", "mean_pooling x=[1,2,3]i32", "mean_pooling x=[-1,2,3]f32",
+       {"mean_pooling", "mean_pooling x=[1,2]f32", "mean_pooling x=[1,2,3]i32",
+        "mean_pooling x=[-1,2,3]f32",
         "mean_pooling x=[9223372036854775807,9223372036854775807,3]f32",
         "mean_pooling x=[4,3]f32 cu_seqlens=[-9223372036854775808]i32",
         "mean_pooling_chunks x=[1,2,3,4]f32 chunk_size=-9223372036854775808",

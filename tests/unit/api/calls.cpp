@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/tessera.hpp>
 

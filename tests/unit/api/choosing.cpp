@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/registry.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/profiling.hpp>
 #include <tessera/runtime/record.hpp>
@@ -41,8 +43,8 @@ std::vector<std::string> rows_for(small_call& call) {
 lookup_record line_for(small_call& call, const std::string& row) {
   const auto all = explain(problem_of(call), {.threads = 1});
   lookup_record line;
-  line.family = attention_family::name;
-  line.semantic_version = attention_family::semantic_version;
+  line.family = attention_record.name;
+  line.semantic_version = attention_record.semantic_version;
   line.code_version = attention_code_version(device_kind::cpu);
   line.device_class = all->device_class;
   line.identity = all->identity;
@@ -210,7 +212,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   for (const trace_line& line : lines_of(path)) {
     const auto problem = parse_problem(line.problem);
     ASSERT_TRUE(problem) << problem.message();
-    (problem->q.extent[1] == 9 ? calls : runs) += line.count;
+    (problem->tensors.q.extent[1] == 9 ? calls : runs) += line.count;
   }
   EXPECT_EQ(calls, 6);
   EXPECT_EQ(runs, 3);
@@ -219,7 +221,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   ASSERT_TRUE(flash_attention(call.args(), {}, {.threads = 1}));
   runs = 0;
   for (const trace_line& line : lines_of(path)) {
-    if (parse_problem(line.problem)->q.extent[1] == 10) runs += line.count;
+    if (parse_problem(line.problem)->tensors.q.extent[1] == 10) runs += line.count;
   }
   EXPECT_EQ(runs, 4) << "stopping writes the rest, and nothing is counted afterwards";
   std::filesystem::remove(path);

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/tessera.hpp>
 
@@ -76,7 +78,7 @@ TEST(Events, PassedOverRowsAreTold) {
   small_call call(9, 9, 2, 64);
   std::string unfit;
   for (const instance& one : attention_registry()) {
-    if (one.config.type == dtype::bf16) unfit = one.name;
+    if (one.config_as<attention_config>().type == dtype::bf16) unfit = one.name;
   }
   const context context{
       .row = unfit,

@@ -155,11 +155,12 @@ TEST_F(gpu_plans, TakeDropoutMasksOnlyFromRowsThatWriteThem) {
             "attention.pretended: has no code that writes dropout_mask");
   static std::uint8_t* written = nullptr;
   static void* in = nullptr;
-  rows[1].write_dropout_mask = [](const tensor_view& mask, const attention_kernel_args& lowered,
-                                  void* given) -> status {
+  rows[1].finish = [](const void* tensors, const void* lowered,
+                      const launch_context& where) -> status {
+    const auto& mask = static_cast<const flash_attention_args*>(tensors)->dropout_mask;
     written = static_cast<std::uint8_t*>(mask.data);
-    in = given;
-    EXPECT_TRUE(lowered.dropout);
+    in = where.stream;
+    EXPECT_TRUE(static_cast<const attention_kernel_args*>(lowered)->dropout);
     return {};
   };
   EXPECT_TRUE(made->run(on_gpu(args), other));

@@ -35,8 +35,8 @@ bool pretended_gpus::owns(const void* address) const {
 }
 
 flash_attention_args on_gpu(flash_attention_args args, int ordinal) {
-  for (const auto& role : checks::flash_tensor_roles) {
-    tensor_view& view = args.*role.member;
+  for (std::size_t tensor = 0; tensor < attention_table::tensors.size(); ++tensor) {
+    tensor_view& view = tensors_of(args)[tensor];
     if (view.present()) view.device = {device_kind::cuda, ordinal};
   }
   return args;
@@ -59,11 +59,11 @@ status launch_pretended(const attention_kernel_args& args, const launch_context&
   pretended_gpus& gpus = pretended_gpus::all();
   gpus.launches.push_back({"", gpus.current, where});
   if (!gpus.launch_failure.empty()) return {status_code::device, gpus.launch_failure};
-  std::vector<std::byte> scratch(portable().workspace_bytes(args, 1) + 64);
+  std::vector<std::byte> scratch(portable().workspace_bytes(&args, 1) + 64);
   const auto past = reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
-  return portable().launch(args, {.threads = 1,
-                                  .workspace = scratch.data() + (64 - past) % 64,
-                                  .workspace_bytes = scratch.size() - 64});
+  return portable().launch(&args, {.threads = 1,
+                                   .workspace = scratch.data() + (64 - past) % 64,
+                                   .workspace_bytes = scratch.size() - 64});
 }
 
 status prepare_pretended() {
@@ -78,15 +78,21 @@ std::size_t scratch_of(const attention_kernel_args&, int) {
   return Bytes;
 }
 
+constexpr attention_config any_f32 = resolved(
+    {.target = backend::cuda_sm80, .features = base_features | attention_feature::dropout});
+
+template <std::size_t Bytes>
+instance row_taking(std::string_view name) {
+  return instance_of<attention_kernel_args, &scratch_of<Bytes>, &launch_pretended>("attention",
+                                                                                   name, any_f32);
+}
+
 }  // namespace
 
 instance pretended_row(std::string_view name, std::size_t scratch_bytes) {
-  return {.name = name,
-          .config = resolved({.target = backend::cuda_sm80,
-                              .features = base_features | attention_feature::dropout}),
-          .workspace_bytes = scratch_bytes == 0 ? &scratch_of<0> : &scratch_of<4096>,
-          .launch = &launch_pretended,
-          .prepare = &prepare_pretended};
+  instance row = scratch_bytes == 0 ? row_taking<0>(name) : row_taking<4096>(name);
+  row.prepare = &prepare_pretended;
+  return row;
 }
 
 }  // namespace tessera::testing

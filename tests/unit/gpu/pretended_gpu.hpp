@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/flash_attention.hpp>
+#include <tessera/spec/instance.hpp>
 
 #include "tests/support/gpu_facts.hpp"
 

@@ -12,6 +12,7 @@ namespace {
 
 using tessera::mask_mode;
 using tessera::prim::key_interval;
+using tessera::prim::mask_interval;
 using tessera::prim::row_visibility;
 
 constexpr int largest = 6;
@@ -33,12 +34,12 @@ void for_each_probe(Check check) {
           for (const bool causal : {false, true}) {
             for (const auto align :
                  {tessera::alignment::bottom_right, tessera::alignment::top_left}) {
-              probe one{q_len, k_len, {}};
-              one.options.causal = causal;
-              one.options.causal_alignment = align;
-              one.options.window_left = left;
-              one.options.window_right = right;
-              check(one);
+              probe p{q_len, k_len, {}};
+              p.options.causal = causal;
+              p.options.causal_alignment = align;
+              p.options.window_left = left;
+              p.options.window_right = right;
+              check(p);
             }
           }
         }
@@ -47,70 +48,86 @@ void for_each_probe(Check check) {
   }
 }
 
-tessera::attention_kernel_args kernel_args(const probe& one) {
-  tessera::attention_kernel_args args;
-  args.batch = 1;
-  args.q_len = one.q_len;
-  args.kv_len = one.k_len;
-  args.causal = one.options.causal;
-  args.top_left = one.options.causal_alignment == tessera::alignment::top_left;
-  args.window_left = one.options.window_left.value_or(tessera::unbounded);
-  args.window_right = one.options.window_right.value_or(tessera::unbounded);
-  return args;
+mask_interval mask_of(const probe& p) {
+  constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
+  const bool top_left = p.options.causal_alignment == tessera::alignment::top_left;
+  return {p.options.causal, p.options.window_left.value_or(unbounded),
+          p.options.window_right.value_or(unbounded), top_left ? 0 : p.k_len - p.q_len};
 }
 
-bool truth(const probe& one, std::int64_t row, std::int64_t key) {
-  return tessera::reference::in_interval({0, one.q_len, 0, one.k_len}, one.options, row, key);
+bool truth(const probe& p, std::int64_t row, std::int64_t key) {
+  return tessera::reference::in_interval({0, p.q_len, 0, p.k_len}, p.options, row, key);
 }
 
 template <mask_mode Mode>
-void expect_intervals_agree(const probe& one) {
-  const auto args = kernel_args(one);
-  const auto rows = row_visibility<Mode>::of(args, tessera::prim::sequence_of(args, 0));
-  for (std::int64_t row = 0; row < one.q_len; ++row) {
+void expect_intervals_agree(const probe& p) {
+  const row_visibility<Mode> rows{p.k_len, mask_of(p)};
+  for (std::int64_t row = 0; row < p.q_len; ++row) {
     const key_interval keys = rows.keys_of(row);
-    for (std::int64_t key = -1; key <= one.k_len; ++key) {
+    for (std::int64_t key = -1; key <= p.k_len; ++key) {
       const bool inside = key >= keys.begin && key < keys.end;
-      ASSERT_EQ(inside, key >= 0 && truth(one, row, key))
-          << "row " << row << " of " << one.q_len << ", key " << key << " of " << one.k_len;
+      ASSERT_EQ(inside, key >= 0 && truth(p, row, key))
+          << "row " << row << " of " << p.q_len << ", key " << key << " of " << p.k_len;
     }
   }
 }
 
 TEST(row_visibility, window_mode_expresses_every_option) {
-  for_each_probe([](const probe& one) { expect_intervals_agree<mask_mode::window>(one); });
+  for_each_probe([](const probe& p) { expect_intervals_agree<mask_mode::window>(p); });
 }
 
 TEST(row_visibility, causal_and_full_modes_express_theirs) {
-  for_each_probe([](const probe& one) {
-    if (one.options.window_left || one.options.window_right) return;
-    expect_intervals_agree<mask_mode::causal>(one);
-    if (!one.options.causal) expect_intervals_agree<mask_mode::full>(one);
+  for_each_probe([](const probe& p) {
+    if (p.options.window_left || p.options.window_right) return;
+    expect_intervals_agree<mask_mode::causal>(p);
+    if (!p.options.causal) expect_intervals_agree<mask_mode::full>(p);
   });
 }
 
-TEST(row_visibility, the_ends_of_a_block_of_rows_cover_it_and_stay_inside) {
-  for_each_probe([](const probe& one) {
-    const auto args = kernel_args(one);
-    const auto rows =
-        row_visibility<mask_mode::window>::of(args, tessera::prim::sequence_of(args, 0));
-    for (std::int64_t first = 0; first < one.q_len; ++first) {
-      for (std::int64_t last = first; last < one.q_len; ++last) {
-        const key_interval block{rows.keys_of(first).begin, rows.keys_of(last).end};
+TEST(row_visibility, a_block_of_rows_is_known_from_its_ends) {
+  for_each_probe([](const probe& p) {
+    const row_visibility<mask_mode::window> rows{p.k_len, mask_of(p)};
+    for (std::int64_t first = 0; first < p.q_len; ++first) {
+      for (std::int64_t last = first; last < p.q_len; ++last) {
+        const auto [block, of_all] = rows.keys_of(first, last);
         ASSERT_GE(block.begin, 0);
         if (!block.empty()) {
-          ASSERT_LE(block.end, one.k_len);
+          ASSERT_LE(block.end, p.k_len);
         }
         for (std::int64_t row = first; row <= last; ++row) {
-          for (std::int64_t key = 0; key < one.k_len; ++key) {
-            if (truth(one, row, key)) {
+          for (std::int64_t key = 0; key < p.k_len; ++key) {
+            if (truth(p, row, key)) {
               ASSERT_TRUE(key >= block.begin && key < block.end);
+            } else {
+              ASSERT_FALSE(key >= of_all.begin && key < of_all.end);
             }
           }
         }
       }
     }
   });
+}
+
+TEST(mask_interval, the_mean_number_of_keys_is_that_of_the_rows) {
+  for_each_probe([](const probe& p) {
+    const mask_interval mask = mask_of(p);
+    std::int64_t sum = 0;
+    for (std::int64_t row = 0; row < p.q_len; ++row) {
+      const key_interval keys = mask.keys_of(row, p.k_len);
+      sum += keys.end - keys.begin;
+    }
+    ASSERT_DOUBLE_EQ(mask.mean_keys(p.q_len, p.k_len),
+                     static_cast<double>(sum) / static_cast<double>(p.q_len));
+  });
+  EXPECT_EQ(mask_interval{}.mean_keys(0, 8), 0.0);
+  EXPECT_EQ(mask_interval{}.mean_keys(8, 0), 0.0);
+}
+
+TEST(tile_visibility, two_masks_leave_what_both_leave) {
+  using tessera::prim::tile_visibility;
+  EXPECT_EQ(both(tile_visibility::skip, tile_visibility::full), tile_visibility::skip);
+  EXPECT_EQ(both(tile_visibility::full, tile_visibility::partial), tile_visibility::partial);
+  EXPECT_EQ(both(tile_visibility::full, tile_visibility::full), tile_visibility::full);
 }
 
 TEST(key_interval, intersection_agrees_with_membership) {
@@ -128,27 +145,6 @@ TEST(key_interval, intersection_agrees_with_membership) {
       }
     }
   }
-}
-
-TEST(sequence_of, reads_lengths_and_starts) {
-  const std::int32_t starts_q[] = {0, 3, 3, 7}, starts_k[] = {0, 5, 9, 9};
-  tessera::attention_kernel_args packed;
-  packed.cu_seqlens_q = starts_q;
-  packed.cu_seqlens_k = starts_k;
-  const auto second = tessera::prim::sequence_of(packed, 1);
-  EXPECT_EQ(second.q_begin, 3);
-  EXPECT_EQ(second.q_len, 0);
-  EXPECT_EQ(second.k_begin, 5);
-  EXPECT_EQ(second.k_len, 4);
-  const std::int32_t lengths[] = {4, 2};
-  tessera::attention_kernel_args dense;
-  dense.q_len = 8;
-  dense.kv_len = 9;
-  EXPECT_EQ(tessera::prim::sequence_of(dense, 1).k_len, 9);
-  dense.seqlens_k = lengths;
-  EXPECT_EQ(tessera::prim::sequence_of(dense, 1).k_len, 2);
-  EXPECT_EQ(tessera::prim::sequence_of(dense, 1).q_len, 8);
-  EXPECT_EQ(tessera::prim::sequence_of(dense, 1).q_begin, 0);
 }
 
 }  // namespace

@@ -21,13 +21,20 @@ namespace tessera::testing {
    {target, type, head_dim, v_head_dim, mask, phase, features, block_q, block_kv, __VA_ARGS__}},
 
 inline const std::vector<instance>& default_table() {
-  static const std::vector<instance> all = [] {
-    std::vector<instance> rows{
+  struct named_config {
+    std::string_view name;
+    attention_config config;
+  };
+  static const std::vector<named_config> table{
 #include "generated/rows/attention.inc"
-    };
-    // As the registry says: how keys are split over blocks depends on how many there are.
-    for (instance& row : rows) {
+  };
+  static const std::vector<instance> all = [] {
+    std::vector<instance> rows;
+    for (const auto& [name, config] : table) {
+      instance row{.name = name, .family = "attention", .target = config.target, .config = &config};
+      // As the registry says: how keys are split over blocks depends on how many there are.
       if (is_cuda(row.target)) row.properties.batch_invariant = batch_invariance::none;
+      rows.push_back(row);
     }
     return rows;
   }();

@@ -68,9 +68,8 @@ class hostile {
   }
 
   void bend(attention_call& call) {
-    const auto roles = checks::flash_tensor_roles.size();
     for (auto changes = random_() % 4; changes-- > 0;) {
-      bend(call.args.*checks::flash_tensor_roles[random_() % roles].member);
+      bend(tensors_of(call.args)[random_() % attention_table::tensors.size()]);
     }
     flash_attention_options& options = call.options;
     if (random_() % 8 == 0) options.window_left = number();

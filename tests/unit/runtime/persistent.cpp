@@ -132,15 +132,14 @@ TEST(Persistent, StaleLinesAreHintsAndAreTold) {
 }
 
 TEST(Persistent, KernelsOfTheOtherKindOfDeviceDoNotCount) {
-  using family = attention_family;
   question one(prefill);
   lookup_record line = line_for(one, measured);
-  ASSERT_EQ(line.code_version, family::code_version(device_kind::cpu));
-  ASSERT_NE(line.code_version, family::code_version(device_kind::cuda));
+  ASSERT_EQ(line.code_version, attention_code_version(device_kind::cpu));
+  ASSERT_NE(line.code_version, attention_code_version(device_kind::cuda));
   const lookup_tables tables = tables_of({line});
   one.tables = &tables;
   EXPECT_EQ(one.row(), measured);
-  line.code_version = family::code_version(device_kind::cuda);
+  line.code_version = attention_code_version(device_kind::cuda);
   const lookup_tables other = tables_of({line});
   one.tables = &other;
   EXPECT_EQ(one.row(), best) << "a CPU line with the code of CUDA rows is stale";

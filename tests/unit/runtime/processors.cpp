@@ -4,7 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/family.hpp>
+#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 
 #include "default_table.hpp"
 #include "pretended.hpp"
@@ -24,12 +25,14 @@ std::string gradient_row(const device_facts& device, int mebibytes, std::string_
   const std::int64_t columns = type == "f32" ? 1024 : 2048;
   const std::string text = "mean_pooling_backward x=[8," + std::to_string(32 * mebibytes) + "," +
                            std::to_string(columns) + "]" + std::string(type);
-  const mean_pooling_problem problem = *mean_pooling_family::parse(text);
-  const inquiry asked{.problem = problem,
-                                           .demand = demand_for(mean_pooling_record, problem, {}),
-                                           .instances = mean_pooling_family::registry(),
-                                           .device = device,
-                                           .threads = device.available_threads};
+  const mean_pooling_problem problem = *parse_mean_pooling_problem(text);
+  const problem_view view = view_of(problem);
+  const inquiry asked{.kind = mean_pooling_record,
+                      .problem = view,
+                      .demand = demand_for(mean_pooling_record, view, {}),
+                      .instances = mean_pooling_registry(),
+                      .device = device,
+                      .threads = device.available_threads};
   return std::string(select(asked)->row());
 }
 

@@ -9,6 +9,7 @@
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/lookup/shipped.hpp>
@@ -46,36 +47,39 @@ void with_other_values(Member& member, const Visitor& visit) {
   member = before;
 }
 
-/// The rows of the default table, with those that this build may lack.
-template <class Family>
-auto rows_of_every_build() {
-  if constexpr (std::is_same_v<Family, attention_family>) {
-    return std::span<const instance>(default_table());
-  } else {
-    return Family::registry();
+/// Every field of the configs changes the name of some row.
+template <class Config>
+void expect_fields_change_names(std::span<const instance> rows) {
+  std::set<std::string_view> varied;
+  for (const instance& row : rows) {
+    const std::string name(row.name);
+    const Config& before = row.config_as<Config>();
+    ASSERT_EQ(name_of(before).view(), name);
+    Config config = before;
+    for_each_member(config, [&](std::string_view field, auto& member) {
+      with_other_values(member, [&] {
+        using rule = decltype(broken_table_rule(config));
+        if (broken_table_rule(config) != rule::none || resolved(config) == before) return;
+        varied.insert(field);
+        EXPECT_NE(name_of(config).view(), name) << field;
+      });
+    });
   }
+  EXPECT_GE(varied.size() + 1, member_count<Config>)
+      << "a field that no legal row may vary is not tunable";
 }
 
 TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
-  families::for_each([](auto one) {
-    using family = typename decltype(one)::type;
-    std::set<std::string_view> varied;
-    for (const auto& row : rows_of_every_build<family>()) {
-      const std::string name(row.name);
-      ASSERT_EQ(name_of(row.config).view(), name);
-      auto config = row.config;
-      for_each_member(config, [&](std::string_view field, auto& member) {
-        with_other_values(member, [&] {
-          using rule = decltype(broken_table_rule(config));
-          if (broken_table_rule(config) != rule::none || resolved(config) == row.config) return;
-          varied.insert(field);
-          EXPECT_NE(name_of(config).view(), name) << field;
-        });
-      });
+  for (const family* kind : families()) {
+    SCOPED_TRACE(kind->name);
+    if (kind == &attention_record) {  // with the rows that this build may lack
+      expect_fields_change_names<attention_config>(default_table());
+    } else if (kind == &mean_pooling_record) {
+      expect_fields_change_names<mean_pooling_config>(kind->rows());
+    } else {
+      ADD_FAILURE() << "has configs that this test does not know";
     }
-    EXPECT_GE(varied.size() + 1, (member_count<typename family::config_type>))
-        << family::name << ": a field that no legal row may vary is not tunable";
-  });
+  }
 }
 
 TEST(Properties, EveryInstanceIsReachableByOverride) {
@@ -142,15 +146,14 @@ TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
   EXPECT_EQ(shipped.damaged + shipped.newer, 0);
   for (const lookup_record& line : shipped.records) {
     bool known = false;
-    families::for_each([&](auto one) {
-      using family = typename decltype(one)::type;
-      if (line.family != family::name) return;
-      for (const auto& row : family::registry()) {
+    for (const family* kind : families()) {
+      if (line.family != kind->name) continue;
+      for (const instance& row : kind->rows()) {
         if (row.name != line.row) continue;
         known = true;
-        EXPECT_EQ(line.code_version, family::code_version(kind_of(row.target))) << line.row;
+        EXPECT_EQ(line.code_version, kind->code_version(kind_of(row.target))) << line.row;
       }
-    });
+    }
     EXPECT_TRUE(known) << line_of(line);
     if (line.family != attention_family::name) continue;
     const attention_demand demand = demand_of_line(line);
@@ -160,7 +163,7 @@ TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
     EXPECT_EQ(key.size.view(), line.size);
     for (const instance& row : attention_registry()) {
       if (row.name == line.row) {
-        EXPECT_TRUE(attention_family::runs(row.config, demand)) << line_of(line);
+        EXPECT_TRUE(attention_record.runs(row.config, tessera::demand(demand))) << line_of(line);
       }
     }
   }
@@ -179,16 +182,22 @@ TEST(Keys, OfLinesLeadBackToDemands) {
 TEST(Families, HaveNamesAndOperationsOfTheirOwn) {
   std::set<std::string_view> names;
   std::set<std::string_view> ops;
-  families::for_each([&](auto one) {
-    using family = typename decltype(one)::type;
-    static_assert(selectable_family<family>);
-    EXPECT_TRUE(names.insert(family::name).second);
-    for (const std::string_view op : family::ops) EXPECT_TRUE(ops.insert(op).second) << op;
-    for (const auto& row : family::registry()) {
-      EXPECT_TRUE(row.name.starts_with(family::name)) << row.name;
-      EXPECT_EQ(family::code_version(kind_of(row.target)).size(), 16u) << row.name;
+  for (const family* kind : families()) {
+    EXPECT_TRUE(names.insert(kind->name).second);
+    for (std::size_t number = 0; number < kind->operations.size(); ++number) {
+      const operation& op = kind->operations[number];
+      EXPECT_TRUE(ops.insert(op.name).second) << op.name;
+      EXPECT_EQ(op.number, static_cast<int>(number)) << op.name;
+      EXPECT_EQ(operation_named(op.name).op, &op);
+      EXPECT_EQ(operation_named(op.name).kind, kind);
     }
-  });
+    for (const instance& row : kind->rows()) {
+      EXPECT_TRUE(row.name.starts_with(kind->name)) << row.name;
+      EXPECT_EQ(row.family, kind->name) << row.name;
+      EXPECT_EQ(kind->code_version(kind_of(row.target)).size(), 16u) << row.name;
+    }
+  }
+  EXPECT_EQ(operation_named("no_such_operation").op, nullptr);
 }
 
 }  // namespace

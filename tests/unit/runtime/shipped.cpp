@@ -2,6 +2,7 @@
 // call that somebody can make, with a row that runs it.
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,9 +10,11 @@
 #include <gtest/gtest.h>
 
 #include <tessera/runtime/family.hpp>
+#include <tessera/runtime/impl/inquiry.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/lookup/record.hpp>
 #include <tessera/runtime/lookup/shipped.hpp>
+#include <tessera/runtime/operation.hpp>
 #include <tessera/runtime/record.hpp>
 
 namespace {
@@ -36,28 +39,28 @@ int threads_of(std::string_view size) {
   return at == std::string_view::npos ? 0 : std::stoi(std::string(size.substr(at + 8)));
 }
 
-template <class Family>
-bool serves(std::string_view problem) {
-  const std::string_view op = problem.substr(0, problem.find(' '));
-  return std::find(Family::ops.begin(), Family::ops.end(), op) != Family::ops.end();
+/// The demand of a problem of that family; nothing for those of others.
+std::optional<demand> demand_in(const family& kind, std::string_view problem) {
+  const family* of = nullptr;
+  const result<owned_problem> read = parse_problem(problem, of);
+  EXPECT_TRUE(read) << problem << ": " << read.message();
+  if (!read || of != &kind) return std::nullopt;
+  return demand_for(kind, read->view(), {});
 }
 
 /// The problem whose key a line has and which its row runs; empty if there is none.
-template <class Family>
-std::string problem_of_line(const lookup_record& line, const std::vector<std::string>& problems) {
-  const auto rows = Family::registry();
-  const auto row =
-      std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.name == line.row; });
+std::string problem_of_line(const family& kind, const lookup_record& line,
+                            const std::vector<std::string>& problems) {
+  const auto rows = kind.rows();
+  const auto row = std::find_if(rows.begin(), rows.end(),
+                                [&](const instance& each) { return each.name == line.row; });
   if (row == rows.end()) return {};
   for (const std::string& text : problems) {
-    if (!serves<Family>(text)) continue;
-    const auto problem = Family::parse(text);
-    EXPECT_TRUE(problem) << text << ": " << problem.message();
-    if (!problem) continue;
-    const auto demand = Family::demand_of(*problem);
-    const key_text key = key_text_of<Family>(demand, threads_of(line.size), device_kind::cpu);
+    const std::optional<demand> asked = demand_in(kind, text);
+    if (!asked) continue;
+    const key_text key = key_text_of(kind, *asked, threads_of(line.size), device_kind::cpu);
     const bool same = key.identity.view() == line.identity && key.size.view() == line.size;
-    if (same && Family::runs(row->config, demand)) return text;
+    if (same && kind.runs(row->config, *asked)) return text;
   }
   return {};
 }
@@ -67,35 +70,35 @@ TEST(Properties, EveryShippedRowIsReachableFromARealCall) {
   EXPECT_GE(problems.size(), 50u);
   for (const lookup_record& line : parse_table(shipped_lookup()).records) {
     std::string reached;
-    families::for_each([&](auto one) {
-      using family = typename decltype(one)::type;
-      if (line.family == family::name) reached = problem_of_line<family>(line, problems);
-    });
+    for (const family* kind : families()) {
+      if (line.family == kind->name) reached = problem_of_line(*kind, line, problems);
+    }
     EXPECT_NE(reached, "") << "no call asks for: " << line_of(line);
   }
 }
 
 TEST(ReferenceProblems, LeadToALineOfTheirKeyAndToNoOther) {
-  families::for_each([](auto one) {
-    using family = typename decltype(one)::type;
-    for (const std::string& text : reference_problems()) {
-      if (!serves<family>(text)) continue;
-      const auto problem = family::parse(text);
-      ASSERT_TRUE(problem) << text << ": " << problem.message();
-      const auto demand = family::demand_of(*problem);
-      const key_text key = key_text_of<family>(demand, 2, device_kind::cpu);
+  int reached = 0;
+  const std::vector<std::string> problems = reference_problems();
+  for (const family* kind : families()) {
+    for (const std::string& text : problems) {
+      const std::optional<demand> asked = demand_in(*kind, text);
+      if (!asked) continue;
+      ++reached;
+      const key_text key = key_text_of(*kind, *asked, 2, device_kind::cpu);
       lookup_record line;
-      line.family = family::name;
+      line.family = kind->name;
       line.identity = key.identity.view();
       line.size = key.size.view();
-      for (const auto& row : family::registry()) {
-        if (family::runs(row.config, demand)) line.row = row.name;
+      for (const instance& row : kind->rows()) {
+        if (kind->runs(row.config, *asked)) line.row = row.name;
       }
-      EXPECT_NE(problem_of_line<family>(line, {text}), "") << text;
+      EXPECT_NE(problem_of_line(*kind, line, {text}), "") << text;
       line.identity += " other=true";
-      EXPECT_EQ(problem_of_line<family>(line, {text}), "") << text;
+      EXPECT_EQ(problem_of_line(*kind, line, {text}), "") << text;
     }
-  });
+  }
+  EXPECT_EQ(reached, static_cast<int>(problems.size())) << "each is of one family";
 }
 
 }  // namespace

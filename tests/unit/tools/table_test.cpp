@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/lookup/record.hpp>
 
@@ -14,17 +15,17 @@ using namespace tessera::testing;
 namespace json = boost::json;
 
 tessera::lookup_record measured(int number) {
-  using family = tessera::attention_family;
-  return {.family = std::string(family::name),
-          .semantic_version = family::semantic_version,
-          .code_version = std::string(family::code_version(tessera::device_kind::cpu)),
+  const tessera::family& family = tessera::attention_record;
+  return {.family = std::string(family.name),
+          .semantic_version = family.semantic_version,
+          .code_version = std::string(family.code_version(tessera::device_kind::cpu)),
           .device_class = "some_device",
           .identity = "type=f32 head_dim=64",
           .size = "q_len=" + std::to_string(number),
-          .row = std::string(family::registry().front().name),
+          .row = std::string(family.rows().front().name),
           .median_us = 100,
           .spread_us = 1,
-          .default_row = std::string(family::registry().back().name),
+          .default_row = std::string(family.rows().back().name),
           .default_us = 125,
           .samples = 30,
           .mode = "eager hot",

@@ -11,6 +11,8 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/family.hpp>
+#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/spec/backend.hpp>
@@ -116,14 +118,14 @@ TEST(Gate, LetsEveryRowOfTheBuildIn) {
 const instance* real_row = nullptr;
 
 status launch_off_by_a_little(const attention_kernel_args& args, const launch_context& where) {
-  if (status done = real_row->launch(args, where); !done) return done;
+  if (status done = real_row->launch(&args, where); !done) return done;
   auto* const out = static_cast<float*>(args.out);
   out[7] += 1e-3f;  // one element of one row
   return {};
 }
 
 status launch_beyond_the_output(const attention_kernel_args& args, const launch_context& where) {
-  if (status done = real_row->launch(args, where); !done) return done;
+  if (status done = real_row->launch(&args, where); !done) return done;
   args.lse.data[-1] = 0.0f;
   return {};
 }
@@ -137,21 +139,23 @@ std::size_t no_workspace(const attention_kernel_args&, int) {
   return 0;
 }
 
+std::size_t workspace_of_real_row(const attention_kernel_args& args, int threads) {
+  return real_row->workspace_bytes(&args, threads);
+}
+
+template <auto Launch, auto WorkspaceBytes = &workspace_of_real_row>
+instance planted(std::string_view name, const attention_config& config) {
+  return instance_of<attention_kernel_args, WorkspaceBytes, Launch>("attention", name, config);
+}
+
 struct planted_rows {
   planted_rows() {
     const auto problem = opened(text, {.threads = 2});
     real_row = &instance_named(problem->candidates()[0].name);
-    for (instance& row : rows) {
-      row.config = real_row->config;
-      row.workspace_bytes = real_row->workspace_bytes;
-    }
-    rows[0].name = "attention.planted.off_by_a_little";
-    rows[0].launch = &launch_off_by_a_little;
-    rows[1].name = "attention.planted.beyond_the_output";
-    rows[1].launch = &launch_beyond_the_output;
-    rows[2].name = "attention.planted.never_ending";
-    rows[2].launch = &launch_never_ending;
-    rows[2].workspace_bytes = &no_workspace;
+    const auto& config = real_row->config_as<attention_config>();
+    rows[0] = planted<&launch_off_by_a_little>("attention.planted.off_by_a_little", config);
+    rows[1] = planted<&launch_beyond_the_output>("attention.planted.beyond_the_output", config);
+    rows[2] = planted<&launch_never_ending, &no_workspace>("attention.planted.never_ending", config);
   }
 
   static constexpr std::string_view text =

@@ -10,6 +10,9 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/runtime/record.hpp>
 #include <tessera/runtime/tables.hpp>
 
@@ -29,9 +32,9 @@ const instance* preferred_row = nullptr;
 
 status launch_four_times(const attention_kernel_args& args, const launch_context& where) {
   for (int turn = 0; turn < 3; ++turn) {
-    if (status done = preferred_row->launch(args, where); !done) return done;
+    if (status done = preferred_row->launch(&args, where); !done) return done;
   }
-  return preferred_row->launch(args, where);
+  return preferred_row->launch(&args, where);
 }
 
 struct slow_default {
@@ -43,7 +46,9 @@ struct slow_default {
     }
     rows[0] = *preferred_row;
     rows[0].name = "attention.a_slow_one";  // predicted alike, and the first by name
-    rows[0].launch = &launch_four_times;
+    rows[0].launch = [](const void* args, const launch_context& where) {
+      return launch_four_times(*static_cast<const attention_kernel_args*>(args), where);
+    };
   }
   std::array<instance, 1> rows{};
 };

@@ -7,16 +7,9 @@
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/mask_mode.hpp>
 
 namespace tessera {
-
-/// The visible keys of a query row that a kernel can express without a tensor. Each mode includes
-/// the ones before it: `window` kernels also run causal and full problems.
-enum class mask_mode : std::uint8_t {
-  full,    ///< every key of the sequence
-  causal,  ///< keys up to the aligned diagonal
-  window,  ///< an interval around the aligned diagonal, cut by the diagonal when causal
-};
 
 /// The loop a kernel is built around.
 enum class attention_phase : std::uint8_t {

@@ -9,7 +9,9 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/families/attention/fits.hpp>
+#include <tessera/families/attention/schedule_cpu.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/prim/common/visibility.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -22,30 +24,14 @@ struct attention_facts {
   double visible_keys = 0;  ///< mean over rows
 };
 
-/// Mean number of visible keys over at most 16 rows, evenly spread.
+/// Mean number of keys that a row sees.
 constexpr double mean_visible_keys(const attention_demand& demand) noexcept {
   const attention_sizes& sizes = demand.sizes;
-  if (demand.mask == mask_mode::full) return static_cast<double>(sizes.kv_len);
-  constexpr std::int64_t most_samples = 16;
-  const std::int64_t samples = std::min(sizes.q_len, most_samples);
-  const std::int64_t offset = demand.top_left ? 0 : sizes.kv_len - sizes.q_len;
-  double keys = 0;
-  for (std::int64_t i = 0; i < samples; ++i) {
-    const auto row = static_cast<double>(sizes.q_len) * (static_cast<double>(i) + 0.5) /
-                     static_cast<double>(samples);
-    const double position = row + static_cast<double>(offset);
-    double end = static_cast<double>(sizes.kv_len);
-    double begin = 0;
-    if (demand.causal) end = std::min(end, position + 0.5);
-    if (demand.window_right >= 0) {
-      end = std::min(end, position + 0.5 + static_cast<double>(demand.window_right));
-    }
-    if (demand.window_left >= 0) {
-      begin = std::max(begin, position - 0.5 - static_cast<double>(demand.window_left));
-    }
-    keys += std::max(0.0, end - begin);
-  }
-  return samples > 0 ? keys / static_cast<double>(samples) : 0.0;
+  const auto bound = [](std::int64_t window) { return window >= 0 ? window : unbounded; };
+  const prim::mask_interval mask{demand.causal, bound(demand.window_left),
+                                 bound(demand.window_right),
+                                 demand.top_left ? 0 : sizes.kv_len - sizes.q_len};
+  return mask.mean_keys(sizes.q_len, sizes.kv_len);
 }
 
 inline attention_facts facts_of(const attention_demand& demand) noexcept {
@@ -116,7 +102,6 @@ inline work_estimate estimate_of(const attention_config& config, const attention
   const auto up = [](double size, double step) {
     return static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)) * step;
   };
-  const double blocks = std::max(1.0, up(facts.rows, config.block_q) / config.block_q);
   const double row_step = decode ? 1 : register_rows(config.target);
   const double key_step = decode ? vector_floats(config.target) : register_columns(config.target);
   const double rows = up(std::max(facts.rows, 1.0), row_step);
@@ -131,8 +116,13 @@ inline work_estimate estimate_of(const attention_config& config, const attention
   work.flops = 2 * facts.heads * rows * keys * head_dims;
   work.vector_operations = facts.heads * rows * keys * (14.0 + 2.0 * idle_features);
 
+  // What the kernel will hand out.
+  const auto sized =
+      schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
   const double key_bytes = head_dims * static_cast<double>(size_of(config.type));
   if (decode) {
+    const auto cut = schedule_cpu::decode_schedule::of(config, sized, workers);
+    const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
     // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.2
     // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
     const double per_lane = config.target == backend::cpu_avx512_bf16 ? 2.2
@@ -140,9 +130,10 @@ inline work_estimate estimate_of(const attention_config& config, const attention
                                                                       : 1.4;
     work.most_products = per_lane * vector_floats(config.target);
     work.bytes = facts.heads * blocks * keys * key_bytes;
-    const double splits = std::clamp(up(static_cast<double>(sizes.kv_len), 512) / 512, 1.0, 32.0);
-    work.items = static_cast<std::int64_t>(std::max(1.0, facts.heads * blocks * splits));
+    work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
   } else {
+    const auto cut = schedule_cpu::prefill_schedule::of(config, sized, workers);
+    const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
     // Each block of rows packs the keys it sees: about two operations per element. The panels are
     // floats and pass through the same caches as the keys.
     // Shares of the peak that rank prefill against decode rows as measured on Zen 4, where a few
@@ -150,13 +141,8 @@ inline work_estimate estimate_of(const attention_config& config, const attention
     work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
     work.bytes = facts.heads * keys * (key_bytes + 4.0 * head_dims);
     work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
-    // An item takes fewer rows than block_q where threads would go without; four register tiles at
-    // least.
-    const double least_rows = 4.0 * register_rows(config.target);
-    work.items =
-        static_cast<std::int64_t>(std::max(1.0, facts.heads * up(rows, least_rows) / least_rows));
-    // Two blocks of keys, one in use and one being packed.
-    work.tile_bytes = 2.0 * 4.0 * config.block_kv * head_dims;
+    work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
+    work.tile_bytes = static_cast<double>(cut.tile_bytes(config, sizes.head_dim, sizes.v_head_dim));
   }
   if (is_generic(config)) {  // loop bounds are not constants
     work.product_share *= 0.85;

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 
-#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
@@ -98,7 +97,8 @@ inline void dropout_kept(std::uint64_t seed, std::uint64_t threshold, std::int64
 }
 
 /// Writes 1 (kept) or 0 for every element of a [B, Hq, Sq, Sk] mask, masked elements included.
-inline void write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args) {
+inline void write_dropout_mask(const tensor_view& mask, std::uint64_t seed,
+                               std::uint64_t threshold) {
   auto* data = static_cast<std::uint8_t*>(mask.data);
   for (std::int64_t b = 0; b < mask.extent[0]; ++b) {
     for (std::int64_t h = 0; h < mask.extent[1]; ++h) {
@@ -106,9 +106,7 @@ inline void write_dropout_mask(const tensor_view& mask, const attention_kernel_a
         std::uint8_t* row = data + b * mask.stride[0] + h * mask.stride[1] + i * mask.stride[2];
         for (std::int64_t j = 0; j < mask.extent[3]; ++j) {
           row[j * mask.stride[3]] =
-              dropout_keeps(args.dropout_seed, args.dropout_threshold, b, static_cast<int>(h), i, j)
-                  ? 1
-                  : 0;
+              dropout_keeps(seed, threshold, b, static_cast<int>(h), i, j) ? 1 : 0;
         }
       }
     }

@@ -1,12 +1,12 @@
 // Who sees whom, as far as it follows from lengths, the causal diagonal and the window: an interval
-// of keys per query row. The text is shared by every backend.
+// of keys per query row. All arithmetic of intervals in the library is here, for every backend and
+// for the cost model.
 #pragma once
 
 #include <cstdint>
 
-#include <tessera/families/attention/config.hpp>
-#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
+#include <tessera/spec/mask_mode.hpp>
 
 namespace tessera::prim {
 
@@ -19,24 +19,15 @@ struct sequence {
   std::int64_t k_len = 0;  ///< used keys
 };
 
-/// The sequence number `index` of a launch.
-TESSERA_HD constexpr sequence sequence_of(const attention_kernel_args& args,
-                                          std::int64_t index) noexcept {
-  if (args.cu_seqlens_q != nullptr) {
-    return {index, args.cu_seqlens_q[index], args.cu_seqlens_k[index],
-            args.cu_seqlens_q[index + 1] - args.cu_seqlens_q[index],
-            args.cu_seqlens_k[index + 1] - args.cu_seqlens_k[index]};
-  }
-  return {index, 0, 0, args.seqlens_q != nullptr ? args.seqlens_q[index] : args.q_len,
-          args.seqlens_k != nullptr ? args.seqlens_k[index] : args.kv_len};
-}
-
 /// Keys [begin, end).
 struct key_interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
   TESSERA_HD constexpr bool empty() const noexcept { return begin >= end; }
+  TESSERA_HD constexpr bool contains(key_interval other) const noexcept {
+    return begin <= other.begin && other.end <= end;
+  }
   friend constexpr bool operator==(key_interval, key_interval) = default;
 };
 
@@ -44,40 +35,89 @@ TESSERA_HD constexpr key_interval intersection(key_interval a, key_interval b) n
   return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
 }
 
-/// Row -> interval of visible keys of one sequence, for rows and keys local to it.
-template <mask_mode Mode>
-struct row_visibility {
-  std::int64_t k_len = 0;
-  std::int64_t offset = 0;  ///< aligned position of row 0
+/// Diagonal and window of one sequence: row r stands at key position r + offset and sees the keys
+/// from `left` before it to `right` behind it, where INT64_MAX is no bound. `causal` hides all
+/// behind it.
+struct mask_interval {
   bool causal = false;
-  std::int64_t window_left = unbounded;
-  std::int64_t window_right = unbounded;
+  std::int64_t left = INT64_MAX;
+  std::int64_t right = INT64_MAX;
+  std::int64_t offset = 0;
 
-  TESSERA_HD static constexpr row_visibility of(const attention_kernel_args& args,
-                                                const sequence& seq) noexcept {
-    return {seq.k_len, args.top_left ? 0 : seq.k_len - seq.q_len, args.causal, args.window_left,
-            args.window_right};
-  }
-
-  /// Keys that row `row` sees. Both ends grow with the row, so a block of rows sees no key outside
-  /// [begin of its first row, end of its last row).
-  TESSERA_HD constexpr key_interval keys_of(std::int64_t row) const noexcept {
+  /// Of `k_len` keys those that row `row` sees; `Mode` is what the numbers may ask for.
+  template <mask_mode Mode = mask_mode::window>
+  TESSERA_HD constexpr key_interval keys_of(std::int64_t row, std::int64_t k_len) const noexcept {
     key_interval keys{0, k_len};
     if constexpr (Mode == mask_mode::full) return keys;
     const std::int64_t position = row + offset;
     if (causal && position + 1 < keys.end) keys.end = position + 1;
     if constexpr (Mode == mask_mode::window) {
-      if (window_right < keys.end - 1 - position) keys.end = position + window_right + 1;
-      if (window_left < position) keys.begin = position - window_left;
+      if (right < keys.end - 1 - position) keys.end = position + right + 1;
+      if (left < position) keys.begin = position - left;
       if (keys.begin > k_len) keys.begin = k_len;
     }
     if (keys.end < keys.begin) keys.end = keys.begin;
     return keys;
   }
+
+  /// Mean number of keys that the rows [0, rows) see. In double: sizes of problems without memory
+  /// may be anything.
+  constexpr double mean_keys(std::int64_t rows, std::int64_t k_len) const noexcept {
+    if (rows <= 0 || k_len <= 0) return 0.0;
+    const auto count = static_cast<double>(rows);
+    const auto keys = static_cast<double>(k_len);
+    const auto origin = static_cast<double>(offset);
+    const std::int64_t behind = causal ? 0 : right;
+    const double ends = behind == INT64_MAX
+                            ? count * keys
+                            : sum_of_line(origin + static_cast<double>(behind) + 1, count, keys);
+    const double begins =
+        left == INT64_MAX ? 0.0 : sum_of_line(origin - static_cast<double>(left), count, keys);
+    return (ends - begins) / count;
+  }
+
+ private:
+  /// The sum of r + first over r in [0, count), each term cut to [0, most].
+  static constexpr double sum_of_line(double first, double count, double most) noexcept {
+    const auto cut = [count](double row) { return row < 0 ? 0.0 : row < count ? row : count; };
+    const double low = cut(-first);
+    const double high = cut(most - first);
+    return (high - low) * (low + high - 1 + 2 * first) / 2 + (count - high) * most;
+  }
+};
+
+/// Keys that some, and keys that all of a block of rows see.
+struct block_intervals {
+  key_interval some;
+  key_interval all;  ///< may be empty by end < begin
+};
+
+/// Row -> interval of visible keys of one sequence, for rows and keys local to it.
+template <mask_mode Mode>
+struct row_visibility {
+  std::int64_t k_len = 0;
+  mask_interval mask{};
+
+  TESSERA_HD constexpr key_interval keys_of(std::int64_t row) const noexcept {
+    return mask.template keys_of<Mode>(row, k_len);
+  }
+  /// Both ends of an interval grow with the row, so a block of rows is known from its ends.
+  TESSERA_HD constexpr block_intervals keys_of(std::int64_t first_row,
+                                               std::int64_t last_row) const noexcept {
+    const key_interval first = keys_of(first_row);
+    const key_interval last = keys_of(last_row);
+    return {{first.begin, last.end}, {last.begin, first.end}};
+  }
 };
 
 /// How much of a tile is visible.
 enum class tile_visibility : std::uint8_t { skip, partial, full };
+
+/// Of a tile that two masks look at, of which nobody knows whether they hide the same.
+TESSERA_HD constexpr tile_visibility both(tile_visibility a, tile_visibility b) noexcept {
+  if (a == tile_visibility::skip || b == tile_visibility::skip) return tile_visibility::skip;
+  return a == b ? a : tile_visibility::partial;
+}
 
 /// Query rows x keys of one tile, local to the sequence, for a range of query heads.
 struct score_tile {

@@ -23,8 +23,8 @@ struct attention_of_build : attention_family {
     const auto& args = *reinterpret_cast<const flash_attention_args*>(tensors);
     if (!args.dropout_mask.present()) return {};
     if (is_cpu(row.target)) {
-      prim::write_dropout_mask(args.dropout_mask,
-                               *static_cast<const attention_kernel_args*>(kernel_args));
+      const auto& lowered = *static_cast<const attention_kernel_args*>(kernel_args);
+      prim::write_dropout_mask(args.dropout_mask, lowered.dropout_seed, lowered.dropout_threshold);
       return {};
     }
     if (row.finish != nullptr) return row.finish(tensors, kernel_args, where);

@@ -26,41 +26,44 @@
 
 namespace tessera {
 
-/// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as
+/// Runs the kernel `Kernel` on the CPU: same arguments, options, checks and results as
 /// `flash_attention` (with args.weights: as `attention`), and nothing is looked up. `hooks` are
 /// compiled into the tile loop (see flash_hooks).
 ///
 /// Errors: those of `flash_attention`, and status_code::ineligible_row if the row's config does not
 /// take the problem ("head_dim is 96, the row has 128").
-template <class Row, class Hooks = flash_hooks<>>
+template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
                                              const flash_attention_options& options,
                                              const cpu& where = {}, const Hooks& hooks = {}) {
-  using isa_type = typename kernels::attention::cpu::traits<Row>::isa_type;
+  using isa_type = typename kernels::attention::cpu::traits<Kernel>::isa_type;
   const flash_op op = args.weights.present() ? flash_op::attention : flash_op::flash_attention;
   attention_kernel_args lowered;
   if (status done = lower(op, args, options, lowered); !done) return done;
   const flash_problem problem = problem_of(args, options, op);
-  if (status done = direct::check_row(kernels::attention::cpu::traits<Row>::config, problem); !done)
+  if (status done = direct::check_row(kernels::attention::cpu::traits<Kernel>::config, problem);
+      !done)
     return done;
   const int threads = direct::threads_of(where);
-  const std::size_t bytes = kernels::attention::cpu::workspace_bytes<Row>(lowered, threads);
+  const std::size_t bytes = kernels::attention::cpu::workspace_bytes<Kernel>(lowered, threads);
   std::span<std::byte> memory;
   if (status done = prim::find_workspace<isa_type>(where.workspace, bytes, memory); !done) {
     return done;
   }
   const launch_context context{threads, memory.data(), memory.size()};
-  if (status done = kernels::attention::cpu::launch_with<Row>(lowered, hooks, context); !done)
+  if (status done = kernels::attention::cpu::launch_with<Kernel>(lowered, hooks, context); !done)
     return done;
-  if (args.dropout_mask.present()) prim::write_dropout_mask(args.dropout_mask, lowered);
+  if (args.dropout_mask.present()) {
+    prim::write_dropout_mask(args.dropout_mask, lowered.dropout_seed, lowered.dropout_threshold);
+  }
   return {};
 }
 
 /// The same with default options; a row whose mask is `causal` runs a causal problem.
-template <class Row, class Hooks = flash_hooks<>>
+template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
                                              const cpu& where = {}, const Hooks& hooks = {}) {
-  return launch<Row>(args, {.causal = Row::config.mask == mask_mode::causal}, where, hooks);
+  return launch<Kernel>(args, {.causal = Kernel::config.mask == mask_mode::causal}, where, hooks);
 }
 
 }  // namespace tessera

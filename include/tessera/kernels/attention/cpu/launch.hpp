@@ -1,10 +1,14 @@
-// Entry points of the flash attention forward kernels: from lowered arguments to work items.
+// Entry points of the attention kernels: from lowered arguments to work items
+// (families/attention/schedule_cpu.hpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/kernels/attention/common/key_source.hpp>
+#include <tessera/kernels/attention/common/sequence.hpp>
+#include <tessera/kernels/attention/common/split_kv.hpp>
 #include <tessera/kernels/attention/cpu/decode.hpp>
 #include <tessera/kernels/attention/cpu/prefill.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
@@ -28,158 +32,174 @@ std::int64_t longest_q(const attention_kernel_args& args) {
   return longest;
 }
 
-/// Workspace of a decode launch: one scratch per thread, then the split results. Follows from the
+template <class Kernel, class Schedule>
+Schedule schedule_of(const attention_kernel_args& args, int threads) {
+  return Schedule::template of<typename traits<Kernel>::isa_type>(
+      traits<Kernel>::config, schedule_cpu::sizes_of(args), threads);
+}
+
+/// Workspace of a prefill launch: a slice per thread.
+template <class Kernel>
+struct prefill_workspace {
+  schedule_cpu::prefill_schedule schedule;
+  std::size_t slice;  ///< bytes of one thread
+
+  static prefill_workspace of(const attention_kernel_args& args, int threads) {
+    prefill_workspace space;
+    space.schedule = schedule_of<Kernel, schedule_cpu::prefill_schedule>(args, threads);
+    space.slice = space.carve(nullptr, args, nullptr);
+    return space;
+  }
+  std::size_t carve(std::byte* slice_of_thread, const attention_kernel_args& args,
+                    prefill_scratch<Kernel>* scratch) const {
+    using shape = traits<Kernel>;
+    return prefill_scratch<Kernel>::carve(slice_of_thread, schedule.item_rows,
+                                          shape::head_dim(args), shape::v_head_dim(args), scratch);
+  }
+};
+
+/// Workspace of a decode launch: a slice per thread, then the partial results. Follows from the
 /// sizes alone, so that a plan can be made before any length is known.
-template <class Row>
+template <class Kernel>
 struct decode_workspace {
-  using shape = traits<Row>;
-  decode_grid<Row> grid;
-  std::size_t scratch_bytes;  ///< of one thread
-  std::size_t bytes;          ///< of all
-  split_results results;
+  decode_schedule schedule;
+  std::size_t slice;  ///< bytes of one thread
+  std::size_t bytes;  ///< of all
+  partial_results partial;
 
   static decode_workspace at(std::byte* base, const attention_kernel_args& args, int threads) {
     decode_workspace space{};
-    space.grid = decode_grid<Row>::of(args, threads);
+    space.schedule = schedule_of<Kernel, decode_schedule>(args, threads);
     // A core's prefetcher extends the strides of some kilobytes in which the loop over heads walks
     // through a slice. It may not reach what another core writes.
     constexpr std::size_t page = 4096;
-    constexpr std::size_t apart = 64 * 1024;
-    space.scratch_bytes = (space.grid.bytes(args) + page - 1) / page * page + apart;
-    split_results& results = space.results;
-    results.splits = key_splits::room_for(args.kv_len);
-    results.q_heads = args.q_heads;
-    results.stride = decode_buffers<Row>::sum_stride(shape::v_head_dim(args));
-    const std::int64_t tokens = args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
-    const auto rows = static_cast<std::size_t>(tokens * args.q_heads * results.splits);
-    const std::size_t scratch = static_cast<std::size_t>(threads) * space.scratch_bytes;
-    const std::size_t sums = rows * static_cast<std::size_t>(results.stride) * sizeof(float);
-    results.sums = reinterpret_cast<float*>(base + scratch);
-    results.states = reinterpret_cast<prim::softmax_state*>(base + scratch + sums);
-    space.bytes = scratch + sums + rows * sizeof(prim::softmax_state);
+    constexpr std::size_t apart = std::size_t{64} * 1024;
+    space.slice = (space.schedule.item_bytes() + page - 1) / page * page + apart;
+    const std::size_t slices = static_cast<std::size_t>(threads) * space.slice;
+    const int stride = strides::sums(traits<Kernel>::config, traits<Kernel>::v_head_dim(args));
+    space.partial = partial_results::at(base + slices, args, space.schedule.splits, stride);
+    space.bytes = slices + space.partial.bytes(args);
     return space;
   }
 };
 
 /// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
-template <class Row>
+template <class Kernel>
 std::size_t workspace_bytes(const attention_kernel_args& args, int threads) {
-  using shape = traits<Row>;
   const int workers = threads < 1 ? 1 : threads;
-  if constexpr (shape::config.phase == attention_phase::decode) {
-    return decode_workspace<Row>::at(nullptr, args, workers).bytes;
+  if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
+    return decode_workspace<Kernel>::at(nullptr, args, workers).bytes;
   } else {
-    return static_cast<std::size_t>(workers) *
-           prefill_buffers<Row>::carve(nullptr, rows_of_item<Row>(args, workers),
-                                       shape::head_dim(args), shape::v_head_dim(args), nullptr);
+    return static_cast<std::size_t>(workers) * prefill_workspace<Kernel>::of(args, workers).slice;
   }
 }
 
 /// Blocks of rows, longest keys first: with a causal mask later rows see more.
-template <class Row, class Hooks>
+template <class Kernel, class Source, class Hooks>
 void run_prefill(const attention_kernel_args& args, const Hooks& hooks,
                  const launch_context& context) {
-  using shape = traits<Row>;
-  const std::int64_t rows = longest_q<typename shape::isa_type>(args) * group_of(args);
-  const int item_rows = rows_of_item<Row>(args, context.threads < 1 ? 1 : context.threads);
-  const std::int64_t blocks = (rows + item_rows - 1) / item_rows;
-  const std::int64_t heads = args.batch * args.kv_heads;
-  const std::size_t slice = prefill_buffers<Row>::carve(nullptr, item_rows, shape::head_dim(args),
-                                                        shape::v_head_dim(args), nullptr);
-  prim::parallel_items<typename shape::isa_type>(
+  using isa_type = typename traits<Kernel>::isa_type;
+  const auto space = prefill_workspace<Kernel>::of(args, context.threads < 1 ? 1 : context.threads);
+  const std::int64_t blocks = space.schedule.blocks(longest_q<isa_type>(args));
+  const std::int64_t heads = space.schedule.heads;
+  prim::parallel_items<isa_type>(
       blocks * heads, context.threads, [&](std::int64_t item, int thread) {
-        prefill_buffers<Row> scratch;
-        prefill_buffers<Row>::carve(context.workspace + static_cast<std::size_t>(thread) * slice,
-                                    item_rows, shape::head_dim(args), shape::v_head_dim(args),
-                                    &scratch);
+        prefill_scratch<Kernel> scratch;
+        space.carve(context.workspace + static_cast<std::size_t>(thread) * space.slice, args,
+                    &scratch);
         const std::int64_t block = blocks - 1 - item / heads;
         const std::int64_t head = item % heads;
-        prefill_item<Row, Hooks>(args, hooks, scratch, head / args.kv_heads,
-                                 static_cast<int>(head % args.kv_heads), block * item_rows,
-                                 item_rows)
-            .run();
+        const query_rows<Kernel, Hooks> rows(
+            args, hooks, head / args.kv_heads, static_cast<int>(head % args.kv_heads),
+            block * space.schedule.item_rows, space.schedule.item_rows);
+        prefill(rows, Source::of(args, rows.sequence()), scratch);
       });
 }
 
-/// Splits first, then one merge per row.
-template <class Row, class Hooks>
+/// Splits first, then their combination, a row after the other.
+template <class Kernel, class Source, class Hooks>
 void run_decode(const attention_kernel_args& args, const Hooks& hooks,
                 const launch_context& context) {
-  using shape = traits<Row>;
-  using isa_type = typename shape::isa_type;
-  const int group = group_of(args);
-  const std::int64_t rows = longest_q<isa_type>(args) * group;
-  const std::int64_t blocks = (rows + shape::block_q - 1) / shape::block_q;
-  const auto space =
-      decode_workspace<Row>::at(context.workspace, args, context.threads < 1 ? 1 : context.threads);
-  const split_results& results = space.results;
-  const auto scratch = [&](int thread) {
-    return context.workspace + static_cast<std::size_t>(thread) * space.scratch_bytes;
+  using isa_type = typename traits<Kernel>::isa_type;
+  const auto space = decode_workspace<Kernel>::at(context.workspace, args,
+                                                  context.threads < 1 ? 1 : context.threads);
+  const decode_schedule& cut = space.schedule;
+  const std::int64_t longest = longest_q<isa_type>(args);
+  const std::int64_t blocks = cut.blocks(longest);
+  const auto slice_of = [&](int thread) {
+    return context.workspace + static_cast<std::size_t>(thread) * space.slice;
   };
-  const int head_groups = space.grid.head_groups;
   prim::parallel_items<isa_type>(
-      args.batch * blocks * results.splits * head_groups, context.threads,
-      [&](std::int64_t item, int thread) {
-        const auto head_group = static_cast<int>(item % head_groups);
-        const std::int64_t split = item / head_groups % results.splits;
-        const std::int64_t block = item / head_groups / results.splits % blocks;
-        const std::int64_t entry = item / head_groups / results.splits / blocks;
-        decode_item<Row, Hooks>(args, hooks, scratch(thread), space.grid, entry,
-                                block * shape::block_q, head_group)
-            .run(split, results);
+      cut.items(longest), context.threads, [&](std::int64_t item, int thread) {
+        const auto head_group = static_cast<int>(item % cut.head_groups);
+        const std::int64_t split = item / cut.head_groups % cut.splits;
+        const std::int64_t block = item / cut.head_groups / cut.splits % blocks;
+        const std::int64_t entry = item / cut.head_groups / cut.splits / blocks;
+        const Source source = Source::of(args, sequence_of(args, entry));
+        decode(decode_item<Kernel, Hooks, Source>(args, hooks, source, slice_of(thread), cut, entry,
+                                                  block * cut.block_q, head_group),
+               split, space.partial);
       });
   prim::parallel_items<isa_type>(
       args.batch * args.q_heads, context.threads, [&](std::int64_t item, int thread) {
-        const prim::sequence seq = prim::sequence_of(args, item / args.q_heads);
+        const prim::sequence seq = sequence_of(args, item / args.q_heads);
         const auto head = static_cast<int>(item % args.q_heads);
         const std::int64_t all = args.cu_seqlens_q != nullptr ? seq.q_len : args.q_len;
         for (std::int64_t query = 0; query < all; ++query) {
           if (query < seq.q_len) {
-            merge_splits<Row>(args, seq, query, head, results,
-                              reinterpret_cast<float*>(scratch(thread)));
+            combine_row<Kernel>(args, seq, query, head, space.partial,
+                                reinterpret_cast<float*>(slice_of(thread)));
           } else {
-            store_row<Row>(args, seq, query, head, {}, nullptr);
+            store_row<Kernel>(args, seq, query, head, {}, nullptr);
           }
         }
       });
 }
 
 /// Packed rows that belong to no sequence: zeros and -inf.
-template <class Row>
+template <class Kernel>
 void clear_rows_past_the_last(const attention_kernel_args& args) {
   prim::sequence rest;
   rest.q_begin = args.cu_seqlens_q[args.batch];
   for (std::int64_t query = 0; query < args.q_len - rest.q_begin; ++query) {
     for (int head = 0; head < args.q_heads; ++head) {
-      store_row<Row>(args, rest, query, head, {}, nullptr);
+      store_row<Kernel>(args, rest, query, head, {}, nullptr);
     }
   }
 }
 
-/// Runs the row's kernel with user hooks. `args` come from `lower`, `context.workspace` has
-/// `workspace_bytes<Row>(args, context.threads)` bytes.
-template <class Row, class Hooks>
-status launch_with(const attention_kernel_args& args, const Hooks& hooks,
-                   const launch_context& context) {
-  using shape = traits<Row>;
-  const std::size_t needed = workspace_bytes<Row>(args, context.threads);
+/// Runs the kernel with user hooks on keys that lie as `Source` says. `args` come from `lower`,
+/// `context.workspace` has `workspace_bytes<Kernel>(args, context.threads)` bytes.
+template <class Kernel, class Source, class Hooks>
+status launch_on(const attention_kernel_args& args, const Hooks& hooks,
+                 const launch_context& context) {
+  static_assert(key_source<Source>);
+  const std::size_t needed = workspace_bytes<Kernel>(args, context.threads);
   if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
       !done) {
     return done;
   }
-  if constexpr (shape::config.phase == attention_phase::decode) {
-    run_decode<Row>(args, hooks, context);
+  if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
+    run_decode<Kernel, Source>(args, hooks, context);
   } else {
-    run_prefill<Row>(args, hooks, context);
+    run_prefill<Kernel, Source>(args, hooks, context);
   }
-  if (args.cu_seqlens_q != nullptr) clear_rows_past_the_last<Row>(args);
+  if (args.cu_seqlens_q != nullptr) clear_rows_past_the_last<Kernel>(args);
   return {};
 }
 
-/// Runs the row's kernel; see `attention_launch_function`.
-template <class Row>
+/// The same on tensors, dense or packed.
+template <class Kernel, class Hooks>
+status launch_with(const attention_kernel_args& args, const Hooks& hooks,
+                   const launch_context& context) {
+  using source = strided_source<typename traits<Kernel>::element>;
+  return launch_on<Kernel, source>(args, hooks, context);
+}
+
+/// Runs the kernel; see `attention_launch_function`.
+template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context) {
-  return launch_with<Row>(args, flash_hooks<>{}, context);
+  return launch_with<Kernel>(args, flash_hooks<>{}, context);
 }
 
 }  // namespace tessera::kernels::attention::cpu

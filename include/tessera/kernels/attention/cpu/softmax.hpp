@@ -4,31 +4,37 @@
 #include <cstdint>
 #include <limits>
 
-#include <tessera/kernels/attention/cpu/scores.hpp>
+#include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 
 namespace tessera::kernels::attention::cpu {
 
-/// Running maximum and denominator of consecutive rows. The maximum is a score, in the units of
-/// score_units.
+/// Running maximum and sum of the exponentials of consecutive rows. The maximum is a score, in the
+/// units of score_units.
 struct softmax_rows {
-  float* maximum;
-  float* denominator;
+  float* row_max;
+  float* row_sum;
+
+  TESSERA_INLINE softmax_rows from(int row) const { return {row_max + row, row_sum + row}; }
+  TESSERA_INLINE prim::softmax_state state(int row) const { return {row_max[row], row_sum[row]}; }
+  TESSERA_INLINE void clear(int row) const {
+    row_max[row] = prim::minus_infinity;
+    row_sum[row] = 0.0f;
+  }
 };
 
 /// Updates the running softmax of `Rows` rows with their scores in columns [low, high), replaces
-/// these by the weights' words and writes what the rows' accumulated outputs must be multiplied by
-/// first. `position_of(r)` is the position of row r; it is asked for dropout only.
+/// these by the words of P = exp(score - row_max) and writes what the rows' accumulators must be
+/// rescaled by first. `position_of(r)` is the position of row r; it is asked for dropout only.
 ///
 /// The rows go together: their maxima and their sums are folded in one go, and one exponential
-/// makes all corrections.
-template <class Row, int Rows, class Hooks, class PositionOf>
-TESSERA_INLINE void softmax_tile(const attention_kernel_args& args,
-                                 const score_units<Row, Hooks>& units, float* scores,
-                                 key_columns columns, const PositionOf& position_of,
-                                 softmax_rows state, float* correction) {
-  using shape = traits<Row>;
+/// makes all factors.
+template <class Kernel, int Rows, class PositionOf>
+TESSERA_INLINE void softmax_tile(const attention_kernel_args& args, const score_units& units,
+                                 float* scores, key_columns columns, const PositionOf& position_of,
+                                 softmax_rows state, float* rescale) {
+  using shape = traits<Kernel>;
   using vec = typename shape::vec;
   using reg = typename vec::reg;
   using words = typename shape::words;
@@ -45,7 +51,7 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args,
     lanes[r] = best;
   }
   // The order of the last max keeps a NaN of the state; a NaN among the scores reaches the sums.
-  const reg before = vec::load_n(state.maximum, Rows);
+  const reg before = vec::load_n(state.row_max, Rows);
   const reg after = vec::max(vec::maxima(lanes), before);
   const reg exponent = vec::broadcast(units.exponent);
   const reg shift = vec::select_below(after, vec::broadcast(std::numeric_limits<float>::lowest()),
@@ -54,8 +60,8 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args,
       before, after, vec::exp2(vec::mul(vec::sub(before, shift), exponent)), vec::broadcast(1.0f));
   float shifts[width];
   vec::store(shifts, shift);
-  vec::store_n(state.maximum, after, Rows);
-  vec::store_n(correction, factor, Rows);
+  vec::store_n(state.row_max, after, Rows);
+  vec::store_n(rescale, factor, Rows);
 
   for (int r = 0; r < Rows; ++r) {
     float* row = scores + r * shape::score_stride;
@@ -65,7 +71,7 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args,
       for (int c = columns.low; c < columns.high; c += width) {
         const reg weight = vec::exp2(vec::mul(vec::sub(vec::load(row + c), subtract), exponent));
         sum = vec::add(sum, weight);
-        words::store_weights(row, c, keep(weight));
+        words::store_words(row, c, keep(weight));
       }
     };
     if (shape::has(attention_feature::dropout) && args.dropout) {
@@ -76,8 +82,8 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args,
     }
     lanes[r] = sum;
   }
-  const reg denominator = vec::load_n(state.denominator, Rows);
-  vec::store_n(state.denominator, vec::fma(denominator, factor, vec::sums(lanes)), Rows);
+  const reg row_sum = vec::load_n(state.row_sum, Rows);
+  vec::store_n(state.row_sum, vec::fma(row_sum, factor, vec::sums(lanes)), Rows);
 }
 
 }  // namespace tessera::kernels::attention::cpu

@@ -83,7 +83,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   const work_tile work = work_tile_of<Traits>(args, index);
   if (work.rows <= 0) return false;
   if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
-  const auto visible = prim::row_visibility<Traits::config.mask>::of(args.call, work.seq);
+  const auto visible = visibility_of<Traits::config.mask>(args.call, work.seq);
   key_pass<source> pass{keys_of_block<Traits>(args, work, visible, split),
                         source::template keys_of<Traits>(args.call, work),
                         source::template values_of<Traits>(args.call, work)};

@@ -164,7 +164,7 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   set_features<Kernel, Hooks>(launched, args);
   launched.call = args;
   // Farther than any key, and far from where 64-bit positions overflow: nvcc 13.0 turns the guarded
-  // difference of row_visibility into an unguarded one.
+  // difference of mask_interval into an unguarded one.
   launched.call.window_left = std::min(args.window_left, 2 * longest_length);
   launched.call.window_right = std::min(args.window_right, 2 * longest_length);
   const auto section = static_cast<std::uint32_t>(cut.section);

@@ -213,7 +213,7 @@ class score_mod {
   /// Of a row of the block.
   __device__ __forceinline__ position position_of(int row) const {
     const query_row at = query_at(args_, block_, row);
-    return {block_.work.seq.index, at.head, at.query, 0, at.query + block_.visible.offset};
+    return {block_.work.seq.index, at.head, at.query, 0, at.query + block_.visible.mask.offset};
   }
   /// Empty for a row that is not used.
   __device__ __forceinline__ prim::key_interval keys_of(int row) const {

@@ -33,9 +33,9 @@ class weights_row {
     at_.head = static_cast<int>(flat / call.q_len % call.q_heads);
     at_.batch = flat / call.q_len / call.q_heads;
     seq_ = sequence_of(call, at_.batch);
-    const auto visible = prim::row_visibility<traits::config.mask>::of(call, seq_);
+    const auto visible = visibility_of<traits::config.mask>(call, seq_);
     if (at_.query < seq_.q_len) keys_ = visible.keys_of(at_.query);
-    at_.query_position = at_.query + visible.offset;
+    at_.query_position = at_.query + visible.mask.offset;
   }
 
   __device__ void run() {

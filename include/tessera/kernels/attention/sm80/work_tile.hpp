@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -25,10 +26,10 @@ __device__ __forceinline__ std::int64_t cut_to(std::int64_t number, std::int64_t
   return number < 0 ? 0 : (number < most ? number : most);
 }
 
-/// prim::sequence_of with every length cut to the tensors.
+/// attention::sequence_of with every length cut to the tensors.
 __device__ __forceinline__ prim::sequence sequence_of(const attention_kernel_args& call,
                                                       std::int64_t index) {
-  prim::sequence seq = prim::sequence_of(call, index);
+  prim::sequence seq = attention::sequence_of(call, index);
   seq.q_begin = cut_to(seq.q_begin, call.q_len);
   seq.k_begin = cut_to(seq.k_begin, call.kv_len);
   seq.q_len = cut_to(seq.q_len, call.q_len - seq.q_begin);
@@ -149,14 +150,13 @@ keys_of_block(const launch_args& args, const work_tile& work,
               const prim::row_visibility<Traits::config.mask>& visible, int split) {
   key_range keys;
   if (work.used == 0) return keys;
-  const prim::key_interval low =
-      visible.keys_of(query_of(args, work.kv_head, work.first_row).query);
-  const prim::key_interval high =
-      visible.keys_of(query_of(args, work.kv_head, work.first_row + work.used - 1).query);
-  keys.begin = static_cast<int>(low.begin);
-  keys.end = static_cast<int>(high.end);
-  keys.full_begin = static_cast<int>(high.begin);
-  keys.full_end = static_cast<int>(low.end);
+  const prim::block_intervals block =
+      visible.keys_of(query_of(args, work.kv_head, work.first_row).query,
+                      query_of(args, work.kv_head, work.first_row + work.used - 1).query);
+  keys.begin = static_cast<int>(block.some.begin);
+  keys.end = static_cast<int>(block.some.end);
+  keys.full_begin = static_cast<int>(block.all.begin);
+  keys.full_end = static_cast<int>(block.all.end);
   if (keys.begin >= keys.end) return keys;
   const int first = keys.begin / Traits::block_kv;
   const int last = (keys.end + Traits::block_kv - 1) / Traits::block_kv;

@@ -1,5 +1,5 @@
-// The inner product step of the register tiles. Operands are registers of 32-bit words: one f32, or
-// two neighbouring bf16 of the summed axis. Both kinds share every other line of the kernels.
+// What a microkernel multiplies: words of 32 bits of the summed axis, one f32 or two neighbouring
+// bf16 (k_pack 1 or 2). Both kinds share every other line of packing, microkernels and kernels.
 #pragma once
 
 #include <cstring>
@@ -8,54 +8,61 @@
 
 namespace tessera::prim {
 
-/// acc += a * b, one f32 per word.
+/// acc += a * b, one f32 a word.
 template <class Isa>
 struct f32_words {
-  static constexpr int per_word = 1;
+  static constexpr int k_pack = 1;  ///< elements of the summed axis in a word
   using reg = typename simd<Isa>::reg;
   static TESSERA_INLINE reg multiply_add(reg a, reg b, reg acc) {
     return simd<Isa>::fma(a, b, acc);
   }
   static TESSERA_INLINE reg multiply(reg a, reg b) { return simd<Isa>::mul(a, b); }
-  /// Writes one register of weights as words at column `column` of a row of weights.
-  static TESSERA_INLINE void store_weights(float* row, int column, reg x) {
+  /// Writes a register of floats as elements [column, column + width) of a row of words.
+  static TESSERA_INLINE void store_words(float* row, int column, reg x) {
     simd<Isa>::store(row + column, x);
   }
-  static TESSERA_INLINE float weight(const float* row, int column) { return row[column]; }
-  /// Where column d of the values lies among the sums; see word_reader::read_value_words.
-  static constexpr int value_column(int d) { return d; }
-  static constexpr int value_period = 1;  ///< columns after which the order repeats
+  /// Element `column` of a row of words.
+  static TESSERA_INLINE float element(const float* row, int column) { return row[column]; }
+  /// Where column d of a row lies among registers; see word_reader::read_interleaved.
+  static constexpr int interleaved_column(int d) { return d; }
+  static constexpr int interleave_period = 1;  ///< columns after which the order repeats
 };
 
 #if defined(__AVX512BF16__)
-/// acc += a.low * b.low + a.high * b.high, two bf16 per word (VDPBF16PS).
+/// acc += a.low * b.low + a.high * b.high, two bf16 a word (VDPBF16PS).
 template <class Isa>
 struct bf16_words {
-  static constexpr int per_word = 2;
+  static constexpr int k_pack = 2;
   using reg = typename simd<Isa>::reg;
   static TESSERA_INLINE reg multiply_add(reg a, reg b, reg acc) {
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
   }
   static TESSERA_INLINE reg multiply(reg a, reg b) { return multiply_add(a, b, simd<Isa>::zero()); }
-  static TESSERA_INLINE void store_weights(float* row, int column, reg x) {
+  static TESSERA_INLINE void store_words(float* row, int column, reg x) {
     const __m256bh narrow = _mm512_cvtneps_pbh(x);
     std::memcpy(row + column / 2, &narrow, sizeof narrow);
   }
-  static TESSERA_INLINE float weight(const float* row, int column) {
+  static TESSERA_INLINE float element(const float* row, int column) {
     bf16 value;
     std::memcpy(&value, reinterpret_cast<const char*>(row) + 2 * column, sizeof value);
     return static_cast<float>(value);
   }
   /// Two rows of bf16 interleave within lanes of 128 bits: the first four of eight columns come to
   /// one register, the others to the next.
-  static constexpr int value_column(int d) {
-    const int column = d % value_period;
+  static constexpr int interleaved_column(int d) {
+    const int column = d % interleave_period;
     const int in_lane = column % 8;
     return d - column + (in_lane < 4 ? 0 : 16) + column / 8 * 4 + in_lane % 4;
   }
-  static constexpr int value_period = 32;
+  static constexpr int interleave_period = 32;
 };
 #endif
+
+/// Words of the summed axis for `elements` elements.
+template <class Words>
+constexpr int words_for(int elements) {
+  return (elements + Words::k_pack - 1) / Words::k_pack;
+}
 
 template <backend Target>
 struct words_of {

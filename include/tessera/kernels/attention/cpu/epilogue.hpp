@@ -1,9 +1,9 @@
-// Writing finished rows: output, statistics, attention weights.
+// The epilogue: writing finished rows, their statistics and attention weights.
 #pragma once
 
 #include <cstdint>
 
-#include <tessera/kernels/attention/cpu/scores.hpp>
+#include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
@@ -12,10 +12,10 @@ namespace tessera::kernels::attention::cpu {
 
 /// Writes one query row of one head: `accumulated` * scale to `out`, and lse and row_max where
 /// wanted. With no accumulator (a row that is not used) writes zeros. Weights start as zeros.
-template <class Row>
+template <class Kernel>
 void store_row(const attention_kernel_args& args, const prim::sequence& seq, std::int64_t query,
                int head, const prim::softmax_result& result, const float* accumulated) {
-  using shape = traits<Row>;
+  using shape = traits<Kernel>;
   using vec = typename shape::vec;
   using element = typename shape::element;
   const std::int64_t token = seq.q_begin + query;
@@ -54,10 +54,10 @@ void store_row(const attention_kernel_args& args, const prim::sequence& seq, std
 }
 
 /// Writes the weights of the columns that a row of logits has in use.
-template <class Row>
-void store_weights(const attention_kernel_args& args, const row_of_scores& row,
+template <class Kernel>
+void store_weights(const attention_kernel_args& args, const score_row& row,
                    const prim::softmax_result& result) {
-  using shape = traits<Row>;
+  using shape = traits<Kernel>;
   using vec = typename shape::vec;
   using element = typename shape::element;
   const std::int64_t offset = row.at.batch * args.weights_batch + row.at.head * args.weights_head +

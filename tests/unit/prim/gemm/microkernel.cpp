@@ -1,14 +1,15 @@
-// The register tile against a double product, for every number of rows that the cutter makes.
+// The microkernel against a double product, for every number of rows that the cutter makes.
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <tessera/prim/cpu/register_tile.hpp>
+#include <tessera/prim/cpu/gemm/microkernel.hpp>
+#include <tessera/prim/cpu/gemm/microkernel_half.hpp>
 
-#include "../../support/random.hpp"
-#include "native.hpp"
+#include "../../../support/random.hpp"
+#include "../native.hpp"
 
 namespace {
 
@@ -30,12 +31,12 @@ void expect_product(int words, int chain) {
   const auto a = random_values(Rows * stride, 1);
   const auto b = random_values(static_cast<std::size_t>(words * columns), 2);
   const auto before = random_values(Rows * columns, 3);
-  const auto row_scale = random_values(Rows, 4);
+  const auto rescale = random_values(Rows, 4);
   std::vector<float> product(before), update(before);
-  using tile = tessera::prim::register_tile<native_isa, f32_words, Rows, Vectors>;
-  tile::template product<stride>(a.data(), b.data(), words, chain, product.data(), columns);
-  tile::template update<stride>(a.data(), b.data(), words, chain, row_scale.data(), update.data(),
-                                columns);
+  using kernel = tessera::prim::microkernel<native_isa, f32_words, Rows, Vectors>;
+  kernel::template multiply<stride>(a.data(), b.data(), words, chain, product.data(), columns);
+  kernel::template rescale_and_add<stride>(a.data(), b.data(), words, chain, rescale.data(),
+                                           update.data(), columns);
   for (int r = 0; r < Rows; ++r) {
     for (int c = 0; c < columns; ++c) {
       double sum = 0.0, size = 0.0;
@@ -47,7 +48,7 @@ void expect_product(int words, int chain) {
       }
       const auto at = static_cast<std::size_t>(r * columns + c);
       const double old = static_cast<double>(before[at]) *
-                         static_cast<double>(row_scale[static_cast<std::size_t>(r)]);
+                         static_cast<double>(rescale[static_cast<std::size_t>(r)]);
       // Each of `words` additions may lose half a unit in the last place of the running sum.
       const double bound = (size + std::fabs(old)) * 0x1p-24 * (words + 2);
       EXPECT_NEAR(static_cast<double>(product[at]), sum, bound) << Rows << " rows, chain " << chain;
@@ -67,7 +68,7 @@ void expect_products() {
   }
 }
 
-TEST(register_tile, products_of_every_height) {
+TEST(microkernel, products_of_every_height) {
   expect_products<1>();
   expect_products<2>();
   expect_products<4>();
@@ -76,7 +77,7 @@ TEST(register_tile, products_of_every_height) {
   expect_products<14>();
 }
 
-// The columns of two register tiles: one of whole registers, one of them and a half one.
+// The columns of two microkernels: one of whole registers, one of them and a half one.
 template <int Rows, int Vectors>
 void expect_the_same_with_half_a_register() {
   if constexpr (tessera::prim::half_registers<native_isa>::present) {
@@ -86,14 +87,14 @@ void expect_the_same_with_half_a_register() {
     const auto a = random_values(Rows * words, 1);
     const auto b = random_values(words * columns, 2);
     const auto before = random_values(Rows * columns, 3);
-    const auto row_scale = random_values(Rows, 4);
+    const auto rescale = random_values(Rows, 4);
     std::vector<float> whole(before), half(before);
-    using whole_tile = tessera::prim::register_tile<native_isa, f32_words, Rows, Vectors + 1>;
-    using half_tile = tessera::prim::register_tile_and_half<native_isa, Rows, Vectors>;
-    whole_tile::template update<words>(a.data(), b.data(), words, chain, row_scale.data(),
-                                       whole.data(), columns);
-    half_tile::template update<words, columns, columns>(
-        a.data(), b.data(), b.data() + Vectors * vec::width, words, chain, row_scale.data(),
+    using whole_kernel = tessera::prim::microkernel<native_isa, f32_words, Rows, Vectors + 1>;
+    using half_kernel = tessera::prim::microkernel_and_half<native_isa, Rows, Vectors>;
+    whole_kernel::template rescale_and_add<words>(a.data(), b.data(), words, chain, rescale.data(),
+                                                  whole.data(), columns);
+    half_kernel::template rescale_and_add<words, columns, columns>(
+        a.data(), b.data(), b.data() + Vectors * vec::width, words, chain, rescale.data(),
         half.data(), columns);
     for (int i = 0; i < Rows * columns; ++i) {
       const auto at = static_cast<std::size_t>(i);
@@ -102,7 +103,7 @@ void expect_the_same_with_half_a_register() {
   }
 }
 
-TEST(register_tile, a_half_register_changes_no_bit) {
+TEST(microkernel, a_half_register_changes_no_bit) {
   expect_the_same_with_half_a_register<14, 0>();
   expect_the_same_with_half_a_register<14, 1>();
   expect_the_same_with_half_a_register<7, 2>();
@@ -110,7 +111,7 @@ TEST(register_tile, a_half_register_changes_no_bit) {
   expect_the_same_with_half_a_register<1, 1>();
 }
 
-TEST(register_tile, chains_of_a_product_are_even_and_as_few_as_can_be) {
+TEST(microkernel, chains_of_a_product_are_even_and_as_few_as_can_be) {
   using tessera::prim::even_chain;
   EXPECT_EQ(even_chain(1, 96), 96);
   EXPECT_EQ(even_chain(96, 96), 96);
@@ -121,18 +122,34 @@ TEST(register_tile, chains_of_a_product_are_even_and_as_few_as_can_be) {
 }
 
 // Terms of equal size and sign: the rounding errors of a running sum grow with its length.
-TEST(register_tile, short_chains_lose_fewer_digits) {
+TEST(microkernel, short_chains_lose_fewer_digits) {
   constexpr int words = 1024;
   constexpr int columns = vec::width;
-  using tile = tessera::prim::register_tile<native_isa, f32_words, 1, 1>;
+  using kernel = tessera::prim::microkernel<native_isa, f32_words, 1, 1>;
   const std::vector<float> a(words, 0.1f), b(words * columns, 1.0f);
   const double truth = words * static_cast<double>(0.1f);
   const auto error_of = [&](int chain) {
     std::vector<float> c(columns);
-    tile::product<words>(a.data(), b.data(), words, chain, c.data(), columns);
+    kernel::multiply<words>(a.data(), b.data(), words, chain, c.data(), columns);
     return std::fabs(static_cast<double>(c[0]) - truth);
   };
   EXPECT_LT(error_of(64), 0.25 * error_of(tessera::prim::any_length));
+}
+
+TEST(rows_of_tile, makes_the_same_tiles_one_at_a_time) {
+  for (int rows = 1; rows < 60; ++rows) {
+    int next = 0;
+    tessera::prim::for_each_row_tile<14>(rows, [&]<int TileRows>(int first) {
+      ASSERT_EQ(first, next);
+      const int of_tile = tessera::prim::rows_of_tile<14>(rows - next);
+      ASSERT_EQ(of_tile, TileRows);
+      int called = 0;
+      tessera::prim::with_rows<14>(of_tile, [&]<int Rows>() { called = Rows; });
+      ASSERT_EQ(called, TileRows);
+      next += of_tile;
+    });
+    ASSERT_EQ(next, rows);
+  }
 }
 
 TEST(for_each_row_tile, covers_every_row_once) {

@@ -1,10 +1,11 @@
-// From raw scores to logits: biases, soft cap, user functors, masks and segments, one row of a tile
-// at a time. Shared by the prefill and decode loops.
+// Score modification in vector registers: scale, biases, soft cap, user functors, masks and
+// segments, one row of a tile at a time; dropout of weights.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
+#include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
@@ -19,10 +20,13 @@ struct key_columns {
   int count = 0;           ///< keys that exist; scores beyond are not read
   int begin = 0, end = 0;  ///< that some row of a register tile sees
   int low = 0, high = 0;   ///< the same in whole registers
+  prim::tile_visibility seen = prim::tile_visibility::skip;  ///< of [begin, end), intervals aside
+
+  TESSERA_INLINE prim::key_interval keys() const { return {key0 + begin, key0 + end}; }
 };
 
 /// One query row against the keys [key0, key0 + columns) of a tile.
-struct row_of_scores {
+struct score_row {
   float* scores = nullptr;  ///< column c is key key0 + c
   position at{};            ///< batch, head, query and query_position of the row
   std::int64_t key0 = 0;
@@ -31,65 +35,17 @@ struct row_of_scores {
   int begin = 0, end = 0;  ///< columns that lengths, diagonal and window leave visible
 };
 
-/// What a score in memory means. Scores are raw dot products as long as nothing but the softmax
-/// looks at them: its exponential then takes the scale with the factor log2(e) that it needs
-/// anyway. Biases, caps, functors and written weights need logits in natural units.
-template <class Row, class Hooks>
-struct score_units {
-  using shape = traits<Row>;
-  float scale = 1.0f;     ///< what `apply` multiplies scores by before anything else
-  float unit = 1.0f;      ///< a score times this is a logit, after `apply`
-  float exponent = 1.0f;  ///< exp(logit) = exp2(score * exponent), after `apply`
-
-  static TESSERA_INLINE score_units of(const attention_kernel_args& args) {
-    bool natural = Hooks::has_logits || !(args.softmax_scale > 0.0f);
-    if constexpr (shape::has(attention_feature::soft_cap))
-      natural = natural || args.soft_cap > 0.0f;
-    if constexpr (shape::has(attention_feature::bias)) {
-      natural = natural || args.bias_pre.data != nullptr || args.bias_post.data != nullptr;
-    }
-    if constexpr (shape::has(attention_feature::weights))
-      natural = natural || args.weights != nullptr;
-    if (natural) return {args.softmax_scale, 1.0f, prim::log2_e};
-    return {1.0f, args.softmax_scale, args.softmax_scale * prim::log2_e};
-  }
-
-  TESSERA_INLINE prim::softmax_state natural(const prim::softmax_state& state) const {
-    return {state.maximum == prim::minus_infinity ? state.maximum : state.maximum * unit,
-            state.denominator};
-  }
-};
-
-template <class Row, class Hooks>
-struct score_modifiers {
-  using shape = traits<Row>;
+template <class Kernel, class Hooks>
+struct score_mod : score_mods<Kernel, Hooks> {
+  using mods = score_mods<Kernel, Hooks>;
+  using mods::caps, mods::biases, mods::masks, mods::segments, mods::has_cap;
+  using shape = traits<Kernel>;
   using vec = typename shape::vec;
   using reg = typename vec::reg;
-  static constexpr bool caps = shape::has(attention_feature::soft_cap);
-  static constexpr bool biases = shape::has(attention_feature::bias);
-  static constexpr bool masks = shape::has(attention_feature::mask);
-  static constexpr bool segments = shape::has(attention_feature::segments);
-
-  /// True if keys inside the visible interval may be hidden, beyond what `tile_visibility` says.
-  static TESSERA_INLINE bool may_hide(const attention_kernel_args& args) {
-    return Hooks::has_mask || Hooks::has_logits || (masks && args.mask.data != nullptr) ||
-           (segments && args.q_segments.data != nullptr) ||
-           (biases && (args.bias_pre.data != nullptr || args.bias_post.data != nullptr));
-  }
-
-  /// True if `apply` does anything to a row that sees all of its columns.
-  static TESSERA_INLINE bool changes(const attention_kernel_args& args,
-                                     const score_units<Row, Hooks>& units) {
-    return units.scale != 1.0f || Hooks::has_logits ||
-           (biases && (args.bias_pre.data != nullptr || args.bias_post.data != nullptr)) ||
-           (caps && args.soft_cap > 0.0f);
-  }
-
   /// Applies everything to one row and sets hidden columns of [low, high) to -inf. Masks, segments
   /// and mask functors are asked only if they hide something.
   static TESSERA_INLINE void apply(const attention_kernel_args& args, const Hooks& hooks,
-                                   const score_units<Row, Hooks>& units, const row_of_scores& row,
-                                   bool hides) {
+                                   const score_units& units, const score_row& row, bool hides) {
     if (units.scale != 1.0f) scale_all(units.scale, row);
     if constexpr (caps || biases) add_biases_and_cap(args, row);
     if constexpr (Hooks::has_logits) modify(hooks, row);
@@ -103,7 +59,7 @@ struct score_modifiers {
   }
 
  private:
-  static TESSERA_INLINE void scale_all(float scale, const row_of_scores& row) {
+  static TESSERA_INLINE void scale_all(float scale, const score_row& row) {
     const reg factor = vec::broadcast(scale);
     for (int c = row.low; c < row.high; c += vec::width) {
       vec::store(row.scores + c, vec::mul(vec::load(row.scores + c), factor));
@@ -111,7 +67,7 @@ struct score_modifiers {
   }
 
   /// The row of a [batch, head, row, column] tensor, at the tile's first key.
-  struct score_row {
+  struct tensor_row {
     const char* data = nullptr;
     dtype type = dtype::none;
     std::int64_t step = 0;  ///< bytes between columns
@@ -127,19 +83,19 @@ struct score_modifiers {
         return vec::load_as(reinterpret_cast<const bf16*>(p));
       }
       float lanes[vec::width] = {};
-      for (int i = 0; i < count && i < vec::width; ++i) lanes[i] = one(p + i * step);
+      for (int i = 0; i < count && i < vec::width; ++i) lanes[i] = element(p + i * step);
       return vec::load(lanes);
     }
 
    private:
-    TESSERA_INLINE float one(const char* p) const {
+    TESSERA_INLINE float element(const char* p) const {
       if (type == dtype::f32) return *reinterpret_cast<const float*>(p);
       if (type == dtype::f16) return static_cast<float>(*reinterpret_cast<const f16*>(p));
       return static_cast<float>(*reinterpret_cast<const bf16*>(p));
     }
   };
 
-  static TESSERA_INLINE score_row row_in(const score_tensor& tensor, const row_of_scores& row) {
+  static TESSERA_INLINE tensor_row row_in(const score_tensor& tensor, const score_row& row) {
     if (tensor.data == nullptr) return {};
     const auto size = static_cast<std::int64_t>(size_of(tensor.type));
     const std::int64_t offset = row.at.batch * tensor.batch + row.at.head * tensor.head +
@@ -154,10 +110,10 @@ struct score_modifiers {
   }
 
   static TESSERA_INLINE void add_biases_and_cap(const attention_kernel_args& args,
-                                                const row_of_scores& row) {
-    const score_row pre = biases ? row_in(args.bias_pre, row) : score_row{};
-    const score_row post = biases ? row_in(args.bias_post, row) : score_row{};
-    const bool capped = caps && args.soft_cap > 0.0f;
+                                                const score_row& row) {
+    const tensor_row pre = biases ? row_in(args.bias_pre, row) : tensor_row{};
+    const tensor_row post = biases ? row_in(args.bias_post, row) : tensor_row{};
+    const bool capped = has_cap(args);
     const reg cap = vec::broadcast(args.soft_cap);
     const reg inverse_cap = vec::broadcast(capped ? 1.0f / args.soft_cap : 0.0f);
     for (int c = row.low; c < row.high; c += vec::width) {
@@ -180,7 +136,7 @@ struct score_modifiers {
 
   /// The loops below are written for the vectoriser: no column depends on another, nothing they
   /// read changes.
-  static TESSERA_INLINE void modify(const Hooks& hooks, const row_of_scores& row) {
+  static TESSERA_INLINE void modify(const Hooks& hooks, const score_row& row) {
     float* TESSERA_RESTRICT scores = row.scores;
     TESSERA_INDEPENDENT
     for (int c = row.begin; c < row.end; ++c) {
@@ -194,7 +150,7 @@ struct score_modifiers {
 
   /// Hides the columns for which `hidden(c)` holds.
   template <class Hidden>
-  static TESSERA_INLINE void hide_where(const row_of_scores& row, const Hidden& hidden) {
+  static TESSERA_INLINE void hide_where(const score_row& row, const Hidden& hidden) {
     float* TESSERA_RESTRICT scores = row.scores;
     TESSERA_INDEPENDENT
     for (int c = row.begin; c < row.end; ++c) {
@@ -202,8 +158,7 @@ struct score_modifiers {
     }
   }
 
-  static TESSERA_INLINE void hide_by_mask(const attention_kernel_args& args,
-                                          const row_of_scores& row) {
+  static TESSERA_INLINE void hide_by_mask(const attention_kernel_args& args, const score_row& row) {
     if (args.mask.data == nullptr) return;
     const std::int64_t step = args.mask.column;
     const auto* TESSERA_RESTRICT mask =
@@ -217,7 +172,7 @@ struct score_modifiers {
   }
 
   static TESSERA_INLINE void hide_by_segment(const attention_kernel_args& args,
-                                             const row_of_scores& row) {
+                                             const score_row& row) {
     if (args.q_segments.data == nullptr) return;
     const std::int32_t own =
         args.q_segments
@@ -234,7 +189,7 @@ struct score_modifiers {
     }
   }
 
-  static TESSERA_INLINE void hide_by_functor(const Hooks& hooks, const row_of_scores& row) {
+  static TESSERA_INLINE void hide_by_functor(const Hooks& hooks, const score_row& row) {
     hide_where(row, [&](int c) {
       position at = row.at;
       at.key = row.key0 + c;

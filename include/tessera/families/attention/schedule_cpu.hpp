@@ -1,0 +1,262 @@
+// How a CPU launch is cut into work items, as pure functions of config, sizes and threads. Kernels,
+// their workspaces, the cost estimate and explain call them: no number is predicted that other code
+// decides. Every size may be zero.
+//
+// Units with wider instructions compile these functions too. So that no copy of theirs can stand in
+// for everybody's, the small ones are inlined always and the others know their unit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/problem.hpp>
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::schedule_cpu {
+
+[[gnu::always_inline]] constexpr std::int64_t ceil_div(std::int64_t size,
+                                                       std::int64_t step) noexcept {
+  return (size + step - 1) / step;
+}
+[[gnu::always_inline]] constexpr int round_up(int value, int step) noexcept {
+  return (value + step - 1) / step * step;
+}
+
+/// Sizes that a launch is cut by.
+struct call_sizes {
+  std::int64_t entries = 0;     ///< batch entries or sequences
+  std::int64_t q_len = 0;       ///< query positions of an entry; packed: the mean, rounded up
+  std::int64_t most_q_len = 0;  ///< that an entry may have; packed: all there are
+  std::int64_t most_kv_len = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t group = 0;  ///< query heads of a key/value head: rows of the same item
+  int head_dim = 0;
+  int v_head_dim = 0;
+  bool packed = false;
+};
+
+/// Of a problem whose sequences, if packed, are all as long as the mean.
+[[gnu::always_inline]] constexpr call_sizes sizes_of(const attention_sizes& sizes,
+                                                     bool packed) noexcept {
+  return {.entries = sizes.batch,
+          .q_len = sizes.q_len,
+          .most_q_len = sizes.q_len,
+          .most_kv_len = sizes.kv_len,
+          .kv_heads = sizes.kv_heads,
+          .group = sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0,
+          .head_dim = sizes.head_dim,
+          .v_head_dim = sizes.v_head_dim,
+          .packed = packed};
+}
+
+[[gnu::always_inline]] constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
+  const bool packed = args.cu_seqlens_q != nullptr;
+  call_sizes sizes = sizes_of({args.batch, args.q_len, args.kv_len, args.q_heads, args.kv_heads,
+                               args.head_dim, args.v_head_dim},
+                              packed);
+  if (packed) sizes.q_len = ceil_div(args.q_len, args.batch > 0 ? args.batch : 1);
+  return sizes;
+}
+
+/// Elements of the summed axis in a word of the products: bf16 go in pairs where they have an
+/// instruction.
+[[gnu::always_inline]] constexpr int k_pack(backend target) noexcept {
+  return target == backend::cpu_avx512_bf16 ? 2 : 1;
+}
+
+/// Floats or words from one row of a buffer to the next. One cache line more than the data keeps
+/// the rows of a register tile in different cache sets.
+struct strides {
+  static constexpr int padding = 16;
+
+  [[gnu::always_inline]] static constexpr int q(const attention_config& config) noexcept {
+    const int head_dim = config.head_dim != 0 ? config.head_dim : max_head_dim;
+    const int words = static_cast<int>(ceil_div(head_dim, k_pack(config.target)));
+    return round_up(words, vector_floats(config.target)) + padding;
+  }
+  [[gnu::always_inline]] static constexpr int scores(const attention_config& config) noexcept {
+    return config.block_kv + padding;
+  }
+  /// Of the accumulators of prefill.
+  [[gnu::always_inline]] static constexpr int out(const attention_config& config,
+                                                  int v_head_dim) noexcept {
+    return round_up(v_head_dim, vector_floats(config.target)) + padding;
+  }
+  /// Of the accumulators of decode and of partial results.
+  [[gnu::always_inline]] static constexpr int sums(const attention_config& config,
+                                                   int v_head_dim) noexcept {
+    return round_up(v_head_dim, k_pack(config.target) * vector_floats(config.target));
+  }
+};
+
+/// With the longest items first, a few items a thread are enough to finish together.
+inline constexpr std::int64_t items_per_thread = 4;
+
+/// Work items of a prefill launch: `item_rows` rows of the folded axis (query x head of the group)
+/// of one entry and key/value head.
+struct prefill_schedule {
+  static constexpr std::int64_t least_tiles = 4;  ///< register tiles of rows of an item
+  static constexpr int tile_buffers = 2;          ///< tiles of keys: one in use, one being packed
+
+  int item_rows = 0;
+  std::int64_t heads = 0;  ///< entries times key/value heads
+  std::int64_t group = 0;
+
+  /// Items of an entry and head whose longest sequence has `q_len` query positions.
+  [[gnu::always_inline]] constexpr std::int64_t blocks(std::int64_t q_len) const noexcept {
+    return ceil_div(q_len * group, item_rows);
+  }
+  [[gnu::always_inline]] constexpr std::int64_t items(std::int64_t q_len) const noexcept {
+    return blocks(q_len) * heads;
+  }
+
+  /// From sizes alone, since scratch memory is sized before lengths are known. `config` is
+  /// resolved.
+  template <class Unit = void>
+  static constexpr prefill_schedule of(const attention_config& config, const call_sizes& sizes,
+                                       int threads) noexcept {
+    const std::int64_t workers = threads < 1 ? 1 : threads;
+    const int mr = register_rows(config.target);
+    const std::int64_t heads = (sizes.entries > 0 ? sizes.entries : 1) * sizes.kv_heads;
+    const std::int64_t rows = sizes.q_len * sizes.group;
+    const std::int64_t fair = workers > 1 ? rows * heads / (items_per_thread * workers) : rows;
+    const std::int64_t tiles = ceil_div(fair < rows ? fair : rows, mr);
+    const std::int64_t most = config.block_q / mr;
+    const std::int64_t enough = tiles < least_tiles ? least_tiles : tiles;
+    std::int64_t item_tiles = enough < most ? enough : most;
+    if (!sizes.packed && rows > 0) {
+      // Blocks of one length, and as many as give every thread as many items, unless they get
+      // short.
+      const std::int64_t all_tiles = ceil_div(rows, mr);
+      std::int64_t blocks = ceil_div(all_tiles, item_tiles);
+      const std::int64_t step = workers / std::gcd(workers, heads);
+      const std::int64_t whole_rounds = ceil_div(blocks, step) * step;
+      if (all_tiles / whole_rounds >= least_tiles) blocks = whole_rounds;
+      item_tiles = ceil_div(all_tiles, blocks);
+    }
+    return {static_cast<int>(item_tiles) * mr, sizes.entries * sizes.kv_heads, sizes.group};
+  }
+
+  /// Bytes of the tiles of keys that a thread has in its caches, as floats.
+  [[gnu::always_inline]] static constexpr std::int64_t tile_bytes(const attention_config& config,
+                                                                  int head_dim,
+                                                                  int v_head_dim) noexcept {
+    const std::int64_t floats = std::int64_t{config.block_kv} * (head_dim + v_head_dim);
+    return tile_buffers * floats * static_cast<std::int64_t>(sizeof(float));
+  }
+};
+
+/// How the keys of one sequence are cut for decode (split-KV): from their number alone, so that
+/// neither threads nor batch change the bits of a result.
+struct key_splits {
+  std::int64_t count = 1;
+  std::int64_t keys = 0;  ///< of each split but the last
+
+  static constexpr std::int64_t most = 32;
+  static constexpr std::int64_t least_keys = 512;
+
+  /// No sequence of at most `k_len` keys has more splits than this.
+  [[gnu::always_inline]] static constexpr std::int64_t room_for(std::int64_t k_len) noexcept {
+    const std::int64_t wanted = ceil_div(k_len, least_keys);
+    return wanted < 1 ? 1 : wanted > most ? most : wanted;
+  }
+
+  [[gnu::always_inline]] static constexpr key_splits of(std::int64_t k_len) noexcept {
+    if (k_len <= 0) return {1, least_keys};
+    // Whole cache lines of keys, and no split left empty by the rounding.
+    constexpr std::int64_t line = 64;
+    const std::int64_t keys = ceil_div(ceil_div(k_len, room_for(k_len)), line) * line;
+    return {ceil_div(k_len, keys), keys};
+  }
+};
+
+/// Work items of a decode launch: up to block_q rows of the folded axis of `heads` key/value heads
+/// of one entry against one split of the keys.
+struct decode_schedule {
+  static constexpr std::int64_t most_heads = 32;
+  /// Of the heads of an item: what lies together is read together, a page at most.
+  static constexpr std::int64_t most_bytes_of_key = 4096;
+  /// Scratch memory of an item stays in the second-level cache.
+  static constexpr std::size_t most_item_bytes = std::size_t{256} * 1024;
+
+  int block_q = 1;
+  int rows = 1;   ///< most of the folded axis, per head of an item
+  int heads = 1;  ///< the last item of a split may have fewer
+  int head_groups = 0;
+  std::int64_t splits = 1;  ///< room for each row: key_splits::room_for
+  std::int64_t entries = 0;
+  std::int64_t group = 0;
+  std::size_t head_bytes = 0;  ///< scratch memory of one head of an item
+
+  [[gnu::always_inline]] constexpr std::int64_t blocks(std::int64_t q_len) const noexcept {
+    return ceil_div(q_len * group, block_q);
+  }
+  [[gnu::always_inline]] constexpr std::int64_t items(std::int64_t q_len) const noexcept {
+    return entries * blocks(q_len) * splits * head_groups;
+  }
+  [[gnu::always_inline]] constexpr std::size_t item_bytes() const noexcept {
+    return static_cast<std::size_t>(heads) * head_bytes;
+  }
+
+  /// `config` is resolved.
+  template <class Unit = void>
+  static constexpr decode_schedule of(const attention_config& config, const call_sizes& sizes,
+                                      int threads) noexcept {
+    decode_schedule cut;
+    cut.block_q = config.block_q;
+    cut.entries = sizes.entries;
+    cut.group = sizes.group;
+    cut.splits = key_splits::room_for(sizes.most_kv_len);
+    const std::int64_t rows = sizes.most_q_len * sizes.group;
+    cut.rows = static_cast<int>(rows < 1 ? 1 : rows < config.block_q ? rows : config.block_q);
+    cut.head_bytes = bytes_of_head(config, cut.rows, sizes.v_head_dim);
+    const std::int64_t heads = heads_of_item<Unit>(config, sizes, cut, threads);
+    cut.heads = static_cast<int>(heads);
+    cut.head_groups = static_cast<int>(ceil_div(sizes.kv_heads, heads));
+    return cut;
+  }
+
+  /// Words of Q, scores, sums, and three numbers of each row.
+  [[gnu::always_inline]] static constexpr std::size_t bytes_of_head(const attention_config& config,
+                                                                    int rows,
+                                                                    int v_head_dim) noexcept {
+    const int floats = rows * (strides::q(config) + strides::scores(config) +
+                               strides::sums(config, v_head_dim) + 3);
+    return (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+  }
+
+ private:
+  template <class Unit = void>
+  static constexpr std::int64_t heads_of_item(const attention_config& config,
+                                              const call_sizes& sizes, const decode_schedule& cut,
+                                              int threads) noexcept {
+    const auto fitting = static_cast<std::int64_t>(most_item_bytes / cut.head_bytes);
+    const std::int64_t key_bytes =
+        (sizes.head_dim > 0 ? sizes.head_dim : 1) * static_cast<std::int64_t>(size_of(config.type));
+    const std::int64_t of_page = most_bytes_of_key / key_bytes;
+    const std::int64_t bound = fitting < of_page ? fitting : of_page;
+    const std::int64_t most = bound < 1 ? 1 : bound < most_heads ? bound : most_heads;
+    // Where there are no rows there is nothing to share.
+    const std::int64_t items =
+        (sizes.entries > 0 ? sizes.entries : 1) * cut.blocks(sizes.most_q_len) * cut.splits;
+    const std::int64_t wanted_groups =
+        threads > 1 && items > 0 ? ceil_div(items_per_thread * threads, items) : 1;
+    const std::int64_t heads = ceil_div(sizes.kv_heads, wanted_groups);
+    return heads < 1 ? 1 : heads > most ? most : heads;
+  }
+};
+
+/// Work items of a launch, all sequences `q_len` long.
+template <class Unit = void>
+constexpr std::int64_t items_of(const attention_config& config, const call_sizes& sizes,
+                                int threads) noexcept {
+  return config.phase == attention_phase::decode
+             ? decode_schedule::of<Unit>(config, sizes, threads).items(sizes.q_len)
+             : prefill_schedule::of<Unit>(config, sizes, threads).items(sizes.q_len);
+}
+
+}  // namespace tessera::schedule_cpu

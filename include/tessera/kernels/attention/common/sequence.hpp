@@ -1,0 +1,39 @@
+// From the arguments of a launch to the plain numbers of one sequence: where it lies, how long it
+// is, which keys its rows see. Shared by every backend.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/common/visibility.hpp>
+
+namespace tessera::kernels::attention {
+
+/// The sequence number `index` of a launch.
+TESSERA_HD constexpr prim::sequence sequence_of(const attention_kernel_args& args,
+                                                std::int64_t index) noexcept {
+  if (args.cu_seqlens_q != nullptr) {
+    return {index, args.cu_seqlens_q[index], args.cu_seqlens_k[index],
+            args.cu_seqlens_q[index + 1] - args.cu_seqlens_q[index],
+            args.cu_seqlens_k[index + 1] - args.cu_seqlens_k[index]};
+  }
+  return {index, 0, 0, args.seqlens_q != nullptr ? args.seqlens_q[index] : args.q_len,
+          args.seqlens_k != nullptr ? args.seqlens_k[index] : args.kv_len};
+}
+
+/// Diagonal and window of a sequence. With bottom-right alignment its last row sees its last key.
+template <mask_mode Mode>
+TESSERA_HD constexpr prim::row_visibility<Mode> visibility_of(const attention_kernel_args& args,
+                                                              const prim::sequence& seq) noexcept {
+  return {seq.k_len,
+          {args.causal, args.window_left, args.window_right,
+           args.top_left ? 0 : seq.k_len - seq.q_len}};
+}
+
+/// Query heads that share one key/value head.
+TESSERA_HD constexpr int group_of(const attention_kernel_args& args) noexcept {
+  return args.kv_heads > 0 ? args.q_heads / args.kv_heads : 0;
+}
+
+}  // namespace tessera::kernels::attention

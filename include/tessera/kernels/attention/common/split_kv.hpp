@@ -1,0 +1,87 @@
+// Split-KV: the keys of a row are cut into splits that are worked on apart; each leaves a partial
+// result, and `combine` makes the row of them ("Flash-Decoding", T. Dao et al., 2023).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cpu/math.hpp>
+#include <tessera/prim/cpu/simd.hpp>
+
+namespace tessera::kernels::attention {
+
+/// Per token, query head and split a row of `stride` sums and a softmax state. Tokens of packed
+/// tensors count through all sequences, those of dense ones through the entries.
+struct partial_results {
+  float* sums = nullptr;
+  prim::softmax_state* states = nullptr;
+  std::int64_t splits = 0;  ///< room for each row
+  int q_heads = 0;
+  int stride = 0;
+
+  /// At `base`, 64-byte aligned, for all rows of a launch; with a null base only to count.
+  static TESSERA_INLINE partial_results at(std::byte* base, const attention_kernel_args& args,
+                                           std::int64_t splits, int stride) {
+    partial_results partial{nullptr, nullptr, splits, args.q_heads, stride};
+    partial.sums = reinterpret_cast<float*>(base);
+    partial.states = reinterpret_cast<prim::softmax_state*>(base + partial.bytes_of_sums(args));
+    return partial;
+  }
+  TESSERA_INLINE std::size_t bytes(const attention_kernel_args& args) const {
+    return bytes_of_sums(args) + parts(args) * sizeof(prim::softmax_state);
+  }
+
+  /// Number of a row's first part.
+  TESSERA_INLINE std::int64_t first_part(const attention_kernel_args& args,
+                                         const prim::sequence& seq, std::int64_t query,
+                                         int head) const {
+    const std::int64_t token =
+        args.cu_seqlens_q != nullptr ? seq.q_begin + query : seq.index * args.q_len + query;
+    return (token * q_heads + head) * splits;
+  }
+  TESSERA_INLINE float* sum(std::int64_t part) const { return sums + part * stride; }
+  TESSERA_INLINE prim::softmax_state& state(std::int64_t part) const { return states[part]; }
+
+ private:
+  TESSERA_INLINE std::size_t parts(const attention_kernel_args& args) const {
+    const std::int64_t tokens = args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
+    return static_cast<std::size_t>(tokens * q_heads * splits);
+  }
+  TESSERA_INLINE std::size_t bytes_of_sums(const attention_kernel_args& args) const {
+    return parts(args) * static_cast<std::size_t>(stride) * sizeof(float);
+  }
+};
+
+/// The sum and the state of the row whose parts are [first, end), in their order. `accumulator` has
+/// room for partial.stride floats, whole registers of `Isa`.
+template <class Isa>
+prim::softmax_state combine(const partial_results& partial, std::int64_t first, std::int64_t end,
+                            float* accumulator) {
+  using vec = prim::simd<Isa>;
+  prim::softmax_state all;
+  for (std::int64_t i = first; i < end; ++i) {
+    const float maximum = partial.state(i).maximum;
+    all.maximum = maximum > all.maximum || maximum != maximum ? maximum : all.maximum;
+  }
+  const float shift = prim::finite_maximum(all.maximum);
+  std::memset(accumulator, 0, static_cast<std::size_t>(partial.stride) * sizeof(float));
+  for (std::int64_t i = first; i < end; ++i) {
+    const prim::softmax_state& part = partial.state(i);
+    if (part.maximum == prim::minus_infinity && part.denominator == 0.0f) continue;
+    const float rescale =
+        part.maximum == all.maximum ? 1.0f : prim::exp_of<Isa>(part.maximum - shift);
+    all.denominator += rescale * part.denominator;
+    for (int d = 0; d < partial.stride; d += vec::width) {
+      vec::store(accumulator + d, vec::fma(vec::broadcast(rescale), vec::load(partial.sum(i) + d),
+                                           vec::load(accumulator + d)));
+    }
+  }
+  return all;
+}
+
+}  // namespace tessera::kernels::attention

@@ -1,0 +1,158 @@
+// In which order decode reads the keys of a split, so that memory is read at its full speed. Either
+// in the order of memory, a few keys of all heads of an item and then the next few, with requests
+// to the second-level cache in exactly that order ahead of use; or, with one or two query rows a
+// key, where the hardware's prefetcher alone is faster, as four straight lines side by side.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cpu/gemm/rows.hpp>
+
+namespace tessera::kernels::attention::cpu {
+
+/// Columns [column, column + count) of a tile of scores: column + i is row i.
+template <class Rows>
+struct key_step {
+  Rows rows;
+  int column = 0;
+  int count = 0;
+  /// For each key a row to ask for meanwhile; or null.
+  const typename Rows::element* const* ahead = nullptr;
+};
+
+/// Heads [begin, begin + count) of an item, of `all`.
+struct head_range {
+  int begin = 0;
+  int count = 0;
+  int all = 0;
+};
+
+/// The order of memory, `Keys` keys of a head at a time.
+template <int Keys>
+struct memory_order {
+  static constexpr int keys_of_step = Keys;
+  static constexpr bool all_seen = false;
+  head_range heads;
+  std::int64_t end;  ///< of the split
+  int distance;      ///< of requests, keys
+
+  /// Steps through the keys [key0, key0 + count) of one tensor.
+  template <class Tokens>
+  class sweep {
+    using element = typename Tokens::element;
+
+   public:
+    TESSERA_INLINE sweep(const memory_order& order, const Tokens& tokens, std::int64_t key0,
+                         int count)
+        : tokens_(tokens),
+          heads_(order.heads),
+          key0_(key0),
+          count_(count),
+          last_(order.end - key0 - 1),
+          distance_(order.distance < Keys ? Keys : order.distance) {}
+
+    TESSERA_INLINE void start(int column) {
+      column_ = column;
+      const int left = count_ - column;
+      keys_ = left < Keys ? left : Keys;
+      asked_head_ = 0;
+      asked_key_ = column + distance_;
+      asked_row_ = row_of_key();
+    }
+    /// Of the item's head `h`, from 0 on, one after the other.
+    TESSERA_INLINE auto step(int h) {
+      for (int k = 0; k < Keys; ++k) ahead_[k] = next_row();
+      return key_step<decltype(tokens_.rows(0, 0))>{tokens_.rows(key0_ + column_, heads_.begin + h),
+                                                    column_, keys_, ahead_};
+    }
+
+   private:
+    /// The last key stands for those behind it.
+    TESSERA_INLINE const element* row_of_key() const {
+      return tokens_.row(key0_ + (asked_key_ < last_ ? asked_key_ : last_), heads_.begin);
+    }
+    /// All heads of a key, then those of the next.
+    TESSERA_INLINE const element* next_row() {
+      const element* const current = asked_row_;
+      asked_row_ += tokens_.head_stride();
+      if (++asked_head_ == heads_.count) {
+        asked_head_ = 0;
+        ++asked_key_;
+        asked_row_ = row_of_key();
+      }
+      return current;
+    }
+
+    const Tokens& tokens_;
+    head_range heads_;
+    std::int64_t key0_;
+    int count_;
+    std::int64_t last_;  ///< counted from key0 as asked_key_
+    std::int64_t distance_;
+    int column_ = 0;
+    int keys_ = 0;
+    int asked_head_ = 0;
+    std::int64_t asked_key_ = 0;
+    const element* asked_row_ = nullptr;
+    const element* ahead_[Keys];
+  };
+};
+
+/// Keys [begin, begin + keys) of a split, one run, as `count` streams side by side. A tile of
+/// scores holds the next few keys of each: column c is key first(key0, c) of stream c % count, so
+/// that neighbouring columns are `distance()` keys apart.
+struct stream_order {
+  static constexpr int count = 4;
+  static constexpr int keys_of_step = count;
+  static constexpr bool all_seen = true;
+  static constexpr std::int64_t most_keys = 1 << 20;
+  head_range heads;
+  std::int64_t begin = 0;
+  std::int64_t keys = 0;  ///< whole tiles
+  std::int64_t end = 0;   ///< of the split
+  int keys_ahead = 0;     ///< distance of requests
+
+  TESSERA_INLINE std::int64_t distance() const { return keys / count; }
+  /// The key of column `column`, a multiple of count, of the tile that starts at key0.
+  TESSERA_INLINE std::int64_t first(std::int64_t key0, int column) const {
+    return begin + (key0 - begin + column) / count;
+  }
+
+  template <class Tokens>
+  class sweep {
+    using element = typename Tokens::element;
+
+   public:
+    TESSERA_INLINE sweep(const stream_order& order, const Tokens& tokens, std::int64_t key0, int)
+        : order_(order), tokens_(tokens), key0_(key0) {}
+
+    TESSERA_INLINE void start(int column) { column_ = column; }
+    /// One key of each stream. The prefetcher needs requests where the item leaves gaps only.
+    TESSERA_INLINE key_step<prim::strided_rows<element>> step(int h) {
+      const head_range& heads = order_.heads;
+      const std::int64_t first_key = order_.first(key0_, column_);
+      key_step<prim::strided_rows<element>> at{
+          tokens_.run_rows(first_key, heads.begin + h, order_.distance()), column_, count, nullptr};
+      if (heads.count == heads.all) return at;
+      const int asked = (order_.keys_ahead + count - 1) / count;
+      for (int k = 0; k < count; ++k) {
+        std::int64_t key = first_key + k * order_.distance() + asked;
+        key = key < order_.end ? key : order_.end - 1;
+        ahead_[k] = tokens_.row(key, heads.begin + h);
+      }
+      at.ahead = ahead_;
+      return at;
+    }
+
+   private:
+    const stream_order& order_;
+    const Tokens& tokens_;
+    std::int64_t key0_;
+    int column_ = 0;
+    const element* ahead_[count];
+  };
+};
+
+}  // namespace tessera::kernels::attention::cpu

@@ -1,0 +1,202 @@
+// The microkernel: mr x nr accumulators in registers take an outer product per word of the summed
+// axis.
+//
+//   C[row, column] (+)= sum_k A[row, k] * B[k, column]
+//
+// A is row-major and broadcast from memory, B is a packed panel (panels.hpp). With mr = 14 and nr =
+// 2 registers the tile fills the 32 zmm registers (28 + 2 of B + 1 of A), and 28 multiply-adds
+// share 2 + 14 loads.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/prim/cpu/gemm/words.hpp>
+
+namespace tessera::prim {
+
+/// No bound on the words of a running sum.
+inline constexpr int any_length = 1 << 30;
+
+/// Words of a running sum if `words` are cut evenly into as few as have at most `longest`.
+constexpr int even_chain(int words, int longest) {
+  const int chains = words / longest + (words % longest != 0);
+  return chains < 2 ? longest : (words + chains - 1) / chains;
+}
+
+/// mr = Rows, nr = Vectors * width accumulators. `Words` says what a word of A and B holds.
+template <class Isa, class Words, int Rows, int Vectors>
+struct microkernel {
+  using vec = simd<Isa>;
+  using reg = typename vec::reg;
+  static constexpr int mr = Rows;
+  static constexpr int nr = Vectors * vec::width;
+
+  /// C = A B of at least one word, with at most `chain` in a running sum. Strides count words; rows
+  /// of a panel of B may be longer than the tile is wide.
+  template <int AStride, int BStride = nr>
+  static TESSERA_INLINE void multiply(const float* TESSERA_RESTRICT a,
+                                      const float* TESSERA_RESTRICT b, int words, int chain,
+                                      float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+    const int first = words < chain ? words : chain;
+    if (first == 1) {
+      multiply_one_word<AStride>(a, b, c, c_stride);
+    } else {
+      multiply_words<AStride, BStride>(a, b, first, c, c_stride);
+    }
+    add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride);
+  }
+
+  /// C = rescale C + A B, row by row, likewise.
+  template <int AStride, int BStride = nr>
+  static TESSERA_INLINE void rescale_and_add(const float* TESSERA_RESTRICT a,
+                                             const float* TESSERA_RESTRICT b, int words, int chain,
+                                             const float* TESSERA_RESTRICT rescale,
+                                             float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+    reg acc[Rows][Vectors];
+    const int first = words < chain ? words : chain;
+    sum<AStride, BStride>(acc, a, b, first);
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const reg factor = vec::broadcast(rescale[r]);
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) {
+        float* at = c + r * c_stride + v * vec::width;
+        vec::store(at, vec::fma(vec::load(at), factor, acc[r][v]));
+      }
+    }
+    add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride);
+  }
+
+ private:
+  /// Out of line: what stands beside its loop would cost `multiply_words` 1 %.
+  template <int AStride>
+  [[gnu::noinline]] static void multiply_one_word(const float* a, const float* b, float* c,
+                                                  std::int64_t c_stride) {
+    for (int r = 0; r < Rows; ++r) {
+      for (int v = 0; v < Vectors; ++v) {
+        vec::store(c + r * c_stride + v * vec::width,
+                   Words::multiply(vec::broadcast(a[r * AStride]), vec::load(b + v * vec::width)));
+      }
+    }
+  }
+
+  /// Two words at least. Stores stand among the last multiply-adds: in one go behind them they
+  /// would hold up the next tile.
+  template <int AStride, int BStride>
+  static TESSERA_INLINE void multiply_words(const float* TESSERA_RESTRICT a,
+                                            const float* TESSERA_RESTRICT b, int words,
+                                            float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+    reg acc[Rows][Vectors];
+    sum<AStride, BStride>(acc, a, b, words - 1);
+    a += words - 1;
+    b += std::int64_t{BStride} * (words - 1);
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const reg row = vec::broadcast(a[r * AStride]);
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) {
+        vec::store(c + r * c_stride + v * vec::width,
+                   Words::multiply_add(row, vec::load(b + v * vec::width), acc[r][v]));
+      }
+    }
+  }
+
+  /// C += A B over words [done, words), chain by chain. Each is summed up by itself first: one long
+  /// running sum would lose more digits.
+  template <int AStride, int BStride>
+  static TESSERA_INLINE void add_rest(const float* TESSERA_RESTRICT a,
+                                      const float* TESSERA_RESTRICT b, int done, int words,
+                                      int chain, float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+    for (; done < words; done += chain) {
+      reg acc[Rows][Vectors];
+      sum<AStride, BStride>(acc, a + done, b + std::int64_t{done} * BStride,
+                            words - done < chain ? words - done : chain);
+      TESSERA_UNROLL
+      for (int r = 0; r < Rows; ++r) {
+        TESSERA_UNROLL
+        for (int v = 0; v < Vectors; ++v) {
+          float* at = c + r * c_stride + v * vec::width;
+          vec::store(at, vec::add(vec::load(at), acc[r][v]));
+        }
+      }
+    }
+  }
+
+  /// The products of the first word, in place of zeros and a sum.
+  template <int AStride>
+  static TESSERA_INLINE void multiply_first(reg (&acc)[Rows][Vectors],
+                                            const float* TESSERA_RESTRICT a,
+                                            const float* TESSERA_RESTRICT b) {
+    reg column[Vectors];
+    TESSERA_UNROLL
+    for (int v = 0; v < Vectors; ++v) column[v] = vec::load(b + v * vec::width);
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const reg row = vec::broadcast(a[r * AStride]);
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = Words::multiply(row, column[v]);
+    }
+  }
+
+  /// The sum over at least one word.
+  template <int AStride, int BStride>
+  static TESSERA_INLINE void sum(reg (&acc)[Rows][Vectors], const float* TESSERA_RESTRICT a,
+                                 const float* TESSERA_RESTRICT b, int words) {
+    multiply_first<AStride>(acc, a, b);
+    for (int k = 1; k < words; ++k) {
+      ++a;
+      b += BStride;
+      reg column[Vectors];
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) column[v] = vec::load(b + v * vec::width);
+      TESSERA_UNROLL
+      for (int r = 0; r < Rows; ++r) {
+        const reg row = vec::broadcast(a[r * AStride]);
+        TESSERA_UNROLL
+        for (int v = 0; v < Vectors; ++v) {
+          acc[r][v] = Words::multiply_add(row, column[v], acc[r][v]);
+        }
+      }
+    }
+  }
+};
+
+/// Rows of the next tile where `left` are left: mr as long as there are as many, then the largest
+/// power of two below.
+template <int Mr>
+constexpr int rows_of_tile(int left) {
+  return left >= Mr ? Mr : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+/// The next smaller number of rows of a tile.
+constexpr int fewer_rows(int rows) {
+  return rows > 8 ? 8 : rows > 4 ? 4 : rows > 2 ? 2 : 1;
+}
+
+/// Calls `body.template operator()<Rows>()` for Rows = `rows`, one of those of rows_of_tile.
+template <int Mr, class Body>
+TESSERA_INLINE void with_rows(int rows, const Body& body) {
+  if constexpr (Mr == 1) {
+    body.template operator()<1>();
+  } else if (rows == Mr) {
+    body.template operator()<Mr>();
+  } else {
+    with_rows<fewer_rows(Mr)>(rows, body);
+  }
+}
+
+/// Calls `body.template operator()<Rows>(first)` for every tile of `rows` rows.
+template <int Mr, class Body>
+TESSERA_INLINE void for_each_row_tile(int rows, const Body& body) {
+  int first = 0;
+  for (; first + Mr <= rows; first += Mr) body.template operator()<Mr>(first);
+  if constexpr (Mr > 1) {
+    if (first < rows) {
+      for_each_row_tile<fewer_rows(Mr)>(rows - first, [&]<int Rows>(int local) {
+        body.template operator()<Rows>(first + local);
+      });
+    }
+  }
+}
+
+}  // namespace tessera::prim

@@ -1,0 +1,146 @@
+// The CPU schedule: work is handed out completely, nothing divides by a size that is zero, and the
+// estimate, the workspace and the kernels' items come from it.
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/families/attention/schedule_cpu.hpp>
+#include <tessera/kernels/attention/cpu/launch.hpp>
+#include <tessera/runtime/attention.hpp>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::schedule_cpu;
+
+struct prefill_kernel {
+  static constexpr attention_config config{};
+};
+struct decode_kernel {
+  static constexpr attention_config config{.phase = attention_phase::decode};
+};
+
+attention_kernel_args args_of(const attention_sizes& sizes) {
+  attention_kernel_args args;
+  args.batch = sizes.batch;
+  args.q_len = sizes.q_len;
+  args.kv_len = sizes.kv_len;
+  args.q_heads = static_cast<int>(sizes.q_heads);
+  args.kv_heads = static_cast<int>(sizes.kv_heads);
+  args.head_dim = sizes.head_dim;
+  args.v_head_dim = sizes.v_head_dim;
+  return args;
+}
+
+template <class Check>
+void for_each_size(const Check& check) {
+  for (const std::int64_t batch : {0, 1, 3}) {
+    for (const std::int64_t q_len : {0, 1, 5, 57, 2048}) {
+      for (const std::int64_t kv_len : {0, 1, 511, 513, 8192, 100000}) {
+        for (const std::int64_t kv_heads : {0, 1, 8, 33}) {
+          for (const std::int64_t group : {0, 1, 7}) {
+            for (const int head_dim : {0, 1, 128, 256}) {
+              check(attention_sizes{batch, q_len, kv_len, kv_heads * group, kv_heads, head_dim,
+                                    head_dim});
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+constexpr int thread_counts[] = {0, 1, 2, 7, 64, 1 << 30};
+
+template <class Kernel>
+void expect_workspace(const attention_kernel_args& args) {
+  for (const int threads : {0, 1, 2, 7}) {
+    EXPECT_GT(kernels::attention::cpu::workspace_bytes<Kernel>(args, threads), 0u);
+  }
+}
+
+TEST(schedule_cpu, every_size_may_be_zero) {
+  for_each_size([](const attention_sizes& sizes) {
+    const attention_kernel_args args = args_of(sizes);
+    expect_workspace<prefill_kernel>(args);
+    expect_workspace<decode_kernel>(args);
+    const std::int32_t starts[] = {0, 0, 0, 0};
+    attention_kernel_args packed = args;
+    packed.cu_seqlens_q = packed.cu_seqlens_k = starts;
+    expect_workspace<prefill_kernel>(packed);
+    expect_workspace<decode_kernel>(packed);
+  });
+}
+
+TEST(schedule_cpu, the_estimate_counts_the_items_that_the_kernel_hands_out) {
+  for (const backend target : {backend::cpu_generic, backend::cpu_avx2, backend::cpu_avx512}) {
+    for (const auto phase : {attention_phase::prefill, attention_phase::decode}) {
+      const attention_config config = resolved({.target = target, .phase = phase});
+      for_each_size([&](const attention_sizes& sizes) {
+        attention_demand demand;
+        demand.sizes = sizes;
+        const auto facts = attention_family::facts_of(demand);
+        for (const int threads : thread_counts) {
+          // What run_prefill and run_decode take their items from.
+          const std::int64_t handed_out = items_of(config, sizes_of(args_of(sizes)), threads);
+          EXPECT_GE(handed_out, 0);
+          EXPECT_EQ(attention_family::estimate(config, facts, threads).items,
+                    handed_out > 1 ? handed_out : 1);
+        }
+      });
+    }
+  }
+}
+
+TEST(schedule_cpu, prefill_items_cover_every_row_in_whole_register_tiles) {
+  const attention_config config = resolved({.target = backend::cpu_avx512});
+  for_each_size([&](const attention_sizes& sizes) {
+    const auto sized = sizes_of(sizes, false);
+    for (const int threads : thread_counts) {
+      const auto cut = prefill_schedule::of(config, sized, threads);
+      EXPECT_GT(cut.item_rows, 0);
+      EXPECT_LE(cut.item_rows, config.block_q);
+      EXPECT_EQ(cut.item_rows % register_rows(config.target), 0);
+      const std::int64_t rows = sizes.q_len * sized.group;
+      EXPECT_GE(cut.blocks(sizes.q_len) * cut.item_rows, rows);
+      EXPECT_LT((cut.blocks(sizes.q_len) - 1) * cut.item_rows, rows > 0 ? rows : 1);
+    }
+  });
+}
+
+TEST(schedule_cpu, prefill_items_are_whole_rounds_where_rows_suffice) {
+  const attention_config config = resolved({.target = backend::cpu_avx512});
+  const auto sized = sizes_of(attention_sizes{1, 2048, 2048, 8, 8, 128, 128}, false);
+  for (const int threads : {2, 3, 4, 6, 16}) {
+    EXPECT_EQ(prefill_schedule::of(config, sized, threads).items(2048) % threads, 0) << threads;
+  }
+}
+
+TEST(schedule_cpu, decode_items_cover_every_head_and_stay_in_the_cache) {
+  const attention_config config =
+      resolved({.target = backend::cpu_avx512, .phase = attention_phase::decode});
+  for_each_size([&](const attention_sizes& sizes) {
+    for (const int threads : thread_counts) {
+      const auto cut = decode_schedule::of(config, sizes_of(sizes, false), threads);
+      EXPECT_GE(cut.heads, 1);
+      EXPECT_LE(cut.heads, decode_schedule::most_heads);
+      EXPECT_GE(std::int64_t{cut.heads} * cut.head_groups, sizes.kv_heads);
+      EXPECT_TRUE(cut.heads == 1 || cut.item_bytes() <= decode_schedule::most_item_bytes);
+      EXPECT_EQ(cut.splits, key_splits::room_for(sizes.kv_len));
+    }
+  });
+}
+
+TEST(key_splits, cover_the_keys_and_fit_the_room) {
+  for (std::int64_t keys = 0; keys < 40000; keys = keys * 9 / 8 + 1) {
+    const key_splits cut = key_splits::of(keys);
+    EXPECT_LE(cut.count, key_splits::room_for(keys)) << keys;
+    EXPECT_GE(cut.count * cut.keys, keys) << keys;
+    EXPECT_TRUE(cut.count == 1 || (cut.count - 1) * cut.keys < keys) << keys;
+    EXPECT_EQ(cut.keys % 64, 0) << keys;
+    EXPECT_LE(key_splits::room_for(keys), key_splits::room_for(keys + 1));
+  }
+}
+
+}  // namespace
