@@ -12,7 +12,7 @@
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
-#include <tessera/families/attention/problem.hpp>
+#include <tessera/families/attention/demand.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
 
