@@ -36,7 +36,7 @@ struct prepared_call {
 
   /// The tensors of call `index`; false if the library refuses.
   bool run(std::size_t index) const { return static_cast<bool>(plan.run(tensors.args(index))); }
-  const attention_instance& row() const { return *plan.choice().instance; }
+  const instance& row() const { return *plan.choice().instance; }
 };
 
 /// How a case's problem is planned. A case for another instruction set runs the row that a machine
@@ -75,7 +75,7 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
       bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.counted, one.goal);
   if (!bench::verify(ready.tensors.args(), ready.tensors.options(), found)) return found;
   const auto run = [&](std::size_t index) { return ready.run(index); };
-  const backend target = ready.row().config.target;
+  const backend target = ready.row().target;
   if (one.beside.empty()) {
     bench::take_rounds(found, target, run, bench::nothing_beside{});
     return found;

@@ -5,6 +5,9 @@
 #include <string>
 
 #include <tessera/api/mean_pooling.hpp>
+#include <tessera/families/mean_pooling/demand.hpp>
+#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
@@ -37,7 +40,7 @@ bench::measured_case measure_case(const bench::bench_case& one,
   found.row = std::string(made->choice().row());
   found.threads = made->threads();
   found.bytes = work.bytes();
-  const mean_pooling_sizes sizes = sizes_of(problem);
+  const mean_pooling_sizes sizes = demand_of(problem).sizes;
   found.flops = static_cast<double>(sizes.tokens) * static_cast<double>(sizes.columns);
   found.goal = one.goal;
   if (!verdict.passed) {
@@ -45,7 +48,7 @@ bench::measured_case measure_case(const bench::bench_case& one,
     return found;
   }
   bench::take_rounds(
-      found, made->choice().instance->config.target,
+      found, made->choice().instance->target,
       [&](std::size_t index) { return static_cast<bool>(made->run(work.args(index))); },
       bench::nothing_beside{});
   return found;
@@ -55,9 +58,8 @@ bench::measured_case measure_case(const bench::bench_case& one,
 
 int main(int argc, char** argv) {
   try {
-    for (const bench::bench_case& one :
-         bench::read_cases(TESSERA_SHAPES_DIR, mean_pooling_family::ops)) {
-      const result<mean_pooling_problem> problem = mean_pooling_family::parse(one.problem);
+    for (const bench::bench_case& one : bench::read_cases(TESSERA_SHAPES_DIR, mean_pooling_ops)) {
+      const result<mean_pooling_problem> problem = parse_mean_pooling_problem(one.problem);
       if (!problem) {
         std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
         return 2;

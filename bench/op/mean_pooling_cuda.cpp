@@ -13,6 +13,9 @@
 #include <vector>
 
 #include <tessera/api/mean_pooling.hpp>
+#include <tessera/families/mean_pooling/demand.hpp>
+#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/alternate.hpp"
@@ -88,7 +91,7 @@ status measure(const mean_pooling_problem& problem, const mean_pooling_plan& pla
   found.error = verdict.error;
   found.error_bound = verdict.bound;
   found.bytes = work.bytes();
-  const mean_pooling_sizes sizes = sizes_of(problem);
+  const mean_pooling_sizes sizes = demand_of(problem).sizes;
   found.flops = static_cast<double>(sizes.tokens) * static_cast<double>(sizes.columns);
   if (!verdict.passed) {
     return {status_code::invalid_argument,
@@ -132,9 +135,9 @@ result<machine> open_machine() {
 std::vector<std::string_view> rows_for(const mean_pooling_problem& problem, bool every) {
   if (!every) return {""};
   std::vector<std::string_view> rows;
-  for (const mean_pooling_instance& row : mean_pooling_registry()) {
+  for (const instance& row : mean_pooling_registry()) {
     const bool fits = mismatch_of(row.config, problem) == mean_pooling_mismatch::none;
-    if (fits && is_cuda(row.config.target)) rows.push_back(row.name);
+    if (fits && is_cuda(row.target)) rows.push_back(row.name);
   }
   return rows;
 }
@@ -168,8 +171,8 @@ int main(int argc, char** argv) {
       return 77;
     }
     machine on = *std::move(opened);
-    for (const bench::bench_case& one : bench::read_cases(shapes, mean_pooling_family::ops)) {
-      const result<mean_pooling_problem> problem = mean_pooling_family::parse(one.problem);
+    for (const bench::bench_case& one : bench::read_cases(shapes, mean_pooling_ops)) {
+      const result<mean_pooling_problem> problem = parse_mean_pooling_problem(one.problem);
       if (!problem) {
         std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
         return 2;

@@ -95,7 +95,7 @@ class pooling_workload {
       support::store(view, n, static_cast<double>(random.bell() * 0.25f + offset));
     }
     auto* const data = static_cast<std::byte*>(view.data);
-    const std::size_t all = bytes_of(view.shape());
+    const std::size_t all = bytes_of(view);
     const std::size_t once = static_cast<std::size_t>(drawn) * size_of(view.type);
     for (std::size_t at = once; at < all; at += once) {
       std::memcpy(data + at, data, std::min(once, all - at));

@@ -33,7 +33,7 @@ def main():
     project.languages = "CXX CUDA"
     project.cmake_lists(ARCHITECTURES + "find_package(CUDAToolkit REQUIRED)\n" + CALL + PROGRAM)
     project.configure()
-    check_rows(re.findall(r'^\w+\(\w+, "(flash[^"]+)"', project.found("attention.inc").read_text(), re.M))
+    check_rows(re.findall(r'^\w+\(\w+, "(attention[^"]+)"', project.found("attention.inc").read_text(), re.M))
     project.build()
     smoke = project.found("smoke")
     libraries = run("ldd", smoke)[1]

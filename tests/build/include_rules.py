@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "include" / "tessera"
 ALLOWED = {
     "spec": {"spec"},
     "prim": {"spec", "prim"},
-    "families": {"spec", "families"},
+    "families": {"spec", "prim/common", "families"},
     "kernels": {"spec", "prim", "families", "kernels"},
     "runtime": {"spec", "families", "runtime"},
     "runtime/impl": {"spec", "families", "runtime", "runtime/impl", "api", "prim/common"},
@@ -23,9 +23,6 @@ ALLOWED = {
 ALSO = {
     # Calls and plans of any operation are said in terms of the context and the plan.
     "runtime/operation.hpp": ("api/context.hpp", "api/plan.hpp"),
-    # Pieces of attention that its kernels of CPUs and GPUs share.
-    "prim/common/dropout.hpp": ("families/attention/kernel_args.hpp",),
-    "prim/common/visibility.hpp": ("families/attention/config.hpp", "families/attention/kernel_args.hpp"),
 }
 # Headers of other libraries, and who may include them.
 OUTSIDE = {

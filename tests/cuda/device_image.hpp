@@ -23,6 +23,7 @@
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/declaration.hpp>
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::device_test {
@@ -64,10 +65,17 @@ inline byte_span span_of(const tensor_view& view) {
           static_cast<std::size_t>((high - low + 1) * size)};
 }
 
-/// Every tensor of a call, in the order of the declaration.
+/// What the family declares of the tensors of its calls, in the order of the members of the args.
+inline std::span<const tensor_form> forms_of(const flash_attention_args&) {
+  return attention_table::tensors;
+}
+inline std::span<const tensor_form> forms_of(const mean_pooling_args&) {
+  return mean_pooling_table::tensors;
+}
+/// Every tensor of a call, in the same order.
 template <class Args>
 std::span<tensor_view> views_of(Args& args) {
-  return {tensors_of(args), sizeof(Args) / sizeof(tensor_view)};
+  return {tensors_of(args), forms_of(args).size()};
 }
 
 /// The arguments, those on `from` as views of another device, their addresses as they are.
@@ -199,12 +207,13 @@ class device_image {
   }
 
   void find_regions() {
-    for (std::size_t tensor = 0; tensor < sizeof(Args) / sizeof(tensor_view); ++tensor) {
+    const std::span<const tensor_form> forms = forms_of(host_);
+    for (std::size_t tensor = 0; tensor < forms.size(); ++tensor) {
       const byte_span span = span_of(tensors_of(host_)[tensor]);
       if (span.size == 0) continue;
       region one;
       one.host = span;
-      one.output = attention_table::tensors[tensor].is_output();
+      one.output = forms[tensor].is_output();
       regions_.push_back(std::move(one));
     }
     std::sort(regions_.begin(), regions_.end(),

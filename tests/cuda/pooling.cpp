@@ -23,11 +23,12 @@ using support::pooling_data;
 constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
 constexpr std::int32_t least = std::numeric_limits<std::int32_t>::min();
 
-std::vector<mean_pooling_instance> rows_for(const pooling_case& one) {
-  std::vector<mean_pooling_instance> rows;
-  for (const mean_pooling_instance& row : mean_pooling_registry()) {
-    const bool fits = row.config.type == one.type && row.config.pass == pass_of(one.op);
-    if (fits && is_cuda(row.config.target)) rows.push_back(row);
+std::vector<instance> rows_for(const pooling_case& one) {
+  std::vector<instance> rows;
+  for (const instance& row : mean_pooling_registry()) {
+    const auto& config = row.config_as<mean_pooling_config>();
+    const bool fits = config.type == one.type && config.pass == pass_of(one.op);
+    if (fits && is_cuda(row.target)) rows.push_back(row);
   }
   EXPECT_FALSE(rows.empty());
   return rows;
@@ -57,7 +58,7 @@ TEST(pooling_offsets, that_are_wrong_stay_inside_the_tensors) {
     pooling_data data(one);
     const tensor_view& offsets = data.args().cu_seqlens;
     const std::vector<double> right = reference::to_doubles(offsets);
-    for (const mean_pooling_instance& row : rows_for(one)) {
+    for (const instance& row : rows_for(one)) {
       for (const std::int32_t wrong : {-1, least, most, most - 63, 3001, 1 << 30, -(1 << 30), 0}) {
         for (std::int64_t at = 0; at < offsets.extent[0]; ++at) {
           SCOPED_TRACE(std::string(row.name) + " entry " + std::to_string(at) + " is " +

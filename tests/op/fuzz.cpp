@@ -70,7 +70,8 @@ TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
     // Half of the calls name a row, most of these are made for it.
     const tessera::instance* row = random.chance(0.5) ? &random.pick(rows) : nullptr;
     case_limits limits;
-    if (row != nullptr && !random.chance(0.15)) limits = limits_of(row->config_as<tessera::attention_config>());
+    if (row != nullptr && !random.chance(0.15))
+      limits = limits_of(row->config_as<tessera::attention_config>());
     if (random.chance(0.1)) limits.aligned = false;
     limits.work = 6e4;
     flash_data data(random_case(random, limits));

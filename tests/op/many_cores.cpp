@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/launch.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/launch.hpp>
 
 #include "tests/support/flash_cases.hpp"
 #include "tests/support/flash_data.hpp"

@@ -112,9 +112,7 @@ TEST_P(rows, are_right_with_long_keys) {
 TEST_P(rows, are_right_with_each_pair_of_traits) {
   case_limits limits = limits_;
   limits.work = 3e4;
-  const auto has = [&](flash_trait trait) {
-    return config().features.contains(feature_of(trait));
-  };
+  const auto has = [&](flash_trait trait) { return config().features.contains(feature_of(trait)); };
   for (const flash_trait first : all_flash_traits) {
     for (const flash_trait second : all_flash_traits) {
       if (second <= first || !compatible(first, second) || !has(first) || !has(second)) continue;

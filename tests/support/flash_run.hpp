@@ -47,8 +47,8 @@ inline std::vector<instance> tested_rows() {
 
 /// Rows of the build that take the call, on this machine.
 inline std::vector<instance> rows_for(const flash_attention_args& args,
-                                                const flash_attention_options& options,
-                                                flash_op op = flash_op::flash_attention) {
+                                      const flash_attention_options& options,
+                                      flash_op op = flash_op::flash_attention) {
   std::vector<instance> rows;
   const flash_problem problem = problem_here(args, options, op);
   for (const instance& row : attention_registry()) {

@@ -206,14 +206,15 @@ class declared_problem final : public tunable_problem {
     demand_facts facts;
     kind_.facts_of(demand_, facts);
     const bool portable = row.target == backend::cpu_generic;
-    fitting_.push_back({{.name = std::string(row.name),
-                         .predicted_seconds = predicted_seconds(kind_.estimate(row.config, facts),
-                                                                row.target, device_, workers_),
-                         .resources = static_cast<double>(row.object_bytes),
-                         .fallback = kind_.is_generic(row.config) ||
-                                     (portable && device_.highest != backend::cpu_generic),
-                         .compile_seconds = static_cast<double>(row.compile_seconds)},
-                        &row});
+    fitting_.push_back(
+        {{.name = std::string(row.name),
+          .predicted_seconds = predicted_seconds(kind_.estimate(row.config, facts, workers_),
+                                                 row.target, device_, workers_),
+          .resources = static_cast<double>(row.object_bytes),
+          .fallback =
+              kind_.is_generic(row.config) || (portable && device_.highest != backend::cpu_generic),
+          .compile_seconds = static_cast<double>(row.compile_seconds)},
+         &row});
   }
 
   /// Portable code that takes any problem, else what comes closest to it.

@@ -225,8 +225,8 @@ TEST(pooling, problems_are_text_and_back) {
     EXPECT_FALSE(what->row.empty());
   }
   for (const char* line :
-       {"mean_pooling x=[1,2,3]", "mean_pooling y=[1]f32",
-        "mean_pooling x=[1,2,3]f32 x=[1,2,3]f32", "mean_pooling x=[1,2,3]f32 chunk_size=two"}) {
+       {"mean_pooling x=[1,2,3]", "mean_pooling y=[1]f32", "mean_pooling x=[1,2,3]f32 x=[1,2,3]f32",
+        "mean_pooling x=[1,2,3]f32 chunk_size=two"}) {
     EXPECT_FALSE(tessera::parse_mean_pooling_problem(line)) << line;
   }
   // Legal text, illegal shapes, up to the ends of the integers.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/lower.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/mean_pooling.hpp>
 
 #include "pretended_gpu.hpp"
@@ -37,7 +38,7 @@ class gpu_calls : public ::testing::Test {
 
   pretended_gpus& gpus = pretended_gpus::all();
   std::array<instance, 2> rows{pretended_row("attention.frugal", 0),
-                                         pretended_row("attention.pretended")};
+                               pretended_row("attention.pretended")};
   application_rows own{rows};
   small_call call{5, 9, 2, 16};
   int mark = 0;

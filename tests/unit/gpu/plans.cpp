@@ -34,7 +34,7 @@ class gpu_plans : public ::testing::Test {
 
   pretended_gpus& gpus = pretended_gpus::all();
   std::array<instance, 2> rows{pretended_row("attention.frugal", 0),
-                                         pretended_row("attention.pretended")};
+                               pretended_row("attention.pretended")};
   application_rows own{rows};
   small_call call{5, 9, 2, 16};
   int marks[2] = {};

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include <tessera/families/attention/declaration.hpp>
+#include <tessera/families/attention/registry.hpp>
 #include <tessera/runtime/impl/all.hpp>
 
 namespace tessera::testing {
@@ -47,8 +49,10 @@ namespace {
 /// The portable row that takes every f32 problem.
 const instance& portable() {
   for (const instance& row : attention_registry()) {
-    if (row.target == backend::cpu_generic && row.config_as<attention_config>().type == dtype::f32 &&
-        row.config_as<attention_config>().phase == attention_phase::prefill && row.config_as<attention_config>().head_dim == 0) {
+    if (row.target == backend::cpu_generic &&
+        row.config_as<attention_config>().type == dtype::f32 &&
+        row.config_as<attention_config>().phase == attention_phase::prefill &&
+        row.config_as<attention_config>().head_dim == 0) {
       return row;
     }
   }

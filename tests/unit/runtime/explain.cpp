@@ -14,7 +14,7 @@ TEST(Explain, AsksEveryTierAndJudgesEveryRow) {
   EXPECT_EQ(all.row, "attention.cpu_avx512_bf16.bf16.d128.decode.16x128");
   EXPECT_EQ(all.tier, selection_tier::heuristic);
   EXPECT_EQ(all.reason, selection_reason::cheapest);
-  EXPECT_EQ(all.reason_text, "decode, 128 work items for 2 threads");
+  EXPECT_EQ(all.reason_text, "decode, 16 work items for 2 threads");
   ASSERT_EQ(all.tiers.size(), chain.size());
   for (std::size_t i = 0; i < all.tiers.size(); ++i) {
     EXPECT_EQ(all.tiers[i].tier, chain[i].tier);
@@ -31,7 +31,7 @@ TEST(Explain, HasThreeLevels) {
   const explanation all = explain(one.asked());
   const std::string line =
       "flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128] -> "
-      "attention.cpu_avx512_bf16.bf16.d128.decode.16x128 (heuristic: decode, 128 work items for 2 "
+      "attention.cpu_avx512_bf16.bf16.d128.decode.16x128 (heuristic: decode, 16 work items for 2 "
       "threads)";
   EXPECT_EQ(to_text(all, 1), line);
   const std::string two = to_text(all, 2);

@@ -1,83 +1,140 @@
 // Keys: what is in them, how they read, and that no field is forgotten.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
-#include <type_traits>
+#include <vector>
 
-#include <boost/describe/class.hpp>
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/problem_text.hpp>
 #include <tessera/runtime/family.hpp>
-#include <tessera/runtime/impl/fields.hpp>
+#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/short_text.hpp>
+#include <tessera/spec/option_text.hpp>
 
 #include "pretended.hpp"
 
 namespace tessera::testing {
 namespace {
 
-struct small_options {
-  double scale = 1;
-};
-BOOST_DESCRIBE_STRUCT(small_options, (), (scale))
-
-struct small_problem {
-  int rows = 0;
-  int columns = 0;
-  small_options options{};
-};
-BOOST_DESCRIBE_STRUCT(small_problem, (), (rows, columns, options))
-
-/// A field was added, and nobody told the reflection.
-struct undescribed_problem {
-  int rows = 0;
-  int columns = 0;
-  int fresh = 0;
-  small_options options{};
-};
-BOOST_DESCRIBE_STRUCT(undescribed_problem, (), (rows, columns, options))
-
-/// A field was added, and nobody gave it a class.
-struct unclassified_problem {
-  int rows = 0;
-  int columns = 0;
-  int fresh = 0;
-  small_options options{};
-};
-BOOST_DESCRIBE_STRUCT(unclassified_problem, (), (rows, columns, fresh, options))
-
-constexpr std::array complete{field_class{"rows", key_class::size},
-                              field_class{"columns", key_class::size},
-                              field_class{"scale", key_class::ignored}};
-constexpr std::array doubled{field_class{"rows", key_class::size},
-                             field_class{"rows", key_class::identity},
-                             field_class{"scale", key_class::ignored}};
-constexpr std::array surplus{
-    field_class{"rows", key_class::size}, field_class{"columns", key_class::size},
-    field_class{"gone", key_class::size}, field_class{"scale", key_class::ignored}};
-
-// runtime/impl/<family>.hpp asserts the same of each family's problem when it is compiled.
-static_assert(impl::every_field_is_classified<small_problem, small_options>(complete));
-static_assert(!impl::every_field_is_classified<undescribed_problem, small_options>(complete));
-static_assert(!impl::every_field_is_classified<unclassified_problem, small_options>(complete));
-static_assert(!impl::every_field_is_classified<small_problem, small_options>(doubled));
-static_assert(!impl::every_field_is_classified<small_problem, small_options>(surplus));
-
-TEST(Properties, KeyClassificationIsComplete) {
-  EXPECT_EQ((impl::member_arity<undescribed_problem>()), 4u);
-  EXPECT_EQ(member_count<undescribed_problem>, 3u);
-  families::for_each([](auto one) {
-    using family = typename decltype(one)::type;
-    std::set<std::string_view> names;
-    for (const field_class& field : family::field_classes) {
-      EXPECT_TRUE(names.insert(field.field).second) << field.field;
-      EXPECT_NE(name_of(field.group), "invalid");
-    }
-  });
+/// "a=1 b=c" -> "a b".
+std::string names_in(std::string_view pairs) {
+  std::string names;
+  for (std::size_t at = 0; at < pairs.size();) {
+    const std::string_view pair = pairs.substr(at, pairs.find(' ', at) - at);
+    names.append(names.empty() ? "" : " ").append(pair.substr(0, pair.find('=')));
+    at += pair.size() + 1;
+  }
+  return names;
 }
 
-/// Problems that differ from the first in one field.
+/// A line of problem text for each operation, with every option at its default.
+constexpr std::string_view plain_problems[] = {
+    "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64]",
+    "attention q=[2,64,8,64]f32 k=[2,64,8,64]",
+    "scaled_dot_product_attention q=[2,64,8,64]f32 k=[2,64,8,64]",
+    "mean_pooling x=[2,64,96]f32",
+    "mean_pooling_chunks x=[2,64,4,32]f32",
+    "mean_pooling_backward x=[2,64,96]f32 d_x=[2,64,96]",
+    "mean_pooling_chunks_backward x=[2,64,4,32]f32 d_x=[2,64,4,32]",
+};
+
+/// A plain problem and its family.
+struct plain_problem {
+  explicit plain_problem(std::string_view text) : problem(*parse_problem(text, kind)) {}
+  demand asked() const { return demand_for(*kind, problem.view(), {}); }
+
+  const family* kind = nullptr;
+  owned_problem problem;
+};
+
+/// Words that an option of this type can be set to.
+std::vector<std::string> words_for(const option_form& option) {
+  switch (option.type) {
+    case option_type::flag:
+      return {"false", "true"};
+    case option_type::choice:
+      return {option.enumerators.begin(), option.enumerators.end()};
+    case option_type::number:
+    case option_type::optional_number:
+      return {"0.25", "0.5"};
+    default:
+      return {"5", "6"};
+  }
+}
+
+TEST(Properties, KeyClassificationIsComplete) {
+  std::set<std::string_view> ops;
+  for (const std::string_view text : plain_problems) {
+    const plain_problem plain(text);
+    ASSERT_NE(plain.kind, nullptr) << text;
+    ops.insert(plain.problem.op->name);
+    std::set<std::string_view> names;
+    std::string identity, size;
+    for (const demand_field& field : plain.kind->fields) {
+      EXPECT_TRUE(names.insert(field.name).second) << field.name;
+      ASSERT_NE(field.value, nullptr) << field.name;
+      const bool usual = field.value(plain.asked()) == field.usual;
+      std::string& line = field.part == key_part::identity ? identity : size;
+      if (field.part == key_part::none || (field.part == key_part::identity && usual)) continue;
+      line.append(line.empty() ? "" : " ").append(field.name);
+    }
+    const key_text key = key_text_of(*plain.kind, plain.asked(), 4, device_kind::cpu);
+    EXPECT_EQ(names_in(key.identity), identity);
+    EXPECT_EQ(names_in(key.size), size + " threads");
+  }
+  for (const family* kind : families()) {
+    for (const operation& op : kind->operations) {
+      EXPECT_TRUE(ops.contains(op.name)) << op.name << " has no plain problem in this test";
+    }
+  }
+}
+
+TEST(Key, OptionsThatAreFreeLeaveTheDemandAndAllOthersChangeIt) {
+  for (const std::string_view text : plain_problems) {
+    const plain_problem plain(text);
+    const auto options = plain.problem.op->form->options;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      if ((plain.problem.op->excluded >> i & 1u) != 0) continue;
+      bool changes = false;
+      for (const std::string& word : words_for(options[i])) {
+        plain_problem other(text);
+        ASSERT_TRUE(text::read_option(options[i], word, other.problem.options.data())) << word;
+        changes = changes || other.asked() != plain.asked();
+      }
+      EXPECT_EQ(changes, !options[i].free) << plain.problem.op->name << ' ' << options[i].name;
+    }
+  }
+}
+
+TEST(Key, TensorsThatAreFreeLeaveTheDemandAndAllOthersChangeIt) {
+  for (const std::string_view text : plain_problems) {
+    const plain_problem plain(text);
+    const operation& op = *plain.problem.op;
+    const auto forms = op.form->tensors;
+    for (std::size_t i = 0; i < forms.size(); ++i) {
+      const bool optional = ((op.taken & ~op.required) >> i & 1u) != 0;
+      if (!optional) continue;
+      plain_problem other(text);
+      for (std::size_t j = 0; j < forms.size(); ++j) {
+        // Offsets are of use together only.
+        const bool offsets = forms[i].holds == tensor_contents::offsets &&
+                             forms[j].holds == tensor_contents::offsets;
+        if (i != j && !offsets) continue;
+        tensor_view& view = other.problem.tensors[j];
+        view = view.present() ? tensor_view() : shaped(dtype::i32, {3, 4, 5, 6});
+      }
+      EXPECT_EQ(other.asked() != plain.asked(), !forms[i].free) << op.name << ' ' << forms[i].name;
+    }
+  }
+}
+
+/// A change of the problem, and whether its lines in tables are others.
 struct variant {
-  std::string_view field;
+  std::string_view what;
+  bool changes_identity;
   std::string_view text;
 };
 
@@ -85,52 +142,45 @@ TEST(Key, FieldsEnterItAsTheyAreClassified) {
   constexpr std::string_view base =
       "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32";
   const variant variants[] = {
-      {"op", "attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32"},
-      {"q", "flash_attention q=[2,64,8,64]bf16 k=[2,64,8,64] causal=true seqlens_k=[2]i32"},
-      {"k", "flash_attention q=[2,64,8,64]f32 k=[2,64,2,64] causal=true seqlens_k=[2]i32"},
-      {"v",
+      {"op", false, "attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32"},
+      {"q", true, "flash_attention q=[2,64,8,64]bf16 k=[2,64,8,64] causal=true seqlens_k=[2]i32"},
+      {"k", true, "flash_attention q=[2,64,8,64]f32 k=[2,64,2,64] causal=true seqlens_k=[2]i32"},
+      {"v", true,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,32] causal=true "
        "seqlens_k=[2]i32"},
-      {"causal", "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] seqlens_k=[2]i32"},
-      {"seqlens_k", "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true"},
-      {"softmax_scale",
+      {"causal", true, "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] seqlens_k=[2]i32"},
+      {"seqlens_k", true, "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true"},
+      {"softmax_scale", false,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "softmax_scale=0.5"},
-      {"causal_alignment",
+      {"causal_alignment", false,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "causal_alignment=top_left"},
-      {"dropout_seed",
+      {"dropout_seed", false,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "dropout_seed=7"},
-      {"dropout_probability",
+      {"dropout_probability", true,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "dropout_probability=0.5"},
-      {"logits_soft_cap",
+      {"logits_soft_cap", true,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "logits_soft_cap=5"},
-      {"sinks",
+      {"sinks", true,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "sinks=[8,1]f32"},
-      {"bias_pre",
+      {"bias_pre", true,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "bias_pre=[1,1,64,64]f32"},
-      {"normalize",
+      {"normalize", true,
        "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64] causal=true seqlens_k=[2]i32 "
        "normalize=false"},
   };
   const auto identity = [](std::string_view text) {
     return std::string(
-        question(text).asked().notes == nullptr
-            ? attention_key_text(demand_of(*parse_problem(text)), 8, device_kind::cpu)
-                  .identity.view()
-            : "");
+        attention_key_text(demand_of(*parse_problem(text)), 8, device_kind::cpu).identity.view());
   };
-  for (const auto& [field, text] : variants) {
-    key_class group = key_class::size;
-    for (const field_class& one : attention_family::field_classes) {
-      if (one.field == field) group = one.group;
-    }
-    EXPECT_EQ(identity(text) != identity(base), group != key_class::ignored) << field;
+  for (const auto& [what, changes_identity, text] : variants) {
+    EXPECT_EQ(identity(text) != identity(base), changes_identity) << what;
   }
 }
 
@@ -160,13 +210,45 @@ TEST(Key, ReadsAsNamesAndNumbers) {
 }
 
 TEST(Key, WritersNeverPassTheirRoom) {
-  const attention_key key = key_of(*parse_problem("flash_attention q=[1,4,8,64]f32 k=[1,4,8,64]"));
-  std::array<char, 40> small{};
-  small.fill('!');
-  const std::size_t needed = attention_family::identity_text(key, small.data(), 20);
-  EXPECT_GT(needed, 20u);
-  EXPECT_EQ(small[20], '!');
-  EXPECT_EQ(std::string_view(small.data(), 20), "type=f32 mask=full f");
+  short_text<20> line;
+  line += "type=f32 mask=full ";
+  EXPECT_TRUE(line.complete());
+  (line += "f").append(12);
+  EXPECT_FALSE(line.complete());
+  EXPECT_EQ(line.view(), "type=f32 mask=full f");
+  line += ' ';
+  EXPECT_EQ(line.view().size(), 20u);
+  // Nothing that a family calls a field can be longer than a line in the worst case.
+  for (const family* kind : families()) {
+    std::size_t identity = 0, size = 0;
+    for (const demand_field& field : kind->fields) {
+      std::size_t longest = 20;  // digits of an int64
+      if (!field.words.empty()) longest = 0;
+      for (const std::string_view word : field.words) {
+        longest = field.is_set ? longest + word.size() + 1 : std::max(longest, word.size());
+      }
+      if (field.part == key_part::none) continue;
+      (field.part == key_part::identity ? identity : size) += field.name.size() + 2 + longest;
+    }
+    EXPECT_LE(identity + std::string_view("batch_invariant=true").size(), max_key_text)
+        << kind->name;
+    EXPECT_LE(size + std::string_view("threads=2147483648").size(), max_key_text) << kind->name;
+  }
+}
+
+TEST(Key, SizesAreThoseOfTheNextPowerOfTwo) {
+  EXPECT_EQ(bucket_top(0), 0);
+  EXPECT_EQ(bucket_top(-7), 0);
+  EXPECT_EQ(bucket_top(1), 1);
+  for (int power = 1; power < 62; ++power) {
+    const std::int64_t size = std::int64_t{1} << power;
+    EXPECT_EQ(bucket_top(size), size);
+    EXPECT_EQ(bucket_top(size + 1), 2 * size);
+    if (power > 1) {
+      EXPECT_EQ(bucket_top(size - 1), size);
+    }
+  }
+  EXPECT_EQ(bucket_top(std::numeric_limits<std::int64_t>::max()), std::int64_t{1} << 62);
 }
 
 TEST(Key, DeviceClassesTellApartWhatChangesTimings) {
@@ -185,7 +267,7 @@ TEST(Key, EqualDemandsHaveEqualHashesAndOthersDoNot) {
       const attention_demand demand =
           demand_of(*parse_problem("flash_attention q=[1," + std::to_string(q) + ",8,64]f32 k=[1," +
                                    std::to_string(k) + ",8,64]"));
-      hashes.insert(attention_family::hash_of(demand));
+      hashes.insert(tessera::demand(demand).hash());
       ++problems;
     }
   }

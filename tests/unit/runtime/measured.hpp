@@ -17,8 +17,7 @@ namespace tessera::testing {
 inline lookup_record line_for(const question& one, std::string_view row, double median_us = 10,
                               bits_promise promise = bits_promise::none) {
   const inquiry asked = one.asked();
-  const key_text key =
-      key_text_of(asked.kind, asked.demand, one.threads, one.device.kind, promise);
+  const key_text key = key_text_of(asked.kind, asked.demand, one.threads, one.device.kind, promise);
   lookup_record line;
   line.family = asked.kind.name;
   line.semantic_version = asked.kind.semantic_version;

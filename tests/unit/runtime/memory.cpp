@@ -40,7 +40,7 @@ TEST(Memory, AChoiceMadeWithOldTablesIsNotRememberedForNewOnes) {
   question one(text);
   one.memory = &memory;
   const inquiry slow = one.asked();  // reads the generation
-  forget_selections();                                 // the tables change meanwhile
+  forget_selections();               // the tables change meanwhile
   ASSERT_TRUE(select(slow));
   EXPECT_FALSE(one.answer()->remembered);
 }

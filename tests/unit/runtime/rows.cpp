@@ -84,7 +84,7 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
 
 TEST(Properties, EveryInstanceIsReachableByOverride) {
   for (const instance& row : default_table()) {
-    const attention_config& config = row.config;
+    const attention_config& config = row.config_as<attention_config>();
     const auto text = [](int dim, int other) { return std::to_string(dim != 0 ? dim : other); };
     const std::string type(name_of(config.type));
     question one("flash_attention q=[1,16,4," + text(config.head_dim, 40) + "]" + type +

@@ -27,7 +27,8 @@ TEST(Select, TakesDecodeRowsForFewQueryRows) {
   EXPECT_EQ(question(decode).row(), "attention.cpu_avx512_bf16.bf16.d128.decode.16x128");
   EXPECT_EQ(question(decode, backend::cpu_avx2).row(),
             "attention.cpu_avx2.bf16.d128.decode.16x128");
-  EXPECT_EQ(question(prefill_bf16).answer()->instance->config_as<attention_config>().phase, attention_phase::prefill);
+  EXPECT_EQ(question(prefill_bf16).answer()->instance->config_as<attention_config>().phase,
+            attention_phase::prefill);
 }
 
 TEST(Select, TakesTheSmallestSufficientFeatureSet) {
@@ -64,10 +65,12 @@ TEST(Select, IsPure) {
 
 TEST(Select, EveryRowIsReachableByName) {
   for (const instance& row : rows()) {
-    const std::string size = std::to_string(row.config_as<attention_config>().head_dim == 0 ? 40 : row.config_as<attention_config>().head_dim);
-    const std::string shape = "=[1,16,4," + size + "]" + std::string(name_of(row.config_as<attention_config>().type));
-    const backend highest =
-        is_cuda(row.target) ? row.target : backend::cpu_avx512_bf16;
+    const std::string size = std::to_string(row.config_as<attention_config>().head_dim == 0
+                                                ? 40
+                                                : row.config_as<attention_config>().head_dim);
+    const std::string shape =
+        "=[1,16,4," + size + "]" + std::string(name_of(row.config_as<attention_config>().type));
+    const backend highest = is_cuda(row.target) ? row.target : backend::cpu_avx512_bf16;
     question one("flash_attention q" + shape + " k" + shape, highest);
     one.row_of_call = row.name;
     const auto chosen = one.answer();
@@ -83,7 +86,8 @@ TEST(Select, NeverPicksWhatDoesNotFit) {
       const auto chosen = one.answer();
       ASSERT_TRUE(chosen) << chosen.message();
       EXPECT_LE(chosen->instance->config_as<attention_config>().target, highest);
-      EXPECT_EQ(mismatch_of(chosen->instance->config_as<attention_config>(), one.problem), attention_mismatch::none);
+      EXPECT_EQ(mismatch_of(chosen->instance->config_as<attention_config>(), one.problem),
+                attention_mismatch::none);
     }
   }
 }
@@ -93,7 +97,7 @@ TEST(Select, SpellsOutTheDifferenceIfNothingFits) {
   inquiry asked = one.asked();
   std::vector<instance> few;
   for (const instance& row : rows()) {
-    const attention_config& config = row.config;
+    const attention_config& config = row.config_as<attention_config>();
     const bool fixed = config.head_dim == 128 && config.phase == attention_phase::prefill;
     if (fixed && config.target == backend::cpu_avx512) few.push_back(row);
     if (fixed && config.target == backend::cpu_avx2) few.push_back(row);

@@ -68,9 +68,9 @@ TEST(flash_cuda, shared_memory_counts_whole_lines) {
 }
 
 flash_problem problem(bool unaligned) {
-  return {.q = {dtype::bf16, 4, {1, 64, 8, 128}},
-          .k = {dtype::bf16, 4, {1, 64, 2, 128}},
-          .v = {dtype::bf16, 4, {1, 64, 2, 128}},
+  return {.tensors = {.q = tessera::shaped(dtype::bf16, {1, 64, 8, 128}),
+                      .k = tessera::shaped(dtype::bf16, {1, 64, 2, 128}),
+                      .v = tessera::shaped(dtype::bf16, {1, 64, 2, 128})},
           .unaligned = unaligned};
 }
 
@@ -87,12 +87,21 @@ TEST(flash_cuda, only_rows_of_fixed_head_dims_need_aligned_tokens) {
 }
 
 TEST(flash_cuda, alignment_is_part_of_key_and_text) {
-  EXPECT_FALSE(key_of(problem(false)) == key_of(problem(true)));
+  EXPECT_FALSE(demand_of(problem(false)) == demand_of(problem(true)));
+  for (const tessera::demand_field& field : tessera::attention_fields::table) {
+    const std::int64_t aligned = field.value(tessera::demand(demand_of(problem(false))));
+    const std::int64_t unaligned = field.value(tessera::demand(demand_of(problem(true))));
+    EXPECT_EQ(aligned != unaligned, field.name == "aligned16") << field.name;
+    if (aligned != unaligned) {
+      EXPECT_EQ(field.part, tessera::key_part::identity);
+    }
+  }
   EXPECT_EQ(to_text(problem(true)),
             "flash_attention q=[1,64,8,128]bf16 k=[1,64,2,128] unaligned=true");
   const auto read = tessera::parse_problem(to_text(problem(true)));
   ASSERT_TRUE(read);
-  EXPECT_EQ(*read, problem(true));
+  EXPECT_TRUE(read->unaligned);
+  EXPECT_EQ(to_text(*read), to_text(problem(true)));
   EXPECT_EQ(to_text(problem(false)).find("unaligned"), std::string::npos);
   EXPECT_FALSE(tessera::parse_problem("flash_attention q=[1,4,2,8]f32 k=[1,4,2,8] unaligned=1"));
 }

@@ -1,21 +1,37 @@
 // Problems and their keys: what makes two problems share a choice, and what must not.
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/fits.hpp>
+#include <tessera/families/attention/demand.hpp>
+#include <tessera/runtime/key.hpp>
 
 namespace {
 
-using tessera::attention_bucket;
 using tessera::attention_feature;
+using tessera::bucket_top;
 using tessera::dtype;
 using tessera::flash_problem;
-using tessera::key_of;
 using tessera::mask_mode;
-using tessera::size_bucket;
-using tessera::tensor_shape;
+using tessera::shaped;
+using tessera::tensor_view;
+
+/// The value of a field of the problem's demand.
+std::int64_t field_of(const flash_problem& problem, std::string_view name) {
+  const tessera::demand asked(demand_of(problem));
+  for (const tessera::demand_field& field : tessera::attention_fields::table) {
+    if (field.name == name) return field.value(asked);
+  }
+  ADD_FAILURE() << "there is no field " << name;
+  return -1;
+}
+
+/// The size that tables know it by.
+std::int64_t bucket_of(const flash_problem& problem, std::string_view name) {
+  return bucket_top(field_of(problem, name));
+}
 
 flash_problem dense(std::int64_t q_len, std::int64_t kv_len) {
   flash_problem problem;
@@ -25,28 +41,19 @@ flash_problem dense(std::int64_t q_len, std::int64_t kv_len) {
   return problem;
 }
 
-TEST(attention_key, buckets_are_rounded_up_logarithms) {
-  EXPECT_EQ(size_bucket(0), 0);
-  EXPECT_EQ(size_bucket(1), 0);
-  for (int power = 1; power < 62; ++power) {
-    const std::int64_t size = std::int64_t{1} << power;
-    EXPECT_EQ(size_bucket(size), power);
-    EXPECT_EQ(size_bucket(size + 1), power + 1);
-    if (power > 1) {
-      EXPECT_EQ(size_bucket(size - 1), power);
-    }
-  }
-}
-
 TEST(attention_key, reads_sizes_off_a_dense_problem) {
-  const auto key = key_of(dense(100, 300));
-  EXPECT_EQ(key.identity.type, dtype::bf16);
-  EXPECT_EQ(key.identity.head_dim, 128);
-  EXPECT_EQ(key.identity.v_head_dim, 64);
-  EXPECT_EQ(key.identity.group, 4);
-  EXPECT_EQ(key.identity.mask, mask_mode::full);
-  EXPECT_TRUE(key.identity.features.empty());
-  EXPECT_EQ(key.bucket, (attention_bucket{.q_len = 7, .kv_len = 9, .batch_heads = 2, .window = 0}));
+  const flash_problem problem = dense(100, 300);
+  const tessera::attention_demand asked = demand_of(problem);
+  EXPECT_EQ(asked.type, dtype::bf16);
+  EXPECT_EQ(asked.sizes.head_dim, 128);
+  EXPECT_EQ(asked.sizes.v_head_dim, 64);
+  EXPECT_EQ(field_of(problem, "group"), 4);
+  EXPECT_EQ(asked.mask, mask_mode::full);
+  EXPECT_TRUE(asked.features.empty());
+  EXPECT_EQ(bucket_of(problem, "q_len"), 128);
+  EXPECT_EQ(bucket_of(problem, "kv_len"), 512);
+  EXPECT_EQ(bucket_of(problem, "batch_heads"), 4);
+  EXPECT_EQ(bucket_of(problem, "window"), 0);
 }
 
 TEST(attention_key, packed_problems_report_mean_lengths) {
@@ -60,7 +67,7 @@ TEST(attention_key, packed_problems_report_mean_lengths) {
   EXPECT_EQ(sizes.batch, 3);
   EXPECT_EQ(sizes.q_len, 4);
   EXPECT_EQ(sizes.kv_len, 11);
-  EXPECT_TRUE(key_of(problem).identity.features.has(attention_feature::varlen));
+  EXPECT_TRUE(demand_of(problem).features.has(attention_feature::varlen));
 }
 
 TEST(attention_key, no_sequences_and_no_heads_do_not_divide_by_zero) {
@@ -70,41 +77,48 @@ TEST(attention_key, no_sequences_and_no_heads_do_not_divide_by_zero) {
   problem.tensors.v = shaped(dtype::f32, {0, 0, 64});
   problem.tensors.cu_seqlens_q = shaped(dtype::i32, {1});
   problem.tensors.cu_seqlens_k = shaped(dtype::i32, {1});
-  EXPECT_EQ(key_of(problem).identity.group, 0);
+  EXPECT_EQ(field_of(problem, "group"), 0);
   EXPECT_EQ(sizes_of(problem).batch, 0);
 }
 
 TEST(attention_key, mask_is_the_smallest_that_expresses_the_options) {
   flash_problem problem = dense(8, 8);
-  EXPECT_EQ(mask_needed(problem), mask_mode::full);
+  EXPECT_EQ(mask_needed(problem.options), mask_mode::full);
   problem.options.causal = true;
-  EXPECT_EQ(mask_needed(problem), mask_mode::causal);
+  EXPECT_EQ(mask_needed(problem.options), mask_mode::causal);
   problem.options.window_left = 3;
-  EXPECT_EQ(mask_needed(problem), mask_mode::window);
+  EXPECT_EQ(mask_needed(problem.options), mask_mode::window);
   problem.options = {.window_right = 0};
-  EXPECT_EQ(mask_needed(problem), mask_mode::window);
+  EXPECT_EQ(mask_needed(problem.options), mask_mode::window);
 }
 
 TEST(attention_key, each_tensor_and_option_needs_its_feature) {
   const auto needs = [](auto change, attention_feature feature) {
     flash_problem problem = dense(8, 8);
-    EXPECT_TRUE(features_needed(problem).empty());
+    EXPECT_TRUE(features_needed(problem.tensors, problem.options).empty());
     change(problem);
-    EXPECT_EQ(features_needed(problem), tessera::attention_features{} | feature);
+    EXPECT_EQ(features_needed(problem.tensors, problem.options),
+              tessera::attention_features{} | feature);
   };
-  const tensor_shape scores{dtype::f32, 4, {1, 1, 8, 8}};
-  needs([&](flash_problem& p) { p.bias_pre = scores; }, attention_feature::bias);
-  needs([&](flash_problem& p) { p.bias_post = scores; }, attention_feature::bias);
-  needs([&](flash_problem& p) { p.mask = scores; }, attention_feature::mask);
-  needs([&](flash_problem& p) { p.weights = scores; }, attention_feature::weights);
+  const tensor_view scores = shaped(dtype::f32, {1, 1, 8, 8});
+  needs([&](flash_problem& p) { p.tensors.bias_pre = scores; }, attention_feature::bias);
+  needs([&](flash_problem& p) { p.tensors.bias_post = scores; }, attention_feature::bias);
+  needs([&](flash_problem& p) { p.tensors.mask = scores; }, attention_feature::mask);
+  needs([&](flash_problem& p) { p.tensors.weights = scores; }, attention_feature::weights);
   needs(
       [](flash_problem& p) {
-        p.q_segment_ids = {dtype::i32, 2, {2, 8}};
+        p.tensors.q_segment_ids = shaped(dtype::i32, {2, 8});
       },
       attention_feature::segments);
-  needs([](flash_problem& p) { p.sinks = {dtype::f32, 2, {8, 1}}; }, attention_feature::sinks);
-  needs([](flash_problem& p) { p.seqlens_q = {dtype::i32, 1, {2}}; }, attention_feature::lengths);
-  needs([](flash_problem& p) { p.seqlens_k = {dtype::i32, 1, {2}}; }, attention_feature::lengths);
+  needs(
+      [](flash_problem& p) {
+        p.tensors.sinks = shaped(dtype::f32, {8, 1});
+      },
+      attention_feature::sinks);
+  needs([](flash_problem& p) { p.tensors.seqlens_q = shaped(dtype::i32, {2}); },
+        attention_feature::lengths);
+  needs([](flash_problem& p) { p.tensors.seqlens_k = shaped(dtype::i32, {2}); },
+        attention_feature::lengths);
   needs([](flash_problem& p) { p.options.normalize = false; }, attention_feature::unnormalized);
   needs([](flash_problem& p) { p.options.logits_soft_cap = 1.0; }, attention_feature::soft_cap);
   needs([](flash_problem& p) { p.options.dropout_probability = 0.5; }, attention_feature::dropout);
@@ -113,15 +127,15 @@ TEST(attention_key, each_tensor_and_option_needs_its_feature) {
 TEST(attention_key, window_bucket_counts_the_keys_a_row_can_see) {
   flash_problem problem = dense(4096, 4096);
   problem.options = {.causal = true, .window_left = 4095};
-  EXPECT_EQ(key_of(problem).bucket.window, 12);
+  EXPECT_EQ(bucket_of(problem, "window"), 4096);
   problem.options = {.window_left = 100, .window_right = 27};
-  EXPECT_EQ(key_of(problem).bucket.window, 7);
+  EXPECT_EQ(bucket_of(problem, "window"), 128);
   problem.options = {.causal = true, .window_left = 0};
-  EXPECT_EQ(key_of(problem).bucket.window, 1);
+  EXPECT_EQ(bucket_of(problem, "window"), 2);
   problem.options = {.window_left = std::numeric_limits<std::int64_t>::max(), .window_right = 3};
-  EXPECT_GT(key_of(problem).bucket.window, 30);
+  EXPECT_GT(bucket_of(problem, "window"), std::int64_t{1} << 30);
   problem.options = {.window_left = 100};
-  EXPECT_EQ(key_of(problem).bucket.window, 0);
+  EXPECT_EQ(bucket_of(problem, "window"), 0);
 }
 
 TEST(flash_options, last_tokens_window_counts_the_token_itself) {

@@ -73,7 +73,7 @@ TEST(Property11, CandidateGeneratorYieldsOnlyValidConfigsForEveryOpArchAndDtype)
       const attention_demand demand = demand_of(*parse_problem(text));
       ASSERT_FALSE(problem->candidates().empty()) << text;
       for (const candidate& row : problem->candidates()) {
-        const attention_config& config = instance_named(row.name).config;
+        const attention_config& config = instance_named(row.name).config_as<attention_config>();
         EXPECT_EQ(broken_table_rule(config), attention_rule::none) << row.name;
         EXPECT_TRUE(device.runs(config.target)) << row.name;
         EXPECT_TRUE(attention_family::runs(config, demand)) << row.name << ' ' << text;
@@ -155,7 +155,8 @@ struct planted_rows {
     const auto& config = real_row->config_as<attention_config>();
     rows[0] = planted<&launch_off_by_a_little>("attention.planted.off_by_a_little", config);
     rows[1] = planted<&launch_beyond_the_output>("attention.planted.beyond_the_output", config);
-    rows[2] = planted<&launch_never_ending, &no_workspace>("attention.planted.never_ending", config);
+    rows[2] =
+        planted<&launch_never_ending, &no_workspace>("attention.planted.never_ending", config);
   }
 
   static constexpr std::string_view text =

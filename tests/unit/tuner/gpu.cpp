@@ -11,6 +11,7 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/family.hpp>
+#include <tessera/families/attention/problem_text.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/key.hpp>
@@ -45,7 +46,7 @@ status launch_taking(const attention_kernel_args& args, const launch_context& wh
   }
   if (where.stream == nullptr) return {status_code::device, "not in a stream"};
   gpus().clock += 1e-6 * Microseconds;
-  return pretended_row("").launch(args, where);
+  return pretended_row("").launch(&args, where);
 }
 
 status launch_wrong(const attention_kernel_args& args, const launch_context& where) {
@@ -73,10 +74,13 @@ status launch_losing_late(const attention_kernel_args& args, const launch_contex
   return launch_taking<30>(args, where);
 }
 
-instance row(std::string_view name, decltype(instance::launch) launch) {
-  instance one = pretended_row(name);
-  one.launch = launch;
-  return one;
+template <status (*Launch)(const attention_kernel_args&, const launch_context&)>
+instance row(std::string_view name) {
+  instance launching = pretended_row(name);
+  launching.launch = [](const void* args, const launch_context& where) {
+    return Launch(*static_cast<const attention_kernel_args*>(args), where);
+  };
+  return launching;
 }
 
 class Gpu : public ::testing::Test {
@@ -102,13 +106,12 @@ class Gpu : public ::testing::Test {
   }
 
   // Of rows with the same prediction the first by name is the default.
-  const std::vector<instance> rows{
-      row("attention.pretended.a", &launch_taking<40>),
-      row("attention.pretended.fast", &launch_taking<10>),
-      row("attention.pretended.losing", &launch_losing),
-      row("attention.pretended.losing_late", &launch_losing_late),
-      row("attention.pretended.beyond", &launch_beyond),
-      row("attention.pretended.wrong", &launch_wrong)};
+  const std::vector<instance> rows{row<&launch_taking<40>>("attention.pretended.a"),
+                                   row<&launch_taking<10>>("attention.pretended.fast"),
+                                   row<&launch_losing>("attention.pretended.losing"),
+                                   row<&launch_losing_late>("attention.pretended.losing_late"),
+                                   row<&launch_beyond>("attention.pretended.beyond"),
+                                   row<&launch_wrong>("attention.pretended.wrong")};
   const application_rows mine{std::span<const instance>(rows)};
   std::vector<std::string_view> names;
   const device_facts facts = h200();

@@ -69,7 +69,7 @@ class Loop : public ::testing::Test {
     use_tables(load_lookup_tables({.user = table, .site = {}, .shipped = false}));
   }
   /// What an application does: plan and run.
-  flash_selection run() {
+  selection run() {
     const flash_problem problem = *parse_problem(text);
     const auto made = plan(problem, with_rows({.threads = 2}, mine));
     EXPECT_TRUE(made) << made.message();
@@ -90,7 +90,7 @@ TEST_F(Loop, RecordTuneRunSelect) {
   use(table);
   ASSERT_TRUE(record_to(trace));
   for (int call = 0; call < 3; ++call) {
-    const flash_selection before = run();
+    const selection before = run();
     EXPECT_EQ(before.row(), "attention.a_slow_one");
     EXPECT_EQ(before.tier, selection_tier::heuristic);
   }
@@ -123,7 +123,7 @@ TEST_F(Loop, RecordTuneRunSelect) {
   EXPECT_EQ(found->front().planned.default_row, "attention.a_slow_one");
 
   use(table);  // as the next start of the program would
-  const flash_selection after = run();
+  const selection after = run();
   EXPECT_EQ(after.tier, selection_tier::persistent);
   EXPECT_EQ(after.row(), found->front().row);
 
