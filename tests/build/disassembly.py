@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The hot loops of the AVX-512 attention rows keep their vectors in registers and call nothing.
 
-usage: disassembly.py LIBRARY [--list]      judges the flash units of a library or object
+usage: disassembly.py LIBRARY [--list]      judges the attention units of a library or object
        disassembly.py --planted COMPILER    shows that it finds a spill and a call that were planted
 
 A hot loop is an innermost loop with many packed multiply-adds (VFMADD, VDPBF16PS): the register
@@ -192,16 +192,16 @@ def main():
         return 77
     if sys.argv[1] == "--planted":
         return planted(sys.argv[2], objdump)
-    in_flash = lambda member, name: ("avx512" in (member + name) and "flash" in name
-                                     and "_dany_" not in name)
-    tiles, polynomials, faults = check(sys.argv[1], objdump, in_flash, "--list" in sys.argv)
+    in_attention = lambda member, name: ("avx512" in (member + name) and "attention" in name
+                                         and "_dany_" not in name)
+    tiles, polynomials, faults = check(sys.argv[1], objdump, in_attention, "--list" in sys.argv)
     if tiles == 0:
-        faults.append(f"{sys.argv[1]}: no register tile in the AVX-512 flash rows: nothing judged")
+        faults.append(f"{sys.argv[1]}: no register tile in the AVX-512 attention rows: nothing judged")
     if faults and shutil.which("c++filt"):
         faults = subprocess.run(["c++filt"], input="\n".join(faults), capture_output=True,
                                 text=True, check=True).stdout.splitlines()
     print("\n".join(faults) if faults else
-          f"{tiles} register tiles and {polynomials} shorter loops of the AVX-512 flash rows: "
+          f"{tiles} register tiles and {polynomials} shorter loops of the AVX-512 attention rows: "
           "no vector on the stack, no call")
     return 1 if faults else 0
 
