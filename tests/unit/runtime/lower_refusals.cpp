@@ -34,7 +34,8 @@ const std::vector<refusal> operands{
      "q: rank is 3, dense tensors have 4 [B,Sq,Hq,D]"},
     {"q_rank_negative", [](auto& c) { c.args.q.rank = -1; },
      "q: rank is -1, dense tensors have 4 [B,Sq,Hq,D]"},
-    {"k_rank_beyond_the_arrays", [](auto& c) { c.args.k.rank = 120; }, "k: rank is 120, q has 4"},
+    {"k_rank_beyond_the_arrays", [](auto& c) { c.args.k.rank = 120; },
+     "k: rank is 120, dense tensors have 4 [B,Sk,Hkv,D]"},
     {"q_dtype", [](auto& c) { c.args.q.type = dtype::f64; },
      "q: dtype is f64, must be f32, f16 or bf16"},
     {"q_dtype_is_no_enumerator", [](auto& c) { c.args.q.type = static_cast<dtype>(200); },
@@ -138,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Memory, Refusal, ::testing::ValuesIn(memory), name_of_t
 const std::vector<refusal> options{
     {"op", [](auto& c) { c.op = static_cast<flash_op>(17); }, "op: is 17, the last operation is 2"},
     {"alignment", [](auto& c) { c.options.causal_alignment = static_cast<alignment>(4); },
-     "causal_alignment: is 4, the last alignment is 1"},
+     "causal_alignment: is 4, the last one is 1 (top_left)"},
     {"scale_infinite",
      [](auto& c) { c.options.softmax_scale = std::numeric_limits<double>::infinity(); },
      "softmax_scale: is inf, must be finite as a float (at most 3.4e38)"},
@@ -167,19 +168,19 @@ const std::vector<refusal> options{
        c.op = flash_op::scaled_dot_product_attention;
        c.options.logits_soft_cap = 30.0;
      },
-     "logits_soft_cap: is 30, scaled_dot_product_attention has no soft cap"},
+     "logits_soft_cap: is 30, scaled_dot_product_attention has no such option"},
     {"sdpa_dropout",
      [](auto& c) {
        c.op = flash_op::scaled_dot_product_attention;
        c.options.dropout_probability = 0.5;
      },
-     "dropout_probability: is 0.5, scaled_dot_product_attention has no dropout"},
+     "dropout_probability: is 0.5, scaled_dot_product_attention has no such option"},
     {"sdpa_unnormalized",
      [](auto& c) {
        c.op = flash_op::scaled_dot_product_attention;
        c.options.normalize = false;
      },
-     "normalize: is false, scaled_dot_product_attention always normalizes"},
+     "normalize: is false, scaled_dot_product_attention has no such option"},
 };
 INSTANTIATE_TEST_SUITE_P(Options, Refusal, ::testing::ValuesIn(options), name_of_test);
 

@@ -21,7 +21,7 @@ const std::vector<refusal> optional_tensors{
      [](auto& c) {
        c.args.bias_post = view(c.floats.data(), {4, 5, 7});
      },
-     "bias_post: rank is 3, must be 4"},
+     "bias_post: rank is 3, dense tensors have 4 [B or 1,Hq or 1,Sq or 1,Sk or 1]"},
     {"bias_rows",
      [](auto& c) {
        c.args.bias_pre = view(c.floats.data(), {2, 4, 3, 7});
@@ -71,7 +71,7 @@ const std::vector<refusal> optional_tensors{
      },
      "q_segment_ids: dtype is f32, must be i32"},
     {"sinks_rank", [](auto& c) { c.args.sinks = view(c.floats.data(), {4}); },
-     "sinks: rank is 1, must be 2"},
+     "sinks: rank is 1, dense tensors have 2 [Hq or 1,n]"},
     {"sinks_heads",
      [](auto& c) {
        c.args.sinks = view(c.floats.data(), {2, 3});
@@ -87,7 +87,7 @@ const std::vector<refusal> optional_tensors{
        c.op = flash_op::scaled_dot_product_attention;
        c.args.sinks = view(c.floats.data(), {4, 1});
      },
-     "sinks: is given, scaled_dot_product_attention has no sinks"},
+     "sinks: is given, scaled_dot_product_attention has no such tensor"},
     {"lse_shape",
      [](auto& c) {
        c.args.lse = view(c.statistics.data(), {2, 5, 4});
@@ -107,7 +107,7 @@ const std::vector<refusal> optional_tensors{
      [](auto& c) {
        c.args.weights = view(c.statistics.data(), {2, 4, 5, 7});
      },
-     "weights: is given, flash_attention does not write it; attention does"},
+     "weights: is given, flash_attention does not write it"},
     {"weights_dtype",
      [](auto& c) {
        c.op = flash_op::attention;
@@ -160,7 +160,7 @@ const std::vector<refusal> lengths{
        c.args.cu_seqlens_q = view(c.offsets_q.data(), {3});
        c.args.cu_seqlens_k = view(c.offsets_k.data(), {3});
      },
-     "q: rank is 4, packed tensors have 3 [Tq,Hq,D]"},
+     "q: rank is 4, packed tensors have 3 [Sq,Hq,D]"},
     {"offsets_dtype",
      [](auto& c) {
        c.args = c.packed();
@@ -172,7 +172,7 @@ const std::vector<refusal> lengths{
        c.args = c.packed();
        c.args.cu_seqlens_q = view(c.integers.data(), {1, 3});
      },
-     "cu_seqlens_q: rank is 2, must be 1"},
+     "cu_seqlens_q: rank is 2, packed tensors have 1 [N+1]"},
     {"offsets_empty",
      [](auto& c) {
        c.args = c.packed();
