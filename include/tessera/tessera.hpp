@@ -1,6 +1,8 @@
 // The whole public interface of the compiled library. Includes no Boost, OpenMP or CUDA header.
 #pragma once
 
+#include <tessera/families/attention/registry.hpp>
+#include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/runtime/config_classes.hpp>

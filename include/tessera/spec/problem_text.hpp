@@ -161,6 +161,11 @@ class problem_reader {
   /// What may be left out; refuses what may not.
   status complete() {
     const auto tensors = op_.form->tensors;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const bool first = tensors[i].like < 0 && tensors[i].gradient_of < 0 && is_field(op_, i);
+      if ((op_.required >> i & 1u) == 0 || !first || seen_tensors_[i]) continue;
+      return malformed(std::string(tensors[i].name) + " is missing");
+    }
     for (int i = 0; i < op_.tensor_count; ++i) {
       const std::size_t index = op_.order[static_cast<std::size_t>(i)];
       tensor_view& view = problem_.tensors[index];
@@ -250,7 +255,8 @@ result<Problem> parse_typed(std::span<const operation> operations, std::string_v
     Problem problem{.op = static_cast<typename Problem::op_type>(op.number)};
     std::copy(parsed->tensors.begin(), parsed->tensors.end(), tensors_of(problem.tensors));
     problem.unaligned = parsed->unaligned;
-    std::memcpy(&problem.options, parsed->options.data(), sizeof problem.options);
+    std::memcpy(static_cast<void*>(&problem.options), parsed->options.data(),
+                sizeof problem.options);
     return problem;
   }
   return text::malformed("starts with '" + std::string(name) + "', must be one of " + known);

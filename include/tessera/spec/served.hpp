@@ -4,8 +4,10 @@
 //
 //   #include <tessera/builds/my_kernels.hpp>
 //   constexpr tessera::flash_problem decode{
-//       .q = {tessera::dtype::bf16, 4, {1, 1, 32, 128}}, .k = {tessera::dtype::bf16, 4, {1, 8192,
-//       8, 128}}, .v = {tessera::dtype::bf16, 4, {1, 8192, 8, 128}}, .options = {.causal = true}};
+//       .tensors = {.q = tessera::shaped(tessera::dtype::bf16, {1, 1, 32, 128}),
+//                   .k = tessera::shaped(tessera::dtype::bf16, {1, 8192, 8, 128}),
+//                   .v = tessera::shaped(tessera::dtype::bf16, {1, 8192, 8, 128})},
+//       .options = {.causal = true}};
 //   static_assert(my_kernels::serves(decode));
 //   static_assert(my_kernels::serves(decode, tessera::backend::cpu_avx2));
 #pragma once

@@ -84,11 +84,11 @@ TEST(Overlay, RulesThatCannotRunRefuseOrArePassedOver) {
   const overlay refuses = rules("*: => attention.cpu_avx512.f32.d128.*");
   one.overlays.of_call = &refuses;
   EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
-  EXPECT_EQ(
-      one.answer().message(),
-      "context.overlays: attention.cpu_avx512.f32.d128.* cannot run this problem: none of "
-      "the 3 rows of that form fits; attention.cpu_avx512.f32.d128.decode.16x128: head_dim is "
-      "64, the row has 128");
+  EXPECT_EQ(one.answer().message(),
+            "context.overlays: attention.cpu_avx512.f32.d128.* cannot run this problem: none of "
+            "the 3 rows of that form fits; attention.cpu_avx512.f32.d128.896x256: head_dim is 64, "
+            "the row "
+            "has 128");
   const overlay unknown = rules("*: => nothing");
   one.overlays.of_call = &unknown;
   EXPECT_EQ(one.answer().code(), status_code::unknown_row);
@@ -186,7 +186,7 @@ TEST(Overlay, TextIsRefusedWithTheLineAndTheWord) {
   EXPECT_EQ(
       refusal("attention: colour=1 => a")
           .find("overlay: line 1: 'colour' is no field of the operation, the fields are type, "
-                "mask, features, causal, "),
+                "mask, features, head_dim, "),
       0u);
   EXPECT_EQ(refusal("attention: q_len => a"),
             "overlay: line 1: 'q_len' is no condition, must be field=value or field=low..high");

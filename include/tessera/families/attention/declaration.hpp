@@ -102,7 +102,7 @@ constexpr tensor_text offsets(std::string_view name, std::string_view shape, std
 }
 constexpr tensor_text lengths(std::string_view name, std::string_view rows) {
   return {.name = name,
-          .shapes = {"B:length", "-"},
+          .shapes = {"B", "-"},
           .types = dtype::i32,
           .contiguous_rows = true,
           .holds = tensor_contents::lengths,

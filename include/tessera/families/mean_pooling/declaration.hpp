@@ -60,9 +60,9 @@ inline constexpr std::array dims{
 inline constexpr std::array<std::string_view, 4> layouts{"dense", "packed", "chunked dense",
                                                          "chunked packed"};
 inline constexpr std::array<std::string_view, max_layouts> of_tokens{"B T D", "T D", "B T H D",
-                                                                     "1 T H D"};
+                                                                     "1:batch T H D"};
 inline constexpr std::array<std::string_view, max_layouts> of_means{"B D", "N D", "B C H D",
-                                                                    "1 P H D"};
+                                                                    "1:batch P H D"};
 inline constexpr std::array tensor_texts{
     tensor_text{.name = "x",
                 .shapes = of_tokens,

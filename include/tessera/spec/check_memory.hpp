@@ -1,0 +1,237 @@
+// Validates the memory behind the tensors of a call, and the numbers stored in it that decide what
+// a kernel touches; see check.hpp. Shapes have been checked.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/check_shapes.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/status.hpp>
+#include <tessera/spec/tensor_checks.hpp>
+#include <tessera/spec/tensor_overlap.hpp>
+
+namespace tessera::checks {
+
+/// The bytes of one tensor of a call.
+struct placed_tensor {
+  std::uint8_t tensor = 0;
+  std::uintptr_t begin = 0, end = 0;
+};
+
+/// The first tensor says where all of them lie; without `device`, in host memory.
+inline bool lies_with(const bound_call& call, std::size_t tensor, int first, device_id& where,
+                      bool any_device, status& failure) {
+  const std::string_view name = call.form().tensors[tensor].name;
+  const device_id device = call.tensors[tensor].device;
+  if (any_device && first < 0) {
+    where = device;
+    return is_device(name, device, failure);
+  }
+  if (device == where) return true;
+  if (!any_device) return refuse(failure, name, ": device is ", device, ", must be ", where);
+  return refuse(failure, name, ": device is ", device, ", ",
+                call.form().tensors[static_cast<std::size_t>(first)].name, " has ", where);
+}
+
+[[gnu::cold, gnu::noinline]] inline bool refuse_overlap(const bound_call& call,
+                                                        const placed_tensor& output,
+                                                        const placed_tensor& other,
+                                                        status& failure) {
+  const std::uintptr_t begin = output.begin > other.begin ? output.begin : other.begin;
+  const std::uintptr_t end = output.end < other.end ? output.end : other.end;
+  const auto tensors = call.form().tensors;
+  return refuse(failure, tensors[output.tensor].name, ": shares memory with ",
+                tensors[other.tensor].name, ", ", end - begin, " of its ",
+                output.end - output.begin, " bytes lie between the first and last of it");
+}
+
+/// An output may be the very tensor that its declaration names: the same elements in the same
+/// places.
+inline bool is_in_place(const bound_call& call, std::uint8_t output, std::uint8_t other) noexcept {
+  const auto tensors = call.form().tensors;
+  if (tensors[output].shares != other && tensors[other].shares != output) return false;
+  const tensor_view& a = call.tensors[output];
+  const tensor_view& b = call.tensors[other];
+  if (a.data != b.data || a.type != b.type || a.rank != b.rank) return false;
+  for (std::size_t axis = 0; axis < static_cast<std::size_t>(a.rank); ++axis) {
+    if (a.extent[axis] != b.extent[axis]) return false;
+    if (a.extent[axis] > 1 && a.stride[axis] != b.stride[axis]) return false;
+  }
+  return true;
+}
+
+/// The memory behind the tensors may be read and written: they lie in host memory or, with
+/// `device`, on one device, which it becomes; no output shares a byte with another tensor.
+inline bool is_memory(const bound_call& call, device_id* device, status& failure) {
+  std::array<placed_tensor, max_tensors> placed;  // NOLINT: filled up to `count`
+  std::size_t count = 0;
+  int first = -1;
+  device_id where{};
+  for (int i = 0; i < call.op->tensor_count; ++i) {
+    const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
+    if (!call.has(tensor)) continue;
+    const tensor_form& form = call.form().tensors[tensor];
+    const tensor_view& view = call.tensors[tensor];
+    if (!lies_with(call, tensor, first, where, device != nullptr, failure)) return false;
+    if (first < 0) first = static_cast<int>(tensor);
+    byte_range range{};
+    if (!has_memory(form.name, view, range, failure)) return false;
+    if (form.contiguous_rows && !has_contiguous_rows(form.name, view, failure)) return false;
+    if (range.empty()) continue;
+    if (form.is_output() && !has_distinct_elements(form.name, view, failure)) return false;
+    placed[count++] = {static_cast<std::uint8_t>(tensor), range.begin, range.end};
+  }
+  if (device != nullptr) *device = where;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!call.form().tensors[placed[i].tensor].is_output()) continue;
+    for (std::size_t j = 0; j < count; ++j) {
+      if (j == i || placed[i].begin >= placed[j].end || placed[j].begin >= placed[i].end) continue;
+      if (is_in_place(call, placed[i].tensor, placed[j].tensor)) continue;
+      if (!share_memory(call.tensors[placed[i].tensor], call.tensors[placed[j].tensor])) continue;
+      return refuse_overlap(call, placed[i], placed[j], failure);
+    }
+  }
+  return true;
+}
+
+// Contents.
+
+/// Offsets start at 0, never decrease and end inside the tensor. Gives the longest sequence.
+inline bool are_offsets(std::string_view name, const tensor_view& offsets, std::string_view owner,
+                        std::int64_t rows, std::int64_t& longest, status& failure) {
+  const auto* const value = static_cast<const std::int32_t*>(offsets.data);
+  const std::int64_t sequences = offsets.extent[0] - 1;
+  longest = 0;
+  if (value[0] != 0) return refuse(failure, name, ": entry 0 is ", value[0], ", must be 0");
+  for (std::int64_t n = 0; n < sequences; ++n) {
+    const std::int64_t length = std::int64_t{value[n + 1]} - value[n];
+    if (length < 0) {
+      return refuse(failure, name, ": entry ", n + 1, " is ", value[n + 1], ", entry ", n, " has ",
+                    value[n], "; offsets never decrease");
+    }
+    longest = length > longest ? length : longest;
+  }
+  if (value[sequences] > rows) {
+    return refuse(failure, name, ": the last entry is ", value[sequences], ", ", owner, " has ",
+                  rows, " rows");
+  }
+  return true;
+}
+
+/// Every length is 0 to the rows of the tensor.
+inline bool are_lengths(std::string_view name, const tensor_view& lengths, std::string_view owner,
+                        std::int64_t rows, status& failure) {
+  const auto* const value = static_cast<const std::int32_t*>(lengths.data);
+  for (std::int64_t b = 0; b < lengths.extent[0]; ++b) {
+    if (value[b] >= 0 && value[b] <= rows) continue;
+    return refuse(failure, name, ": entry ", b, " is ", value[b], ", must be 0 to the ", rows,
+                  " rows of ", owner);
+  }
+  return true;
+}
+
+/// Sizes are not negative and together no more than the rows there are.
+inline bool are_group_sizes(std::string_view name, const tensor_view& sizes, std::string_view owner,
+                            std::int64_t rows, status& failure) {
+  const auto* const value = static_cast<const std::int32_t*>(sizes.data);
+  std::int64_t sum = 0;
+  for (std::int64_t g = 0; g < sizes.extent[0]; ++g) {
+    const std::int32_t size = value[g * sizes.stride[0]];
+    if (size < 0) {
+      return refuse(failure, name, ": entry ", g, " is ", size, ", must be at least 0");
+    }
+    sum += size;
+  }
+  return sum <= rows || refuse(failure, name, ": the sum of the entries is ", sum, ", ", owner,
+                               " has ", rows, " rows");
+}
+
+/// Pages [n, m] that sequence n reaches are pages there are. Entries behind are not looked at.
+inline bool are_pages(const bound_call& call, std::size_t tensor, status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& table = call.tensors[tensor];
+  const auto used_by = static_cast<std::size_t>(form.used_by);
+  const tensor_view& lengths = call.tensors[used_by];
+  const std::int64_t pages = call.dims[static_cast<std::size_t>(form.counts)];
+  const std::int64_t page = call.dims[static_cast<std::size_t>(form.page)];
+  const std::int64_t slots = table.extent[1];
+  for (std::int64_t n = 0; n < table.extent[0]; ++n) {
+    const std::int64_t length = static_cast<const std::int32_t*>(lengths.data)[n];
+    if (length < 0 || length > slots * page) {
+      return refuse(failure, call.form().tensors[used_by].name, ": entry ", n, " is ", length,
+                    ", must be 0 to ", slots * page, ": ", form.name, " has ", slots, " pages of ",
+                    page, " tokens");
+    }
+    const auto* const row = static_cast<const std::int32_t*>(table.data) + n * table.stride[0];
+    for (std::int64_t m = 0; m * page < length; ++m) {
+      const std::int32_t number = row[m * table.stride[1]];
+      if (number >= 0 && number < pages) continue;
+      return refuse(failure, form.name, ": entry ", n, ",", m, " is ", number, ", must be 0 to ",
+                    pages - 1, ": there are ", pages, " pages");
+    }
+  }
+  return true;
+}
+
+[[gnu::noinline]] inline bool holds_what_it_says(bound_call& call, std::size_t tensor,
+                                                 status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto counted = static_cast<std::size_t>(form.counts);
+  const tensor_view& view = call.tensors[tensor];
+  const std::string_view owner =
+      call.form().tensors[static_cast<std::size_t>(call.owners[counted])].name;
+  const std::int64_t rows = call.dims[counted];
+  switch (form.holds) {
+    case tensor_contents::values:
+      return true;
+    case tensor_contents::offsets: {
+      std::int64_t longest = 0;
+      if (!are_offsets(form.name, view, owner, rows, longest, failure)) return false;
+      if (form.longest >= 0) {
+        call.dims[static_cast<std::size_t>(form.longest)] = longest;
+        call.owners[static_cast<std::size_t>(form.longest)] = static_cast<std::int8_t>(tensor);
+      }
+      return true;
+    }
+    case tensor_contents::lengths:
+      return are_lengths(form.name, view, owner, rows, failure);
+    case tensor_contents::page_numbers:
+      return are_pages(call, tensor, failure);
+    case tensor_contents::group_sizes:
+      return are_group_sizes(form.name, view, owner, rows, failure);
+  }
+  return false;
+}
+
+/// The numbers stored in tensors of host memory, which decide what memory a kernel touches, and the
+/// axes that depend on them.
+inline bool are_contents(bound_call& call, status& failure) {
+  bool late = false;
+  const unsigned layout = 1u << call.layout;
+  for (int i = 0; i < call.op->tensor_count; ++i) {
+    const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
+    if (!call.has(tensor)) continue;
+    const tensor_form& form = call.form().tensors[tensor];
+    if (form.holds != tensor_contents::values && !holds_what_it_says(call, tensor, failure)) {
+      return false;
+    }
+    late |= (form.late_layouts & layout) != 0;
+  }
+  if (!late) return true;
+  const auto dims = call.form().dims;
+  for (std::size_t index = 0; index < dims.size(); ++index) {
+    if (dims[index].source != dim_source::contents || dims[index].value == nullptr) continue;
+    call.dims[index] = dims[index].value(call);
+    call.owners[index] = 0;
+  }
+  for (int i = 0; i < call.op->tensor_count; ++i) {
+    const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
+    if (!call.has(tensor) || (call.form().tensors[tensor].late_layouts & layout) == 0) continue;
+    if (!has_axes(call, tensor, true, failure)) return false;
+  }
+  return true;
+}
+
+}  // namespace tessera::checks

@@ -1,0 +1,169 @@
+// Reads what a person writes in a declaration, when compiled: shapes as text, tensors by name,
+// operations as lists of tensors. Included by declaration.hpp.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <tessera/spec/declaration.hpp>
+
+namespace tessera {
+
+/// Reading of declarations, when compiled. A mistake in one does not compile.
+namespace declared {
+
+constexpr bool is_digits(std::string_view word) noexcept {
+  for (const char digit : word) {
+    if (digit < '0' || digit > '9') return false;
+  }
+  return !word.empty();
+}
+
+/// Index of the entry of that name; -1 for an empty name.
+template <class Entry>
+constexpr std::int8_t index_of(std::span<const Entry> entries, std::string_view name,
+                               std::string_view Entry::*key) {
+  if (name.empty()) return -1;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].*key == name) return static_cast<std::int8_t>(i);
+  }
+  throw "a declaration names a dim, tensor or option that it does not have";
+}
+constexpr std::int8_t dim_named(std::span<const dim> dims, std::string_view symbol) {
+  return index_of(dims, symbol, &dim::symbol);
+}
+
+/// The next word of a list; `rest` loses it.
+constexpr std::string_view next_word(std::string_view& rest) noexcept {
+  const std::size_t end = rest.find(' ');
+  const std::string_view word = rest.substr(0, end);
+  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+  return word;
+}
+
+constexpr axis_form axis_in(std::string_view text, std::span<const dim> dims) {
+  axis_form axis;
+  std::string_view word = text;
+  if (const auto colon = word.find(':'); colon != std::string_view::npos) {
+    axis.label = word.substr(colon + 1);
+    word = word.substr(0, colon);
+  }
+  if (is_digits(word)) {
+    for (const char digit : word)
+      axis.plus = static_cast<std::int8_t>(axis.plus * 10 + digit - '0');
+    return axis;
+  }
+  if (word.ends_with("+?")) {
+    axis.rule = extent_rule::one_or_at_least;
+    word.remove_suffix(2);
+  } else if (word.ends_with('?')) {
+    axis.rule = extent_rule::one_or_exact;
+    word.remove_suffix(1);
+  } else if (word.ends_with('+')) {
+    axis.rule = extent_rule::at_least;
+    word.remove_suffix(1);
+  } else if (word.ends_with("+1")) {
+    axis.plus = 1;
+    word.remove_suffix(2);
+  }
+  axis.dim = dim_named(dims, word);
+  if (axis.label.empty()) axis.label = dims[static_cast<std::size_t>(axis.dim)].label;
+  return axis;
+}
+
+constexpr shape_form shape_in(std::string_view text, std::span<const dim> dims) {
+  shape_form shape;
+  if (text == "-") return shape;
+  std::string_view rest = text;
+  for (shape.rank = 0; !rest.empty(); ++shape.rank) {
+    shape.axes[static_cast<std::size_t>(shape.rank)] = axis_in(next_word(rest), dims);
+  }
+  return shape;
+}
+
+constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text> all,
+                           std::span<const dim> dims, tensor_form& form) {
+  form.name = text.name;
+  form.types = text.types;
+  form.use = text.use;
+  form.contiguous_rows = text.contiguous_rows;
+  form.aligned_rows = text.aligned_rows;
+  form.free = text.free;
+  form.holds = text.holds;
+  form.elsewhere = text.elsewhere;
+  form.like = index_of(all, text.like, &tensor_text::name);
+  form.counts = dim_named(dims, text.counts);
+  form.longest = dim_named(dims, text.longest);
+  form.used_by = index_of(all, text.used_by, &tensor_text::name);
+  form.page = dim_named(dims, text.page);
+  form.shares = index_of(all, text.shares, &tensor_text::name);
+  form.gradient_of = index_of(all, text.gradient_of, &tensor_text::name);
+  form.shape_of = index_of(all, text.shape_of, &tensor_text::name);
+}
+
+template <std::size_t Layouts, std::size_t Tensors>
+consteval std::array<shape_form, Tensors * Layouts> shapes_in(
+    const std::array<tensor_text, Tensors>& texts, std::span<const dim> dims) {
+  std::array<shape_form, Tensors * Layouts> shapes{};
+  for (std::size_t i = 0; i < Tensors; ++i) {
+    for (std::size_t layout = 0; layout < Layouts; ++layout) {
+      shapes[i * Layouts + layout] = shape_in(texts[i].shapes[layout], dims);
+    }
+  }
+  return shapes;
+}
+
+/// True if some axis is known from contents only.
+constexpr bool is_late(const shape_form& shape, std::span<const dim> dims) noexcept {
+  for (int axis = 0; axis < shape.rank; ++axis) {
+    const int symbol = shape.axes[static_cast<std::size_t>(axis)].dim;
+    if (symbol >= 0 && dims[static_cast<std::size_t>(symbol)].source == dim_source::contents) {
+      return true;
+    }
+  }
+  return false;
+}
+
+template <std::size_t Tensors, std::size_t Shapes>
+consteval std::array<tensor_form, Tensors> tensors_in(const std::array<tensor_text, Tensors>& texts,
+                                                      const std::array<shape_form, Shapes>& shapes,
+                                                      std::span<const dim> dims) {
+  constexpr std::size_t layouts = Shapes / Tensors;
+  std::array<tensor_form, Tensors> forms{};
+  for (std::size_t i = 0; i < Tensors; ++i) {
+    read_tensor(texts[i], texts, dims, forms[i]);
+    for (std::size_t layout = 0; layout < layouts; ++layout) {
+      if (!is_late(shapes[i * layouts + layout], dims)) continue;
+      forms[i].late_layouts = static_cast<std::uint8_t>(forms[i].late_layouts | 1u << layout);
+    }
+  }
+  return forms;
+}
+
+/// An operation from "q! k! v! out! lse": tensors in the order they are looked at, those with '!'
+/// required. `without` names options that the operation does not have.
+consteval operation operation_of(std::string_view name, int number, const signature& form,
+                                 const lowering& how, std::string_view tensors,
+                                 std::string_view without = {}) {
+  operation op{.name = name, .form = &form, .how = &how, .number = number};
+  for (std::string_view rest = tensors; !rest.empty();) {
+    std::string_view word = next_word(rest);
+    const bool required = word.ends_with('!');
+    if (required) word.remove_suffix(1);
+    const auto index = index_of(form.tensors, word, &tensor_form::name);
+    op.order[op.tensor_count++] = static_cast<std::uint8_t>(index);
+    op.taken |= 1u << index;
+    if (required) op.required |= 1u << index;
+  }
+  for (std::string_view rest = without; !rest.empty();) {
+    op.excluded |= 1u << index_of(form.options, next_word(rest), &option_form::name);
+  }
+  return op;
+}
+
+}  // namespace declared
+
+}  // namespace tessera
