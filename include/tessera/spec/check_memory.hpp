@@ -154,11 +154,13 @@ inline bool are_pages(const bound_call& call, std::size_t tensor, status& failur
   const tensor_view& table = call.tensors[tensor];
   const auto used_by = static_cast<std::size_t>(form.used_by);
   const tensor_view& lengths = call.tensors[used_by];
+  if (!lengths.present()) return true;  // nobody says how many are used
   const std::int64_t pages = call.dims[static_cast<std::size_t>(form.counts)];
   const std::int64_t page = call.dims[static_cast<std::size_t>(form.page)];
   const std::int64_t slots = table.extent[1];
   for (std::int64_t n = 0; n < table.extent[0]; ++n) {
-    const std::int64_t length = static_cast<const std::int32_t*>(lengths.data)[n];
+    const std::int64_t length =
+        static_cast<const std::int32_t*>(lengths.data)[n * lengths.stride[0]];
     if (length < 0 || length > slots * page) {
       return refuse(failure, call.form().tensors[used_by].name, ": entry ", n, " is ", length,
                     ", must be 0 to ", slots * page, ": ", form.name, " has ", slots, " pages of ",

@@ -99,6 +99,12 @@ constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text>
   form.longest = dim_named(dims, text.longest);
   form.used_by = index_of(all, text.used_by, &tensor_text::name);
   form.page = dim_named(dims, text.page);
+  if (text.holds != tensor_contents::values && form.counts < 0) {
+    throw "contents lie in a dim: say which one they count";
+  }
+  if (text.holds == tensor_contents::page_numbers && (form.used_by < 0 || form.page < 0)) {
+    throw "page numbers are used by lengths, of pages of a dim";
+  }
   form.shares = index_of(all, text.shares, &tensor_text::name);
   form.gradient_of = index_of(all, text.gradient_of, &tensor_text::name);
   form.shape_of = index_of(all, text.shape_of, &tensor_text::name);

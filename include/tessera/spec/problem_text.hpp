@@ -92,7 +92,8 @@ inline bool same_shape(const tensor_view& a, const tensor_view& b) noexcept {
 /// Tensors that the text of a problem has: inputs, and outputs that choices depend on.
 inline bool is_field(const operation& op, std::size_t tensor) noexcept {
   const tensor_form& form = op.form->tensors[tensor];
-  const bool follows = form.is_output() && (form.free || (op.required >> tensor & 1u) != 0);
+  const bool follows =
+      form.use == tensor_use::output && (form.free || (op.required >> tensor & 1u) != 0);
   return (op.taken >> tensor & 1u) != 0 && !follows;
 }
 
@@ -174,7 +175,9 @@ class problem_reader {
         view = problem_.tensors[static_cast<std::size_t>(shape_of)];
       }
       if (!seen_tensors_[index] || view.present()) continue;
-      if (like >= 0) view.type = problem_.tensors[static_cast<std::size_t>(like)].type;
+      if (like >= 0 && tensors[index].types.empty()) {
+        view.type = problem_.tensors[static_cast<std::size_t>(like)].type;
+      }
       if (!view.present()) return malformed(std::string(tensors[index].name) + " has no dtype");
     }
     return {};
@@ -215,8 +218,13 @@ inline std::string text_of(const problem_view& problem) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const tensor_view& view = problem.tensors[i];
     if (!view.present() || !text::is_field(op, i)) continue;
-    if (tensors[i].shape_of >= 0 && text::same_shape(view, view_of(tensors[i].shape_of))) continue;
-    const bool like = tensors[i].like >= 0 && view_of(tensors[i].like).type == view.type;
+    const bool required = (op.required >> i & 1u) != 0;
+    if (required && tensors[i].shape_of >= 0 &&
+        text::same_shape(view, view_of(tensors[i].shape_of))) {
+      continue;
+    }
+    const bool like = tensors[i].types.empty() && tensors[i].like >= 0 &&
+                      view_of(tensors[i].like).type == view.type;
     out.append(" ").append(tensors[i].name).append("=");
     text::append_shape(out, view, !like);
   }

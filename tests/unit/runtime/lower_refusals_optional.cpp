@@ -255,7 +255,7 @@ const std::vector<refusal> lengths{
      },
      "bias_post: batch is 3, cu_seqlens_q has 2 (1 broadcasts)"},
     {"seqlens_length", [](auto& c) { c.args.seqlens_q = view(c.integers.data(), {3}); },
-     "seqlens_q: length is 3, the batch of q has 2"},
+     "seqlens_q: batch is 3, q has 2"},
     {"seqlens_dtype", [](auto& c) { c.args.seqlens_q = view(c.floats.data(), {2}); },
      "seqlens_q: dtype is f32, must be i32"},
     {"seqlens_beyond",

@@ -7,7 +7,7 @@
 
 #include <tessera/families/attention/schedule_cpu.hpp>
 #include <tessera/kernels/attention/cpu/launch.hpp>
-#include <tessera/runtime/attention.hpp>
+#include <tessera/families/attention/cost.hpp>
 
 namespace {
 
@@ -80,12 +80,12 @@ TEST(schedule_cpu, the_estimate_counts_the_items_that_the_kernel_hands_out) {
       for_each_size([&](const attention_sizes& sizes) {
         attention_demand demand;
         demand.sizes = sizes;
-        const auto facts = attention_family::facts_of(demand);
+        const auto facts = tessera::facts_of(demand);
         for (const int threads : thread_counts) {
           // What run_prefill and run_decode take their items from.
           const std::int64_t handed_out = items_of(config, sizes_of(args_of(sizes)), threads);
           EXPECT_GE(handed_out, 0);
-          EXPECT_EQ(attention_family::estimate(config, facts, threads).items,
+          EXPECT_EQ(estimate_of(config, facts, threads).items,
                     handed_out > 1 ? handed_out : 1);
         }
       });
