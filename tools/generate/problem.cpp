@@ -29,7 +29,8 @@ outcome<demand> demand_of_problem(std::span<const operation> operations, std::st
 }
 
 std::string identity_of(std::span<const demand_field> fields, const demand& asked) {
-  const tessera::family kind{.name = {}, .fields = fields};
+  tessera::family kind;
+  kind.fields = fields;
   return std::string(
       key_text_of(kind, asked, 1, device_kind::cuda, bits_promise::none).identity.view());
 }

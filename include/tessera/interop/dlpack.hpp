@@ -67,7 +67,8 @@ enum type_code : std::uint8_t {
   bfloat = 4,
   boolean = 6,
   float8_e4m3fn = 10,
-  float8_e5m2 = 12
+  float8_e5m2 = 12,
+  float8_e8m0fnu = 14
 };
 
 /// A tensor struct with the members of `dlpack::tensor`.
@@ -121,6 +122,10 @@ constexpr dtype dtype_of_code(unsigned code, unsigned bits) noexcept {
       return dtype::i64;
     case signed_integer << 8 | 32:
       return dtype::i32;
+    case signed_integer << 8 | 8:
+      return dtype::i8;
+    case unsigned_integer << 8 | 32:
+      return dtype::u32;
     case unsigned_integer << 8 | 8:
     case boolean << 8 | 8:
       return dtype::u8;
@@ -128,6 +133,8 @@ constexpr dtype dtype_of_code(unsigned code, unsigned bits) noexcept {
       return dtype::f8_e4m3;
     case float8_e5m2 << 8 | 8:
       return dtype::f8_e5m2;
+    case float8_e8m0fnu << 8 | 8:
+      return dtype::f8_e8m0;
     default:
       return dtype::none;
   }
@@ -144,13 +151,18 @@ constexpr data_type code_of(dtype type) noexcept {
       return {bfloat, bits, 1};
     case dtype::i64:
     case dtype::i32:
+    case dtype::i8:
       return {signed_integer, bits, 1};
     case dtype::u8:
+    case dtype::u32:
       return {unsigned_integer, bits, 1};
     case dtype::f8_e4m3:
       return {float8_e4m3fn, bits, 1};
     case dtype::f8_e5m2:
       return {float8_e5m2, bits, 1};
+    case dtype::f8_e8m0:
+      return {float8_e8m0fnu, bits, 1};
+    case dtype::u4x2:  // DLPack counts codes, not the bytes that hold two
     case dtype::none:
       break;
   }

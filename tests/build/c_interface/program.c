@@ -116,9 +116,8 @@ static void check_refusals(tessera_flash_attention_args args, tessera_status* st
 }
 
 static void check_context(const tessera_flash_attention_args* args, tessera_status* status) {
-  tessera_context context = {.size = sizeof context,
-                             .threads = 1,
-                             .row = "attention.cpu_generic.f32.dany.every.1x1"};
+  tessera_context context = {
+      .size = sizeof context, .threads = 1, .row = "attention.cpu_generic.f32.dany.every.1x1"};
   expect(tessera_flash_attention(args, NULL, &context, status) == TESSERA_UNKNOWN_ROW &&
              says(status, context.row),
          "a row that is not there", status);

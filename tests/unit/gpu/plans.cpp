@@ -156,10 +156,10 @@ TEST_F(gpu_plans, TakeDropoutMasksOnlyFromRowsThatWriteThem) {
   static std::uint8_t* written = nullptr;
   static void* in = nullptr;
   rows[1].finish = [](const void* tensors, const void* lowered,
-                      const launch_context& where) -> status {
+                      const launch_context& launch) -> status {
     const auto& mask = static_cast<const flash_attention_args*>(tensors)->dropout_mask;
     written = static_cast<std::uint8_t*>(mask.data);
-    in = where.stream;
+    in = launch.stream;
     EXPECT_TRUE(static_cast<const attention_kernel_args*>(lowered)->dropout);
     return {};
   };

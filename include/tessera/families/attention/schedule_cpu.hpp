@@ -11,8 +11,8 @@
 #include <numeric>
 
 #include <tessera/families/attention/config.hpp>
-#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/demand.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
 

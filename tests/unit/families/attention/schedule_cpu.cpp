@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/cost.hpp>
 #include <tessera/families/attention/schedule_cpu.hpp>
 #include <tessera/kernels/attention/cpu/launch.hpp>
-#include <tessera/families/attention/cost.hpp>
 
 namespace {
 
@@ -85,8 +85,7 @@ TEST(schedule_cpu, the_estimate_counts_the_items_that_the_kernel_hands_out) {
           // What run_prefill and run_decode take their items from.
           const std::int64_t handed_out = items_of(config, sizes_of(args_of(sizes)), threads);
           EXPECT_GE(handed_out, 0);
-          EXPECT_EQ(estimate_of(config, facts, threads).items,
-                    handed_out > 1 ? handed_out : 1);
+          EXPECT_EQ(estimate_of(config, facts, threads).items, handed_out > 1 ? handed_out : 1);
         }
       });
     }
