@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <tessera/families/mean_pooling/problem_text.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/device_memory.hpp>
+#include <tessera/runtime/family.hpp>
 
 #include "bench/support/alternate.hpp"
 #include "bench/support/case_list.hpp"
@@ -78,8 +80,8 @@ status measure(const mean_pooling_problem& problem, const mean_pooling_plan& pla
   }
   const auto args = [&](std::size_t round) {
     mean_pooling_args one = work.args(round);
-    for (const auto& role : checks::mean_pooling_roles) {
-      one.*role.member = there.at(one.*role.member);
+    for (tensor_view& view : std::span(tensors_of(one), sizeof one / sizeof(tensor_view))) {
+      view = there.at(view);
     }
     return one;
   };
@@ -136,7 +138,7 @@ std::vector<std::string_view> rows_for(const mean_pooling_problem& problem, bool
   if (!every) return {""};
   std::vector<std::string_view> rows;
   for (const instance& row : mean_pooling_registry()) {
-    const bool fits = mismatch_of(row.config, problem) == mean_pooling_mismatch::none;
+    const bool fits = mean_pooling_record.runs(row.config, demand(demand_of(problem)));
     if (fits && is_cuda(row.target)) rows.push_back(row.name);
   }
   return rows;

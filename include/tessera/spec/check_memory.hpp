@@ -214,12 +214,12 @@ inline bool are_contents(bound_call& call, status& failure) {
   const unsigned layout = 1u << call.layout;
   for (int i = 0; i < call.op->tensor_count; ++i) {
     const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
-    if (!call.has(tensor)) continue;
     const tensor_form& form = call.form().tensors[tensor];
+    late |= (form.late_layouts & layout) != 0;
+    if (!call.has(tensor)) continue;
     if (form.holds != tensor_contents::values && !holds_what_it_says(call, tensor, failure)) {
       return false;
     }
-    late |= (form.late_layouts & layout) != 0;
   }
   if (!late) return true;
   const auto dims = call.form().dims;

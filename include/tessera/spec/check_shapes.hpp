@@ -93,8 +93,10 @@ inline bool has_type(const bound_call& call, std::size_t tensor, status& failure
   const tensor_form& form = call.form().tensors[tensor];
   const dtype is = call.tensors[tensor].type;
   if (!form.types.has(is) && (form.like < 0 || is != call.tensors[form.like].type)) {
-    const bool unknown = form.like >= 0 && !call.tensors[form.like].present();
-    return unknown ? refuse_absent(call, form.like, failure) : refuse_type(call, tensor, failure);
+    const bool known = form.like < 0 || call.tensors[form.like].present();
+    if (known) return refuse_type(call, tensor, failure);
+    // A required tensor is absent only where it is still to be derived.
+    if ((call.op->required >> form.like & 1u) == 0) return refuse_absent(call, form.like, failure);
   }
   if (form.gradient_of < 0) return true;
   const auto of = static_cast<std::size_t>(form.gradient_of);

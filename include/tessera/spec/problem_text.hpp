@@ -89,12 +89,55 @@ inline bool same_shape(const tensor_view& a, const tensor_view& b) noexcept {
   return a.type == b.type && a.rank == b.rank && a.extent == b.extent;
 }
 
-/// Tensors that the text of a problem has: inputs, and outputs that choices depend on.
+/// A tensor before this one in the operation's order has the dim, where the layout has both.
+inline bool is_known_before(const operation& op, std::size_t tensor, std::int8_t dim,
+                            std::size_t layout) noexcept {
+  for (int i = 0; i < op.tensor_count; ++i) {
+    const std::size_t before = op.order[static_cast<std::size_t>(i)];
+    if (before == tensor) return false;
+    const shape_form& shape = op.form->shape(before, static_cast<int>(layout));
+    for (int at = 0; at < shape.rank; ++at) {
+      if (shape.axes[static_cast<std::size_t>(at)].dim == dim) return true;
+    }
+  }
+  return false;
+}
+
+/// Type and shape of a required tensor follow from those before it, in every layout.
+inline bool follows_from_others(const operation& op, std::size_t tensor) noexcept {
+  const tensor_form& form = op.form->tensors[tensor];
+  if (form.like < 0 || !form.types.empty()) return false;
+  for (std::size_t layout = 0; layout < op.form->layouts.size(); ++layout) {
+    const shape_form& shape = op.form->shape(tensor, static_cast<int>(layout));
+    for (int at = 0; at < shape.rank; ++at) {
+      const std::int8_t dim = shape.axes[static_cast<std::size_t>(at)].dim;
+      if (dim < 0 || is_known_before(op, tensor, dim, layout)) continue;
+      if (op.form->dims[static_cast<std::size_t>(dim)].source == dim_source::tensor) return false;
+    }
+  }
+  return true;
+}
+
+/// Tensors that the text of a problem has: inputs, and outputs that choices depend on, as far as
+/// they do not follow from the others.
 inline bool is_field(const operation& op, std::size_t tensor) noexcept {
   const tensor_form& form = op.form->tensors[tensor];
-  const bool follows =
-      form.use == tensor_use::output && (form.free || (op.required >> tensor & 1u) != 0);
+  const bool required = (op.required >> tensor & 1u) != 0;
+  const bool follows = form.use == tensor_use::output
+                           ? form.free || required
+                           : required && follows_from_others(op, tensor);
   return (op.taken >> tensor & 1u) != 0 && !follows;
+}
+
+/// What the text says of an input: its gradient has its shape, and stands for it where an operation
+/// needs only that.
+inline const tensor_view& described(const problem_view& problem, std::size_t tensor) noexcept {
+  const auto forms = problem.op->form->tensors;
+  for (std::size_t i = 0; i < forms.size() && !problem.tensors[tensor].present(); ++i) {
+    const bool required = (problem.op->required >> i & 1u) != 0;
+    if (required && forms[i].gradient_of == static_cast<int>(tensor)) return problem.tensors[i];
+  }
+  return problem.tensors[tensor];
 }
 
 inline status malformed(std::string sentence) {
@@ -162,11 +205,6 @@ class problem_reader {
   /// What may be left out; refuses what may not.
   status complete() {
     const auto tensors = op_.form->tensors;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const bool first = tensors[i].like < 0 && tensors[i].gradient_of < 0 && is_field(op_, i);
-      if ((op_.required >> i & 1u) == 0 || !first || seen_tensors_[i]) continue;
-      return malformed(std::string(tensors[i].name) + " is missing");
-    }
     for (int i = 0; i < op_.tensor_count; ++i) {
       const std::size_t index = op_.order[static_cast<std::size_t>(i)];
       tensor_view& view = problem_.tensors[index];
@@ -216,8 +254,9 @@ inline std::string text_of(const problem_view& problem) {
     return problem.tensors[static_cast<std::size_t>(index)];
   };
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const tensor_view& view = problem.tensors[i];
-    if (!view.present() || !text::is_field(op, i)) continue;
+    if (!text::is_field(op, i)) continue;
+    const tensor_view& view = text::described(problem, i);
+    if (!view.present()) continue;
     const bool required = (op.required >> i & 1u) != 0;
     if (required && tensors[i].shape_of >= 0 &&
         text::same_shape(view, view_of(tensors[i].shape_of))) {

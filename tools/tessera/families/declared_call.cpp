@@ -47,6 +47,9 @@ class declared_call final : public file_call {
   /// Every output whose shape follows and that the options allow.
   void allocate_outputs() override {
     memory_.clear(path());
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (is_output(i)) call_.tensors[i] = {};
+    }
     bound_call call{
         .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
     status unfit;

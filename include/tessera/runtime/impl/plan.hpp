@@ -66,15 +66,18 @@ namespace {
                                                       const bound_call& planned) {
   status failure;
   const signature& form = run.form();
+  const auto is_free = [&](std::size_t tensor) {
+    return form.tensors[tensor].free && (run.op->required >> tensor & 1u) == 0;
+  };
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     const tensor_form& tensor = form.tensors[i];
-    if (run.has(i) != planned.has(i) && !tensor.free) {
+    if (run.has(i) != planned.has(i) && !is_free(i)) {
       checks::refuse(
           failure, tensor.name,
           run.has(i) ? ": is given, the plan has none" : ": is absent, the plan has one");
       return failure;
     }
-    if (!run.has(i) || !planned.has(i) || tensor.free) continue;
+    if (!run.has(i) || !planned.has(i) || is_free(i)) continue;
     if (run.tensors[i].type == planned.tensors[i].type || tensor.like >= 0) continue;
     checks::refuse(failure, tensor.name, ": dtype is ", name_of(run.tensors[i].type),
                    ", the plan has ", name_of(planned.tensors[i].type));
@@ -83,8 +86,7 @@ namespace {
   for (std::size_t i = 0; i < form.dims.size(); ++i) {
     if (form.dims[i].source != dim_source::tensor || run.owners[i] < 0) continue;
     const auto owner = static_cast<std::size_t>(run.owners[i]);
-    if (planned.owners[i] < 0 || run.dims[i] == planned.dims[i] || form.tensors[owner].free)
-      continue;
+    if (planned.owners[i] < 0 || run.dims[i] == planned.dims[i] || is_free(owner)) continue;
     if ((run.op->required >> owner & 1u) == 0 &&
         form.tensors[owner].holds == tensor_contents::values)
       continue;
