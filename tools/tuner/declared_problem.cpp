@@ -251,9 +251,10 @@ class declared_problem final : public tunable_problem {
         return static_cast<std::size_t>(rule.tensor) != i || rule.holds(call);
       });
       const bool optional = !form.free && (problem_.op->required >> i & 1u) == 0;
-      tensor_view shape = problem_.tensors[i];
-      if (!allowed || (optional && !shape.present())) continue;
-      if (!optional && !checks::derive(call, i, shape)) continue;
+      tensor_view shape;
+      // What follows from contents is known now, the rest from the problem.
+      if (optional || !checks::derive(call, i, shape)) shape = problem_.tensors[i];
+      if (!allowed || !shape.present()) continue;
       shape.stride = contiguous_strides(shape.extent, shape.rank);
       results_.push_back({i, shape});
     }

@@ -123,9 +123,8 @@ inline bool follows_from_others(const operation& op, std::size_t tensor) noexcep
 inline bool is_field(const operation& op, std::size_t tensor) noexcept {
   const tensor_form& form = op.form->tensors[tensor];
   const bool required = (op.required >> tensor & 1u) != 0;
-  const bool follows = form.use == tensor_use::output
-                           ? form.free || required
-                           : required && follows_from_others(op, tensor);
+  const bool follows = form.use == tensor_use::output ? form.free || required
+                                                      : required && follows_from_others(op, tensor);
   return (op.taken >> tensor & 1u) != 0 && !follows;
 }
 
