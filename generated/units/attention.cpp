@@ -154,7 +154,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "18bc9a8b2d4cbdaa";
+  if (kind == device_kind::cpu) return "010c6e452c37010a";
   if (kind == device_kind::cuda) return "7b090a93893a7307";
   return {};
 }

@@ -252,5 +252,3 @@ struct bound_call {
 };
 
 }  // namespace tessera
-
-#include <tessera/spec/declaration_text.hpp>

@@ -11,6 +11,7 @@
 
 #include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/problem.hpp>
 #include <tessera/spec/status.hpp>
 

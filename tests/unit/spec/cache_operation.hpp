@@ -12,6 +12,7 @@
 
 #include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
 

@@ -22,6 +22,7 @@
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
 

@@ -13,6 +13,7 @@
 #include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <tessera/runtime/profiling.hpp>
+#include <tessera/spec/instance.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 namespace tessera {

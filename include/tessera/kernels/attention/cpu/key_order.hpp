@@ -131,16 +131,17 @@ struct stream_order {
     TESSERA_INLINE void start(int column) { column_ = column; }
     /// One key of each stream. The prefetcher needs requests where the item leaves gaps only.
     TESSERA_INLINE key_step<prim::strided_rows<element>> step(int h) {
-      const head_range& heads = order_.heads;
+      const head_range& served = order_.heads;
       const std::int64_t first_key = order_.first(key0_, column_);
       key_step<prim::strided_rows<element>> at{
-          tokens_.run_rows(first_key, heads.begin + h, order_.distance()), column_, count, nullptr};
-      if (heads.count == heads.all) return at;
+          tokens_.run_rows(first_key, served.begin + h, order_.distance()), column_, count,
+          nullptr};
+      if (served.count == served.all) return at;
       const int asked = (order_.keys_ahead + count - 1) / count;
       for (int k = 0; k < count; ++k) {
         std::int64_t key = first_key + k * order_.distance() + asked;
         key = key < order_.end ? key : order_.end - 1;
-        ahead_[k] = tokens_.row(key, heads.begin + h);
+        ahead_[k] = tokens_.row(key, served.begin + h);
       }
       at.ahead = ahead_;
       return at;
