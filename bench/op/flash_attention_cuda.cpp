@@ -106,7 +106,8 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
   const auto cache = static_cast<std::size_t>(on.facts.l2_bytes);
   const auto lengths =
       one.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
-  auto tensors = bench::gpu_workload::make(problem, decode ? 3 * cache : 0, on.watch, lengths);
+  auto tensors = bench::gpu_workload::make(
+      bench::workload(problem, decode ? 3 * cache : 0, 1, lengths), on.watch);
   if (!tensors) return tensors.failure();
   auto call = std::make_unique<prepared_call>(
       prepared_call{.plan = *std::move(made), .tensors = *std::move(tensors)});

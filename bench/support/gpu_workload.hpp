@@ -1,4 +1,4 @@
-// A workload of attention in the memory of a GPU.
+// A workload of an operation in the memory of a GPU.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/families/attention/problem.hpp>
 #include <tessera/runtime/device_memory.hpp>
+#include <tessera/spec/problem.hpp>
 
 #include "bench/support/device_ceilings.hpp"
 #include "bench/support/device_mirror.hpp"
@@ -18,14 +18,15 @@
 
 namespace tessera::bench {
 
-/// Tensors of a problem, filled on the host and copied.
-class gpu_workload {
+/// Tensors of a problem, filled on the host (`Host`) and copied.
+template <class Host>
+class basic_gpu_workload {
+  using args_type = decltype(std::declval<const Host&>().args());
+
  public:
-  /// As for `workload`; everything is copied in the stream of the stopwatch, which outlives it.
-  static result<gpu_workload> make(const flash_problem& problem, std::size_t cold_bytes,
-                                   gpu_stopwatch& watch,
-                                   length_profile lengths = length_profile::equal) {
-    gpu_workload made(workload(problem, cold_bytes, 1, lengths), watch);
+  /// Everything is copied in the stream of the stopwatch, which outlives it.
+  static result<basic_gpu_workload> make(Host host, gpu_stopwatch& watch) {
+    basic_gpu_workload made(std::move(host), watch);
     for (const auto& block : made.host_.input_blocks()) {
       if (status done = made.there_.add(block); !done) return done;
     }
@@ -35,17 +36,17 @@ class gpu_workload {
     return made;
   }
 
-  const flash_attention_options& options() const noexcept { return host_.options(); }
+  const auto& options() const noexcept { return host_.options(); }
 
-  flash_attention_args args(std::size_t round) const {
-    flash_attention_args theirs = host_.args(round);
+  args_type args(std::size_t round) const {
+    args_type theirs = host_.args(round);
     const std::span views(tensors_of(theirs), sizeof(theirs) / sizeof(tensor_view));
     for (tensor_view& view : views) view = there_.at(view);
     return theirs;
   }
 
   /// The arguments of the first round in host memory, with the outputs of the device's last run.
-  result<flash_attention_args> fetched() const {
+  result<args_type> fetched() const {
     for (const std::span<std::byte> block : host_.output_blocks()) {
       if (status done = there_.fetch(block); !done) return done;
     }
@@ -57,10 +58,10 @@ class gpu_workload {
   template <class Run>
   result<double> seconds_of(std::size_t runs, const Run& run) {
     // Made beforehand: a short call must not wait for the host.
-    std::vector<flash_attention_args> calls;
+    std::vector<args_type> calls;
     for (std::size_t n = 0; n < runs; ++n) calls.push_back(args(round_++));
     const result<double> took = watch_->seconds_of([&] {
-      for (const flash_attention_args& one : calls) {
+      for (const args_type& one : calls) {
         if (status done = run(one); !done) return done;
       }
       return status();
@@ -95,13 +96,15 @@ class gpu_workload {
   }
 
  private:
-  gpu_workload(workload host, gpu_stopwatch& watch)
+  basic_gpu_workload(Host host, gpu_stopwatch& watch)
       : host_(std::move(host)), watch_(&watch), there_(watch.device(), watch.stream()) {}
 
-  workload host_;
+  Host host_;
   gpu_stopwatch* watch_;
   device_mirror there_;
   std::size_t round_ = 0;
 };
+
+using gpu_workload = basic_gpu_workload<workload>;
 
 }  // namespace tessera::bench

@@ -13,92 +13,126 @@ set(tessera_units_store units/store.cpp)
 set(tessera_units_c units/c.cpp)
 set(tessera_units_cpu_generic
   units/cpu_generic/attention_bf16_dany.cpp
+  units/cpu_generic/attention_bf16_dany_paged.cpp
   units/cpu_generic/attention_f16_dany.cpp
+  units/cpu_generic/attention_f16_dany_paged.cpp
   units/cpu_generic/attention_f32_dany.cpp
+  units/cpu_generic/attention_f32_dany_paged.cpp
   units/cpu_generic/mean_pooling_bf16.cpp
   units/cpu_generic/mean_pooling_f16.cpp
   units/cpu_generic/mean_pooling_f32.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
+  units/cpu_avx2/attention_bf16_d128_paged.cpp
   units/cpu_avx2/attention_bf16_d256.cpp
   units/cpu_avx2/attention_bf16_d64.cpp
   units/cpu_avx2/attention_bf16_dany.cpp
+  units/cpu_avx2/attention_bf16_dany_paged.cpp
   units/cpu_avx2/attention_f16_d128.cpp
+  units/cpu_avx2/attention_f16_d128_paged.cpp
   units/cpu_avx2/attention_f16_d256.cpp
   units/cpu_avx2/attention_f16_d64.cpp
   units/cpu_avx2/attention_f16_dany.cpp
+  units/cpu_avx2/attention_f16_dany_paged.cpp
   units/cpu_avx2/attention_f32_d128.cpp
+  units/cpu_avx2/attention_f32_d128_paged.cpp
   units/cpu_avx2/attention_f32_d256.cpp
   units/cpu_avx2/attention_f32_d64.cpp
   units/cpu_avx2/attention_f32_dany.cpp
+  units/cpu_avx2/attention_f32_dany_paged.cpp
   units/cpu_avx2/mean_pooling_bf16.cpp
   units/cpu_avx2/mean_pooling_f16.cpp
   units/cpu_avx2/mean_pooling_f32.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
+  units/cpu_avx512/attention_bf16_d128_paged.cpp
   units/cpu_avx512/attention_bf16_d256.cpp
+  units/cpu_avx512/attention_bf16_d256_paged.cpp
   units/cpu_avx512/attention_bf16_d64.cpp
+  units/cpu_avx512/attention_bf16_d64_paged.cpp
   units/cpu_avx512/attention_bf16_d96.cpp
   units/cpu_avx512/attention_bf16_dany.cpp
+  units/cpu_avx512/attention_bf16_dany_paged.cpp
   units/cpu_avx512/attention_f16_d128.cpp
+  units/cpu_avx512/attention_f16_d128_paged.cpp
   units/cpu_avx512/attention_f16_d256.cpp
+  units/cpu_avx512/attention_f16_d256_paged.cpp
   units/cpu_avx512/attention_f16_d64.cpp
+  units/cpu_avx512/attention_f16_d64_paged.cpp
   units/cpu_avx512/attention_f16_d96.cpp
   units/cpu_avx512/attention_f16_dany.cpp
+  units/cpu_avx512/attention_f16_dany_paged.cpp
   units/cpu_avx512/attention_f32_d128.cpp
+  units/cpu_avx512/attention_f32_d128_paged.cpp
   units/cpu_avx512/attention_f32_d256.cpp
+  units/cpu_avx512/attention_f32_d256_paged.cpp
   units/cpu_avx512/attention_f32_d32.cpp
   units/cpu_avx512/attention_f32_d64.cpp
+  units/cpu_avx512/attention_f32_d64_paged.cpp
   units/cpu_avx512/attention_f32_d96.cpp
   units/cpu_avx512/attention_f32_dany.cpp
+  units/cpu_avx512/attention_f32_dany_paged.cpp
   units/cpu_avx512/mean_pooling_bf16.cpp
   units/cpu_avx512/mean_pooling_f16.cpp
   units/cpu_avx512/mean_pooling_f32.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp
+  units/cpu_avx512_bf16/attention_bf16_d128_paged.cpp
   units/cpu_avx512_bf16/attention_bf16_d256.cpp
+  units/cpu_avx512_bf16/attention_bf16_d256_paged.cpp
   units/cpu_avx512_bf16/attention_bf16_d64.cpp
+  units/cpu_avx512_bf16/attention_bf16_d64_paged.cpp
   units/cpu_avx512_bf16/attention_bf16_d96.cpp
   units/cpu_avx512_bf16/attention_bf16_dany.cpp
+  units/cpu_avx512_bf16/attention_bf16_dany_paged.cpp
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu
   units/cuda_sm80/attention_bf16_d128_decode.cu
+  units/cuda_sm80/attention_bf16_d128_decode_paged.cu
   units/cuda_sm80/attention_bf16_d192.cu
   units/cuda_sm80/attention_bf16_d192v128.cu
   units/cuda_sm80/attention_bf16_d256.cu
   units/cuda_sm80/attention_bf16_d256_decode.cu
+  units/cuda_sm80/attention_bf16_d256_decode_paged.cu
   units/cuda_sm80/attention_bf16_d40.cu
   units/cuda_sm80/attention_bf16_d64.cu
   units/cuda_sm80/attention_bf16_d64_decode.cu
+  units/cuda_sm80/attention_bf16_d64_decode_paged.cu
   units/cuda_sm80/attention_bf16_d72.cu
   units/cuda_sm80/attention_bf16_d80.cu
   units/cuda_sm80/attention_bf16_d96.cu
   units/cuda_sm80/attention_bf16_d96_decode.cu
   units/cuda_sm80/attention_bf16_dany.cu
   units/cuda_sm80/attention_bf16_dany_decode.cu
+  units/cuda_sm80/attention_bf16_dany_decode_paged.cu
   units/cuda_sm80/attention_f16_d128.cu
   units/cuda_sm80/attention_f16_d128_decode.cu
+  units/cuda_sm80/attention_f16_d128_decode_paged.cu
   units/cuda_sm80/attention_f16_d192.cu
   units/cuda_sm80/attention_f16_d192v128.cu
   units/cuda_sm80/attention_f16_d256.cu
   units/cuda_sm80/attention_f16_d256_decode.cu
+  units/cuda_sm80/attention_f16_d256_decode_paged.cu
   units/cuda_sm80/attention_f16_d40.cu
   units/cuda_sm80/attention_f16_d64.cu
   units/cuda_sm80/attention_f16_d64_decode.cu
+  units/cuda_sm80/attention_f16_d64_decode_paged.cu
   units/cuda_sm80/attention_f16_d72.cu
   units/cuda_sm80/attention_f16_d80.cu
   units/cuda_sm80/attention_f16_d96.cu
   units/cuda_sm80/attention_f16_d96_decode.cu
   units/cuda_sm80/attention_f16_dany.cu
   units/cuda_sm80/attention_f16_dany_decode.cu
+  units/cuda_sm80/attention_f16_dany_decode_paged.cu
   units/cuda_sm80/attention_f32_d128.cu
   units/cuda_sm80/attention_f32_d256.cu
   units/cuda_sm80/attention_f32_d64.cu
   units/cuda_sm80/attention_f32_dany.cu
+  units/cuda_sm80/attention_f32_dany_decode_paged.cu
   units/cuda_sm80/mean_pooling_bf16.cu
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu

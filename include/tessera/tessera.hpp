@@ -5,6 +5,7 @@
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/mean_pooling.hpp>
+#include <tessera/page_attention.hpp>
 #include <tessera/runtime/config_classes.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/event_lines.hpp>

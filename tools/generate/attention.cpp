@@ -12,6 +12,7 @@
 #include <tessera/families/attention/family.hpp>
 
 #include "axes/attention_cuda.hpp"
+#include "axes/attention_paged.hpp"
 #include "described_family.hpp"
 #include "families.hpp"
 
@@ -49,6 +50,7 @@ struct description {
   static std::vector<attention_axes> blocks() {
     std::vector<attention_axes> all = cpu_attention_axes();
     std::ranges::copy(cuda_attention_axes(), std::back_inserter(all));
+    std::ranges::copy(paged_attention_axes(), std::back_inserter(all));
     return all;
   }
 
@@ -58,17 +60,20 @@ struct description {
       for (const dtype type : axes.types) {
         for (const head_dims dims : axes.dims) {
           for (const attention_phase phase : axes.phases) {
-            for (const attention_features features : axes.features) {
-              for (const tile shape : axes.tiles) {
-                visit(attention_config{.target = target,
-                                       .type = type,
-                                       .head_dim = dims.qk,
-                                       .v_head_dim = dims.v,
-                                       .phase = phase,
-                                       .features = features,
-                                       .block_q = shape.block_q,
-                                       .block_kv = shape.block_kv,
-                                       .tiling = shape.threads});
+            for (const key_storage keys : axes.keys) {
+              for (const attention_features features : axes.features) {
+                for (const tile shape : axes.tiles) {
+                  visit(attention_config{.target = target,
+                                         .type = type,
+                                         .head_dim = dims.qk,
+                                         .v_head_dim = dims.v,
+                                         .phase = phase,
+                                         .keys = keys,
+                                         .features = features,
+                                         .block_q = shape.block_q,
+                                         .block_kv = shape.block_kv,
+                                         .tiling = shape.threads});
+                }
               }
             }
           }
@@ -83,6 +88,7 @@ struct description {
         .factor(axes.types.size(), "types")
         .factor(axes.dims.size(), "head dims")
         .factor(axes.phases.size(), "phases")
+        .factor(axes.keys.size(), "key storages")
         .factor(axes.features.size(), "feature sets")
         .factor(axes.tiles.size(), "tiles")
         .text();
@@ -97,8 +103,13 @@ struct description {
       tiling = tiling_in(parts.back());
       parts.pop_back();
     }
-    const bool decode = parts.size() > 4 && parts[4] == enumerator_name(attention_phase::decode);
-    if (decode) parts.erase(parts.begin() + 4);
+    const auto has_word = [&](std::string_view word) {
+      if (parts.size() <= 4 || parts[4] != word) return false;
+      parts.erase(parts.begin() + 4);
+      return true;
+    };
+    const bool decode = has_word(enumerator_name(attention_phase::decode));
+    const bool paged = has_word(enumerator_name(key_storage::paged));
     if (parts.size() < 5 || parts.size() > 6) return std::nullopt;
     const auto type = enumerator_named<dtype>(parts[2]);
     if (!target || !type || !parts[3].starts_with('d')) return std::nullopt;
@@ -118,19 +129,21 @@ struct description {
                             .head_dim = *qk,
                             .v_head_dim = *v,
                             .phase = phase,
+                            .keys = paged ? key_storage::paged : key_storage::contiguous,
                             .features = *features,
                             .block_q = *block_q,
                             .block_kv = *block_kv,
                             .tiling = *tiling};
   }
 
-  /// "bf16_d128": rows of a head dim share most of their code's templates, and are few. On CUDA
-  /// decode rows are apart, so that units compile side by side.
+  /// "bf16_d128": rows of a head dim share most of their code's templates, and are few. Rows with
+  /// paged keys, and on CUDA decode rows, are apart, so that units compile side by side.
   static std::string unit_of(const attention_config& config) {
     std::string text = fmt::format("{}_d", enumerator_name(config.type));
     text += config.head_dim == 0 ? "any" : std::to_string(config.head_dim);
     if (config.v_head_dim != config.head_dim) text += fmt::format("v{}", config.v_head_dim);
     if (is_cuda(config.target) && config.phase == attention_phase::decode) text += "_decode";
+    if (config.keys == key_storage::paged) text += "_paged";
     return text;
   }
 
@@ -168,6 +181,7 @@ struct description {
   static std::string text_of(attention_phase value) {
     return member_text("attention_phase", value);
   }
+  static std::string text_of(key_storage value) { return member_text("key_storage", value); }
   static std::string text_of(attention_features value) {
     if (value == every_feature) return "every_feature";
     std::string text = "base_features";

@@ -143,7 +143,8 @@ void measure_on_gpu(measured_layer& one, const flash_plan& plan, bench::gpu_stop
   if (!facts) require(facts.failure(), subject);
   const bool cold = one.phase != model_phase::prefill;
   const std::size_t cache = cold ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
-  auto work = value_of(bench::gpu_workload::make(one.problem, 3 * cache, watch), subject);
+  auto work =
+      value_of(bench::gpu_workload::make(bench::workload(one.problem, 3 * cache), watch), subject);
   require(plan.run(work.args(0)), subject);
   const flash_attention_args here = value_of(work.fetched(), subject);
   one.error = bench::sampled_check(here, work.options());

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx2_bf16_d256_384x128 {
-  static constexpr attention_config config{backend::cpu_avx2, dtype::bf16, 256, 256, mask_mode::window, attention_phase::prefill, base_features, 384, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx2, dtype::bf16, 256, 256, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 384, 128, {}};
 };
 }  // namespace rows
 

@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx2_f16_d128_384x128 {
-  static constexpr attention_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, base_features, 384, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 384, 128, {}};
 };
 struct attention_cpu_avx2_f16_d128_decode_16x128 {
-  static constexpr attention_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, attention_phase::decode, base_features, 16, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx2, dtype::f16, 128, 128, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 16, 128, {}};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx2_f16_d64_384x128 {
-  static constexpr attention_config config{backend::cpu_avx2, dtype::f16, 64, 64, mask_mode::window, attention_phase::prefill, base_features, 384, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx2, dtype::f16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 384, 128, {}};
 };
 }  // namespace rows
 

@@ -4,13 +4,13 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx512_f16_d128_896x256 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, base_features, 896, 256, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 896, 256, {}};
 };
 struct attention_cpu_avx512_f16_d128_decode_16x128 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f16, 128, 128, mask_mode::window, attention_phase::decode, base_features, 16, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f16, 128, 128, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 16, 128, {}};
 };
 struct attention_cpu_avx512_f16_d128_segments_896x256 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, base_features | attention_feature::segments, 896, 256, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::segments, 896, 256, {}};
 };
 }  // namespace rows
 

@@ -4,16 +4,16 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx512_f32_d256_896x128 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::prefill, base_features, 896, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 896, 128, {}};
 };
 struct attention_cpu_avx512_f32_d256_decode_16x128 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::decode, base_features, 16, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 16, 128, {}};
 };
 struct attention_cpu_avx512_f32_d256_decode_soft_cap_16x128 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::decode, base_features | attention_feature::soft_cap, 16, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features | attention_feature::soft_cap, 16, 128, {}};
 };
 struct attention_cpu_avx512_f32_d256_soft_cap_896x128 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::prefill, base_features | attention_feature::soft_cap, 896, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 256, 256, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::soft_cap, 896, 128, {}};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx512_f32_d96_896x256 {
-  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 96, 96, mask_mode::window, attention_phase::prefill, base_features, 896, 256, {}};
+  static constexpr attention_config config{backend::cpu_avx512, dtype::f32, 96, 96, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 896, 256, {}};
 };
 }  // namespace rows
 

@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx512_bf16_bf16_d64_896x256 {
-  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, base_features, 896, 256, {}};
+  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 896, 256, {}};
 };
 struct attention_cpu_avx512_bf16_bf16_d64_decode_16x128 {
-  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 64, 64, mask_mode::window, attention_phase::decode, base_features, 16, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 64, 64, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 16, 128, {}};
 };
 }  // namespace rows
 

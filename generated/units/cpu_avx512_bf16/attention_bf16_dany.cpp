@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct attention_cpu_avx512_bf16_bf16_dany_decode_every_16x128 {
-  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 0, 0, mask_mode::window, attention_phase::decode, base_features | attention_feature::soft_cap | attention_feature::bias | attention_feature::mask | attention_feature::segments | attention_feature::dropout, 16, 128, {}};
+  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 0, 0, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features | attention_feature::soft_cap | attention_feature::bias | attention_feature::mask | attention_feature::segments | attention_feature::dropout, 16, 128, {}};
 };
 struct attention_cpu_avx512_bf16_bf16_dany_every_896x256 {
-  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 0, 0, mask_mode::window, attention_phase::prefill, every_feature, 896, 256, {}};
+  static constexpr attention_config config{backend::cpu_avx512_bf16, dtype::bf16, 0, 0, mask_mode::window, attention_phase::prefill, key_storage::contiguous, every_feature, 896, 256, {}};
 };
 }  // namespace rows
 

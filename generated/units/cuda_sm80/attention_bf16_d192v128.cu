@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_bf16_d192v128_128x64_w8b1 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 192, 128, mask_mode::window, attention_phase::prefill, base_features, 128, 64, {8, 1, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 192, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 128, 64, {8, 1, false}};
 };
 }  // namespace rows
 

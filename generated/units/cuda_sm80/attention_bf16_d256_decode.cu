@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_bf16_d256_decode_16x32_w1b3 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 256, 256, mask_mode::window, attention_phase::decode, base_features, 16, 32, {1, 3, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 256, 256, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 16, 32, {1, 3, false}};
 };
 struct attention_cuda_sm80_bf16_d256_decode_soft_cap_16x32_w1b3 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 256, 256, mask_mode::window, attention_phase::decode, base_features | attention_feature::soft_cap, 16, 32, {1, 3, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 256, 256, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features | attention_feature::soft_cap, 16, 32, {1, 3, false}};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_bf16_d40_128x64_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 40, 40, mask_mode::window, attention_phase::prefill, base_features, 128, 64, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 40, 40, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 128, 64, {4, 2, false}};
 };
 }  // namespace rows
 

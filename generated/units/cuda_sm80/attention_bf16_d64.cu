@@ -4,13 +4,13 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_bf16_d64_128x64_w4b2r {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, base_features, 128, 64, {4, 2, true}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 128, 64, {4, 2, true}};
 };
 struct attention_cuda_sm80_bf16_d64_every_128x64_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, every_feature, 128, 64, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, every_feature, 128, 64, {4, 2, false}};
 };
 struct attention_cuda_sm80_bf16_d64_soft_cap_segments_128x64_w4b2r {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, base_features | attention_feature::soft_cap | attention_feature::segments, 128, 64, {4, 2, true}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::soft_cap | attention_feature::segments, 128, 64, {4, 2, true}};
 };
 }  // namespace rows
 

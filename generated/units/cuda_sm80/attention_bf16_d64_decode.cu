@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_bf16_d64_decode_16x64_w1b6 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::decode, base_features, 16, 64, {1, 6, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 16, 64, {1, 6, false}};
 };
 }  // namespace rows
 

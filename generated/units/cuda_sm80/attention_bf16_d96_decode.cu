@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_bf16_d96_decode_16x64_w1b3 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 96, 96, mask_mode::window, attention_phase::decode, base_features, 16, 64, {1, 3, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 96, 96, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 16, 64, {1, 3, false}};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_bf16_dany_decode_every_16x32_w1b3 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 0, 0, mask_mode::window, attention_phase::decode, base_features | attention_feature::soft_cap | attention_feature::bias | attention_feature::mask | attention_feature::segments | attention_feature::dropout, 16, 32, {1, 3, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 0, 0, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features | attention_feature::soft_cap | attention_feature::bias | attention_feature::mask | attention_feature::segments | attention_feature::dropout, 16, 32, {1, 3, false}};
 };
 }  // namespace rows
 

@@ -4,16 +4,16 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_f16_d128_128x64_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, base_features, 128, 64, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 128, 64, {4, 2, false}};
 };
 struct attention_cuda_sm80_f16_d128_bias_mask_128x48_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, base_features | attention_feature::bias | attention_feature::mask, 128, 48, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::bias | attention_feature::mask, 128, 48, {4, 2, false}};
 };
 struct attention_cuda_sm80_f16_d128_every_128x32_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, every_feature, 128, 32, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, every_feature, 128, 32, {4, 2, false}};
 };
 struct attention_cuda_sm80_f16_d128_soft_cap_segments_128x64_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, base_features | attention_feature::soft_cap | attention_feature::segments, 128, 64, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::soft_cap | attention_feature::segments, 128, 64, {4, 2, false}};
 };
 }  // namespace rows
 

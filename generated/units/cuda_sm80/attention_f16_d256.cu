@@ -4,13 +4,13 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_f16_d256_64x32_w4b2r {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 256, 256, mask_mode::window, attention_phase::prefill, base_features, 64, 32, {4, 2, true}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 256, 256, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 64, 32, {4, 2, true}};
 };
 struct attention_cuda_sm80_f16_d256_every_64x32_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 256, 256, mask_mode::window, attention_phase::prefill, every_feature, 64, 32, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 256, 256, mask_mode::window, attention_phase::prefill, key_storage::contiguous, every_feature, 64, 32, {4, 2, false}};
 };
 struct attention_cuda_sm80_f16_d256_soft_cap_64x32_w4b2r {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 256, 256, mask_mode::window, attention_phase::prefill, base_features | attention_feature::soft_cap, 64, 32, {4, 2, true}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 256, 256, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::soft_cap, 64, 32, {4, 2, true}};
 };
 }  // namespace rows
 

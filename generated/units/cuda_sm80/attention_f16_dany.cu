@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_f16_dany_every_64x32_w4b2 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 0, 0, mask_mode::window, attention_phase::prefill, every_feature, 64, 32, {4, 2, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f16, 0, 0, mask_mode::window, attention_phase::prefill, key_storage::contiguous, every_feature, 64, 32, {4, 2, false}};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_cuda_sm80_f32_d64_64x32_w4b3 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::f32, 64, 64, mask_mode::window, attention_phase::prefill, base_features, 64, 32, {4, 3, false}};
+  static constexpr attention_config config{backend::cuda_sm80, dtype::f32, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 64, 32, {4, 3, false}};
 };
 }  // namespace rows
 

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
@@ -64,8 +65,11 @@ struct family {
   std::string (*wanted_row)(const demand& asked, const device_facts& device,
                             const void* chosen) = nullptr;
 
-  /// Outputs that no kernel writes: the name of the tensor, and what writes it after a launch.
+  /// An output that no kernel writes: the name of the tensor, the signature that has it and its
+  /// number there, and what writes it after a launch.
   std::string_view side_output{};
+  const signature* side_form = nullptr;
+  std::size_t side_tensor = 0;
   status (*finish)(const instance& row, const tensor_view* tensors, const void* kernel_args,
                    const launch_context& where) = nullptr;
 
@@ -144,6 +148,9 @@ consteval family family_of() {
   };
   if constexpr (requires { Described::side_output; }) {
     record.side_output = Described::side_output;
+    record.side_form = Described::side_form;
+    record.side_tensor = static_cast<std::size_t>(declared::index_of(
+        Described::side_form->tensors, Described::side_output, &tensor_form::name));
     record.finish = &Described::finish;
   }
   return record;

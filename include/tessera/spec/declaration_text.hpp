@@ -170,6 +170,18 @@ consteval operation operation_of(std::string_view name, int number, const signat
   return op;
 }
 
+/// The operations of several signatures, one behind the other.
+template <std::size_t... Counts>
+consteval auto joined(const std::array<operation, Counts>&... parts) {
+  std::array<operation, (Counts + ...)> all{};
+  std::size_t count = 0;
+  const auto append = [&](const auto& part) {
+    for (const operation& op : part) all[count++] = op;
+  };
+  (append(parts), ...);
+  return all;
+}
+
 }  // namespace declared
 
 }  // namespace tessera

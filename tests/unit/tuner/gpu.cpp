@@ -193,7 +193,7 @@ TEST_F(Gpu, WorkloadsOfBenchesAreTimedThereAndComeBack) {
                                              .stream = watch->stream()},
                                             mine));
   ASSERT_TRUE(made) << made.message();
-  auto work = bench::gpu_workload::make(problem, std::size_t{1} << 20, *watch);
+  auto work = bench::gpu_workload::make(bench::workload(problem, std::size_t{1} << 20), *watch);
   ASSERT_TRUE(work) << work.message();
   const flash_attention_args first = work->args(0);
   EXPECT_TRUE(gpus().owns(first.q.data));

@@ -28,6 +28,7 @@ struct attention_axes {
   std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
   std::vector<head_dims> dims{{}};
   std::vector<attention_phase> phases{attention_phase::prefill};
+  std::vector<key_storage> keys{key_storage::contiguous};
   std::vector<attention_features> features{base_features};
   std::vector<tile> tiles;
 };

@@ -1,11 +1,13 @@
 // Attention, forward, in words for the commands.
 #include <algorithm>
 
+#include <tessera/families/attention/page_declaration.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/spec/problem.hpp>
 
 #include "bench/support/work.hpp"
 #include "declared_call.hpp"
+#include "tests/reference/dense_pages.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -53,7 +55,15 @@ std::string remark(std::span<const listed_row> rows) {
   return list.empty() ? "" : "every row has " + list + ".";
 }
 
+/// Pages count as the keys and values that they hold for the sequences.
 call_work work_of(const problem_view& call) {
+  if (call.op->form == &paged_table::form) {
+    const auto& paged = *reinterpret_cast<const page_attention_args*>(call.tensors);
+    const auto& options = *static_cast<const page_attention_options*>(call.options);
+    const bench::work counted =
+        bench::work_of(reference::dense_shapes(paged, options), reference::dense_options(options));
+    return {counted.flops, counted.touched_bytes};
+  }
   const bench::work counted =
       bench::work_of(*reinterpret_cast<const flash_attention_args*>(call.tensors),
                      *static_cast<const flash_attention_options*>(call.options));

@@ -17,6 +17,12 @@ enum class attention_phase : std::uint8_t {
   decode,   ///< few query rows; the keys are split over threads and merged
 };
 
+/// How keys and values lie in memory.
+enum class key_storage : std::uint8_t {
+  contiguous,  ///< tensors, dense or packed: tokens of a sequence at one distance
+  paged,       ///< a pool of pages, of which each sequence has a list
+};
+
 /// Behaviour that is compiled in or out of a row.
 enum class attention_feature : std::uint16_t {
   varlen = 1 << 0,        ///< packed sequences: cu_seqlens_q, cu_seqlens_k
@@ -96,6 +102,7 @@ struct attention_config {
   int v_head_dim = 0;       ///< of v and out; 0: the same as head_dim (any if that is 0)
   mask_mode mask = mask_mode::window;
   attention_phase phase = attention_phase::prefill;
+  key_storage keys = key_storage::contiguous;
   attention_features features = base_features;
   int block_q = 0;   ///< most query rows of a work item; the heads of a group are rows of the same
                      ///< item

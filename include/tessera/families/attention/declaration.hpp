@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string_view>
 
 #include <tessera/families/attention/args.hpp>
@@ -71,7 +72,9 @@ constexpr tensor_text operand(std::string_view name, const texts& shapes) {
           .like = "q",
           .contiguous_rows = true,
           .aligned_rows = true,
-          .shape_of = name == "v" ? "k" : ""};
+          .shape_of = name == "v"         ? "k"
+                      : name == "v_pages" ? "k_pages"
+                                          : ""};
 }
 constexpr tensor_text statistic(std::string_view name) {
   return {.name = name,
@@ -160,32 +163,39 @@ consteval std::int8_t dim_of(std::string_view symbol) {
   return declared::dim_named(dims, symbol);
 }
 
+/// Options that several signatures have, by the offsets of their members.
+consteval option_form softmax_scale_at(std::size_t offset) {
+  return {.name = "softmax_scale",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_number,
+          .limit = option_limit::finite_float,
+          .free = true};
+}
+consteval option_form window_at(std::string_view name, std::size_t offset) {
+  return {.name = name,
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_integer,
+          .limit = option_limit::at_least,
+          .unset = "unbounded"};
+}
+consteval option_form soft_cap_at(std::size_t offset) {
+  return {.name = "logits_soft_cap",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_number,
+          .limit = option_limit::positive_float};
+}
+
 inline constexpr std::array<std::string_view, 2> alignments{"bottom_right", "top_left"};
 inline constexpr std::array option_forms{
-    option_form{.name = "softmax_scale",
-                .offset = offsetof(options, softmax_scale),
-                .type = option_type::optional_number,
-                .limit = option_limit::finite_float,
-                .free = true},
+    softmax_scale_at(offsetof(options, softmax_scale)),
     option_form{.name = "causal", .offset = offsetof(options, causal)},
     option_form{.name = "causal_alignment",
                 .offset = offsetof(options, causal_alignment),
                 .type = option_type::choice,
                 .enumerators = alignments},
-    option_form{.name = "window_left",
-                .offset = offsetof(options, window_left),
-                .type = option_type::optional_integer,
-                .limit = option_limit::at_least,
-                .unset = "unbounded"},
-    option_form{.name = "window_right",
-                .offset = offsetof(options, window_right),
-                .type = option_type::optional_integer,
-                .limit = option_limit::at_least,
-                .unset = "unbounded"},
-    option_form{.name = "logits_soft_cap",
-                .offset = offsetof(options, logits_soft_cap),
-                .type = option_type::optional_number,
-                .limit = option_limit::positive_float},
+    window_at("window_left", offsetof(options, window_left)),
+    window_at("window_right", offsetof(options, window_right)),
+    soft_cap_at(offsetof(options, logits_soft_cap)),
     option_form{.name = "dropout_probability",
                 .offset = offsetof(options, dropout_probability),
                 .type = option_type::number,
@@ -274,19 +284,21 @@ inline constexpr auto sizes = declared::sizes_in(
     form);
 
 consteval binding_text rows_of(std::string_view name, std::size_t data, std::size_t strides,
-                               std::string_view length, std::string_view heads) {
+                               std::string_view entries, std::string_view length,
+                               std::string_view heads) {
   return {name,
           data,
-          {{{"B", strides + offsetof(row_strides, batch)},
+          {{{entries, strides + offsetof(row_strides, batch)},
             {length, strides + offsetof(row_strides, row)},
             {heads, strides + offsetof(row_strides, head)}}}};
 }
-consteval binding_text statistics_of(std::string_view name, std::size_t at) {
+consteval binding_text statistics_of(std::string_view name, std::size_t at,
+                                     std::string_view entries, std::string_view length) {
   return {name,
           at + offsetof(row_statistics, data),
-          {{{"B", at + offsetof(row_statistics, batch)},
+          {{{entries, at + offsetof(row_statistics, batch)},
             {"Hq", at + offsetof(row_statistics, head)},
-            {"Sq", at + offsetof(row_statistics, row)}}}};
+            {length, at + offsetof(row_statistics, row)}}}};
 }
 consteval binding_text scores_of(std::string_view name, std::size_t at) {
   return {name,
@@ -305,12 +317,12 @@ consteval binding_text ids_of(std::string_view name, std::size_t at, std::string
 
 inline constexpr auto bindings = declared::bindings_in(
     std::array{
-        rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "Sq", "Hq"),
-        rows_of("k", offsetof(kernel, k), offsetof(kernel, k_strides), "Sk", "Hkv"),
-        rows_of("v", offsetof(kernel, v), offsetof(kernel, v_strides), "Sk", "Hkv"),
-        rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "Sq", "Hq"),
-        statistics_of("lse", offsetof(kernel, lse)),
-        statistics_of("row_max", offsetof(kernel, row_max)),
+        rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "B", "Sq", "Hq"),
+        rows_of("k", offsetof(kernel, k), offsetof(kernel, k_strides), "B", "Sk", "Hkv"),
+        rows_of("v", offsetof(kernel, v), offsetof(kernel, v_strides), "B", "Sk", "Hkv"),
+        rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "B", "Sq", "Hq"),
+        statistics_of("lse", offsetof(kernel, lse), "B", "Sq"),
+        statistics_of("row_max", offsetof(kernel, row_max), "B", "Sq"),
         scores_of("bias_pre", offsetof(kernel, bias_pre)),
         scores_of("bias_post", offsetof(kernel, bias_post)),
         scores_of("mask", offsetof(kernel, mask)),
@@ -339,13 +351,16 @@ inline std::uint64_t dropout_threshold(double probability) noexcept {
   return static_cast<std::uint64_t>(std::ceil(probability * 0x1p32));
 }
 
+inline float scale_of(std::optional<double> softmax_scale, int head_dim) noexcept {
+  return static_cast<float>(softmax_scale ? *softmax_scale
+                                          : 1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
 /// The scalars of a launch.
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& given = call.options_as<options>();
-  filled.softmax_scale = static_cast<float>(
-      given.softmax_scale ? *given.softmax_scale
-                          : 1.0 / std::sqrt(static_cast<double>(filled.head_dim)));
+  filled.softmax_scale = scale_of(given.softmax_scale, filled.head_dim);
   filled.causal = given.causal;
   filled.top_left = given.causal_alignment == alignment::top_left;
   filled.window_left = given.window_left.value_or(unbounded);

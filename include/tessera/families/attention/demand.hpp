@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/page_args.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -38,6 +39,11 @@ struct attention_demand {
   std::int64_t window_left = -1;  ///< -1: unbounded
   std::int64_t window_right = -1;
   attention_sizes sizes{};
+  std::int64_t page_size = 0;  ///< tokens of a page; 0: keys are contiguous
+
+  constexpr key_storage keys() const noexcept {
+    return page_size > 0 ? key_storage::paged : key_storage::contiguous;
+  }
   friend constexpr bool operator==(const attention_demand&, const attention_demand&) = default;
 };
 
@@ -114,6 +120,37 @@ constexpr attention_demand demand_of(const flash_problem& problem) noexcept {
   return demand_of(problem.tensors, problem.options, problem.unaligned);
 }
 
+/// Lengths are not known: sequences count as if they filled their pages.
+constexpr attention_demand demand_of(const page_attention_args& args,
+                                     const page_attention_options& options,
+                                     bool unaligned) noexcept {
+  const auto& pool = args.k_pages.extent;
+  const bool tokens_before_heads = options.pool_layout == page_layout::PTHD;
+  const bool heads_first = options.pool_layout == page_layout::HPTD;
+  const std::int64_t page_size = pool[tokens_before_heads ? 1 : 2];
+  attention_features needed{static_cast<std::uint16_t>(attention_feature::lengths)};
+  if (options.logits_soft_cap) needed = needed | attention_feature::soft_cap;
+  return {.type = args.q.type,
+          .mask = options.window_left ? mask_mode::window : mask_mode::full,
+          .features = needed,
+          .causal = options.window_left.has_value(),
+          .aligned16 = !unaligned,
+          .window_left = options.window_left.value_or(-1),
+          .sizes = {.batch = args.q.extent[0],
+                    .q_len = 1,
+                    .kv_len = args.block_table.extent[1] * page_size,
+                    .q_heads = args.q.extent[1],
+                    .kv_heads = pool[heads_first           ? 0
+                                     : tokens_before_heads ? 2
+                                                           : 1],
+                    .head_dim = static_cast<std::int32_t>(args.q.extent[2]),
+                    .v_head_dim = static_cast<std::int32_t>(args.v_pages.extent[3])},
+          .page_size = page_size};
+}
+constexpr attention_demand demand_of(const page_problem& problem) noexcept {
+  return demand_of(problem.tensors, problem.options, problem.unaligned);
+}
+
 /// One entry. Packed sequences, whose mean lengths depend on the others, count as one token each
 /// against 2048 keys if that is what they are on average, else as 512 tokens.
 constexpr attention_demand without_batch(attention_demand demand) noexcept {
@@ -131,9 +168,13 @@ inline constexpr std::array<std::string_view, all_attention_features.size()>
                             "bias",   "mask",    "segments", "dropout",      "weights"};
 inline constexpr std::array<std::string_view, 3> mask_mode_names{"full", "causal", "window"};
 inline constexpr std::array<std::string_view, 2> attention_phase_names{"prefill", "decode"};
+inline constexpr std::array<std::string_view, 2> key_storage_names{"contiguous", "paged"};
 
 constexpr std::string_view name_of(mask_mode mask) noexcept {
   return mask_mode_names[static_cast<std::size_t>(mask)];
+}
+constexpr std::string_view name_of(key_storage keys) noexcept {
+  return key_storage_names[static_cast<std::size_t>(keys)];
 }
 
 namespace attention_fields {
@@ -178,6 +219,10 @@ inline constexpr std::array table{
                  .value = &value<&attention_demand::aligned16>,
                  .words = words_of_flags,
                  .usual = 1},
+    demand_field{.name = "page_size",
+                 .part = key_part::identity,
+                 .value = &value<&attention_demand::page_size>,
+                 .usual = 0},
     // A single row is another loop: near sizes must not cross over to it.
     demand_field{"phase", key_part::identity,
                  [](const demand& from) {

@@ -10,6 +10,7 @@
 #include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/families/attention/fits.hpp>
+#include <tessera/families/attention/page_declaration.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/device_facts.hpp>
@@ -17,6 +18,10 @@
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
+
+/// Every operation of the family, whatever its tensors.
+inline constexpr auto attention_operations =
+    declared::joined(attention_table::operations, paged_table::operations);
 
 struct attention_family {
   using config_type = attention_config;
@@ -27,7 +32,7 @@ struct attention_family {
   static constexpr int semantic_version = 1;
   /// One size may be a doubling off: beyond, which tile wins changes more often than it stays.
   static constexpr double max_log2_distance = 1;
-  static constexpr std::span<const operation> operations = attention_table::operations;
+  static constexpr std::span<const operation> operations = attention_operations;
   static constexpr std::span<const demand_field> fields = attention_fields::table;
 
   static constexpr attention_demand without_batch(const attention_demand& demand) noexcept {
@@ -101,6 +106,7 @@ struct attention_family {
     wanted.v_head_dim = demand.sizes.v_head_dim;
     wanted.mask = mask_mode::window;
     wanted.phase = chosen.phase;
+    wanted.keys = demand.keys();
     wanted.features = base_features | demand.features;
     if (broken_table_rule(wanted) == attention_rule::bf16_dot_takes_bf16) {
       wanted.target = backend::cpu_avx512;

@@ -1,6 +1,7 @@
 // Which rows can run which problems, what is in the way if one cannot, and how far off it is.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ enum class attention_mismatch : std::uint8_t {
   head_dim,
   v_head_dim,
   mask,
+  keys,
   features,
   alignment,
 };
@@ -38,14 +40,19 @@ constexpr attention_mismatch mismatch_of(const attention_config& config,
   if (v_head_dim != 0 && v_head_dim != demand.sizes.v_head_dim)
     return attention_mismatch::v_head_dim;
   if (config.mask < demand.mask) return attention_mismatch::mask;
+  if (config.keys != demand.keys()) return attention_mismatch::keys;
   if (!config.features.contains(demand.features)) return attention_mismatch::features;
   if (needs_aligned_rows(config) && !demand.aligned16) return attention_mismatch::alignment;
   return attention_mismatch::none;
 }
 
-/// The same for a problem; its shapes must fit together (see `lower`).
+/// The same for a problem of any operation; its shapes must fit together (see `lower`).
+template <class Problem>
+requires requires(const Problem& problem) {
+  { demand_of(problem) } -> std::same_as<attention_demand>;
+}
 constexpr attention_mismatch mismatch_of(const attention_config& config,
-                                         const flash_problem& problem) noexcept {
+                                         const Problem& problem) noexcept {
   return mismatch_of(config, demand_of(problem));
 }
 
@@ -80,6 +87,8 @@ inline std::string sentence_of(attention_mismatch mismatch, const attention_conf
                    std::to_string(config.v_head_dim != 0 ? config.v_head_dim : config.head_dim));
     case attention_mismatch::mask:
       return sides("mask", name_of(demand.mask), name_of(config.mask));
+    case attention_mismatch::keys:
+      return sides("key storage", name_of(demand.keys()), name_of(config.keys));
     case attention_mismatch::features:
       return list_of(demand.features) + " is needed, the row lacks " +
              list_of(demand.features.without(config.features));
@@ -88,8 +97,12 @@ inline std::string sentence_of(attention_mismatch mismatch, const attention_conf
   }
   return "invalid";
 }
-inline std::string sentence_of(attention_mismatch mismatch, const attention_config& config,
-                               const flash_problem& problem) {
+template <class Problem>
+requires requires(const Problem& problem) {
+  demand_of(problem);
+}
+std::string sentence_of(attention_mismatch mismatch, const attention_config& config,
+                        const Problem& problem) {
   return sentence_of(mismatch, config, demand_of(problem));
 }
 
@@ -105,6 +118,8 @@ constexpr int distance_of(const attention_config& config, const attention_demand
   differs(mismatch_of(config, demand) == attention_mismatch::v_head_dim, 4);
   differs(config.mask < demand.mask, 2);
   nearer.mask = mask_mode::window;
+  differs(config.keys != demand.keys(), 2);
+  nearer.keys = demand.keys();
   differs(mismatch_of(nearer, demand) != attention_mismatch::none, 1);
   return differences;
 }

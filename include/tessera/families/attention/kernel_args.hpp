@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// Strides, in elements, of a tensor indexed by (batch, row, head); the last axis is contiguous.
-/// Packed tensors have batch stride 0.
+/// Packed tensors have batch stride 0; that of a pool of pages is the distance of pages.
 struct row_strides {
   std::int64_t batch = 0;
   std::int64_t row = 0;
@@ -41,6 +41,16 @@ struct token_ids {
   std::int64_t row = 0;
 };
 
+/// Which pages of a pool hold the keys and values of a sequence: its token j lies in slot
+/// j % page_size of page numbers[sequence * row + j / page_size * column].
+struct page_table {
+  const std::int32_t* numbers = nullptr;  ///< null: keys and values are contiguous
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+  std::int64_t page_size = 0;
+  std::int64_t page_count = 0;  ///< pages of the pool
+};
+
 inline constexpr std::int64_t unbounded = INT64_MAX;
 
 /// Arguments of one forward launch.
@@ -50,6 +60,7 @@ struct attention_kernel_args {
   const void* v = nullptr;
   void* out = nullptr;
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
+  page_table pages{};
   row_statistics lse{}, row_max{};
 
   score_tensor bias_pre{}, bias_post{}, mask{};
@@ -69,7 +80,7 @@ struct attention_kernel_args {
 
   std::int64_t batch = 0;   ///< batch entries, or sequences when packed
   std::int64_t q_len = 0;   ///< rows per entry; packed: rows in total
-  std::int64_t kv_len = 0;  ///< keys per entry; packed: keys in total
+  std::int64_t kv_len = 0;  ///< keys per entry; packed: keys in total; paged: room for keys
   int q_heads = 0, kv_heads = 0;
   int head_dim = 0, v_head_dim = 0;
 

@@ -4,6 +4,7 @@
 
 #include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/page_declaration.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/status.hpp>
@@ -16,6 +17,12 @@ inline status lower(flash_op op, const flash_attention_args& args,
                     const flash_attention_options& options, attention_kernel_args& lowered,
                     device_id* device = nullptr) {
   return lower_typed(attention_table::operations, op, args, options, &lowered, device);
+}
+
+inline status lower(page_op op, const page_attention_args& args,
+                    const page_attention_options& options, attention_kernel_args& lowered,
+                    device_id* device = nullptr) {
+  return lower_typed(paged_table::operations, op, args, options, &lowered, device);
 }
 
 /// Validates a problem, and gives the arguments that a row-major call of these shapes would have;

@@ -17,24 +17,25 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(mask_mode, full, causal, window)
 BOOST_DESCRIBE_ENUM(attention_phase, prefill, decode)
+BOOST_DESCRIBE_ENUM(key_storage, contiguous, paged)
 BOOST_DESCRIBE_ENUM(attention_feature, varlen, lengths, sinks, unnormalized, soft_cap, bias, mask,
                     segments, dropout, weights)
 BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
                     any_head_dim_goes_with_any_v_head_dim, block_q_is_whole_register_tiles,
                     block_kv_is_whole_register_tiles, tile_fits_in_cache, decode_rows_fit,
                     bf16_dot_takes_bf16, has_base_features, table_rows_take_every_mask,
-                    decode_has_no_weights, cpu_has_no_tiling, cuda_warps_in_range,
-                    cuda_blocks_per_sm_in_range, cuda_block_q_is_whole_warp_tiles,
-                    cuda_block_kv_is_whole_key_groups, cuda_head_dims_are_whole_chunks,
-                    cuda_tile_fits_in_shared_memory)
+                    decode_has_no_weights, paged_keys_have_no_weights, cpu_has_no_tiling,
+                    cuda_warps_in_range, cuda_blocks_per_sm_in_range,
+                    cuda_block_q_is_whole_warp_tiles, cuda_block_kv_is_whole_key_groups,
+                    cuda_head_dims_are_whole_chunks, cuda_tile_fits_in_shared_memory)
 BOOST_DESCRIBE_ENUM(alignment, bottom_right, top_left)
 BOOST_DESCRIBE_ENUM(flash_op, flash_attention, attention, scaled_dot_product_attention)
 
 BOOST_DESCRIBE_STRUCT(attention_features, (), (bits))
 BOOST_DESCRIBE_STRUCT(cuda_tiling, (), (warps, blocks_per_sm, q_in_registers))
 BOOST_DESCRIBE_STRUCT(attention_config, (),
-                      (target, type, head_dim, v_head_dim, mask, phase, features, block_q, block_kv,
-                       tiling))
+                      (target, type, head_dim, v_head_dim, mask, phase, keys, features, block_q,
+                       block_kv, tiling))
 BOOST_DESCRIBE_STRUCT(flash_attention_options, (),
                       (softmax_scale, causal, causal_alignment, window_left, window_right,
                        logits_soft_cap, dropout_probability, dropout_seed, normalize))
@@ -70,8 +71,8 @@ constexpr flash_row_name name_of(attention_features features, attention_phase ph
 }
 
 /// The stable name of a row:
-/// `attention.<backend>.<dtype>.d<D>[v<Dv>][.decode][.<features>].<block_q>x<block_kv>`, and
-/// for CUDA `.w<warps>b<blocks_per_sm>[r]` behind it, r: Q in registers. `dany` stands for head
+/// `attention.<backend>.<dtype>.d<D>[v<Dv>][.decode][.paged][.<features>].<block_q>x<block_kv>`,
+/// and for CUDA `.w<warps>b<blocks_per_sm>[r]` behind it, r: Q in registers. `dany` stands for head
 /// dims known at run time. The mask is not part of it: rows of the table take every mask. Two legal
 /// table rows have the same name only if they are the same row.
 constexpr flash_row_name name_of(attention_config config) {
@@ -92,6 +93,7 @@ constexpr flash_row_name name_of(attention_config config) {
     name += config.v_head_dim;
   }
   if (config.phase == attention_phase::decode) name += ".decode";
+  if (config.keys == key_storage::paged) name += ".paged";
   if (const auto features = name_of(config.features, config.phase); !features.view().empty()) {
     name += '.';
     name += features;

@@ -21,6 +21,7 @@ enum class attention_rule : std::uint8_t {
   has_base_features,
   table_rows_take_every_mask,
   decode_has_no_weights,
+  paged_keys_have_no_weights,
   cpu_has_no_tiling,
   cuda_warps_in_range,
   cuda_blocks_per_sm_in_range,
@@ -63,6 +64,8 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
       return "table rows have mask window, which runs causal and full problems at no cost";
     case attention_rule::decode_has_no_weights:
       return "decode rows do not write weights";
+    case attention_rule::paged_keys_have_no_weights:
+      return "rows with paged keys do not write weights";
     case attention_rule::cpu_has_no_tiling:
       return "tiling of a CPU row is empty";
     case attention_rule::cuda_warps_in_range:
@@ -146,6 +149,9 @@ constexpr attention_rule broken_rule(attention_config config) noexcept {
   if (!config.features.contains(base_features)) return attention_rule::has_base_features;
   if (config.phase == attention_phase::decode && config.features.has(attention_feature::weights)) {
     return attention_rule::decode_has_no_weights;
+  }
+  if (config.keys == key_storage::paged && config.features.has(attention_feature::weights)) {
+    return attention_rule::paged_keys_have_no_weights;
   }
   return attention_rule::none;
 }

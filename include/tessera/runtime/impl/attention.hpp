@@ -5,6 +5,7 @@
 #include <string>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/api/page_attention.hpp>
 #include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/prim/common/dropout.hpp>
@@ -17,11 +18,11 @@ namespace {
 
 struct attention_of_build : attention_family {
   static constexpr std::string_view side_output = "dropout_mask";
+  static constexpr const signature* side_form = &attention_table::form;
 
   static status finish(const instance& row, const tensor_view* tensors, const void* kernel_args,
                        const launch_context& where) {
     const auto& args = *reinterpret_cast<const flash_attention_args*>(tensors);
-    if (!args.dropout_mask.present()) return {};
     if (is_cpu(row.target)) {
       const auto& lowered = *static_cast<const attention_kernel_args*>(kernel_args);
       prim::write_dropout_mask(args.dropout_mask, lowered.dropout_seed, lowered.dropout_threshold);
@@ -59,11 +60,24 @@ status scaled_dot_product_attention(const flash_attention_args& args,
 }
 
 result<flash_plan> plan(const flash_problem& problem, const context& where) {
-  return impl::plan_of(attention_record, problem, where);
+  return impl::plan_of(attention_record, problem, where, attention_table::operations);
 }
 result<explanation> explain(const flash_problem& problem, const context& where,
                             const device_facts* device) {
-  return impl::explain_of(attention_record, problem, where, device);
+  return impl::explain_of(attention_record, problem, where, device, attention_table::operations);
+}
+
+status page_attention(const page_attention_args& args, const page_attention_options& options,
+                      const context& where) {
+  return call_operation(attention_record, paged_table::operations[0], tensors_of(args), &options,
+                        where);
+}
+result<page_attention_plan> plan(const page_problem& problem, const context& where) {
+  return impl::plan_of(attention_record, problem, where, paged_table::operations);
+}
+result<explanation> explain(const page_problem& problem, const context& where,
+                            const device_facts* device) {
+  return impl::explain_of(attention_record, problem, where, device, paged_table::operations);
 }
 
 }  // namespace tessera

@@ -42,11 +42,12 @@ status mean_pooling_chunks_backward(const mean_pooling_args& args,
 }
 
 result<mean_pooling_plan> plan(const mean_pooling_problem& problem, const context& where) {
-  return impl::plan_of(mean_pooling_record, problem, where);
+  return impl::plan_of(mean_pooling_record, problem, where, mean_pooling_table::operations);
 }
 result<explanation> explain(const mean_pooling_problem& problem, const context& where,
                             const device_facts* device) {
-  return impl::explain_of(mean_pooling_record, problem, where, device);
+  return impl::explain_of(mean_pooling_record, problem, where, device,
+                          mean_pooling_table::operations);
 }
 
 }  // namespace tessera

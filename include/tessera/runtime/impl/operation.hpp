@@ -107,7 +107,9 @@ status launch(const instance& row, const ready_call& call, int workers, std::spa
                              .stream = stream};
   const launch_range range(row, call.problem);
   if (status done = row.launch(call.kernel_args, where); !done) return done;
-  if (call.kind.finish == nullptr) return {};
+  const bool side_output = call.problem.op->form == call.kind.side_form &&
+                           call.problem.tensors[call.kind.side_tensor].present();
+  if (!side_output) return {};
   return call.kind.finish(row, call.problem.tensors, call.kernel_args, where);
 }
 

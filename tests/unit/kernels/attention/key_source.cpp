@@ -1,5 +1,5 @@
 // Keys that lie in pages of any size: both loops give the bits that they give for the same keys in
-// one piece. What a paged source needs is here in its simplest form.
+// one piece.
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -16,63 +16,6 @@ namespace {
 
 using namespace tessera;
 namespace attention = kernels::attention;
-
-/// Page p of a sequence is number table[p] in memory.
-struct page_table {
-  std::int64_t page_size = 0;
-  std::vector<std::int32_t> pages;
-};
-const page_table* current = nullptr;  // of the launch under way
-
-template <class Element>
-class paged_tokens {
- public:
-  using element = Element;
-
-  paged_tokens(const void* data, const row_strides& strides, std::int64_t count)
-      : data_(static_cast<const Element*>(data)),
-        strides_(strides),
-        count_(count),
-        table_(*current) {}
-
-  const Element* row(std::int64_t j, int head) const {
-    const std::int64_t page = table_.pages[static_cast<std::size_t>(j / table_.page_size)];
-    return data_ + (page * table_.page_size + j % table_.page_size) * strides_.row +
-           head * strides_.head;
-  }
-  std::int64_t contiguous_run(std::int64_t j) const {
-    const std::int64_t left = table_.page_size - j % table_.page_size;
-    return left < count_ - j ? left : count_ - j;
-  }
-  struct all_rows {
-    using element = Element;
-    const paged_tokens& tokens;
-    std::int64_t first;
-    int head;
-    const Element* row(std::int64_t i) const { return tokens.row(first + i, head); }
-  };
-  all_rows rows(std::int64_t j, int head) const { return {*this, j, head}; }
-  prim::strided_rows<Element> run_rows(std::int64_t j, int head, std::int64_t distance) const {
-    return {row(j, head), strides_.row * distance};
-  }
-  std::int64_t stride() const { return strides_.row; }
-  std::int64_t head_stride() const { return strides_.head; }
-
- private:
-  const Element* data_;
-  row_strides strides_;
-  std::int64_t count_;
-  const page_table& table_;
-};
-
-template <class Element>
-struct paged_source {
-  paged_tokens<Element> k;
-  paged_tokens<Element> v;
-  static paged_source of(const attention_kernel_args& args, const prim::sequence& seq) {
-    return {{args.k, args.k_strides, seq.k_len}, {args.v, args.v_strides, seq.k_len}};
-  }
-};
 
 struct prefill_f32 {
   static constexpr attention_config config{.target = native_cpu_backend, .head_dim = 64};
@@ -136,18 +79,15 @@ void expect_pages_change_no_bit(std::int64_t q_len, int group) {
   args.causal = true;
   const auto whole = output_of<Kernel, attention::strided_source<element>, element>(args);
   for (const std::int64_t page_size : {1, 3, 16, 100, 1000}) {
-    page_table table{page_size, {}};
     const std::int64_t pages = (kv_len + page_size - 1) / page_size;
-    table.pages.resize(static_cast<std::size_t>(pages));
     // Every page somewhere else.
-    for (std::int64_t p = 0; p < pages; ++p) {
-      table.pages[static_cast<std::size_t>(p)] = static_cast<std::int32_t>(pages - 1 - p);
-    }
+    std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
+    std::iota(table.rbegin(), table.rend(), 0);
     const auto token = static_cast<std::size_t>(kv_heads * head_dim);
     const auto in_pages = [&](const std::vector<element>& tokens) {
       std::vector<element> paged(static_cast<std::size_t>(pages * page_size) * token);
       for (std::int64_t j = 0; j < kv_len; ++j) {
-        const std::int64_t page = table.pages[static_cast<std::size_t>(j / page_size)];
+        const std::int64_t page = table[static_cast<std::size_t>(j / page_size)];
         const auto to = static_cast<std::size_t>(page * page_size + j % page_size);
         std::copy_n(tokens.data() + static_cast<std::size_t>(j) * token, token,
                     paged.data() + to * token);
@@ -158,8 +98,9 @@ void expect_pages_change_no_bit(std::int64_t q_len, int group) {
     attention_kernel_args paged = args;
     paged.k = paged_k.data();
     paged.v = paged_v.data();
-    current = &table;
-    const auto out = output_of<Kernel, paged_source<element>, element>(paged);
+    paged.k_strides.batch = paged.v_strides.batch = page_size * kv_heads * head_dim;
+    paged.pages = {table.data(), pages, 1, page_size, pages};
+    const auto out = output_of<Kernel, attention::paged_source<element>, element>(paged);
     EXPECT_EQ(std::memcmp(out.data(), whole.data(), out.size() * sizeof(element)), 0)
         << "pages of " << page_size << " keys";
   }
@@ -187,6 +128,24 @@ TEST(key_source, tensors_are_one_run) {
   EXPECT_EQ(source.k.row(7, 1), k.data() + (17 * kv_heads + 1) * head_dim);
   EXPECT_EQ(source.v.rows(7, 1).row(3), source.v.row(10, 1));
   EXPECT_EQ(source.v.run_rows(7, 0, 4).row(2), source.v.row(15, 0));
+}
+
+TEST(key_source, pages_are_runs) {
+  const auto k = random_tokens<float>(24, kv_heads, 2);
+  const std::vector<std::int32_t> table{9, 9, 2, 0, 1};
+  const std::int64_t token = kv_heads * head_dim;
+  attention_kernel_args args{.k = k.data(), .v = k.data()};
+  args.k_strides = args.v_strides = {8 * token, token, head_dim};
+  args.pages = {table.data(), 2, 1, 8, 3};
+  const prim::sequence seq{.index = 1, .q_len = 1, .k_len = 11};
+  const auto source = attention::paged_source<float>::of(args, seq);
+  EXPECT_EQ(source.k.contiguous_run(0), 8);
+  EXPECT_EQ(source.k.contiguous_run(7), 1);
+  EXPECT_EQ(source.k.contiguous_run(8), 3) << "the sequence ends in its second page";
+  EXPECT_EQ(source.k.row(7, 1), k.data() + (16 + 7) * token + head_dim);
+  EXPECT_EQ(source.v.row(9, 0), k.data() + token);
+  EXPECT_EQ(source.v.rows(7, 1).row(2), source.v.row(9, 1));
+  EXPECT_EQ(source.v.run_rows(1, 0, 4).row(1), source.v.row(5, 0));
 }
 
 }  // namespace

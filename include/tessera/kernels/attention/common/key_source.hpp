@@ -4,8 +4,11 @@
 
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
+#include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cpu/gemm/rows.hpp>
@@ -83,5 +86,83 @@ struct strided_source {
             {args.v, args.v_strides, seq.index, seq.k_begin, seq.k_len}};
   }
 };
+
+/// One tensor of a pool of pages: a run ends with its page.
+template <class Element>
+class paged_tokens {
+ public:
+  using element = Element;
+
+  TESSERA_INLINE paged_tokens(const void* pool, const row_strides& strides, const page_table& pages,
+                              const prim::sequence& seq)
+      : pool_(static_cast<const Element*>(pool)),
+        numbers_(pages.numbers + seq.index * pages.row),
+        column_(pages.column),
+        strides_(strides),
+        page_(prim::divisor::of(static_cast<std::uint32_t>(pages.page_size))),
+        count_(seq.k_len) {}
+
+  TESSERA_INLINE const Element* row(std::int64_t j, int head) const {
+    const std::int64_t page = page_.quotient(static_cast<int>(j));
+    return pool_ + numbers_[page * column_] * strides_.batch +
+           (j - page * page_.value) * strides_.row + head * strides_.head;
+  }
+
+  /// Tokens from `first` on, through all pages: those of its page without another look-up.
+  struct token_range {
+    using element = Element;
+    const paged_tokens& tokens;
+    std::int64_t first;
+    int head;
+    const Element* begin;
+    std::int64_t in_page;
+    TESSERA_INLINE const Element* row(std::int64_t i) const {
+      if (i < in_page) return begin + i * tokens.strides_.row;
+      return tokens.row(first + i, head);
+    }
+  };
+  TESSERA_INLINE token_range rows(std::int64_t j, int head) const {
+    return {*this, j, head, row(j, head), page_end(j) - j};
+  }
+  TESSERA_INLINE prim::strided_rows<Element> run_rows(std::int64_t j, int head,
+                                                      std::int64_t distance) const {
+    return {row(j, head), strides_.row * distance};
+  }
+  TESSERA_INLINE std::int64_t contiguous_run(std::int64_t j) const {
+    const std::int64_t end = page_end(j);
+    return (end < count_ ? end : count_) - j;
+  }
+  TESSERA_INLINE std::int64_t stride() const { return strides_.row; }
+  TESSERA_INLINE std::int64_t head_stride() const { return strides_.head; }
+
+ private:
+  TESSERA_INLINE std::int64_t page_end(std::int64_t j) const {
+    return (page_.quotient(static_cast<int>(j)) + std::int64_t{1}) * page_.value;
+  }
+
+  const Element* pool_;          ///< slot 0 of page 0, head 0
+  const std::int32_t* numbers_;  ///< the sequence's pages, column_ apart
+  std::int64_t column_;
+  row_strides strides_;
+  prim::divisor page_;
+  std::int64_t count_;
+};
+
+/// Keys and values in pages that a block table lists.
+template <class Element>
+struct paged_source {
+  paged_tokens<Element> k;
+  paged_tokens<Element> v;
+
+  static TESSERA_INLINE paged_source of(const attention_kernel_args& args,
+                                        const prim::sequence& seq) {
+    return {{args.k, args.k_strides, args.pages, seq}, {args.v, args.v_strides, args.pages, seq}};
+  }
+};
+
+/// The source of a row's keys.
+template <class Element, key_storage Keys>
+using key_source_for =
+    std::conditional_t<Keys == key_storage::paged, paged_source<Element>, strided_source<Element>>;
 
 }  // namespace tessera::kernels::attention

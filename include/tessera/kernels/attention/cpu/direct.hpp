@@ -26,6 +26,25 @@
 
 namespace tessera {
 
+namespace kernels::attention::cpu {
+
+/// `launch` of a validated call.
+template <class Kernel, class Problem, class Hooks>
+status launch_direct(const Problem& problem, const attention_kernel_args& lowered,
+                     const tessera::cpu& where, const Hooks& hooks) {
+  using isa_type = typename traits<Kernel>::isa_type;
+  if (status done = direct::check_row(traits<Kernel>::config, problem); !done) return done;
+  const int threads = direct::threads_of(where);
+  const std::size_t bytes = workspace_bytes<Kernel>(lowered, threads);
+  std::span<std::byte> memory;
+  if (status done = prim::find_workspace<isa_type>(where.workspace, bytes, memory); !done) {
+    return done;
+  }
+  return launch_with<Kernel>(lowered, hooks, {threads, memory.data(), memory.size()});
+}
+
+}  // namespace kernels::attention::cpu
+
 /// Runs the kernel `Kernel` on the CPU: same arguments, options, checks and results as
 /// `flash_attention` (with args.weights: as `attention`), and nothing is looked up. `hooks` are
 /// compiled into the tile loop (see flash_hooks).
@@ -36,23 +55,14 @@ template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
                                              const flash_attention_options& options,
                                              const cpu& where = {}, const Hooks& hooks = {}) {
-  using isa_type = typename kernels::attention::cpu::traits<Kernel>::isa_type;
   const flash_op op = args.weights.present() ? flash_op::attention : flash_op::flash_attention;
   attention_kernel_args lowered;
   if (status done = lower(op, args, options, lowered); !done) return done;
-  const flash_problem problem = problem_of(args, options, op);
-  if (status done = direct::check_row(kernels::attention::cpu::traits<Kernel>::config, problem);
-      !done)
-    return done;
-  const int threads = direct::threads_of(where);
-  const std::size_t bytes = kernels::attention::cpu::workspace_bytes<Kernel>(lowered, threads);
-  std::span<std::byte> memory;
-  if (status done = prim::find_workspace<isa_type>(where.workspace, bytes, memory); !done) {
+  if (status done = kernels::attention::cpu::launch_direct<Kernel>(problem_of(args, options, op),
+                                                                   lowered, where, hooks);
+      !done) {
     return done;
   }
-  const launch_context context{threads, memory.data(), memory.size()};
-  if (status done = kernels::attention::cpu::launch_with<Kernel>(lowered, hooks, context); !done)
-    return done;
   if (args.dropout_mask.present()) {
     prim::write_dropout_mask(args.dropout_mask, lowered.dropout_seed, lowered.dropout_threshold);
   }
@@ -64,6 +74,17 @@ template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
                                              const cpu& where = {}, const Hooks& hooks = {}) {
   return launch<Kernel>(args, {.causal = Kernel::config.mask == mask_mode::causal}, where, hooks);
+}
+
+/// The same as `page_attention`; the row's config has `keys` paged.
+template <class Kernel, class Hooks = flash_hooks<>>
+requires prim::is_hooks<Hooks> status launch(const page_attention_args& args,
+                                             const page_attention_options& options,
+                                             const cpu& where = {}, const Hooks& hooks = {}) {
+  attention_kernel_args lowered;
+  if (status done = lower(page_op::page_attention, args, options, lowered); !done) return done;
+  return kernels::attention::cpu::launch_direct<Kernel>(problem_of(args, options), lowered, where,
+                                                        hooks);
 }
 
 }  // namespace tessera

@@ -188,11 +188,11 @@ status launch_on(const attention_kernel_args& args, const Hooks& hooks,
   return {};
 }
 
-/// The same on tensors, dense or packed.
+/// The same on keys that lie as the row's config says.
 template <class Kernel, class Hooks>
 status launch_with(const attention_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
-  using source = strided_source<typename traits<Kernel>::element>;
+  using source = key_source_for<typename traits<Kernel>::element, traits<Kernel>::config.keys>;
   return launch_on<Kernel, source>(args, hooks, context);
 }
 

@@ -70,14 +70,21 @@ class direct_workspace {
   cudaStream_t stream_ = nullptr;
 };
 
-/// `launch` on the device of validated tensors, which is current.
-template <class Kernel, class Hooks>
-status launch_direct(const flash_attention_args& args, const attention_kernel_args& lowered,
-                     const cuda& where, const Hooks& hooks) {
+/// `launch` on a device, which becomes the current one meanwhile, of a validated call;
+/// `finish(lowered, stream)` writes what the kernel does not.
+template <class Kernel, class Problem, class Hooks, class Finish>
+status launch_direct(const Problem& problem, const attention_kernel_args& lowered, device_id device,
+                     const cuda& where, const Hooks& hooks, const Finish& finish) {
+  if (device.kind != device_kind::cuda) {
+    return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
+  }
+  if (status done = direct::check_row(resolved(Kernel::config), problem); !done) return done;
+  const prim::cuda::device_scope scope(device.ordinal);
+  if (!scope.entered()) return scope.entered();
   int multiprocessors = where.multiprocessors;
   if (multiprocessors == 0) {
-    const cudaError_t code = cudaDeviceGetAttribute(
-        &multiprocessors, cudaDevAttrMultiProcessorCount, args.q.device.ordinal);
+    const cudaError_t code =
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device.ordinal);
     if (code != cudaSuccess) return prim::cuda::device_failure("cudaDeviceGetAttribute", code);
   }
   direct_workspace workspace;
@@ -86,12 +93,7 @@ status launch_direct(const flash_attention_args& args, const attention_kernel_ar
   if (status done = workspace.find(where, needed, memory); !done) return done;
   const launch_context context{multiprocessors, memory.data(), memory.size(), where.stream};
   if (status done = launch_with<Kernel>(lowered, hooks, context); !done) return done;
-  if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
-    if (args.dropout_mask.present()) {
-      return write_dropout_mask<Kernel>(args.dropout_mask, lowered, where.stream);
-    }
-  }
-  return {};
+  return finish(lowered, where.stream);
 }
 
 }  // namespace kernels::attention::sm80
@@ -111,14 +113,16 @@ requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
   attention_kernel_args lowered;
   device_id device;
   if (status done = lower(op, args, options, lowered, &device); !done) return done;
-  if (device.kind != device_kind::cuda) {
-    return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
-  }
-  const flash_problem problem = problem_of(args, options, op);
-  if (status done = direct::check_row(resolved(Kernel::config), problem); !done) return done;
-  const prim::cuda::device_scope scope(device.ordinal);
-  if (!scope.entered()) return scope.entered();
-  return kernels::attention::sm80::launch_direct<Kernel>(args, lowered, where, hooks);
+  const auto finish = [&](const attention_kernel_args& ran, void* stream) -> status {
+    if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
+      if (args.dropout_mask.present()) {
+        return kernels::attention::sm80::write_dropout_mask<Kernel>(args.dropout_mask, ran, stream);
+      }
+    }
+    return {};
+  };
+  return kernels::attention::sm80::launch_direct<Kernel>(problem_of(args, options, op), lowered,
+                                                         device, where, hooks, finish);
 }
 
 /// The same with default options; a row whose mask is `causal` runs a causal problem.
@@ -126,6 +130,21 @@ template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args, const cuda& where,
                                              const Hooks& hooks = {}) {
   return launch<Kernel>(args, {.causal = Kernel::config.mask == mask_mode::causal}, where, hooks);
+}
+
+/// The same as `page_attention`; the row's config has `keys` paged.
+template <class Kernel, class Hooks = flash_hooks<>>
+requires prim::is_hooks<Hooks> status launch(const page_attention_args& args,
+                                             const page_attention_options& options,
+                                             const cuda& where, const Hooks& hooks = {}) {
+  attention_kernel_args lowered;
+  device_id device;
+  if (status done = lower(page_op::page_attention, args, options, lowered, &device); !done) {
+    return done;
+  }
+  const auto nothing = [](const attention_kernel_args&, void*) { return status(); };
+  return kernels::attention::sm80::launch_direct<Kernel>(problem_of(args, options), lowered, device,
+                                                         where, hooks, nothing);
 }
 
 }  // namespace tessera

@@ -85,8 +85,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
   const auto visible = visibility_of<Traits::config.mask>(args.call, work.seq);
   key_pass<source> pass{keys_of_block<Traits>(args, work, visible, split),
-                        source::template keys_of<Traits>(args.call, work),
-                        source::template values_of<Traits>(args.call, work)};
+                        source::template keys_of<Traits>(args, work),
+                        source::template values_of<Traits>(args, work)};
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
   if (iterator::visits_all && any_keys) kv.copy_first(pass, pass.keys.first_tile);
   if (threadIdx.x == 0) {

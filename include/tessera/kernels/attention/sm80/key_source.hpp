@@ -6,16 +6,16 @@
 //
 // | member | what |
 // |---|---|
-// | `keys_of<Traits>(call, work)`, `values_of<Traits>(call, work)` | the sources of a work tile |
+// | `keys_of<Traits>(args, work)`, `values_of<Traits>(args, work)` | the sources of a work tile |
 // | `row(stride, token)` | the token's row; `stride`: of k_strides or v_strides |
 // | `walk(stride, token, unit)` | a walk down the rows as one thread copies them, from there |
 //
-// A paged source would hold the sequence's line of the block table and what a page's rows begin
-// with, and its walk would look up a page where it enters one. Walks go past the last token; what
-// `at` is there is not read. Everything is counted in units of 16 bits.
+// Walks go past the last token; what `at` is there is not read. Everything is counted in units of
+// 16 bits.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
@@ -59,14 +59,14 @@ struct contiguous_tokens {
         token_row<const typename Traits::stored>(data, strides, seq, first, head))};
   }
   template <class Traits>
-  static __device__ __forceinline__ contiguous_tokens keys_of(const attention_kernel_args& call,
+  static __device__ __forceinline__ contiguous_tokens keys_of(const launch_args& args,
                                                               const work_tile& work) {
-    return of<Traits>(call.k, call.k_strides, work.seq, work.seq.k_begin, work.kv_head);
+    return of<Traits>(args.call.k, args.call.k_strides, work.seq, work.seq.k_begin, work.kv_head);
   }
   template <class Traits>
-  static __device__ __forceinline__ contiguous_tokens values_of(const attention_kernel_args& call,
+  static __device__ __forceinline__ contiguous_tokens values_of(const launch_args& args,
                                                                 const work_tile& work) {
-    return of<Traits>(call.v, call.v_strides, work.seq, work.seq.k_begin, work.kv_head);
+    return of<Traits>(args.call.v, args.call.v_strides, work.seq, work.seq.k_begin, work.kv_head);
   }
 
   __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
@@ -78,9 +78,80 @@ struct contiguous_tokens {
   }
 };
 
+struct paged_walk;
+
+/// The key source of a pool of pages: token j lies in the page that the sequence's line of the
+/// block table says. Tokens behind the last are taken to be the last, and numbers of no page to be
+/// one: nobody has looked at tables in device memory.
+struct paged_tokens {
+  using walk_type = paged_walk;
+
+  const std::uint16_t* page0;   ///< slot 0 of page 0, of the head
+  const std::int32_t* numbers;  ///< of the sequence's pages, `column` apart
+  std::int64_t page_stride;
+  std::int64_t column;
+  divisor page;
+  int last_token;
+  std::uint32_t last_page;
+
+  template <class Traits>
+  static __device__ __forceinline__ paged_tokens of(const void* pool, const row_strides& strides,
+                                                    const launch_args& args,
+                                                    const work_tile& work) {
+    const page_table& pages = args.call.pages;
+    const auto* head0 = static_cast<const typename Traits::stored*>(pool);
+    return {reinterpret_cast<const std::uint16_t*>(head0 + work.kv_head * strides.head),
+            pages.numbers + work.seq.index * pages.row,
+            Traits::units * strides.batch,
+            pages.column,
+            args.page,
+            max(0, static_cast<int>(work.seq.k_len) - 1),
+            static_cast<std::uint32_t>(pages.page_count - 1)};
+  }
+  template <class Traits>
+  static __device__ __forceinline__ paged_tokens keys_of(const launch_args& args,
+                                                         const work_tile& work) {
+    return of<Traits>(args.call.k, args.call.k_strides, args, work);
+  }
+  template <class Traits>
+  static __device__ __forceinline__ paged_tokens values_of(const launch_args& args,
+                                                           const work_tile& work) {
+    return of<Traits>(args.call.v, args.call.v_strides, args, work);
+  }
+
+  __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
+    token = min(token, last_token);
+    const int index = page.quotient(token);
+    const auto number = static_cast<std::uint32_t>(numbers[index * column]);
+    const int slot = token - index * static_cast<int>(page.value);
+    return page0 + min(number, last_page) * page_stride + slot * stride;
+  }
+  __device__ __forceinline__ paged_walk walk(std::int64_t stride, int token, unsigned unit) const;
+};
+
+/// A walk down the tokens of a sequence: looks up the page of each.
+struct paged_walk {
+  paged_tokens tokens{};
+  std::int64_t stride = 0;
+  int token = 0;
+  unsigned unit = 0;
+
+  __device__ __forceinline__ const std::uint16_t* at() const {
+    return tokens.row(stride, token) + unit;
+  }
+  __device__ __forceinline__ void down(int rows) { token += rows; }
+  __device__ __forceinline__ void forget() {}
+};
+
+__device__ __forceinline__ paged_walk paged_tokens::walk(std::int64_t stride, int token,
+                                                         unsigned unit) const {
+  return {*this, stride, token, unit};
+}
+
 /// The kind of key source that a kernel has.
 template <class Traits>
-using key_source_of = contiguous_tokens;
+using key_source_of =
+    std::conditional_t<Traits::config.keys == key_storage::paged, paged_tokens, contiguous_tokens>;
 
 /// Eight units of a row, from `column` on; columns from `width` on are 0. Any alignment.
 __device__ __forceinline__ void copy_elements(std::uint32_t to, const std::uint16_t* row,

@@ -66,10 +66,13 @@ inline bool rows_are_aligned(const void* data, const row_strides& strides, std::
 /// True if every row of q, k and v starts and ends at a multiple of 16 bytes.
 inline bool tokens_are_aligned(const attention_kernel_args& args, dtype type) {
   const int chunk = 16 / static_cast<int>(size_of(type));
+  const bool paged = args.pages.numbers != nullptr;
+  const std::int64_t blocks = paged ? args.pages.page_count : args.batch;  // that have a stride
+  const std::int64_t tokens = paged ? args.pages.page_size : args.kv_len;
   return args.head_dim % chunk == 0 && args.v_head_dim % chunk == 0 &&
          rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads, type) &&
-         rows_are_aligned(args.k, args.k_strides, args.batch, args.kv_len, args.kv_heads, type) &&
-         rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads, type);
+         rows_are_aligned(args.k, args.k_strides, blocks, tokens, args.kv_heads, type) &&
+         rows_are_aligned(args.v, args.v_strides, blocks, tokens, args.kv_heads, type);
 }
 
 template <class Kernel>
@@ -175,6 +178,9 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.section_tiles =
       divisor::of(std::max(1u, section * static_cast<std::uint32_t>(cut.row_blocks)));
   launched.last_section = divisor::of(heads % section == 0 ? section : heads % section);
+  if constexpr (config.keys == key_storage::paged) {
+    launched.page = divisor::of(static_cast<std::uint32_t>(args.pages.page_size));
+  }
   launched.row_blocks = cut.row_blocks;
   launched.splits = cut.splits;
   launched.negative_scale = launched.plain && args.softmax_scale < 0.0f;

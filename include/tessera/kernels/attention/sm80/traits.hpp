@@ -9,11 +9,14 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 
 namespace tessera::kernels::attention::sm80 {
+
+using prim::divisor;
 
 /// A kernel's tiles for one pair of head dimensions, both rounded up to 16.
 struct tile_shape {
@@ -157,24 +160,6 @@ constexpr float growth_of(const attention_config& config, int head_dim, std::int
   return head_dim > 128 && keys >= 1024 ? 0.0f : 1.0f;
 }
 
-/// Division of numbers below 2^31 by one that the host knows: a product instead of a hundred
-/// cycles.
-struct divisor {
-  std::uint32_t value = 1;
-  std::uint32_t multiplier = 1;
-  std::uint32_t shift = 0;
-
-  static constexpr divisor of(std::uint32_t value) {
-    const auto shift = static_cast<std::uint32_t>(value > 1 ? std::bit_width(value - 1) : 0);
-    const std::uint64_t excess = (std::uint64_t{1} << shift) - value;
-    return {value, static_cast<std::uint32_t>((excess << 32) / value + 1), shift};
-  }
-  __device__ __forceinline__ int quotient(int number) const {
-    const auto n = static_cast<std::uint32_t>(number);
-    return static_cast<int>((__umulhi(n, multiplier) + n) >> shift);
-  }
-};
-
 /// The keys of Philox's rounds. Made by the host: computed from the seed in the kernel, they would
 /// take twenty registers.
 struct dropout_keys {
@@ -198,6 +183,7 @@ struct launch_args {
   divisor section{};        ///< heads whose keys and values are worked on at the same time
   divisor section_tiles{};  ///< work tiles of a whole section
   divisor last_section{};   ///< heads of the last section
+  divisor page{};           ///< tokens of a page
   int row_blocks = 0;       ///< of a dense entry
   int splits = 1;           ///< split-KV: parts of the keys, of which each is a block's work
   float log2_scale = 1;  ///< logits (q k, or what modifiers made of it) times this are powers of 2

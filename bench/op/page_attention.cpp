@@ -1,0 +1,60 @@
+// page_attention over the problems of bench/shapes/pages.txt: each is verified against the
+// definition on a sample of rows, then timed through a plan, in turn with the limit that binds it
+// and with attention on the same keys and values in one piece.
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <tessera/api/flash_attention.hpp>
+#include <tessera/api/page_attention.hpp>
+
+#include "bench/support/attention_cases.hpp"
+#include "bench/support/memory.hpp"
+#include "bench/support/page_cases.hpp"
+#include "bench/support/page_workload.hpp"
+#include "bench/support/report.hpp"
+#include "bench/support/rounds.hpp"
+#include "bench/support/workload.hpp"
+
+namespace {
+
+using namespace tessera;
+
+bench::measured_case measure_case(const bench::bench_case& one, const page_problem& problem) {
+  const context where{.threads = one.threads};
+  const result<page_attention_plan> paged = plan(problem, where);
+  if (!paged) return {.failure = paged.message()};
+  const result<flash_plan> dense = plan(bench::dense_problem(problem), where);
+  if (!dense) return {.failure = "beside: " + dense.message()};
+  const std::size_t cold = 3 * bench::last_level_cache_bytes();
+  const bench::page_workload tensors(problem, cold);
+  const bench::workload beside(bench::dense_problem(problem), cold);
+  if (status done = paged->run(tensors.args()); !done) return {.failure = done.message()};
+
+  const reference::dense_pages definition(tensors.args(), tensors.options());
+  const bench::work counted = bench::work_of(definition.args(), definition.options());
+  bench::measured_case found =
+      bench::described(paged->choice().row(), paged->threads(), counted, one.goal);
+  if (!bench::verify(definition.args(), definition.options(), found)) return found;
+  bench::take_rounds(
+      found, paged->choice().instance->target,
+      [&](std::size_t index) { return static_cast<bool>(paged->run(tensors.args(index))); },
+      bench::call_beside{
+          [&](std::size_t index) { return static_cast<bool>(dense->run(beside.args(index))); },
+          counted.flops});
+  return found;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (!bench::register_page_cases(TESSERA_SHAPES_DIR, measure_case)) return 2;
+    return bench::run_benches(argc, argv);
+  } catch (const std::exception& failed) {
+    std::fprintf(stderr, "%s\n", failed.what());
+    return 2;
+  }
+}

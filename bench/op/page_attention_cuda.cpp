@@ -1,0 +1,152 @@
+// page_attention on the first GPU, over the problems of bench/shapes/cuda/*.txt: each is verified
+// against the definition on a sample of rows, then timed through a plan by the clock of the GPU, in
+// turn with reading memory and with attention on the same keys and values in one piece.
+//   --shapes=FOLDER  other problems
+// Without a GPU it says so and ends with status 77.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tessera/api/flash_attention.hpp>
+#include <tessera/api/page_attention.hpp>
+#include <tessera/runtime/device_memory.hpp>
+
+#include "bench/support/alternate.hpp"
+#include "bench/support/attention_cases.hpp"
+#include "bench/support/device_ceilings.hpp"
+#include "bench/support/gpu_workload.hpp"
+#include "bench/support/page_cases.hpp"
+#include "bench/support/page_workload.hpp"
+
+namespace {
+
+using namespace tessera;
+
+constexpr device_id gpu{device_kind::cuda, 0};
+
+/// The probe times by the stopwatch, which therefore stays where it is.
+struct machine {
+  device_facts facts{};
+  std::unique_ptr<bench::gpu_stopwatch> watch;
+  bench::device_probe probe;
+};
+
+/// A plan and its tensors on the GPU, with as many calls of a round as are worth timing.
+template <class Plan, class Workload>
+struct ready_call {
+  Plan plan;
+  bench::basic_gpu_workload<Workload> tensors;
+  std::size_t calls = 1;
+
+  result<double> seconds() {
+    return tensors.seconds_of(calls, [this](const auto& args) { return plan.run(args); });
+  }
+};
+
+template <class Workload, class Problem>
+auto prepare(const Problem& problem, machine& on)
+    -> result<ready_call<basic_plan<Problem>, Workload>> {
+  using call = ready_call<basic_plan<Problem>, Workload>;
+  result<basic_plan<Problem>> settled =
+      plan(problem, {.device = gpu, .stream = on.watch->stream()});
+  if (!settled) return settled.failure();
+  auto tensors = bench::basic_gpu_workload<Workload>::make(
+      Workload(problem, 3 * static_cast<std::size_t>(on.facts.l2_bytes)), *on.watch);
+  if (!tensors) return tensors.failure();
+  call ready{*std::move(settled), *std::move(tensors)};
+  const auto calls =
+      ready.tensors.group_size([&](const auto& args) { return ready.plan.run(args); });
+  if (!calls) return calls.failure();
+  ready.calls = *calls;
+  return ready;
+}
+
+/// The first round's results against the definition.
+status verify(ready_call<page_attention_plan, bench::page_workload>& call,
+              const bench::bench_case& one, bench::measured_case& found) {
+  if (status done = call.plan.run(call.tensors.args(0)); !done) return done;
+  const auto computed = call.tensors.fetched();
+  if (!computed) return computed.failure();
+  const reference::dense_pages definition(*computed, call.tensors.options());
+  const bench::work counted = bench::work_of(definition.args(), definition.options());
+  found = bench::described(call.plan.choice().row(), call.plan.threads(), counted, one.goal);
+  bench::verify(definition.args(), definition.options(), found);
+  return {};
+}
+
+bench::measured_case measure_case(const bench::bench_case& one, const page_problem& problem,
+                                  machine& on) {
+  auto paged = prepare<bench::page_workload>(problem, on);
+  if (!paged) return {.failure = paged.message()};
+  auto dense = prepare<bench::workload>(bench::dense_problem(problem), on);
+  if (!dense) return {.failure = "beside: " + dense.message()};
+  bench::measured_case found;
+  if (status done = verify(*paged, one, found); !done) return {.failure = done.message()};
+  if (!found.failure.empty()) return found;
+  const bench::alternation_budget budget{.min_rounds = 5, .max_rounds = 100, .seconds = 0.3};
+  bench::alternation taken;
+  const double begin = bench::now_seconds();
+  while (!budget.is_spent(taken.rounds.size(), taken.rounds.size(), bench::now_seconds() - begin)) {
+    const result<double> ours = paged->seconds();
+    const result<double> beside = dense->seconds();
+    const result<double> limit = on.probe.read_gbytes();
+    if (!ours || !beside || !limit) {
+      found.failure = ours.message() + beside.message() + limit.message();
+      return found;
+    }
+    taken.rounds.push_back({.seconds = *ours, .beside_seconds = *beside, .limit = *limit});
+  }
+  bench::summarise(found, taken, true, {}, found.flops);
+  return found;
+}
+
+result<machine> open_machine() {
+  const result<const device_facts*> facts = find_device(gpu);
+  if (!facts) return facts.failure();
+  result<bench::gpu_stopwatch> watch = bench::gpu_stopwatch::make(gpu);
+  if (!watch) return watch.failure();
+  auto kept = std::make_unique<bench::gpu_stopwatch>(*std::move(watch));
+  result<bench::device_probe> probe = bench::device_probe::make(*kept);
+  if (!probe) return probe.failure();
+  return machine{**facts, std::move(kept), *std::move(probe)};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    std::vector<char*> arguments(argv, argv + argc);
+    constexpr std::string_view shapes_flag = "--shapes=";
+    std::string shapes = TESSERA_SHAPES_DIR "/cuda";
+    std::erase_if(arguments, [&](std::string_view text) {
+      if (text.starts_with(shapes_flag)) shapes = text.substr(shapes_flag.size());
+      return text.starts_with(shapes_flag);
+    });
+    result<machine> opened = open_machine();
+    if (!opened) {
+      std::fprintf(stderr, "%s: no case was run: %s\n", argv[0], opened.message().c_str());
+      return 77;
+    }
+    machine on = *std::move(opened);
+    const auto measure = [&on](const bench::bench_case& one, const page_problem& problem) {
+      return measure_case(one, problem, on);
+    };
+    if (!bench::register_page_cases(shapes, measure)) return 2;
+    return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(), [&] {
+      bench::machine_report report;
+      report.facts = {{"processor", std::string(on.facts.product_name())},
+                      {"multiprocessors", std::to_string(on.facts.multiprocessors)}};
+      report.ceilings = std::string(on.facts.product_name()) +
+                        "; shares are of reading in the same rounds, beside: keys in one piece";
+      return report;
+    });
+  } catch (const std::exception& failed) {
+    std::fprintf(stderr, "%s\n", failed.what());
+    return 2;
+  }
+}

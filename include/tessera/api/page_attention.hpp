@@ -1,0 +1,53 @@
+// Attention of one new token of each sequence over keys and values in pages of a pool, as serving
+// engines keep them: the pages of a sequence lie anywhere, a block table lists them.
+//
+//   tessera::page_attention_args args{
+//       .q = tessera::view(q, {N, 32, 128}), .k_pages = tessera::view(k, {pages, 8, 16, 128}),
+//       .v_pages = tessera::view(v, {pages, 8, 16, 128}),
+//       .block_table = tessera::view(table, {N, most_pages}),
+//       .seqlens_k = tessera::view(lengths, {N}), .out = tessera::view(out, {N, 32, 128})};
+//   if (auto done = tessera::page_attention(args); !done) report(done.message());
+//
+// For each sequence n, query head h (reading key/value head h / (Hq / Hkv)) and key
+// j < seqlens_k[n], which lies in slot j % T of page block_table[n, j / T]:
+//
+//   s[j]      = softmax_scale * <q[n, h], k[j]>
+//   s[j]      = logits_soft_cap ? cap * tanh(s[j] / cap) : s[j]
+//   out[n, h] = sum_j softmax(s)[j] * v[j]    over the last window_left + 1 keys
+//   lse[n, h] = log sum exp(s)
+//
+// The token of q is the last key. A sequence without keys gives out 0 and lse -inf. Where calls
+// run, what is checked and how errors are told: api/flash_attention.hpp. On a GPU lengths and page
+// numbers may change between runs of a plan, and of a captured graph; those outside the table and
+// the pool are cut to what is there.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/attention/page_args.hpp>
+#include <tessera/runtime/explain.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// Shapes: see page_attention_args. q, pools and out share one dtype (f32, f16 or bf16); head dims
+/// are 1 to 256, pages hold any number of tokens. Zero sequences and zero pages are legal.
+status page_attention(const page_attention_args& args, const page_attention_options& options = {},
+                      const context& context = {});
+
+/// The same; a refusal is thrown as tessera::error.
+inline void page_attention_or_throw(const page_attention_args& args,
+                                    const page_attention_options& options = {},
+                                    const context& context = {}) {
+  throw_if_failed(page_attention(args, options, context));
+}
+
+/// Pages, their numbers and lengths are free; their counts are planned.
+using page_attention_plan = basic_plan<page_problem>;
+
+/// See `plan` and `explain` of api/flash_plan.hpp.
+result<page_attention_plan> plan(const page_problem& problem, const context& context = {});
+result<explanation> explain(const page_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
+}  // namespace tessera

@@ -1,0 +1,115 @@
+// A call of page_attention as the attention call that it stands for: the keys and values of each
+// sequence gathered from their pages into one tensor, its lengths, one query row.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <tessera/families/attention/args.hpp>
+#include <tessera/families/attention/options.hpp>
+#include <tessera/families/attention/page_args.hpp>
+
+#include "elements.hpp"
+
+namespace tessera::reference {
+
+/// The number of an axis of the pools: P, H, T, D.
+inline std::size_t pool_axis(page_layout layout, char axis) {
+  constexpr std::array<std::string_view, 3> names{"PHTD", "HPTD", "PTHD"};
+  return names[static_cast<std::size_t>(layout)].find(axis);
+}
+
+/// Shapes of the dense call: no memory is looked at.
+inline flash_attention_args dense_shapes(const page_attention_args& paged,
+                                         const page_attention_options& options) {
+  const auto extent_of = [&](char axis) {
+    return paged.k_pages.extent[pool_axis(options.pool_layout, axis)];
+  };
+  const auto& q = paged.q.extent;
+  const std::int64_t keys = paged.block_table.extent[1] * extent_of('T');
+  const auto tokens = [&](const tensor_view& pool) {
+    return shaped(pool.type, {q[0], keys, extent_of('H'), pool.extent[3]});
+  };
+  flash_attention_args dense{.q = shaped(paged.q.type, {q[0], 1, q[1], q[2]}),
+                             .k = tokens(paged.k_pages),
+                             .v = tokens(paged.v_pages),
+                             .seqlens_k = paged.seqlens_k};
+  dense.out = shaped(paged.q.type, {q[0], 1, q[1], paged.v_pages.extent[3]});
+  if (paged.lse.present()) dense.lse = shaped(dtype::f32, {q[0], q[1], 1});
+  return dense;
+}
+
+inline flash_attention_options dense_options(const page_attention_options& paged) {
+  flash_attention_options dense;
+  dense.softmax_scale = paged.softmax_scale;
+  dense.window_left = paged.window_left;
+  dense.logits_soft_cap = paged.logits_soft_cap;
+  return dense;
+}
+
+/// The dense call of tensors in host memory; q, out and lse are those of the call itself.
+class dense_pages {
+ public:
+  dense_pages(const page_attention_args& paged, const page_attention_options& options)
+      : args_(dense_shapes(paged, options)), options_(dense_options(options)) {
+    gather(paged, options, paged.k_pages, args_.k, keys_);
+    gather(paged, options, paged.v_pages, args_.v, values_);
+    const auto with_rows = [](const tensor_view& view, tensor_view& to, std::size_t rows) {
+      to.data = view.data;
+      for (std::size_t axis = 0, from = 0; axis < static_cast<std::size_t>(to.rank); ++axis) {
+        to.stride[axis] = axis == rows ? 0 : view.stride[from++];
+      }
+    };
+    with_rows(paged.q, args_.q, 1);
+    with_rows(paged.out, args_.out, 1);
+    if (paged.lse.present()) with_rows(paged.lse, args_.lse, 2);
+  }
+  dense_pages(const dense_pages&) = delete;
+  dense_pages& operator=(const dense_pages&) = delete;
+
+  const flash_attention_args& args() const noexcept { return args_; }
+  const flash_attention_options& options() const noexcept { return options_; }
+
+ private:
+  static void gather(const page_attention_args& paged, const page_attention_options& options,
+                     const tensor_view& pool, tensor_view& tokens, std::vector<std::byte>& memory) {
+    const std::size_t bytes = size_of(pool.type);
+    memory.resize(static_cast<std::size_t>(tokens.elements()) * bytes);
+    tokens.stride = contiguous_strides(tokens.extent, tokens.rank);
+    tokens.data = memory.data();
+    const auto stride_of = [&](char axis) {
+      return pool.stride[pool_axis(options.pool_layout, axis)];
+    };
+    const std::int64_t page_size = pool.extent[pool_axis(options.pool_layout, 'T')];
+    const auto entry = [](const tensor_view& view, std::int64_t at) {
+      return static_cast<const std::int32_t*>(view.data)[at];
+    };
+    for (std::int64_t n = 0; n < tokens.extent[0]; ++n) {
+      const std::int64_t length = entry(paged.seqlens_k, n * paged.seqlens_k.stride[0]);
+      for (std::int64_t j = 0; j < length; ++j) {
+        const auto& table = paged.block_table;
+        const std::int64_t page =
+            entry(table, n * table.stride[0] + j / page_size * table.stride[1]);
+        for (std::int64_t h = 0; h < tokens.extent[2]; ++h) {
+          const std::int64_t from =
+              page * stride_of('P') + j % page_size * stride_of('T') + h * stride_of('H');
+          const std::int64_t to =
+              n * tokens.stride[0] + j * tokens.stride[1] + h * tokens.stride[2];
+          std::memcpy(
+              memory.data() + static_cast<std::size_t>(to) * bytes,
+              static_cast<const std::byte*>(pool.data) + from * static_cast<std::int64_t>(bytes),
+              static_cast<std::size_t>(tokens.extent[3]) * bytes);
+        }
+      }
+    }
+  }
+
+  flash_attention_args args_;
+  flash_attention_options options_;
+  std::vector<std::byte> keys_, values_;
+};
+
+}  // namespace tessera::reference

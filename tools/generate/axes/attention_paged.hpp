@@ -1,0 +1,97 @@
+// Rows whose keys lie in pages of a pool: one token of each sequence, with or without a soft cap,
+// which costs decode nothing where there is none.
+#pragma once
+
+#include <vector>
+
+#include <tessera/families/attention/config.hpp>
+
+#include "attention_blocks.hpp"
+
+namespace tessera::generate {
+
+inline std::vector<attention_axes> paged_attention_axes() {
+  using enum backend;
+  const std::vector<attention_phase> decode{attention_phase::decode};
+  const std::vector<key_storage> pages{key_storage::paged};
+  const std::vector<attention_features> features{base_features | attention_feature::soft_cap};
+  const std::vector<dtype> halves{dtype::f16, dtype::bf16};
+  return {
+      {
+          .about = "pages: any decode on CPUs",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 128}},
+      },
+      {
+          .about = "pages: decode with common head dims on CPUs",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{64}, {128}, {256}},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 128}},
+      },
+      {
+          .about = "pages: decode with the common head dim on AVX2",
+          .targets = {cpu_avx2},
+          .dims = {{128}},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 128}},
+      },
+      {
+          .about = "sm80, pages: any decode",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 3}}},
+      },
+      {
+          .about = "sm80, pages: any decode in f32",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 16, {.warps = 1, .blocks_per_sm = 3}}},
+      },
+      {
+          .about = "sm80, pages: decode with head dim 64",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{64}},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 6}}},
+      },
+      {
+          .about = "sm80, pages: decode with head dim 128",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{128}},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 3}}},
+      },
+      {
+          .about = "sm80, pages: decode with head dim 256",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{256}},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 3}}},
+      },
+  };
+}
+
+}  // namespace tessera::generate
