@@ -15,7 +15,7 @@ TYPES = {"char": ctypes.c_char, "const char*": ctypes.c_char_p, "void*": ctypes.
          "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
          "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t, "double": ctypes.c_double}
 TORCH_TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64", "int32": "I32",
-               "int64": "I64", "uint8": "U8"}
+               "int64": "I64", "uint8": "U8", "int8": "I8", "uint32": "U32"}
 
 
 class Refused(RuntimeError):

@@ -83,7 +83,11 @@ enum {
   TESSERA_I64 = 6,
   TESSERA_U8 = 7,
   TESSERA_F8_E4M3 = 8,
-  TESSERA_F8_E5M2 = 9
+  TESSERA_F8_E5M2 = 9,
+  TESSERA_I8 = 10,
+  TESSERA_U32 = 11,
+  TESSERA_F8_E8M0 = 12, /* a power of two: the scale of a block */
+  TESSERA_U4X2 = 13     /* two codes of 4 bits in a byte, the lower one first */
 };
 
 /* Kinds of devices. */

@@ -81,7 +81,7 @@ static void check_tensors(tessera_flash_attention_args args, tessera_status* sta
   narrow = *args.q;
   narrow.dtype = 77;
   expect_refusal(tessera_flash_attention(&args, NULL, NULL, status),
-                 "k: dtype is 77, must be 1 to 9", status);
+                 "k: dtype is 77, must be 1 to 13", status);
   narrow = *args.q;
   narrow.rank = 6;
   expect_refusal(tessera_flash_attention(&args, NULL, NULL, status), "k: rank is 6, must be 1 to 5",

@@ -88,7 +88,7 @@ inline status read_tensor(const tessera_tensor* from, std::string_view name, ten
     std::string_view field;
     std::int32_t value, least, most;
   };
-  for (const number& read : {number{"dtype", known.dtype, TESSERA_F32, TESSERA_F8_E5M2},
+  for (const number& read : {number{"dtype", known.dtype, TESSERA_F32, TESSERA_U4X2},
                              number{"rank", known.rank, 1, max_rank},
                              number{"device_kind", known.device_kind, TESSERA_CPU, TESSERA_CUDA}}) {
     if (read.value >= read.least && read.value <= read.most) continue;
@@ -120,6 +120,11 @@ static_assert(static_cast<int>(dtype::i64) == TESSERA_I64);
 static_assert(static_cast<int>(dtype::u8) == TESSERA_U8);
 static_assert(static_cast<int>(dtype::f8_e4m3) == TESSERA_F8_E4M3);
 static_assert(static_cast<int>(dtype::f8_e5m2) == TESSERA_F8_E5M2);
+static_assert(static_cast<int>(dtype::i8) == TESSERA_I8);
+static_assert(static_cast<int>(dtype::u32) == TESSERA_U32);
+static_assert(static_cast<int>(dtype::f8_e8m0) == TESSERA_F8_E8M0);
+static_assert(static_cast<int>(dtype::u4x2) == TESSERA_U4X2);
+static_assert(dtype_names.size() == TESSERA_U4X2 + 1);
 static_assert(static_cast<int>(device_kind::cuda) == TESSERA_CUDA);
 static_assert(max_rank <= TESSERA_MAX_RANK);
 
