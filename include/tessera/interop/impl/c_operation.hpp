@@ -49,6 +49,18 @@ inline status find_operation(std::int32_t number, found_operation& to) {
                 ", which is the number of none; numbers are those of tessera_operation");
 }
 
+/// Room for the views of a call, of which `read_args` fills those that its operation has.
+class view_list {
+ public:
+  tensor_view* data() noexcept { return reinterpret_cast<tensor_view*>(memory_.data()); }
+  const tensor_view* data() const noexcept {
+    return reinterpret_cast<const tensor_view*>(memory_.data());
+  }
+
+ private:
+  alignas(tensor_view) std::array<std::byte, max_tensors * sizeof(tensor_view)> memory_;
+};
+
 /// The tensors of a call; `to` has a view per tensor of the operation's signature.
 inline status read_args(const void* from, const operation& op, tensor_view* to) {
   if (from == nullptr) return refuse("args: is NULL");
@@ -138,8 +150,8 @@ inline status read_options(const void* from, const operation& op, void* to) {
 /// A call, as the library has it.
 struct call_values {
   found_operation asked{};
-  std::array<tensor_view, max_tensors> tensors{};
-  alignas(std::uint64_t) std::array<std::byte, max_options_bytes> options{};
+  view_list tensors;
+  alignas(std::uint64_t) std::array<std::byte, max_options_bytes> options;
 
   status read(std::int32_t operation, const void* args, const void* given) {
     if (status done = find_operation(operation, asked); !done) return done;

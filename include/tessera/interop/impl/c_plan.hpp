@@ -1,9 +1,9 @@
 // Plans behind the C interface.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -48,7 +48,7 @@ inline status make_plan(const call_values& call, std::int32_t operation, const c
 
 inline status run_plan(const tessera_plan& to, const void* args, std::span<std::byte> workspace,
                        void* stream) {
-  std::array<tensor_view, max_tensors> tensors;
+  view_list tensors;
   const operation_plan& plan = to.plan;
   if (status done = read_args(args, *plan.problem().op, tensors.data()); !done) return done;
   if (workspace.data() == nullptr) return plan.run(tensors.data(), stream);
