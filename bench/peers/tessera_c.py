@@ -99,7 +99,7 @@ class Interface:
 
 class Library:
     def __init__(self, path):
-        self.c = ctypes.CDLL(str(path))
+        self.c = ctypes.CDLL(str(pathlib.Path(path).resolve()))
         places = (pathlib.Path(path).resolve().parents[1], ROOT)
         self.interface = Interface([place / part for place in places
                                     for part in ("include", "generated/include")])
@@ -125,7 +125,7 @@ class Library:
 
     def check(self, function, *arguments):
         status = self.interface.structs["tessera_status"]()
-        passed = [ctypes.byref(one) if isinstance(one, Struct) else one for one in arguments]
+        passed = [ctypes.byref(value) if isinstance(value, Struct) else value for value in arguments]
         if code := function(*passed, ctypes.byref(status)):
             raise Refused(status.message.decode(), code)
 

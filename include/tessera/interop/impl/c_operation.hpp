@@ -153,10 +153,10 @@ struct call_values {
   view_list tensors;
   alignas(std::uint64_t) std::array<std::byte, max_options_bytes> options;
 
-  status read(std::int32_t operation, const void* args, const void* given) {
+  status read(std::int32_t operation, const void* args, const void* wanted) {
     if (status done = find_operation(operation, asked); !done) return done;
     if (status done = read_args(args, *asked.op, tensors.data()); !done) return done;
-    return read_options(given, *asked.op, options.data());
+    return read_options(wanted, *asked.op, options.data());
   }
 };
 
