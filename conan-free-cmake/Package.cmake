@@ -36,7 +36,7 @@ endif()
 install(EXPORT tessera_targets NAMESPACE tessera:: FILE tessera-targets.cmake
   DESTINATION ${tessera_cmake_dir})
 
-install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
+install(DIRECTORY include/tessera generated/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
   PATTERN "*.hpp" PATTERN "*.h")
 install(DIRECTORY generated/cost DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)

@@ -69,8 +69,8 @@ class Case:
         self.k, self.v = pairs[0]
         self.causal, self.failures = causal, {}
         self.launches = {name: [peer(name, self.q, k, v, causal) for k, v in pairs] for name in peers}
-        plan = library.plan(row=row, stream=torch.cuda.current_stream().cuda_stream, causal=causal,
-                            q=self.q, k=self.k, v=self.v, out=self.out)
+        plan = library.plan("flash_attention", {"causal": causal}, row=row, q=self.q, k=self.k, v=self.v,
+                            out=self.out, stream=torch.cuda.current_stream().cuda_stream)
         self.row = plan.row
         self.launches["tessera"] = [plan.launcher(q=self.q, k=k, v=v, out=self.out) for k, v in pairs]
         seen = q_len * kv_len - (q_len * (q_len - 1) // 2 if causal else 0)

@@ -1,42 +1,60 @@
 #!/usr/bin/env python3
-"""The C interface of the installed package: from C with CMake (linked and shared), from C with a
-compiler alone, and from Python's ctypes.
+"""The C interface of the installed package: from C with CMake (linked and shared), of a build with rows
+of one family, from C with a compiler alone, and from Python's ctypes.
 
 usage: c_interface.py WORK_FOLDER PREFIX C_COMPILER [-- CMAKE_ARGUMENT...]"""
 import pathlib
 import re
+import shutil
 import sys
 
 from consumer import ROOT, Failed, Project, run, script
 
 TESTS = ROOT / "tests/build/c_interface"
-PROGRAMS = ("add_executable(linked program.c)\n"
-            "target_link_libraries(linked PRIVATE tessera::c m)\n"
-            "add_executable(loaded program.c)\n"
-            "target_link_libraries(loaded PRIVATE tessera::c_shared m)\n")
+PROGRAMS = ("foreach(kind IN ITEMS c c_shared)\n"
+            "  add_executable(with_${kind} program.c operations.c)\n"
+            "  target_link_libraries(with_${kind} PRIVATE tessera::${kind} m)\n"
+            "endforeach()\n"
+            "tessera_add_kernels(pooling ROWS rows.txt)\n"
+            "add_executable(partial partial.c)\n"
+            "target_link_libraries(partial PRIVATE pooling_c m)\n")
+
+
+def check_names(library, include):
+    """The library exports what c.h declares, and the tests call every operation."""
+    common, operations = ((include / "tessera/interop" / name).read_text() for name in ("c.h", "c_operations.h"))
+    declared = set(re.findall(r"^TESSERA_API .*?\b(tessera_\w+)\(", common, re.M))
+    exported = set(re.findall(r" [TWVDB] (\S+)$", run("nm", "-D", "--defined-only", library)[1], re.M))
+    if declared != exported or not declared:
+        raise Failed(f"{library}: of exported and declared functions {sorted(declared ^ exported)} are not both")
+    functions = re.findall(r"^static inline int32_t (tessera_\w+)\(", operations, re.M)
+    program = (TESTS / "operations.c").read_text()
+    missing = [name for name in functions if not re.search(rf"\b{name}\b", program)
+               and not name.startswith(("tessera_plan_flash_", "tessera_run_flash_"))]  # those of program.c
+    if missing or not functions:
+        raise Failed(f"{TESTS / 'operations.c'} does not use {', '.join(missing)}")
+    print(f"{len(declared)} functions and nothing else are exported, {len(functions)} inline ones are tested")
 
 
 def main():
     work, prefix, compiler, *rest = sys.argv[1:]
     project = Project(work, prefix, [argument for argument in rest if argument != "--"], languages="C CXX")
-    project.copy("c_interface/program.c")
+    for source in TESTS.glob("*.[ch]"):
+        shutil.copy(source, project.folder)
+    project.write("rows.txt", "mean_pooling.cpu_generic.f32.forward.s4\n")
     project.cmake_lists(PROGRAMS)
     project.configure()
     project.build()
-    for program in ("linked", "loaded"):
+    for program in ("with_c", "with_c_shared", "partial"):
         print(f"{program}: {project.run(program)}", end="")
     library = next(pathlib.Path(prefix).rglob("libtessera_c.so"))
     program = project.folder / "alone"
     run(compiler, "-std=c99", "-D_ISOC11_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
-        f"-I{prefix}/include", TESTS / "program.c", f"-L{library.parent}", "-ltessera_c", "-lm",
-        f"-Wl,-rpath,{library.parent}", "-o", program)
+        f"-I{prefix}/include", TESTS / "program.c", TESTS / "operations.c", f"-L{library.parent}",
+        "-ltessera_c", "-lm", f"-Wl,-rpath,{library.parent}", "-o", program)
     print(f"alone: {run(program)[1]}", end="")
     print(run(sys.executable, TESTS / "loaded.py", library)[1], end="")
-    names = re.findall(r" [TWVDB] (\S+)$", run("nm", "-D", "--defined-only", library)[1], re.M)
-    others = [name for name in names if not name.startswith("tessera_")]
-    if others or not names:
-        raise Failed(f"{library}: exports {others[:10]} beside {len(names) - len(others)} C functions")
-    print(f"{len(names)} functions and nothing else are exported")
+    check_names(library, pathlib.Path(prefix) / "include")
 
 
 if __name__ == "__main__":

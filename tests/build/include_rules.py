@@ -5,6 +5,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "include" / "tessera"
+GENERATED = ROOT.parents[1] / "generated" / "include" / "tessera"
 
 # A room and the rooms it may include. "top" is include/tessera/*.hpp: it joins rooms for users.
 ALLOWED = {
@@ -54,7 +55,8 @@ def may_include(path: str, target: str) -> bool:
 
 
 def main() -> int:
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.rglob("*.h*")}
+    texts = {str(path.relative_to(root)): path.read_text() for root in (ROOT, GENERATED)
+             for path in root.rglob("*.h*")}
     faults = []
     ours = {}
     outside = {}

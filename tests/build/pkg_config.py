@@ -19,6 +19,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "smoke"
         run(compiler, "-std=c++20", ROOT / "tests/build/smoke.cpp", *flags, "-o", program)
+        unit = pathlib.Path(folder) / "unit.c"
+        unit.write_text("#include <tessera/interop/c.h>\n")
+        for language in ("c", "c++"):
+            run(compiler, "-fsyntax-only", "-Wall", "-Werror", "-x", language, unit, *flags)
         rows = [line for line in run(program)[1].splitlines() if line.startswith("attention.")]
     print(f"{len(rows)} rows run with {' '.join(flags)}")
 

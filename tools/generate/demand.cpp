@@ -78,14 +78,17 @@ std::optional<refusal> ask_traces(const demand_files& files, std::vector<asked_p
 /// The family of a problem line by its first word, or its number of families if there is none.
 std::size_t family_of(const std::string& line, const std::vector<family>& families) {
   const std::string_view op = std::string_view(line).substr(0, line.find(' '));
-  const auto found = std::ranges::find_if(
-      families, [&](const family& one) { return std::ranges::count(one.ops, op) > 0; });
+  const auto found = std::ranges::find_if(families, [&](const family& one) {
+    return std::ranges::count(one.operations, op, &operation::name) > 0;
+  });
   return static_cast<std::size_t>(found - families.begin());
 }
 
 std::string op_names(const std::vector<family>& families) {
   std::vector<std::string_view> names;
-  for (const family& one : families) names.insert(names.end(), one.ops.begin(), one.ops.end());
+  for (const family& one : families) {
+    std::ranges::transform(one.operations, std::back_inserter(names), &operation::name);
+  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

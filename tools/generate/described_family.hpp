@@ -193,7 +193,8 @@ family described_family() {
     if (!made.config_members.empty()) made.config_members += ", ";
     made.config_members += name;
   });
-  for (const operation& op : Described::runtime_family::operations) made.ops.push_back(op.name);
+  made.number = Described::runtime_family::number;
+  made.operations = Described::runtime_family::operations;
   made.default_table = &default_table_of<Described>;
   made.row_named = &row_named_in<Described>;
   made.row_for = &row_for_problem<Described>;

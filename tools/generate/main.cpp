@@ -14,6 +14,7 @@
 
 #include <tessera/version.hpp>
 
+#include "c_header.hpp"
 #include "code_version.hpp"
 #include "cost.hpp"
 #include "demand.hpp"
@@ -229,6 +230,11 @@ int run(const settings& chosen) {
   if (!over.empty()) return fail(no, over.substr(0, over.size() - 1));
   if (chosen.dry_run) return 0;
   files.merge(generate::common_files(all_units));
+  auto c_interface = generate::c_interface_files(families);
+  if (const auto* why = std::get_if<generate::refusal>(&c_interface)) {
+    return fail(wrong, why->message);
+  }
+  files.merge(std::get<0>(std::move(c_interface)));
   files.merge(generate::lookup_unit(std::get<0>(lookup)));
   if (!chosen.name.empty()) {
     files.merge(generate::served_header(chosen.name, families, tables, reasons));

@@ -8,12 +8,14 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/declaration.hpp>
 
 namespace tessera::generate {
 
@@ -82,7 +84,8 @@ struct family {
   std::string_view table_header;  ///< what the registry unit includes: a `table_entry`
   /// Declares `mismatch_of(config, problem)`, constexpr; its enumerator of value 0 means none.
   std::string_view fits_header;
-  std::vector<std::string_view> ops;  ///< first words of the problem texts that its rows run
+  int number = 0;                                        ///< that of tessera::family
+  std::span<const operation> operations;                 ///< that its rows run
   std::array<family_part, device_parts.size()> parts{};  ///< by device_part
   std::function<outcome<table>()> default_table;
   /// The row of that name, or why there is none: "is not ...".

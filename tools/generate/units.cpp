@@ -176,8 +176,6 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
                                "#include <tessera/interop/impl/all.hpp>\n";
   files["units/store.cpp"] = banner("//", "writer of lookup tables, a library of its own.") +
                              "#include <tessera/runtime/impl/lookup_store.hpp>\n";
-  files["units/c.cpp"] = banner("//", "the C interface, a library of its own.") +
-                         "#include <tessera/interop/impl/c.hpp>\n";
   files["units/families.cpp"] = family_table(families);
   std::map<backend, std::vector<std::string>> by_backend;
   std::string host = "  units/runtime.cpp\n  units/families.cpp\n  units/lookup.cpp\n";

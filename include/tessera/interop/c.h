@@ -4,16 +4,27 @@
  *   tessera_tensor q = {.size = sizeof q, .dtype = TESSERA_F32, .data = memory, .rank = 4,
  *                       .extent = {1, 64, 8, 64}, .flags = TESSERA_CONTIGUOUS};
  *   ... k, v, out likewise ...
- *   tessera_flash_attention_args args = {.size = sizeof args, .q = &q, .k = &k, .v = &v, .out =
- * &out}; tessera_flash_attention_options options = {.size = sizeof options, .causal = 1};
+ *   tessera_flash_attention_args args = {
+ *       .size = sizeof args, .q = &q, .k = &k, .v = &v, .out = &out};
+ *   tessera_flash_attention_options options = {.size = sizeof options, .causal = 1};
  *   tessera_status status = {.size = sizeof status};
  *   if (tessera_flash_attention(&args, &options, NULL, &status) != TESSERA_OK)
- * puts(status.message);
+ *     puts(status.message);
+ *
+ * Operations. This file has what all of them share; c_operations.h, which it includes, has their
+ * numbers, their structs and typed functions, generated from their declarations. The library itself
+ * exports tessera_call, tessera_plan_make and tessera_plan_run, which take the number of an
+ * operation and its structs: `tessera_mean_pooling(...)` is inline and calls
+ * `tessera_call(TESSERA_OPERATION_MEAN_POOLING, ...)`. Numbers never change.
  *
  * Structs. Every struct starts with `size`, its sizeof where the caller was compiled. Zero every
  * other byte before setting fields: zero means absent, or the documented default. Later versions
  * add fields at the end only. A library older than its caller refuses a struct in which a field
  * that it does not know is set, and never ignores one.
+ *
+ * Options. Each is 8 bytes. A value counts where it is not zero, or where its bit in `given` is
+ * set, which says that zero is meant: {.given = TESSERA_FLASH_ATTENTION_NORMALIZE} turns
+ * `normalize` off, whose default is 1. What does not count has its default.
  *
  * Errors. Functions return a code, 0 on success; where `status` is not NULL it receives the code
  * and one sentence that names the tensor or option, the fact and both numbers. A refused call has
@@ -42,7 +53,7 @@ extern "C" {
 #endif
 
 /* Version of this interface: grows with every addition, see tessera_c_version(). */
-#define TESSERA_C_VERSION 1
+#define TESSERA_C_VERSION 2
 
 #define TESSERA_MAX_RANK 8
 #define TESSERA_MESSAGE_BYTES 2040
@@ -72,7 +83,11 @@ enum {
   TESSERA_I64 = 6,
   TESSERA_U8 = 7,
   TESSERA_F8_E4M3 = 8,
-  TESSERA_F8_E5M2 = 9
+  TESSERA_F8_E5M2 = 9,
+  TESSERA_I8 = 10,
+  TESSERA_U32 = 11,
+  TESSERA_F8_E8M0 = 12, /* a power of two: the scale of a block */
+  TESSERA_U4X2 = 13     /* two codes of 4 bits in a byte, the lower one first */
 };
 
 /* Kinds of devices. */
@@ -83,17 +98,6 @@ enum {
   TESSERA_READ_ONLY = 1, /* refused as an output */
   TESSERA_CONTIGUOUS = 2 /* row-major; `stride` is not looked at */
 };
-
-/* Flags of flash attention options: which optional values count. */
-enum {
-  TESSERA_SOFTMAX_SCALE = 1,
-  TESSERA_WINDOW_LEFT = 2,
-  TESSERA_WINDOW_RIGHT = 4,
-  TESSERA_LOGITS_SOFT_CAP = 8
-};
-
-/* Where the causal diagonal and the window start if there are fewer or more rows than keys. */
-enum { TESSERA_BOTTOM_RIGHT = 0, TESSERA_TOP_LEFT = 1 };
 
 /* Flags of a context: how the row is chosen. None: the policy of the process. */
 enum {
@@ -141,101 +145,30 @@ typedef struct tessera_context {
 /* A row chosen for one problem, its launch and its scratch memory. */
 typedef struct tessera_plan tessera_plan;
 
-/* ---- flash attention, forward: out = softmax(scale * q k^T + bias, masked) v ----
- * Shapes and dtypes are those of tessera/families/attention/args.hpp: q, out [B,Sq,Hq,D], k, v
- * [B,Sk,Hkv,D]; packed [T,H,D] with cu_seqlens_q and cu_seqlens_k [N+1]. */
-typedef struct tessera_flash_attention_args {
-  uint32_t size;
-  uint32_t reserved; /* 0 */
-  const tessera_tensor *q, *k, *v;
-  const tessera_tensor *bias_pre, *bias_post; /* added before and after the soft cap; -inf masks */
-  const tessera_tensor* mask;                 /* u8, nonzero = visible */
-  const tessera_tensor *q_segment_ids, *kv_segment_ids;
-  const tessera_tensor* sinks;
-  const tessera_tensor *cu_seqlens_q, *cu_seqlens_k;
-  const tessera_tensor *seqlens_q, *seqlens_k;
-  const tessera_tensor* out;
-  const tessera_tensor *lse, *row_max; /* optional outputs */
-  const tessera_tensor* dropout_mask;
-} tessera_flash_attention_args;
+/* ---- calls and plans of every operation; c_operations.h has them by name ---- */
 
-/* Zeros are the defaults. An optional value counts only if its flag is in `given`. */
-typedef struct tessera_flash_attention_options {
-  uint32_t size;
-  uint32_t given; /* TESSERA_SOFTMAX_SCALE | ... */
-  int32_t causal; /* 0 or 1 */
-  int32_t causal_alignment;
-  double softmax_scale; /* else 1 / sqrt(D) */
-  int64_t window_left;  /* keys before the aligned position, itself excluded; else all */
-  int64_t window_right;
-  double logits_soft_cap;
-  double dropout_probability;
-  uint64_t dropout_seed;
-  int32_t unnormalized; /* 1: out is not divided by the denominator, see row_max */
-  int32_t reserved;     /* 0 */
-} tessera_flash_attention_options;
-
-/* Chooses and runs. `options`, `context` and `status` may be NULL, here and below. */
-TESSERA_API int32_t tessera_flash_attention(const tessera_flash_attention_args* args,
-                                            const tessera_flash_attention_options* options,
-                                            const tessera_context* context, tessera_status* status);
+/* Chooses and runs. `args` and `options` point to the structs of the operation. `options`,
+ * `context` and `status` may be NULL, here and below. */
+TESSERA_API int32_t tessera_call(int32_t operation, const void* args, const void* options,
+                                 const tessera_context* context, tessera_status* status);
 
 /* Chooses a row for calls with these shapes on these tensors' device and stores the plan in
  * `*plan`, for tessera_plan_free(); NULL after a refusal. Of `data` only the alignment counts, and
  * only on a GPU: plan with NULL or with addresses at multiples of 16 bytes where runs will have
  * such. */
-TESSERA_API int32_t tessera_plan_flash_attention(const tessera_flash_attention_args* args,
-                                                 const tessera_flash_attention_options* options,
-                                                 const tessera_context* context,
-                                                 tessera_plan** plan, tessera_status* status);
+TESSERA_API int32_t tessera_plan_make(int32_t operation, const void* args, const void* options,
+                                      const tessera_context* context, tessera_plan** plan,
+                                      tessera_status* status);
 
 /* Runs on tensors with the planned shapes, where planned; no look-up, no allocation, no lock.
- * `workspace` may be NULL: the plan's own memory, one run at a time, on a GPU in one stream. On a
- * GPU the call returns when its work is in `stream` (cudaStream_t, NULL: the default stream), and
- * the plan outlives that work. */
-TESSERA_API int32_t tessera_run_flash_attention(const tessera_plan* plan,
-                                                const tessera_flash_attention_args* args,
-                                                void* workspace, size_t workspace_bytes,
-                                                void* stream, tessera_status* status);
+ * `args` points to the struct of the planned operation. `workspace` may be NULL: the plan's own
+ * memory, one run at a time, on a GPU in one stream. On a GPU the call returns when its work is in
+ * `stream` (cudaStream_t, NULL: the default stream), and the plan outlives that work. */
+TESSERA_API int32_t tessera_plan_run(const tessera_plan* plan, const void* args, void* workspace,
+                                     size_t workspace_bytes, void* stream, tessera_status* status);
 
-/* ---- mean pooling: tokens to their mean, over sequences or chunks of them, and back ----
- * Shapes and dtypes are those of tessera/families/mean_pooling/args.hpp. */
-enum {
-  TESSERA_MEAN_POOLING = 0, /* x [B,T,D] or packed [T,D] to out [B,D] or [N,D] */
-  TESSERA_MEAN_POOLING_CHUNKS = 1,
-  TESSERA_MEAN_POOLING_BACKWARD = 2, /* d_out to d_x */
-  TESSERA_MEAN_POOLING_CHUNKS_BACKWARD = 3
-};
-
-typedef struct tessera_mean_pooling_args {
-  uint32_t size;
-  uint32_t reserved; /* 0 */
-  const tessera_tensor *x, *mask, *cu_seqlens;
-  const tessera_tensor* out;
-  const tessera_tensor *d_out, *d_x;
-} tessera_mean_pooling_args;
-
-typedef struct tessera_mean_pooling_options {
-  uint32_t size;
-  uint32_t reserved;  /* 0 */
-  int64_t chunk_size; /* 0: 32 */
-} tessera_mean_pooling_options;
-
-TESSERA_API int32_t tessera_mean_pooling(int32_t op, const tessera_mean_pooling_args* args,
-                                         const tessera_mean_pooling_options* options,
-                                         const tessera_context* context, tessera_status* status);
-TESSERA_API int32_t tessera_plan_mean_pooling(int32_t op, const tessera_mean_pooling_args* args,
-                                              const tessera_mean_pooling_options* options,
-                                              const tessera_context* context, tessera_plan** plan,
-                                              tessera_status* status);
-TESSERA_API int32_t tessera_run_mean_pooling(const tessera_plan* plan,
-                                             const tessera_mean_pooling_args* args, void* workspace,
-                                             size_t workspace_bytes, void* stream,
-                                             tessera_status* status);
-
-/* ---- plans of every operation ---- */
-
-TESSERA_API void tessera_plan_free(tessera_plan* plan); /* NULL is legal */
+TESSERA_API void tessera_plan_free(tessera_plan* plan);               /* NULL is legal */
+TESSERA_API int32_t tessera_plan_operation(const tessera_plan* plan); /* its number; 0 for NULL */
 TESSERA_API size_t tessera_plan_workspace_bytes(const tessera_plan* plan);
 /* Texts that end with a zero and live as long as the plan: the row, the tier that chose it
  * ("heuristic", ...) and why ("cheapest", ...). */
@@ -252,5 +185,7 @@ TESSERA_API const char* tessera_code_name(int32_t code); /* "invalid_argument", 
 #ifdef __cplusplus
 }
 #endif
+
+#include <tessera/interop/c_operations.h>
 
 #endif

@@ -27,9 +27,16 @@ struct demand_facts {
   alignas(8) std::byte bytes[192];
 };
 
+/// What callers from C know an operation by. It stays the same for good: a family keeps its number,
+/// and further operations come behind those that it has.
+constexpr int operation_number(int family, const operation& op) noexcept {
+  return family * 100 + op.number;
+}
+
 /// One family. Functions that take a config take that of one of its rows.
 struct family {
   std::string_view name;     ///< first part of its rows' names
+  int number = 0;            ///< of this family and no other, ever: see operation_number
   int semantic_version = 1;  ///< counts up when problem or key change their meaning
   /// How far a measurement of another size may stand in, in doublings; 0: never.
   double max_log2_distance = 0;
@@ -82,6 +89,17 @@ struct family {
   }
 };
 
+/// Operations stand in the order of their numbers, and callers' buffers hold their options.
+constexpr bool are_in_order(std::span<const operation> operations) noexcept {
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const operation& op = operations[i];
+    if (op.number != static_cast<int>(i) || i >= 100) return false;
+    if (op.form->options_bytes > max_options_bytes) return false;
+    if (op.form->options.size() > static_cast<std::size_t>(max_options)) return false;
+  }
+  return true;
+}
+
 /// The record of a family that is described by a struct of types and static functions
 /// (families/<family>/family.hpp), whose rows are those of `Rows`.
 template <class Described, auto Rows, auto CodeVersion>
@@ -91,8 +109,10 @@ consteval family family_of() {
   using facts_type = typename Described::facts_type;
   static_assert(sizeof(facts_type) <= sizeof(demand_facts) &&
                 std::is_trivially_copyable_v<facts_type>);
+  static_assert(are_in_order(Described::operations) && Described::number > 0);
   family record;
   record.name = Described::name;
+  record.number = Described::number;
   record.semantic_version = Described::semantic_version;
   record.max_log2_distance = Described::max_log2_distance;
   record.operations = Described::operations;

@@ -18,6 +18,10 @@ namespace tessera {
 status call_operation(const family& kind, const operation& op, const tensor_view* tensors,
                       const void* options, const context& where = {});
 
+/// The problem of a call whose tensors lie on that device.
+problem_view problem_of(const operation& op, const tensor_view* tensors, const void* options,
+                        device_id device) noexcept;
+
 /// Checks the problem, chooses a row and reserves its scratch memory.
 result<operation_plan> plan_operation(const family& kind, const problem_view& problem,
                                       const context& where = {});

@@ -39,6 +39,8 @@ struct problem_view;
 inline constexpr int max_tensors = 32;  ///< of an operation: one bit each
 inline constexpr int max_dims = 24;
 inline constexpr int max_layouts = 8;
+inline constexpr int max_options = 31;  ///< of an operation: one bit each, in C an int's
+inline constexpr std::size_t max_options_bytes = 256;
 
 /// A set of element types.
 class dtype_set {
@@ -214,6 +216,9 @@ struct signature {
   std::size_t options_bytes = 0;
   /// Everything that a choice may depend on; the tensors have been checked.
   void (*demand_of)(const problem_view&, demand& to) = nullptr;
+  /// How many tensors and options the structs of the C interface had in its first release, where
+  /// more have come behind them since; 0: all.
+  std::uint8_t first_tensors = 0, first_options = 0;
 
   constexpr const shape_form& shape(std::size_t tensor, int layout) const noexcept {
     return shapes[tensor * layouts.size() + static_cast<std::size_t>(layout)];

@@ -7,15 +7,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "bench/peers"))
-from tessera_c import SOFTMAX_SCALE, Args, Options, Status, Tensor  # noqa: E402
-
-F32, CONTIGUOUS, INVALID_ARGUMENT = 1, 2, 1
-
-
-def view_of(values, extent):
-    made = Tensor(dtype=F32, data=values.buffer_info()[0], rank=len(extent), flags=CONTIGUOUS)
-    made.extent[:len(extent)] = extent
-    return made
+from tessera_c import Library, Refused  # noqa: E402
 
 
 def attention(q, k, v, scale):
@@ -26,11 +18,16 @@ def attention(q, k, v, scale):
 
 
 def main():
-    library = ctypes.CDLL(sys.argv[1])
-    library.tessera_version.restype = ctypes.c_char_p
-    library.tessera_plan_row.restype = ctypes.c_char_p
-    for name in ("tessera_plan_row", "tessera_plan_free"):
-        getattr(library, name).argtypes = [ctypes.c_void_p]
+    library = Library(sys.argv[1])
+    known = library.interface.constants
+
+    def view_of(values, extent):
+        view = library.interface.structs["tessera_tensor"](
+            dtype=known["TESSERA_F32"], data=values.buffer_info()[0], rank=len(extent),
+            flags=known["TESSERA_CONTIGUOUS"])
+        view.extent[:len(extent)] = extent
+        return view
+
     rows, keys, dim, scale = 3, 11, 24, 0.3
     q = array.array("f", [math.sin(i) for i in range(rows * dim)])
     k = array.array("f", [math.cos(3 * i) for i in range(keys * dim)])
@@ -38,38 +35,44 @@ def main():
     out = array.array("f", [math.nan] * (rows * dim))
     tensors = {"q": view_of(q, [1, rows, 1, dim]), "k": view_of(k, [1, keys, 1, dim]),
                "v": view_of(v, [1, keys, 1, dim]), "out": view_of(out, [1, rows, 1, dim])}
-    args = Args(**{name: ctypes.pointer(tensor) for name, tensor in tensors.items()})
-    options = Options(given=SOFTMAX_SCALE, softmax_scale=scale)
-    status = Status()
 
-    def wrong():
-        """The largest difference from the definition."""
-        part = lambda values, at: values[at * dim:(at + 1) * dim]
-        wanted = [attention(part(q, i), [part(k, j) for j in range(keys)],
-                            [part(v, j) for j in range(keys)], scale) for i in range(rows)]
+    def part(values, at):
+        return values[at * dim:(at + 1) * dim]
+
+    def check(what, wanted):
+        """Compares the output with the definition, and overwrites it."""
         worst = max(abs(out[i * dim + x] - wanted[i][x]) for i in range(rows) for x in range(dim))
-        return not worst < 1e-5, worst
+        if not worst < 1e-5:
+            sys.exit(f"{what}: the worst difference is {worst}")
+        for i in range(len(out)):
+            out[i] = math.nan
 
-    code = library.tessera_flash_attention(ctypes.byref(args), ctypes.byref(options), None,
-                                           ctypes.byref(status))
-    if code != 0 or wrong()[0]:
-        sys.exit(f"call: code {code}, {status.message.decode()}, worst difference {wrong()[1]}")
-    plan = ctypes.c_void_p()
-    for i in range(len(out)):
-        out[i] = math.nan
-    code = library.tessera_plan_flash_attention(ctypes.byref(args), ctypes.byref(options), None,
-                                                ctypes.byref(plan), ctypes.byref(status))
-    code = code or library.tessera_run_flash_attention(plan, ctypes.byref(args), None, 0, None,
-                                                       ctypes.byref(status))
-    if code != 0 or wrong()[0]:
-        sys.exit(f"plan: code {code}, {status.message.decode()}, worst difference {wrong()[1]}")
-    row = library.tessera_plan_row(plan).decode()
-    library.tessera_plan_free(plan)
+    every = [attention(part(q, i), [part(k, j) for j in range(keys)], [part(v, j) for j in range(keys)],
+                       scale) for i in range(rows)]
+    options = {"softmax_scale": scale, "causal": False, "window_left": None}
+    for operation in ("flash_attention", "attention", "scaled_dot_product_attention"):
+        library.call(operation, options, **tensors)
+        check(f"call of {operation}", every)
+        plan = library.plan(operation, options, **tensors)
+        plan.run(**tensors)
+        check(f"plan of {operation}", every)
+    library.call("attention", {"window_left": 0, "window_right": 0, "causal_alignment": "top_left"}, **tensors)
+    check("a window of one key", [part(v, i) for i in range(rows)])
+    mean = view_of(out, [1, dim])
+    library.call("mean_pooling", x=view_of(q, [1, rows, dim]), out=mean)
+    if any(abs(out[x] - sum(part(q, i)[x] for i in range(rows)) / rows) > 1e-6 for x in range(dim)):
+        sys.exit("mean_pooling: differs from the mean")
     tensors["k"].extent[3] = dim - 1
-    code = library.tessera_flash_attention(ctypes.byref(args), None, None, ctypes.byref(status))
-    if code != INVALID_ARGUMENT or "k: head_dim is 23, q has 24" not in status.message.decode():
-        sys.exit(f"refusal: code {code}, {status.message.decode()}")
-    print(f"tessera {library.tessera_version().decode()} from ctypes: {row}")
+    try:
+        library.call("flash_attention", **tensors)
+        sys.exit("a call with head dims that differ was not refused")
+    except Refused as refused:
+        if refused.code != known["TESSERA_INVALID_ARGUMENT"] or str(refused) != "k: head_dim is 23, q has 24":
+            sys.exit(f"refusal: code {refused.code}, {refused}")
+    for name, struct in library.interface.structs.items():
+        if struct.size.offset != 0 or ctypes.sizeof(struct) % 8 != 0:
+            sys.exit(f"{name}: has {ctypes.sizeof(struct)} bytes, its size is at {struct.size.offset}")
+    print(f"tessera {library.version} from ctypes: {', '.join(library.operations)}; {plan.row}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ struct attention_family {
   using facts_type = attention_facts;
 
   static constexpr std::string_view name = "attention";
+  static constexpr int number = 1;
   static constexpr int semantic_version = 1;
   /// One size may be a doubling off: beyond, which tile wins changes more often than it stays.
   static constexpr double max_log2_distance = 1;

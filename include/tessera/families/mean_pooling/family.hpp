@@ -24,6 +24,7 @@ struct mean_pooling_family {
   using facts_type = mean_pooling_facts;
 
   static constexpr std::string_view name = "mean_pooling";
+  static constexpr int number = 2;
   static constexpr int semantic_version = 1;
   /// What decides is whether the tokens are in a cache: a doubling off is the same answer.
   static constexpr double max_log2_distance = 1;

@@ -16,11 +16,11 @@ namespace tessera::c {
 class call_context {
  public:
   /// NULL gives the default.
-  status read(const tessera_context* given) {
-    if (given == nullptr) return {};
+  status read(const tessera_context* from) {
+    if (from == nullptr) return {};
     tessera_context known;
-    if (status done = read_struct(given, "context", known); !done) return done;
-    if (status done = check_flags("context: flags", known.flags, all_flags); !done) return done;
+    if (status done = read_struct(from, {"context"}, known); !done) return done;
+    if (status done = check_flags({"context"}, "flags", known.flags, all_flags); !done) return done;
     if (known.workspace == nullptr && known.workspace_bytes != 0) {
       return refuse("context: workspace is NULL, workspace_bytes is " +
                     std::to_string(known.workspace_bytes));

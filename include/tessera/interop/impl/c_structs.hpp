@@ -8,8 +8,10 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <tessera/api/context.hpp>
 #include <tessera/interop/c.h>
@@ -18,73 +20,84 @@
 
 namespace tessera::c {
 
-/// Bytes of the struct in the first version of the interface: what a caller has at least. A struct
-/// that grows gets a specialisation with its first size.
-template <class Struct>
-inline constexpr std::size_t first_size = sizeof(Struct);
-
 inline status refuse(std::string sentence) {
   return {status_code::invalid_argument, std::move(sentence)};
 }
 
-/// Copies what the caller's struct has into `known`. What the caller knows and this version does
-/// not must be zero.
-template <class Struct>
-status read_struct(const Struct* given, std::string_view name, Struct& known) {
-  constexpr std::size_t largest = 4096;
-  known = {};
-  const std::size_t size = given->size;
-  if (size < first_size<Struct> || size > largest) {
-    return refuse(std::string(name) + ": size is " + std::to_string(size) +
-                  ", must be the sizeof " + "of the struct, which is " +
-                  std::to_string(sizeof(Struct)));
+/// A struct of a caller as sentences name it: "context", "args of flash_attention".
+struct struct_name {
+  std::string_view name;
+  std::string_view of{};
+  std::string text() const {
+    return std::string(name) + (of.empty() ? "" : " of ") + std::string(of);
   }
-  std::memcpy(&known, given, std::min(size, sizeof(Struct)));
-  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  for (std::size_t at = sizeof(Struct); at < size; ++at) {
-    if (bytes[at] == 0) continue;
-    return refuse(std::string(name) + ": byte " + std::to_string(at) +
-                  " is set, this library knows " + std::to_string(sizeof(Struct)) +
+};
+
+/// Copies what the caller's struct has into `known`, whose rest becomes zero. A caller has at least
+/// the `least` bytes of the first release; what it knows and this version does not must be zero.
+inline status read_bytes(const void* from, struct_name name, std::size_t least,
+                         std::span<std::byte> known) {
+  constexpr std::size_t largest = 4096;
+  std::uint32_t size = 0;
+  std::memcpy(&size, from, sizeof size);
+  if (size < least || size > largest || size % sizeof(void*) != 0) {
+    return refuse(name.text() + ": size is " + std::to_string(size) +
+                  ", must be the sizeof of the struct, which is " + std::to_string(known.size()));
+  }
+  const auto* const bytes = static_cast<const std::byte*>(from);
+  const std::size_t common = std::min<std::size_t>(size, known.size());
+  std::memcpy(known.data(), bytes, common);
+  std::fill(known.begin() + static_cast<std::ptrdiff_t>(common), known.end(), std::byte{});
+  for (std::size_t at = known.size(); at < size; ++at) {
+    if (bytes[at] == std::byte{}) continue;
+    return refuse(name.text() + ": byte " + std::to_string(at) + " is set, this library knows " +
+                  std::to_string(known.size()) +
                   " bytes of the struct; it is older than its caller");
   }
   return {};
 }
 
-/// Refuses bits of `flags` beyond `known`.
-inline status check_flags(std::string_view name, std::uint64_t flags, std::uint64_t known) {
-  if ((flags & ~known) == 0) return {};
-  return refuse(std::string(name) + " is " + std::to_string(flags) + ", known bits are " +
-                std::to_string(known));
+/// Bytes of the struct in the first release of the interface. A struct that grows gets a
+/// specialisation.
+template <class Struct>
+inline constexpr std::size_t first_size = sizeof(Struct);
+
+/// The same for a struct of c.h.
+template <class Struct>
+status read_struct(const Struct* from, struct_name name, Struct& known) {
+  return read_bytes(from, name, first_size<Struct>,
+                    std::as_writable_bytes(std::span<Struct, 1>(&known, 1)));
 }
 
-/// A field that is 0 or 1.
-inline status read_switch(std::string_view name, std::int32_t value, bool& to) {
-  if (value != 0 && value != 1) {
-    return refuse(std::string(name) + " is " + std::to_string(value) + ", must be 0 or 1");
-  }
-  to = value == 1;
-  return {};
+/// Refuses bits of a field beyond `known`: "options of attention: given is 512, known bits are
+/// 511".
+inline status check_flags(struct_name name, std::string_view field, std::uint64_t flags,
+                          std::uint64_t known) {
+  if ((flags & ~known) == 0) return {};
+  return refuse(name.text() + ": " + std::string(field) + " is " + std::to_string(flags) +
+                ", known bits are " + std::to_string(known));
 }
 
 /// The view of a tensor; absent for NULL.
-inline status read_tensor(const tessera_tensor* given, std::string_view name, tensor_view& to) {
+inline status read_tensor(const tessera_tensor* from, std::string_view name, tensor_view& to) {
   to = {};
-  if (given == nullptr) return {};
+  if (from == nullptr) return {};
   tessera_tensor known;
-  if (status done = read_struct(given, name, known); !done) return done;
-  const std::string prefix = std::string(name) + ": ";
-  const auto within = [&](std::string_view what, std::int64_t value, int least, int most) {
-    if (value >= least && value <= most) return status();
-    return refuse(prefix + std::string(what) + " is " + std::to_string(value) + ", must be " +
-                  std::to_string(least) + " to " + std::to_string(most));
+  if (status done = read_struct(from, {name}, known); !done) return done;
+  struct number {
+    std::string_view field;
+    std::int32_t value, least, most;
   };
-  if (status done = within("dtype", known.dtype, TESSERA_F32, TESSERA_F8_E5M2); !done) return done;
-  if (status done = within("rank", known.rank, 1, max_rank); !done) return done;
-  if (status done = within("device_kind", known.device_kind, TESSERA_CPU, TESSERA_CUDA); !done) {
-    return done;
+  for (const number& read : {number{"dtype", known.dtype, TESSERA_F32, TESSERA_U4X2},
+                             number{"rank", known.rank, 1, max_rank},
+                             number{"device_kind", known.device_kind, TESSERA_CPU, TESSERA_CUDA}}) {
+    if (read.value >= read.least && read.value <= read.most) continue;
+    return refuse(std::string(name) + ": " + std::string(read.field) + " is " +
+                  std::to_string(read.value) + ", must be " + std::to_string(read.least) + " to " +
+                  std::to_string(read.most));
   }
   constexpr std::uint32_t flags = TESSERA_READ_ONLY | TESSERA_CONTIGUOUS;
-  if (status done = check_flags(prefix + "flags", known.flags, flags); !done) return done;
+  if (status done = check_flags({name}, "flags", known.flags, flags); !done) return done;
   to.data = known.data;
   to.type = static_cast<dtype>(known.dtype);
   to.rank = static_cast<std::int8_t>(known.rank);
@@ -107,6 +120,11 @@ static_assert(static_cast<int>(dtype::i64) == TESSERA_I64);
 static_assert(static_cast<int>(dtype::u8) == TESSERA_U8);
 static_assert(static_cast<int>(dtype::f8_e4m3) == TESSERA_F8_E4M3);
 static_assert(static_cast<int>(dtype::f8_e5m2) == TESSERA_F8_E5M2);
+static_assert(static_cast<int>(dtype::i8) == TESSERA_I8);
+static_assert(static_cast<int>(dtype::u32) == TESSERA_U32);
+static_assert(static_cast<int>(dtype::f8_e8m0) == TESSERA_F8_E8M0);
+static_assert(static_cast<int>(dtype::u4x2) == TESSERA_U4X2);
+static_assert(dtype_names.size() == TESSERA_U4X2 + 1);
 static_assert(static_cast<int>(device_kind::cuda) == TESSERA_CUDA);
 static_assert(max_rank <= TESSERA_MAX_RANK);
 

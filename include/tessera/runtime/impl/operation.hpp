@@ -173,6 +173,11 @@ status lower(const problem_view& problem, bound_call& call, tensor_view* views,
 
 }  // namespace
 
+problem_view problem_of(const operation& op, const tensor_view* tensors, const void* options,
+                        device_id device) noexcept {
+  return {&op, tensors, options, is_unaligned(op, tensors, device)};
+}
+
 status call_operation(const family& kind, const operation& op, const tensor_view* tensors,
                       const void* options, const context& where) {
   impl::kernel_args_buffer lowered;
@@ -182,7 +187,7 @@ status call_operation(const family& kind, const operation& op, const tensor_view
   impl::place spot;
   if (status done = find_place(device, where, spot); !done) return done;
   if (is_empty(call)) return {};
-  const problem_view problem{&op, tensors, options, is_unaligned(op, tensors, device)};
+  const problem_view problem = problem_of(op, tensors, options, device);
   const result<selection> chosen = choose(kind, problem, where, spot);
   if (!chosen) return chosen.failure();
   count_call(*chosen);
