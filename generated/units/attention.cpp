@@ -188,8 +188,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0e153ec6c58bb034";
-  if (kind == device_kind::cuda) return "a5f1fea8c34c1c5d";
+  if (kind == device_kind::cpu) return "291acb8242b9f09b";
+  if (kind == device_kind::cuda) return "f76e59a552a1eaf8";
   return {};
 }
 

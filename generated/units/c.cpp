@@ -6,10 +6,11 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 7> all{{
+  static constexpr std::array<operation_name, 8> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
+      {100, "page_attention", "attention"},
       {200, "mean_pooling", "mean_pooling"},
       {201, "mean_pooling_chunks", "mean_pooling"},
       {202, "mean_pooling_backward", "mean_pooling"},

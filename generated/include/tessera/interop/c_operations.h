@@ -13,6 +13,7 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_FLASH_ATTENTION = 100,
   TESSERA_OPERATION_ATTENTION = 101,
   TESSERA_OPERATION_SCALED_DOT_PRODUCT_ATTENTION = 102,
+  TESSERA_OPERATION_PAGE_ATTENTION = 100,
   TESSERA_OPERATION_MEAN_POOLING = 200,
   TESSERA_OPERATION_MEAN_POOLING_CHUNKS = 201,
   TESSERA_OPERATION_MEAN_POOLING_BACKWARD = 202,
@@ -21,6 +22,7 @@ typedef enum tessera_operation {
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
+enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -134,6 +136,60 @@ static inline int32_t tessera_plan_scaled_dot_product_attention(
 }
 static inline int32_t tessera_run_scaled_dot_product_attention(const tessera_plan* plan,
     const tessera_flash_attention_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- page_attention: family attention ---- */
+
+/* Axes: N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D head_dim;
+ * Dv head_dim. */
+typedef struct tessera_page_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* PHTD [N,Hq,D], HPTD [N,Hq,D], PTHD [N,Hq,D]; f32, f16, bf16 */
+  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D]; type of q */
+  const tessera_tensor* k_pages;
+  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv]; type of q */
+  const tessera_tensor* v_pages;
+  const tessera_tensor* block_table; /* PHTD [N,M], HPTD [N,M], PTHD [N,M]; i32 */
+  const tessera_tensor* seqlens_k; /* PHTD [N], HPTD [N], PTHD [N]; i32 */
+  /* written; PHTD [N,Hq,Dv], HPTD [N,Hq,Dv], PTHD [N,Hq,Dv]; type of q */
+  const tessera_tensor* out;
+  const tessera_tensor* lse; /* written; PHTD [N,Hq], HPTD [N,Hq], PTHD [N,Hq]; f32 */
+} tessera_page_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_PAGE_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_PAGE_ATTENTION_WINDOW_LEFT = 2,
+  TESSERA_PAGE_ATTENTION_LOGITS_SOFT_CAP = 4,
+  TESSERA_PAGE_ATTENTION_POOL_LAYOUT = 8
+};
+typedef struct tessera_page_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD; default
+   * TESSERA_POOL_LAYOUT_PHTD */
+  int64_t pool_layout;
+} tessera_page_attention_options;
+
+/* page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes lse. */
+static inline int32_t tessera_page_attention(const tessera_page_attention_args* args,
+    const tessera_page_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_PAGE_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_page_attention(const tessera_page_attention_args* args,
+    const tessera_page_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_PAGE_ATTENTION, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_page_attention(const tessera_plan* plan,
+    const tessera_page_attention_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
