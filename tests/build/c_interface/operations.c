@@ -148,6 +148,56 @@ static void check_attention(tessera_status* status) {
   tessera_plan_free(plan);
 }
 
+enum { PAGES = 3, PAGE_SIZE = 2 };
+
+static float k_pages_data[PAGES * PAGE_SIZE * DIM], v_pages_data[PAGES * PAGE_SIZE * DIM];
+
+static double third_key(int i) {
+  (void)i;
+  return 2.0;
+}
+static double mean_of_three(int i) {
+  (void)i;
+  return 1.0;
+}
+
+/* One sequence of three keys in pages 2 and 0: key j has value j, page 1 is nobody's. */
+static void check_pages(tessera_status* status) {
+  int32_t table_data[] = {2, 0, -1}, length = 3;
+  const float values[] = {2.0f, NAN, NAN, NAN, 0.0f, 1.0f};
+  for (int i = 0; i < PAGES * PAGE_SIZE * DIM; ++i) v_pages_data[i] = values[i / DIM];
+  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
+                 k = TENSOR(TESSERA_F32, k_pages_data, PAGES, 1, PAGE_SIZE, DIM),
+                 v = TENSOR(TESSERA_F32, v_pages_data, PAGES, 1, PAGE_SIZE, DIM),
+                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
+                 lengths = TENSOR(TESSERA_I32, &length, 1),
+                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
+  tessera_page_attention_args args = {.size = sizeof args,
+                                      .q = &q,
+                                      .k_pages = &k,
+                                      .v_pages = &v,
+                                      .block_table = &table,
+                                      .seqlens_k = &lengths,
+                                      .out = &out};
+  expect(tessera_page_attention(&args, NULL, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_of_three),
+         "page_attention", status);
+  tessera_page_attention_options options = {.size = sizeof options,
+                                            .given = TESSERA_PAGE_ATTENTION_WINDOW_LEFT};
+  tessera_plan* plan = NULL;
+  expect(tessera_plan_page_attention(&args, &options, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_page_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, third_key),
+         "planned page_attention with a window of one key", status);
+  tessera_plan_free(plan);
+  options.pool_layout = TESSERA_POOL_LAYOUT_PTHD;
+  expect_refusal(tessera_page_attention(&args, &options, NULL, status),
+                 "q: heads is 1, not a multiple of the 2 of k_pages", status);
+  length = 7;
+  expect_refusal(tessera_page_attention(&args, NULL, NULL, status),
+                 "seqlens_k: entry 0 is 7, must be 0 to 6", status);
+}
+
 enum { TOKENS = 6, COLUMNS = 3 };
 
 static float x_data[TOKENS * COLUMNS], means[2 * COLUMNS];
@@ -233,6 +283,7 @@ static void check_pooling_backward(tessera_status* status) {
 int check_operations(void) {
   tessera_status status = {.size = sizeof status};
   check_attention(&status);
+  check_pages(&status);
   check_pooling(&status);
   check_pooling_backward(&status);
   return faults;
