@@ -131,9 +131,10 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         kv.clear_missing_keys(kv.keys(), now);
         gemm_qk<Traits, state> qk(warp, q_tile, kv.keys());
         constexpr int most_steps = Traits::dim_groups > 2 ? Traits::dim_groups - 2 : 0;
-        qk.template steps<0, most_steps>();
+        const auto copy_some = [&kv](int step) { kv.prefetch_among(step); };
+        qk.template steps<0, most_steps>(copy_some);
         const auto keys_ahead = kv.locate_keys(next);
-        qk.template steps<most_steps, Traits::dim_groups>();
+        qk.template steps<most_steps, Traits::dim_groups>(copy_some);
         qk.finish();
 
         kv.wait_for_values();

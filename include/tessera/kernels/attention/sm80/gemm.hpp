@@ -208,8 +208,9 @@ class gemm_qk {
     if constexpr (Traits::use_3xtf32) clear(small_);
   }
 
-  template <int First, int End>
-  __device__ __forceinline__ void steps() {
+  /// `between(step)` is called after the products of each step.
+  template <int First, int End, class Between>
+  __device__ __forceinline__ void steps(const Between& between) {
 #pragma unroll
     for (int step = First; step < End; ++step) {
       prim::cuda::fragment_a q[row_tiles];
@@ -233,6 +234,7 @@ class gemm_qk {
           }
         }
       }
+      between(step);
     }
   }
 

@@ -217,20 +217,31 @@ struct tile_loader {
   template <class Walk>
   static __device__ __forceinline__ void copy_lines(std::uint32_t to, Walk walk, int left,
                                                     int width, unsigned chunk) {
-    const unsigned chunks = static_cast<unsigned>(width) / 8;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
-#pragma unroll
-      for (int line = 0; line < Tile::lines; ++line) {
-        const bool inside = static_cast<unsigned>(line) * 8 + chunk < chunks;
-        prim::cuda::copy_async_16_if(
-            inside && pass * rows_at_once < left,
-            Tile::down(to, pass * rows_at_once) + static_cast<std::uint32_t>(line * 128),
-            walk.at() + line * 64);
-      }
-      walk.down(rows_at_once);
-      if constexpr (Tile::lines > 2) walk.forget();
+      copy_pass(pass, to, walk, left, width, chunk);
+      go_down(walk, 1);
     }
+  }
+  /// One pass of them; the walk is at its row already.
+  template <class Walk>
+  static __device__ __forceinline__ void copy_pass(int pass, std::uint32_t to, const Walk& walk,
+                                                   int left, int width, unsigned chunk) {
+    const unsigned chunks = static_cast<unsigned>(width) / 8;
+#pragma unroll
+    for (int line = 0; line < Tile::lines; ++line) {
+      const bool inside = static_cast<unsigned>(line) * 8 + chunk < chunks;
+      prim::cuda::copy_async_16_if(
+          inside && pass * rows_at_once < left,
+          Tile::down(to, pass * rows_at_once) + static_cast<std::uint32_t>(line * 128),
+          walk.at() + line * 64);
+    }
+  }
+  /// From one pass to another.
+  template <class Walk>
+  static __device__ __forceinline__ void go_down(Walk& walk, int by) {
+    walk.down(by * rows_at_once);
+    if constexpr (Tile::lines > 2) walk.forget();
   }
 
   /// Zeros in rows from `row` on, where `copy` leaves what was there.

@@ -5,14 +5,16 @@
 //   values_ahead = locate_values(now, next)  where they lie, a while before that is needed
 //   wait_for_keys()                          the keys of `now` are there
 //   prefetch_values(values_ahead)
+//   prefetch_among(step)                     after each step of the products with the keys
 //   keys_ahead = locate_keys(next)
 //   wait_for_values()                        the values of `now` are there
 //   prefetch_keys(keys_ahead)
 //   advance()
 //
 // Of two stages, a tile arrives while the one before is worked on: keys and values of `next` are
-// asked for. Of one stage, values arrive while scores are computed and the next keys while values
-// are worked on: asked for are the values of `now` and the keys of `next`.
+// asked for, at the two places or (`Traits::spreads_copies`) among the steps between them. Of one
+// stage, values arrive while scores are computed and the next keys while values are worked on:
+// asked for are the values of `now` and the keys of `next`.
 #pragma once
 
 #include <cstdint>
@@ -170,6 +172,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     this->copy_values(tile.from, tile.first, tile.limit, pipeline_.next_stage());
     if constexpr (Traits::stages == 1) pipeline_.commit();
   }
+  __device__ __forceinline__ void prefetch_among(int) {}
   __device__ __forceinline__ void prefetch_keys(const located_tile& tile) {
     this->copy_keys(tile.from, tile.first, tile.limit, pipeline_.next_stage());
     pipeline_.commit();
@@ -244,17 +247,46 @@ class kv_pipeline<Traits, State, true> : public kv_tiles<Traits, State> {
     k_.down(ahead.rows);
     v_.down(ahead.rows);
     left_ = ahead.any ? left_ - ahead.rows : 0;
-    base::v_loader::copy_lines(to_ + to_values, v_, left_, Traits::v_units(this->args_.call),
-                               chunk_);
+    if constexpr (!Traits::spreads_copies) {
+      base::v_loader::copy_lines(to_ + to_values, v_, left_, Traits::v_units(this->args_.call),
+                                 chunk_);
+    }
+  }
+  /// A pass of the copies at every few steps: those of values, then those of keys.
+  __device__ __forceinline__ void prefetch_among(int step) {
+    if constexpr (Traits::spreads_copies) {
+      constexpr int values = base::v_loader::passes;
+      constexpr int keys = base::k_loader::passes;
+      constexpr int apart = Traits::dim_groups / (values + keys);
+      static_assert(apart > 0, "a step has one pass at most");
+      const int pass = step / apart;
+      if (step % apart != 0 || pass >= values + keys) return;
+      if (pass < values) {
+        copy_pass<typename base::v_loader>(pass, to_ + to_values, v_,
+                                           Traits::v_units(this->args_.call));
+      } else {
+        copy_pass<typename base::k_loader>(pass - values, to_, k_,
+                                           Traits::qk_units(this->args_.call));
+      }
+    }
   }
   __device__ __forceinline__ void prefetch_keys(const same_rows&) {
-    base::k_loader::copy_lines(to_, k_, left_, Traits::qk_units(this->args_.call), chunk_);
+    if constexpr (!Traits::spreads_copies) {
+      base::k_loader::copy_lines(to_, k_, left_, Traits::qk_units(this->args_.call), chunk_);
+    }
     pipeline::commit();
   }
   __device__ __forceinline__ void advance() { here_ ^= other_stage; }
 
  private:
   using walk = typename source::walk_type;
+
+  template <class Loader>
+  __device__ __forceinline__ void copy_pass(int pass, std::uint32_t to, walk from,
+                                            int width) const {
+    if (pass > 0) Loader::go_down(from, pass);
+    Loader::copy_pass(pass, to, from, left_, width, chunk_);
+  }
 
   key_range range_{};
   walk k_{};

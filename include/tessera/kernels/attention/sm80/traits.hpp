@@ -136,6 +136,9 @@ struct kernel_traits {
   /// kernels find a new maximum often.
   static constexpr bool rescales_among_products = keeps_sources && shape.v_head_dim > 128;
 
+  /// The copies of wide heads, many of each thread, are spread over the products with the keys.
+  static constexpr bool spreads_copies = keeps_sources && shape.head_dim > 128;
+
   /// Units of a row of q and k, and of v and out.
   static __device__ __forceinline__ int qk_units(const attention_kernel_args& call) {
     return units * (config.head_dim != 0 ? config.head_dim : call.head_dim);
