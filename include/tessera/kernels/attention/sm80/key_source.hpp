@@ -8,6 +8,7 @@
 // |---|---|
 // | `keys_of<Traits>(args, work)`, `values_of<Traits>(args, work)` | the sources of a work tile |
 // | `row(stride, token)` | the token's row; `stride`: of k_strides or v_strides |
+// | `located<Rows>(first)` | where the rows of a tile lie: an object with `row`, and |
 // | `walk(stride, token, unit)` | a walk down the rows as one thread copies them, from there |
 //
 // Walks go past the last token; what `at` is there is not read. Everything is counted in units of
@@ -76,16 +77,16 @@ struct contiguous_tokens {
                                                   unsigned unit) const {
     return {row(stride, token) + unit, stride};
   }
+  template <int Rows>
+  __device__ __forceinline__ contiguous_tokens located(int) const {
+    return *this;
+  }
 };
-
-struct paged_walk;
 
 /// The key source of a pool of pages: token j lies in the page that the sequence's line of the
 /// block table says. Tokens behind the last are taken to be the last, and numbers of no page to be
 /// one: nobody has looked at tables in device memory.
 struct paged_tokens {
-  using walk_type = paged_walk;
-
   const std::uint16_t* page0;   ///< slot 0 of page 0, of the head
   const std::int32_t* numbers;  ///< of the sequence's pages, `column` apart
   std::int64_t page_stride;
@@ -119,33 +120,80 @@ struct paged_tokens {
     return of<Traits>(args.call.v, args.call.v_strides, args, work);
   }
 
-  __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
+  /// Page and slot of a token, as they lie in the table.
+  struct token_place {
+    std::uint32_t number;
+    int slot;
+  };
+  __device__ __forceinline__ token_place place_of(int token) const {
     token = min(token, last_token);
     const int index = page.quotient(token);
-    const auto number = static_cast<std::uint32_t>(numbers[index * column]);
-    const int slot = token - index * static_cast<int>(page.value);
-    return page0 + min(number, last_page) * page_stride + slot * stride;
+    return {static_cast<std::uint32_t>(numbers[index * column]),
+            token - index * static_cast<int>(page.value)};
   }
-  __device__ __forceinline__ paged_walk walk(std::int64_t stride, int token, unsigned unit) const;
+  __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
+    const token_place place = place_of(token);
+    return page0 + min(place.number, last_page) * page_stride + place.slot * stride;
+  }
+
+  template <int Rows>
+  struct tile;
+  template <int Rows>
+  __device__ __forceinline__ tile<Rows> located(int first) const;
 };
 
-/// A walk down the tokens of a sequence: looks up the page of each.
-struct paged_walk {
-  paged_tokens tokens{};
-  std::int64_t stride = 0;
-  int token = 0;
-  unsigned unit = 0;
+/// The tokens of one tile: each warp has looked all of them up, a lane each. The reads are under
+/// way when the tile is located, and waited for when its rows are copied. All lanes ask together,
+/// for rows of the same 32.
+template <int Rows>
+struct paged_tokens::tile {
+  static constexpr int parts = (Rows + prim::cuda::warp_size - 1) / prim::cuda::warp_size;
+  const std::uint16_t* page0;
+  std::int64_t page_stride;
+  std::uint32_t last_page;
+  int first;
+  token_place places[parts];
 
-  __device__ __forceinline__ const std::uint16_t* at() const {
-    return tokens.row(stride, token) + unit;
+  __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
+    const int in_tile = token - first;
+    std::int64_t offset = 0;
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const token_place& place = places[part];
+      const std::int64_t own = min(place.number, last_page) * page_stride + place.slot * stride;
+      if (parts == 1 || in_tile / prim::cuda::warp_size == part) offset = own;
+    }
+    return page0 + __shfl_sync(prim::cuda::all_lanes, offset, in_tile % prim::cuda::warp_size);
   }
-  __device__ __forceinline__ void down(int rows) { token += rows; }
-  __device__ __forceinline__ void forget() {}
+
+  /// A walk down the rows as one thread copies them.
+  struct row_walk {
+    const tile& rows;
+    std::int64_t stride;
+    int token;
+    unsigned unit;
+
+    __device__ __forceinline__ const std::uint16_t* at() const {
+      return rows.row(stride, token) + unit;
+    }
+    __device__ __forceinline__ void down(int count) { token += count; }
+    __device__ __forceinline__ void forget() {}
+  };
+  __device__ __forceinline__ row_walk walk(std::int64_t stride, int token, unsigned unit) const {
+    return {*this, stride, token, unit};
+  }
 };
 
-__device__ __forceinline__ paged_walk paged_tokens::walk(std::int64_t stride, int token,
-                                                         unsigned unit) const {
-  return {*this, stride, token, unit};
+template <int Rows>
+__device__ __forceinline__ paged_tokens::tile<Rows> paged_tokens::located(int first) const {
+  tile<Rows> found{page0, page_stride, last_page, first, {}};
+#pragma unroll
+  for (int part = 0; part < tile<Rows>::parts; ++part) {
+    found.places[part] =
+        place_of(first + part * prim::cuda::warp_size +
+                 static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warp_size);
+  }
+  return found;
 }
 
 /// The kind of key source that a kernel has.

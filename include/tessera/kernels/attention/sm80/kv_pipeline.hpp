@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
@@ -54,10 +55,10 @@ class kv_tiles {
   /// Keys and values of the first tile. Of one stage only the keys: they arrive in turns.
   __device__ __forceinline__ void copy_first(const key_pass<source>& pass, int tile) const {
     const int first = tile * Traits::block_kv;
-    copy_keys(pass.k, first, pass.keys.end, 0);
+    copy_keys(pass.k.template located<Traits::block_kv>(first), first, pass.keys.end, 0);
     pipeline::commit();
     if constexpr (Traits::stages == 2) {
-      copy_values(pass.v, first, pass.keys.end, 0);
+      copy_values(pass.v.template located<Traits::block_kv>(first), first, pass.keys.end, 0);
       pipeline::commit();
     }
   }
@@ -116,12 +117,14 @@ class kv_tiles {
            stage * Traits::v_tile::bytes;
   }
   /// Keys from `first` on; none if `limit` is not behind it.
-  __device__ __forceinline__ void copy_keys(const source& k, int first, int limit,
+  template <class Located>
+  __device__ __forceinline__ void copy_keys(const Located& k, int first, int limit,
                                             int stage) const {
     k_loader::copy(k_tile(stage), k, Traits::units * args_.call.k_strides.row, first, limit,
                    Traits::qk_units(args_.call), first < limit);
   }
-  __device__ __forceinline__ void copy_values(const source& v, int first, int limit,
+  template <class Located>
+  __device__ __forceinline__ void copy_values(const Located& v, int first, int limit,
                                               int stage) const {
     v_loader::copy(v_tile(stage), v, Traits::units * args_.call.v_strides.row, first, limit,
                    Traits::v_units(args_.call), first < limit);
@@ -152,7 +155,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
 
   struct located_tile {
-    source from;
+    decltype(std::declval<const source&>().template located<Traits::block_kv>(0)) from;
     int first;
     int limit;  ///< no later than `first` if there is no such tile
   };
@@ -182,7 +185,8 @@ class kv_pipeline : public kv_tiles<Traits, State> {
  private:
   __device__ __forceinline__ located_tile located(const source& from, int tile) const {
     const int limit = tile < this->block_.keys.last_tile ? this->block_.keys.end : 0;
-    return {from, tile * Traits::block_kv, limit};
+    const int first = tile * Traits::block_kv;
+    return {from.template located<Traits::block_kv>(first), first, limit};
   }
 
   prim::cuda::pipeline<Traits::stages> pipeline_;

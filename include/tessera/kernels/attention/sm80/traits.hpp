@@ -127,7 +127,8 @@ struct kernel_traits {
   /// reads. One bit of an address tells the two stages apart: nothing that is added to the first
   /// one's reaches it.
   static constexpr bool keeps_sources =
-      aligned && stages == 2 && shape.threads.q_in_registers && std::is_same_v<k_tile, v_tile> &&
+      aligned && stages == 2 && config.keys == key_storage::contiguous &&
+      shape.threads.q_in_registers && std::is_same_v<k_tile, v_tile> &&
       std::has_single_bit(static_cast<unsigned>(k_tile::bytes)) &&
       k_tile::bytes >= most_static_bytes + threads / 8 * k_tile::row_bytes &&
       q_bytes % (2 * k_tile::bytes) == 0;
