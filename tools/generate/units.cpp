@@ -91,8 +91,10 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
   std::string text = banner("//",
                             "the host code of a family: its registry, checked when it is "
                             "compiled, and its operations.");
-  text += fmt::format("#include <{}>\n#include <tessera/runtime/impl/{}.hpp>\n\n",
-                      family.table_header, family.name);
+  text += fmt::format(
+      "#include <tessera/families/{0}/row.hpp>\n#include <tessera/runtime/impl/{0}.hpp>\n"
+      "#include <tessera/spec/table.hpp>\n\n",
+      family.name);
   text += "namespace tessera {\nnamespace rows {\n";
   text += fmt::format(
       "#define {}(type, name, ...) \\\n"

@@ -1,7 +1,7 @@
 // Rows that an application compiled itself: its own tile, its own kernel behind the same launcher.
 // They are asked beside the rows of the build, in the same way.
 //
-//   constexpr std::array mine{tessera::attention_row<my_tile>("my_app.f32.d80")};
+//   constexpr std::array mine{tessera::row_of<my_tile>("my_app.f32.d80")};
 //   const tessera::application_rows rows(mine);
 //   auto plan = tessera::plan(problem, tessera::with_rows({}, rows));
 #pragma once

@@ -231,6 +231,7 @@ struct operation {
   std::uint32_t taken = 0;     ///< bits of the tensors
   std::uint32_t required = 0;  ///< of those that must be given
   std::uint32_t excluded = 0;  ///< bits of the options that must keep their defaults
+  std::uint32_t fields = 0;    ///< bits of the tensors that the text of a problem has
 };
 
 /// A call: its tensors and options, and what the checks find out about them.

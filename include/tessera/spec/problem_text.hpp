@@ -11,13 +11,13 @@
 #include <bitset>
 #include <cstddef>
 #include <cstring>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/lower.hpp>
 #include <tessera/spec/option_text.hpp>
 #include <tessera/spec/problem.hpp>
 #include <tessera/spec/status.hpp>
@@ -89,43 +89,9 @@ inline bool same_shape(const tensor_view& a, const tensor_view& b) noexcept {
   return a.type == b.type && a.rank == b.rank && a.extent == b.extent;
 }
 
-/// A tensor before this one in the operation's order has the dim, where the layout has both.
-inline bool is_known_before(const operation& op, std::size_t tensor, std::int8_t dim,
-                            std::size_t layout) noexcept {
-  for (int i = 0; i < op.tensor_count; ++i) {
-    const std::size_t before = op.order[static_cast<std::size_t>(i)];
-    if (before == tensor) return false;
-    const shape_form& shape = op.form->shape(before, static_cast<int>(layout));
-    for (int at = 0; at < shape.rank; ++at) {
-      if (shape.axes[static_cast<std::size_t>(at)].dim == dim) return true;
-    }
-  }
-  return false;
-}
-
-/// Type and shape of a required tensor follow from those before it, in every layout.
-inline bool follows_from_others(const operation& op, std::size_t tensor) noexcept {
-  const tensor_form& form = op.form->tensors[tensor];
-  if (form.like < 0 || !form.types.empty()) return false;
-  for (std::size_t layout = 0; layout < op.form->layouts.size(); ++layout) {
-    const shape_form& shape = op.form->shape(tensor, static_cast<int>(layout));
-    for (int at = 0; at < shape.rank; ++at) {
-      const std::int8_t dim = shape.axes[static_cast<std::size_t>(at)].dim;
-      if (dim < 0 || is_known_before(op, tensor, dim, layout)) continue;
-      if (op.form->dims[static_cast<std::size_t>(dim)].source == dim_source::tensor) return false;
-    }
-  }
-  return true;
-}
-
-/// Tensors that the text of a problem has: inputs, and outputs that choices depend on, as far as
-/// they do not follow from the others.
-inline bool is_field(const operation& op, std::size_t tensor) noexcept {
-  const tensor_form& form = op.form->tensors[tensor];
-  const bool required = (op.required >> tensor & 1u) != 0;
-  const bool follows = form.use == tensor_use::output ? form.free || required
-                                                      : required && follows_from_others(op, tensor);
-  return (op.taken >> tensor & 1u) != 0 && !follows;
+/// The text of a problem of that operation may have the tensor.
+constexpr bool is_field(const operation& op, std::size_t tensor) noexcept {
+  return (op.fields >> tensor & 1u) != 0;
 }
 
 /// What the text says of an input: its gradient has its shape, and stands for it where an operation
@@ -287,12 +253,18 @@ inline result<owned_problem> parse_problem(const operation& op, std::string_view
   return problem;
 }
 
-/// The same for the structs of a family, with the operation's name in front.
+/// The same for the structs of a family: the problem as text, and a line with the operation's name
+/// in front as a problem.
+template <class Op, class Args, class Options>
+std::string to_text(const basic_problem<Op, Args, Options>& problem) {
+  return text_of(view_of(problem));
+}
+
 template <class Problem>
-result<Problem> parse_typed(std::span<const operation> operations, std::string_view line) {
+result<Problem> parse_problem(std::string_view line) {
   const std::string_view name = text::next_word(line);
   std::string known;
-  for (const operation& op : operations) {
+  for (const operation& op : operation_table<typename Problem::op_type>::operations) {
     if (!known.empty()) known += ", ";
     known += op.name;
     if (op.name != name) continue;

@@ -30,37 +30,11 @@ struct attention_family {
   static constexpr std::span<const operation> operations = attention_table::operations;
   static constexpr std::span<const demand_field> fields = attention_fields::table;
 
-  static constexpr attention_demand without_batch(const attention_demand& demand) noexcept {
-    return tessera::without_batch(demand);
-  }
-  static constexpr bool runs(const attention_config& config,
-                             const attention_demand& demand) noexcept {
-    return mismatch_of(config, demand) == attention_mismatch::none;
-  }
-  static std::string difference(const attention_config& config, const attention_demand& demand) {
-    return sentence_of(mismatch_of(config, demand), config, demand);
-  }
-  static attention_facts facts_of(const attention_demand& demand) noexcept {
-    return tessera::facts_of(demand);
-  }
-  /// `workers`: threads, or the multiprocessors of a GPU.
-  static work_estimate estimate(const attention_config& config, const attention_facts& facts,
-                                int workers) noexcept {
-    return estimate_of(config, facts, workers);
-  }
+  /// Of a device that has the row's backend.
   static constexpr bool runs_on(const attention_config& config,
                                 const device_facts& device) noexcept {
-    return device.runs(config.target) &&
-           (is_cpu(config.target) || shared_memory_bytes(config) <= device.shared_bytes_per_block);
+    return is_cpu(config.target) || shared_memory_bytes(config) <= device.shared_bytes_per_block;
   }
-  static constexpr int distance(const attention_config& config,
-                                const attention_demand& demand) noexcept {
-    return distance_of(config, demand);
-  }
-  static constexpr bool is_generic(const attention_config& config) noexcept {
-    return tessera::is_generic(config);
-  }
-
   /// "decode, 8 work items for 2 threads".
   [[gnu::cold]] static std::string reason_of(const attention_config& config,
                                              const attention_facts& facts, int threads) {
@@ -80,7 +54,6 @@ struct attention_family {
 
   [[gnu::cold]] static std::string missing_on(const attention_config& config,
                                               const device_facts& device) {
-    if (!device.runs(config.target)) return missing_backend(config.target, device);
     return "the row needs " + std::to_string(shared_memory_bytes(config)) +
            " bytes of shared memory for a block, this device has " +
            std::to_string(device.shared_bytes_per_block);

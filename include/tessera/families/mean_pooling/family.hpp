@@ -30,40 +30,6 @@ struct mean_pooling_family {
   static constexpr std::span<const operation> operations = mean_pooling_table::operations;
   static constexpr std::span<const demand_field> fields = mean_pooling_fields::table;
 
-  static constexpr mean_pooling_demand without_batch(const mean_pooling_demand& demand) noexcept {
-    return tessera::without_batch(demand);
-  }
-  static constexpr bool runs(const mean_pooling_config& config,
-                             const mean_pooling_demand& demand) noexcept {
-    return mismatch_of(config, demand) == mean_pooling_mismatch::none;
-  }
-  static std::string difference(const mean_pooling_config& config,
-                                const mean_pooling_demand& demand) {
-    return sentence_of(mismatch_of(config, demand), config, demand);
-  }
-  static mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
-    return tessera::facts_of(demand);
-  }
-  /// `workers`: threads, or the multiprocessors of a GPU.
-  static work_estimate estimate(const mean_pooling_config& config, const mean_pooling_facts& facts,
-                                int workers) noexcept {
-    return estimate_of(config, facts, workers);
-  }
-  static constexpr bool runs_on(const mean_pooling_config& config,
-                                const device_facts& device) noexcept {
-    return device.runs(config.target);
-  }
-  static std::string missing_on(const mean_pooling_config& config, const device_facts& device) {
-    return missing_backend(config.target, device);
-  }
-  /// How far a row is from running the problem; 0: it does.
-  static constexpr int distance(const mean_pooling_config& config,
-                                const mean_pooling_demand& demand) noexcept {
-    return (config.pass != demand.pass ? 2 : 0) + (config.type != demand.type ? 1 : 0);
-  }
-  /// No row is a last resort: all of them take every size.
-  static constexpr bool is_generic(const mean_pooling_config&) noexcept { return false; }
-
   /// "forward, 32 MiB, 8 work items for 2 threads".
   [[gnu::cold]] static std::string reason_of(const mean_pooling_config& config,
                                              const mean_pooling_facts& facts, int threads) {

@@ -50,4 +50,15 @@ inline std::string sentence_of(mean_pooling_mismatch mismatch, const mean_poolin
   return sentence_of(mismatch, config, demand_of(problem));
 }
 
+/// How far a row is from running the problem; 0: it does.
+constexpr int distance_of(const mean_pooling_config& config,
+                          const mean_pooling_demand& demand) noexcept {
+  return (config.pass != demand.pass ? 2 : 0) + (config.type != demand.type ? 1 : 0);
+}
+
+/// No row is a last resort: all of them take every size.
+constexpr bool is_generic(const mean_pooling_config&) noexcept {
+  return false;
+}
+
 }  // namespace tessera

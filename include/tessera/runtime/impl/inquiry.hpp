@@ -146,6 +146,7 @@ struct inquiry {
 
   /// Why a row does not fit.
   std::string obstacle(const instance& row) const {
+    if (!device.runs(row.target)) return missing_backend(row.target, device);
     if (!kind.runs_on(row.config, device)) return kind.missing_on(row.config, device);
     if (!keeps_promise(row)) {
       const bool repeats = row.properties.deterministic == determinism::same_bits;

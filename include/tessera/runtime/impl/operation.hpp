@@ -212,6 +212,15 @@ status call_operation(const family& kind, const operation& op, const tensor_view
   return explain(asked);
 }
 
+[[gnu::cold]] result<explanation> explain_operation(const family& kind, numbered_problem asked,
+                                                    const context& where,
+                                                    const device_facts* device) {
+  status failure;
+  asked.problem.op = operation_with(asked.operations, asked.number, failure);
+  if (!failure) return failure;
+  return explain_operation(kind, asked.problem, where, device);
+}
+
 [[gnu::cold]] result<owned_problem> parse_problem(std::string_view line, const family*& kind) {
   const std::string_view name = text::next_word(line);
   const found_operation known = operation_named(name);

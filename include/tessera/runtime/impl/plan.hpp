@@ -250,4 +250,12 @@ namespace {
   return operation_plan(std::move(plan));
 }
 
+[[gnu::cold]] result<operation_plan> plan_operation(const family& kind, numbered_problem asked,
+                                                    const context& where) {
+  status failure;
+  asked.problem.op = operation_with(asked.operations, asked.number, failure);
+  if (!failure) return failure;
+  return plan_operation(kind, asked.problem, where);
+}
+
 }  // namespace tessera
