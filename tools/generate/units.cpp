@@ -173,7 +173,7 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
       banner("//", "host code that exists once.") + "#include <tessera/runtime/impl/all.hpp>\n";
   files["units/cuda_runtime.cpp"] =
       banner("//", "host code for CUDA devices, compiled only in builds with CUDA.") +
-      "#include <tessera/runtime/impl/cuda/all.hpp>\n";
+      "#include <tessera/runtime/impl/cuda/runtime.hpp>\n";
   files["units/interop.cpp"] = banner("//", "readers and writers of files, a library of its own.") +
                                "#include <tessera/interop/impl/all.hpp>\n";
   files["units/store.cpp"] = banner("//", "writer of lookup tables, a library of its own.") +

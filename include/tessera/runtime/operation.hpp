@@ -8,8 +8,8 @@
 
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/family.hpp>
+#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
 #include <tessera/spec/problem_text.hpp>

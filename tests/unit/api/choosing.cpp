@@ -14,11 +14,11 @@
 
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/runtime/events.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
-#include <tessera/runtime/profiling.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
-#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/problem_text.hpp>
 #include <tessera/tessera.hpp>
 

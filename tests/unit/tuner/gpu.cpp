@@ -15,7 +15,7 @@
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/tables.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/device_ceilings.hpp"

@@ -13,8 +13,8 @@
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
-#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/workload.hpp"

@@ -9,16 +9,14 @@
 #include <string_view>
 #include <utility>
 
-#include <tessera/runtime/application_rows.hpp>
-#include <tessera/runtime/autotuner.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/overlay.hpp>
+#include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/problem_text.hpp>
 #include <tessera/spec/status.hpp>

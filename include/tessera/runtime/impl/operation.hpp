@@ -14,15 +14,14 @@
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/announce.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
-#include <tessera/runtime/impl/overlay.hpp>
+#include <tessera/runtime/impl/environment.hpp>
 #include <tessera/runtime/impl/place.hpp>
 #include <tessera/runtime/impl/planned.hpp>
-#include <tessera/runtime/impl/profiling.hpp>
+#include <tessera/runtime/impl/process.hpp>
 #include <tessera/runtime/impl/record.hpp>
 #include <tessera/runtime/impl/select.hpp>
-#include <tessera/runtime/impl/workspace.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/operation.hpp>
-#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/lower.hpp>
 
 namespace tessera {

@@ -16,7 +16,6 @@
 #include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/place.hpp>
 #include <tessera/runtime/impl/planned.hpp>
-#include <tessera/runtime/impl/workspace.hpp>
 
 namespace tessera {
 

@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/lines.hpp>
 #include <tessera/runtime/impl/memory.hpp>
-#include <tessera/runtime/impl/trace_line.hpp>
 #include <tessera/runtime/record.hpp>
 #include <tessera/spec/problem_text.hpp>
 

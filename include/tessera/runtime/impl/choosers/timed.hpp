@@ -1,13 +1,18 @@
-// Tier persistent: a measured line of a lookup table, of the user's, then of the site's, then of
-// the one inside the library. Only a line measured with the kernels of this build answers; others
-// are stale and at most hint at a row.
+// Tiers persistent, autotune and heuristic: rows by their measured or predicted time. Persistent: a
+// line of a lookup table, of the user's, then of the site's, then of the one inside the library;
+// only a line measured with the kernels of this build answers, others are stale and at most hint at
+// a row. Autotune: the tuner that the caller brought measures the rows that fit, if the policy lets
+// it. Heuristic: the lowest predicted time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/impl/inquiry.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 
@@ -152,6 +157,107 @@ struct table_question {
     const auto* row = asked.row_named(line->row);
     if (row != nullptr && asked.fits(*row)) return row->name;
   }
+  return {};
+}
+
+/// The row that fails to fit by the least, the most specialised backend first; null if all fit or
+/// the device runs none. Says what a generic choice missed.
+[[gnu::cold]] inline const instance* nearest_miss(const inquiry& asked) {
+  const instance* nearest = nullptr;
+  int least = 0;
+  asked.for_each_row([&](const instance& row) {
+    if (!asked.device.runs(row.target) || asked.fits(row)) return;
+    const int distance = asked.kind.distance(row.config, asked.demand);
+    const bool nearer = nearest == nullptr || distance < least ||
+                        (distance == least && row.target > nearest->target);
+    if (!nearer) return;
+    nearest = &row;
+    least = distance;
+  });
+  return nearest;
+}
+
+/// True if the row stands in for one that does not exist: it takes any problem, or it is portable
+/// code on a machine that has more.
+inline bool is_stand_in(const inquiry& asked, const instance& row) {
+  return asked.kind.is_generic(row.config) ||
+         (row.target == backend::cpu_generic && asked.device.highest != backend::cpu_generic);
+}
+
+[[gnu::cold]] inline answer choose_cheapest(const inquiry& asked) {
+  // Predictions are no better than this: where a special row is as near, it is taken.
+  constexpr double near_tie = 1.1;
+  const bool special_only = asked.policy.generic == generic_use::refuse;
+  const auto is_special = [&](const instance& row) { return !is_stand_in(asked, row); };
+  selection best{.tier = selection_tier::heuristic};
+  int fitting = 0;
+  best.instance = cheapest_row(
+      asked, [&](const instance& row) { return !special_only || is_special(row); },
+      best.predicted_seconds, fitting);
+  if (best.instance != nullptr && !is_special(*best.instance)) {
+    double seconds = 0;
+    int count = 0;
+    const instance* special = cheapest_row(asked, is_special, seconds, count);
+    if (special != nullptr && seconds <= near_tie * best.predicted_seconds) {
+      best.instance = special;
+      best.predicted_seconds = seconds;
+    }
+  }
+  if (best.instance == nullptr) {
+    note(asked,
+         special_only ? "no special row fits, and the policy refuses generic ones" : "no row fits");
+    return {};
+  }
+  const bool generic = is_stand_in(asked, *best.instance);
+  best.reason = generic        ? selection_reason::generic_fallback
+                : fitting == 1 ? selection_reason::only_row
+                               : selection_reason::cheapest;
+  if (generic) best.near_miss = nearest_miss(asked);
+  if (asked.notes != nullptr) {
+    note(asked, "lowest predicted time of ", std::to_string(fitting),
+         fitting == 1 ? " row that fits" : " rows that fit");
+  }
+  return {best, {}};
+}
+
+/// Hands the rows that fit to the tuner.
+[[gnu::cold]] inline answer measure_rows(const inquiry& asked) {
+  const answer by_cost = choose_cheapest(asked);
+  if (by_cost.chosen.instance == nullptr) return {};
+  std::vector<std::string_view> names;
+  asked.for_each_row([&](const instance& row) {
+    if (!asked.fits(row)) return;
+    names.insert(std::lower_bound(names.begin(), names.end(), row.name), row.name);
+  });
+
+  const table_question question = question_of(asked, asked.policy.promise);
+  const std::string problem = text_of(asked.problem);
+  autotune_answer found;
+  const bool answered =
+      asked.tuner->tune(asked.tuner->state,
+                        {.family = asked.kind.name,
+                         .problem = problem,
+                         .device_class = question.device,
+                         .identity = question.key.identity,
+                         .size = question.key.size,
+                         .code_version = asked.kind.code_version(asked.device.kind),
+                         .default_row = by_cost.chosen.instance->name,
+                         .hint = hint_of(asked),
+                         .rows = names,
+                         .threads = asked.threads},
+                        found);
+  if (!answered || found.row >= names.size()) return {};
+  return {{.instance = asked.row_named(names[found.row]),
+           .tier = selection_tier::autotune,
+           .reason = selection_reason::tuned,
+           .measured_seconds = found.median_us * 1e-6},
+          {}};
+}
+
+inline answer choose_tuned(const inquiry& asked) {
+  const bool allowed = asked.policy.autotune == autotune_use::on_miss;
+  if (allowed && asked.tuner != nullptr && asked.tuner->tune != nullptr) return measure_rows(asked);
+  note(asked, allowed ? "no tuner is given" : "the policy does not allow it");
   return {};
 }
 

@@ -1,5 +1,5 @@
-// The text form of lookup records: writing, and reading of any bytes. Needs nothing else of impl/:
-// the generator includes it alone.
+// Lines of files: measurements in lookup tables, problems in traces; writing, and reading of any
+// bytes. Needs nothing else of impl/: programs without the library include it alone.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,42 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
-#include <tessera/runtime/impl/lookup_crc32c.hpp>
 #include <tessera/runtime/lookup/record.hpp>
+#include <tessera/runtime/record.hpp>
 
 namespace tessera {
+
+namespace crc32c_table {
+
+constexpr auto make() {
+  std::array<std::uint32_t, 256> values{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78u : 0u);
+    values[byte] = value;
+  }
+  return values;
+}
+
+inline constexpr auto values = make();
+
+}  // namespace crc32c_table
+
+constexpr std::uint32_t crc32c(std::string_view text) noexcept {
+  std::uint32_t crc = 0xffffffffu;
+  for (const char byte : text) {
+    crc = (crc >> 8) ^ crc32c_table::values[(crc ^ static_cast<unsigned char>(byte)) & 0xff];
+  }
+  return ~crc;
+}
+
+static_assert(crc32c("123456789") == 0xe3069283u, "the check value of CRC-32C");
 
 namespace lookup_form {
 
@@ -316,6 +343,39 @@ class reader {
 
 [[gnu::cold]] lookup_text parse_table(std::string_view text) {
   return lookup_form::reader().read(text);
+}
+
+namespace {
+constexpr std::string_view count_mark = "# count=";
+}  // namespace
+
+result<trace_line> parse_trace_line(std::string_view line) {
+  constexpr std::string_view blanks = " \t\r\n";
+  const auto trimmed = [&](std::string_view text) {
+    const std::size_t begin = text.find_first_not_of(blanks);
+    if (begin == std::string_view::npos) return std::string_view();
+    return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+  };
+  line = trimmed(line);
+  if (line.empty() || line.front() == '#') return trace_line{};
+  const std::size_t hash = line.find('#');
+  trace_line read{std::string(trimmed(line.substr(0, hash))), 1};
+  if (hash == std::string_view::npos) return read;
+  const std::string_view mark = line.substr(hash);
+  const std::string_view number =
+      mark.starts_with(count_mark) ? mark.substr(count_mark.size()) : std::string_view();
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), read.count);
+  if (error != std::errc{} || end != number.data() + number.size() || read.count < 1) {
+    return status{status_code::malformed, "trace: '" + std::string(mark) +
+                                              "' after the problem, must be '# count=N' with N a "
+                                              "whole number from 1"};
+  }
+  return read;
+}
+
+std::string line_of(const trace_line& line) {
+  return line.problem + " " + std::string(count_mark) + std::to_string(line.count);
 }
 
 }  // namespace tessera
