@@ -45,25 +45,24 @@ namespace tessera {
 [[gnu::cold]] std::string to_text(const explanation& what, int level) {
   std::string text = what.problem + " -> ";
   if (what.row.empty()) {
-    text += "no row (" + what.refusal + ")";
+    append(text, {"no row (", what.refusal, ")"});
   } else {
-    text.append(what.row).append(" (").append(name_of(what.tier)).append(": ");
-    text.append(what.reason_text).append(")");
+    append(text, {what.row, " (", name_of(what.tier), ": ", what.reason_text, ")"});
   }
   if (level >= 2) {
     for (const tier_answer& one : what.tiers) {
-      text.append("\n  ").append(name_of(one.tier)).append(": ").append(one.reason);
-      if (!one.row.empty() && !one.decided) text.append(" (").append(one.row).append(")");
+      append(text, {"\n  ", name_of(one.tier), ": ", one.reason});
+      if (!one.row.empty() && !one.decided) append(text, {" (", one.row, ")"});
       if (one.decided) text += " [decides]";
     }
-    if (!what.better_row.empty()) text += "\n  a row for this problem: " + what.better_row;
+    if (!what.better_row.empty()) append(text, {"\n  a row for this problem: ", what.better_row});
   }
   if (level >= 3) {
     for (const row_estimate& one : what.eligible) {
-      text.append("\n  fits ").append(one.row).append(": ").append(duration_text(one.seconds));
+      append(text, {"\n  fits ", one.row, ": ", duration_text(one.seconds)});
     }
     for (const row_rejection& one : what.rejected) {
-      text.append("\n  not  ").append(one.row).append(": ").append(one.reason);
+      append(text, {"\n  not  ", one.row, ": ", one.reason});
     }
   }
   return text;
@@ -112,12 +111,12 @@ void print_line(std::string text) {
 
 /// "... runs on the generic row ...; rejected: ...; a row for it: ...".
 [[gnu::cold]] std::string fallback_message(const explanation& what) {
-  std::string message = what.problem + " runs on " + what.row + ", which takes any problem; ";
-  if (!what.better_row.empty()) message += "the row list lacks " + what.better_row + "; ";
+  std::string message =
+      sentence({what.problem, " runs on ", what.row, ", which takes any problem; "});
+  if (!what.better_row.empty()) append(message, {"the row list lacks ", what.better_row, "; "});
   message += "rejected rows: ";
   for (const row_rejection& one : what.rejected) {
-    if (&one != &what.rejected.front()) message += "; ";
-    message.append(one.row).append(": ").append(one.reason);
+    append(message, {&one == &what.rejected.front() ? "" : "; ", one.row, ": ", one.reason});
   }
   return message;
 }
@@ -150,12 +149,13 @@ constexpr event_kind event_of(selection_tier tier) noexcept {
 /// Tells about a choice that has just been made, or (not null) refused.
 [[gnu::cold]] void announce_explained(const event_sink* sink, int level, const explanation& what,
                                       const status* refusal) {
-  const std::string key = what.op + " " + what.identity + " " + what.size + " " + what.row;
-  if (level > 0 && is_first(key)) print_line(to_text(what, level));
+  const bool is_new =
+      level > 0 && is_first(sentence({what.op, " ", what.identity, " ", what.size, " ", what.row}));
+  if (is_new) print_line(to_text(what, level));
   for (const stale_line& one : what.stale) {
     if (!is_first("stale " + one.row + one.reason)) continue;
-    const std::string message = what.problem + ": " + one.row + " of the " + one.reason +
-                                "; `tessera tune` measures it again";
+    const std::string message = sentence({what.problem, ": ", one.row, " of the ", one.reason,
+                                          "; `tessera tune` measures it again"});
     deliver(sink, {event_kind::stale_row, what.op, one.row, message});
     if (level > 0) print_line("stale row: " + message);
   }

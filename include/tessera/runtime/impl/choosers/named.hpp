@@ -18,26 +18,23 @@ namespace tessera {
 [[gnu::cold]] inline const instance* most_similar_row(const inquiry& asked, std::string_view name) {
   const instance* best = nullptr;
   std::ptrdiff_t longest = -1;
-  asked.for_each_row([&](const instance& row) {
-    const auto end =
-        std::mismatch(row.name.begin(), row.name.end(), name.begin(), name.end()).first;
-    if (end - row.name.begin() <= longest) return;
-    longest = end - row.name.begin();
-    best = &row;
-  });
+  for (std::size_t at = 0; const instance* row = asked.next_row(at);) {
+    const auto shared = std::ranges::mismatch(row->name, name).in1 - row->name.begin();
+    if (shared <= longest) continue;
+    longest = shared;
+    best = row;
+  }
   return best;
 }
 
 [[gnu::cold]] inline status unknown_row(const inquiry& asked, std::string_view name,
                                         std::string_view origin) {
-  std::string sentence(origin);
-  sentence.append(": '").append(name).append("' is not one of the ");
-  sentence += std::to_string(asked.row_count());
-  sentence.append(" ").append(asked.kind.name).append(" rows of this build");
-  if (const auto* similar = most_similar_row(asked, name)) {
-    sentence.append("; the most similar is ").append(similar->name);
-  }
-  return {status_code::unknown_row, std::move(sentence)};
+  const instance* const similar = most_similar_row(asked, name);
+  return refusal(
+      status_code::unknown_row,
+      {origin, ": '", name, "' is not one of the ", asked.row_count(), " ", asked.kind.name,
+       " rows of this build", similar != nullptr ? "; the most similar is " : "",
+       similar != nullptr ? similar->name : ""});
 }
 
 /// A row asked for by name or pattern: the row (null: none fits), or why the request itself is
@@ -45,42 +42,36 @@ namespace tessera {
 struct requested_row {
   const instance* row = nullptr;
   status unknown{};
-  std::string obstacle;
+  std::string obstacle{};
+
+  /// Why the request is refused where no row was found.
+  [[gnu::cold]] status refused(std::string_view name, std::string_view origin) && {
+    if (!unknown) return std::move(unknown);
+    return refusal(status_code::ineligible_row,
+                   {origin, ": ", name, " cannot run this problem: ", obstacle});
+  }
 };
 
 [[gnu::cold]] inline requested_row find_requested(const inquiry& asked, std::string_view name,
                                                   std::string_view origin) {
-  requested_row found;
   if (!is_pattern(name)) {
     const instance* const row = asked.row_named(name);
-    if (row == nullptr) {
-      found.unknown = unknown_row(asked, name, origin);
-    } else if (asked.fits(*row)) {
-      found.row = row;
-    } else {
-      found.obstacle = asked.obstacle(*row);
-    }
-    return found;
+    if (row == nullptr) return {nullptr, unknown_row(asked, name, origin)};
+    if (asked.fits(*row)) return {row};
+    return {nullptr, {}, asked.obstacle(*row)};
   }
-  double seconds = 0;
-  int fitting = 0;
-  found.row = cheapest_row(
-      asked, [&](const instance& row) { return matches_pattern(name, row.name); }, seconds,
-      fitting);
-  if (found.row != nullptr) return found;
+  if (const instance* row = cheapest_row(asked, {.pattern = name}).row) return {row};
   const instance* first = nullptr;
   int matching = 0;
-  asked.for_each_row([&](const instance& row) {
-    if (!matches_pattern(name, row.name)) return;
-    if (matching++ == 0) first = &row;
-  });
-  if (first == nullptr) {
-    found.unknown = unknown_row(asked, name, origin);
-  } else {
-    found.obstacle = "none of the " + std::to_string(matching) + " rows of that form fits; " +
-                     std::string(first->name) + ": " + asked.obstacle(*first);
+  for (std::size_t at = 0; const instance* row = asked.next_row(at);) {
+    if (!matches_pattern(name, row->name)) continue;
+    if (matching++ == 0) first = row;
   }
-  return found;
+  if (first == nullptr) return {nullptr, unknown_row(asked, name, origin)};
+  return {nullptr,
+          {},
+          sentence({"none of the ", matching, " rows of that form fits; ", first->name, ": ",
+                    asked.obstacle(*first)})};
 }
 
 [[gnu::cold]] inline answer choose_named(const inquiry& asked) {
@@ -88,49 +79,32 @@ struct requested_row {
   const std::string_view name = by_call ? asked.row_of_call : asked.row_of_environment;
   const std::string_view origin = by_call ? "context.row" : "TESSERA_ROW";
   if (name.empty()) {
-    note(asked, "no row is named");
+    note(asked, {"no row is named"});
     return {};
   }
   requested_row found = find_requested(asked, name, origin);
-  if (!found.unknown) return {{}, std::move(found.unknown)};
   if (found.row != nullptr) {
-    note(asked, origin, " names the row");
+    note(asked, {origin, " names the row"});
     const auto reason =
         by_call ? selection_reason::named_by_call : selection_reason::named_by_environment;
     return {{.instance = found.row, .tier = selection_tier::override, .reason = reason}, {}};
   }
-  if (asked.policy.on_ineligible == ineligible_override::fall_through) {
-    note(asked, name, " is named and passed over: ", found.obstacle);
+  if (found.unknown && asked.policy.on_ineligible == ineligible_override::fall_through) {
+    note(asked, {name, " is named and passed over: ", found.obstacle});
     return {};
   }
-  return {{},
-          {status_code::ineligible_row, std::string(origin) + ": " + std::string(name) +
-                                            " cannot run this problem: " + found.obstacle}};
-}
-
-/// A field of a demand as rules see it.
-struct field_value {
-  key_line text;  ///< as rules spell it
-  std::int64_t number = 0;
-  bool is_number = false;
-};
-
-inline std::optional<field_value> field_of(const family& kind, const demand& asked,
-                                           std::string_view name) {
-  for (const demand_field& field : kind.fields) {
-    if (field.name != name) continue;
-    const std::int64_t value = field.value(asked);
-    return field_value{text_of(field, value), value, field.words.empty()};
-  }
-  return std::nullopt;
+  return {{}, std::move(found).refused(name, origin)};
 }
 
 /// True if the demand's field is as the test says. Fields the family does not have never are.
-inline bool holds(const field_test& test, const family& kind, const demand& asked) {
-  const std::optional<field_value> value = field_of(kind, asked, test.field);
-  if (!value) return false;
-  if (!test.is_range) return value->text.view() == test.word;
-  return value->is_number && value->number >= test.low && value->number <= test.high;
+[[gnu::cold]] inline bool holds(const field_test& test, const family& kind, const demand& asked) {
+  for (const demand_field& field : kind.fields) {
+    if (field.name != test.field) continue;
+    const std::int64_t value = field.value(asked);
+    if (!test.is_range) return text_of(field, value).view() == test.word;
+    return field.words.empty() && value >= test.low && value <= test.high;
+  }
+  return false;
 }
 
 [[gnu::cold]] inline bool matches(const overlay_rule& rule, const inquiry& asked) {
@@ -159,17 +133,12 @@ inline bool holds(const field_test& test, const family& kind, const demand& aske
                          asked.policy.on_ineligible == ineligible_override::error;
     if (found.row == nullptr && !refuses) {
       const std::string& why = found.unknown ? found.obstacle : found.unknown.message();
-      note(asked, rule.row, " is passed over: ", why);
+      note(asked, {rule.row, " is passed over: ", why});
       continue;
     }
     decided = true;
-    if (!found.unknown) return {{}, std::move(found.unknown)};
-    if (found.row == nullptr) {
-      return {{},
-              {status_code::ineligible_row, std::string(origin) + ": " + rule.row +
-                                                " cannot run this problem: " + found.obstacle}};
-    }
-    note(asked, origin, " has a rule for the problem: ", rule.row);
+    if (found.row == nullptr) return {{}, std::move(found).refused(rule.row, origin)};
+    note(asked, {origin, " has a rule for the problem: ", rule.row});
     return {{.instance = found.row,
              .tier = selection_tier::overlay,
              .reason = selection_reason::overlay_rule},
@@ -193,7 +162,7 @@ inline bool holds(const field_test& test, const family& kind, const demand& aske
     given = choose_by_rules(asked, all.of_process->rules(), "TESSERA_OVERLAY", decided);
   }
   if (!decided) {
-    note(asked, all.any() ? "no rule of an overlay decides" : "no overlay is in force");
+    note(asked, {all.any() ? "no rule of an overlay decides" : "no overlay is in force"});
   }
   return given;
 }

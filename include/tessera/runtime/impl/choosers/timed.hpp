@@ -63,34 +63,36 @@ struct table_question {
                                      lookup_layer layer, std::string_view why,
                                      const instance* row) {
   if (asked.notes == nullptr) return;
-  std::string reason(name_of(layer));
-  reason.append(" table: the row ").append(why);
-  if (row != nullptr && !asked.fits(*row)) reason.append(": ").append(asked.obstacle(*row));
-  note(asked, line.row, " is stale, ", reason);
+  std::string reason = sentence({name_of(layer), " table: the row ", why});
+  if (row != nullptr && !asked.fits(*row)) append(reason, {": ", asked.obstacle(*row)});
+  note(asked, {line.row, " is stale, ", reason});
   asked.notes->stale.push_back({line.row, std::move(reason)});
 }
 
 [[gnu::cold]] inline void note_measured(const inquiry& asked, const lookup_record& line,
                                         lookup_layer layer, double distance) {
   if (asked.notes == nullptr) return;
-  std::array<char, 64> number{};
-  std::string text(name_of(layer));
-  text.append(" table, measured ").append(duration_text(line.median_us * 1e-6));
-  asked.notes->measured.push_back({line.row, line.median_us * 1e-6});
+  const auto number_text = [](const char* form, double number) {
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), form, number);
+    return std::string(text.data());
+  };
+  const auto add = [&](const std::string& row, double median_us) {
+    asked.notes->measured.push_back({row, median_us * 1e-6});
+  };
+  std::string text =
+      sentence({name_of(layer), " table, measured ", duration_text(line.median_us * 1e-6)});
+  add(line.row, line.median_us);
   if (line.default_us > 0 && line.median_us > 0) {
-    std::snprintf(number.data(), number.size(), ", %.3gx as fast as ",
-                  line.default_us / line.median_us);
-    text.append(number.data()).append(line.default_row.empty() ? "the default" : line.default_row);
-    asked.notes->measured.push_back({line.default_row, line.default_us * 1e-6});
+    append(text, {number_text(", %.3gx as fast as ", line.default_us / line.median_us),
+                  line.default_row.empty() ? "the default" : line.default_row});
+    add(line.default_row, line.default_us);
   }
-  if (line.runner_up_us > 0) {
-    asked.notes->measured.push_back({line.runner_up, line.runner_up_us * 1e-6});
-  }
+  if (line.runner_up_us > 0) add(line.runner_up, line.runner_up_us);
   if (distance > 0) {
-    std::snprintf(number.data(), number.size(), ", at a size %.3g doublings away (", distance);
-    text.append(number.data()).append(line.size).append(")");
+    append(text, {number_text(", at a size %.3g doublings away (", distance), line.size, ")"});
   }
-  note(asked, text);
+  note(asked, {text});
 }
 
 /// What one table says to one key.
@@ -127,7 +129,7 @@ struct table_question {
 [[gnu::cold]] inline answer choose_measured(const inquiry& asked) {
   const auto layers = layers_of(asked.tables, asked.policy.tables);
   if (layers.back().table == nullptr) {
-    note(asked, "no table is asked");
+    note(asked, {"no table is asked"});
     return {};
   }
   // Measurements made under the promise come first, then those made without: their rows are checked
@@ -141,7 +143,7 @@ struct table_question {
     }
     if (asked.policy.promise == bits_promise::none) break;
   }
-  note(asked, "no table has a line that answers");
+  note(asked, {"no table has a line that answers"});
   return {};
 }
 
@@ -165,59 +167,44 @@ struct table_question {
 [[gnu::cold]] inline const instance* nearest_miss(const inquiry& asked) {
   const instance* nearest = nullptr;
   int least = 0;
-  asked.for_each_row([&](const instance& row) {
-    if (!asked.device.runs(row.target) || asked.fits(row)) return;
-    const int distance = asked.kind.distance(row.config, asked.demand);
+  for (std::size_t at = 0; const instance* row = asked.next_row(at);) {
+    if (!asked.device.runs(row->target) || asked.fits(*row)) continue;
+    const int distance = asked.kind.distance(row->config, asked.demand);
     const bool nearer = nearest == nullptr || distance < least ||
-                        (distance == least && row.target > nearest->target);
-    if (!nearer) return;
-    nearest = &row;
+                        (distance == least && row->target > nearest->target);
+    if (!nearer) continue;
+    nearest = row;
     least = distance;
-  });
+  }
   return nearest;
-}
-
-/// True if the row stands in for one that does not exist: it takes any problem, or it is portable
-/// code on a machine that has more.
-inline bool is_stand_in(const inquiry& asked, const instance& row) {
-  return asked.kind.is_generic(row.config) ||
-         (row.target == backend::cpu_generic && asked.device.highest != backend::cpu_generic);
 }
 
 [[gnu::cold]] inline answer choose_cheapest(const inquiry& asked) {
   // Predictions are no better than this: where a special row is as near, it is taken.
   constexpr double near_tie = 1.1;
   const bool special_only = asked.policy.generic == generic_use::refuse;
-  const auto is_special = [&](const instance& row) { return !is_stand_in(asked, row); };
-  selection best{.tier = selection_tier::heuristic};
-  int fitting = 0;
-  best.instance = cheapest_row(
-      asked, [&](const instance& row) { return !special_only || is_special(row); },
-      best.predicted_seconds, fitting);
-  if (best.instance != nullptr && !is_special(*best.instance)) {
-    double seconds = 0;
-    int count = 0;
-    const instance* special = cheapest_row(asked, is_special, seconds, count);
-    if (special != nullptr && seconds <= near_tie * best.predicted_seconds) {
-      best.instance = special;
-      best.predicted_seconds = seconds;
-    }
-  }
-  if (best.instance == nullptr) {
-    note(asked,
-         special_only ? "no special row fits, and the policy refuses generic ones" : "no row fits");
+  cheapest_row best(asked, {.special = special_only});
+  const int fitting = best.count;
+  if (fitting == 0) {
+    note(asked, {special_only ? "no special row fits, and the policy refuses generic ones"
+                              : "no row fits"});
     return {};
   }
-  const bool generic = is_stand_in(asked, *best.instance);
-  best.reason = generic        ? selection_reason::generic_fallback
-                : fitting == 1 ? selection_reason::only_row
-                               : selection_reason::cheapest;
-  if (generic) best.near_miss = nearest_miss(asked);
-  if (asked.notes != nullptr) {
-    note(asked, "lowest predicted time of ", std::to_string(fitting),
-         fitting == 1 ? " row that fits" : " rows that fit");
+  if (is_stand_in(asked, *best.row)) {
+    const cheapest_row special(asked, {.special = true});
+    if (special.row != nullptr && special.seconds <= near_tie * best.seconds) best = special;
   }
-  return {best, {}};
+  const bool generic = is_stand_in(asked, *best.row);
+  note(asked,
+       {"lowest predicted time of ", fitting, fitting == 1 ? " row that fits" : " rows that fit"});
+  return {{.instance = best.row,
+           .tier = selection_tier::heuristic,
+           .reason = generic        ? selection_reason::generic_fallback
+                     : fitting == 1 ? selection_reason::only_row
+                                    : selection_reason::cheapest,
+           .predicted_seconds = best.seconds,
+           .near_miss = generic ? nearest_miss(asked) : nullptr},
+          {}};
 }
 
 /// Hands the rows that fit to the tuner.
@@ -225,10 +212,9 @@ inline bool is_stand_in(const inquiry& asked, const instance& row) {
   const answer by_cost = choose_cheapest(asked);
   if (by_cost.chosen.instance == nullptr) return {};
   std::vector<std::string_view> names;
-  asked.for_each_row([&](const instance& row) {
-    if (!asked.fits(row)) return;
-    names.insert(std::lower_bound(names.begin(), names.end(), row.name), row.name);
-  });
+  for (std::size_t at = 0; const instance* row = asked.next_fitting(at);) {
+    names.insert(std::lower_bound(names.begin(), names.end(), row->name), row->name);
+  }
 
   const table_question question = question_of(asked, asked.policy.promise);
   const std::string problem = text_of(asked.problem);
@@ -257,7 +243,7 @@ inline bool is_stand_in(const inquiry& asked, const instance& row) {
 inline answer choose_tuned(const inquiry& asked) {
   const bool allowed = asked.policy.autotune == autotune_use::on_miss;
   if (allowed && asked.tuner != nullptr && asked.tuner->tune != nullptr) return measure_rows(asked);
-  note(asked, allowed ? "no tuner is given" : "the policy does not allow it");
+  note(asked, {allowed ? "no tuner is given" : "the policy does not allow it"});
   return {};
 }
 

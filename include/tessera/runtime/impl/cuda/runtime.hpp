@@ -303,5 +303,3 @@ status seconds_between(void* begin, void* end, double& seconds) {
 }
 
 }  // namespace tessera::impl::cuda
-
-
