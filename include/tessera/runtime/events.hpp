@@ -3,10 +3,13 @@
 // library never prints; a program that wants to know installs a sink or a profiler.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include <tessera/spec/names.hpp>
 
 namespace tessera {
 
@@ -22,28 +25,11 @@ enum class event_kind : std::uint8_t {
   error,      ///< no row was found, or a named one was refused
 };
 
+inline constexpr std::array<std::string_view, 9> event_kind_names{
+    "warning",   "override",  "overlay",  "measured", "tuned",
+    "heuristic", "stale_row", "fallback", "error"};
 constexpr std::string_view name_of(event_kind kind) noexcept {
-  switch (kind) {
-    case event_kind::warning:
-      return "warning";
-    case event_kind::override:
-      return "override";
-    case event_kind::overlay:
-      return "overlay";
-    case event_kind::measured:
-      return "measured";
-    case event_kind::tuned:
-      return "tuned";
-    case event_kind::heuristic:
-      return "heuristic";
-    case event_kind::stale_row:
-      return "stale_row";
-    case event_kind::fallback:
-      return "fallback";
-    case event_kind::error:
-      return "error";
-  }
-  return "invalid";
+  return name_in(event_kind_names, kind);
 }
 
 /// One occurrence. The views are valid during the delivery only.

@@ -3,6 +3,7 @@
 // that TESSERA_EXPLAIN prints.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include <tessera/runtime/policy.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/names.hpp>
 
 namespace tessera {
 
@@ -25,24 +27,10 @@ enum class selection_tier : std::uint8_t {
   heuristic,   ///< the cost model
 };
 
+inline constexpr std::array<std::string_view, 7> selection_tier_names{
+    "none", "override", "overlay", "memory", "persistent", "autotune", "heuristic"};
 constexpr std::string_view name_of(selection_tier tier) noexcept {
-  switch (tier) {
-    case selection_tier::none:
-      return "none";
-    case selection_tier::override:
-      return "override";
-    case selection_tier::overlay:
-      return "overlay";
-    case selection_tier::memory:
-      return "memory";
-    case selection_tier::persistent:
-      return "persistent";
-    case selection_tier::autotune:
-      return "autotune";
-    case selection_tier::heuristic:
-      return "heuristic";
-  }
-  return "invalid";
+  return name_in(selection_tier_names, tier);
 }
 
 /// Why the row was chosen.
@@ -59,30 +47,18 @@ enum class selection_reason : std::uint8_t {
   generic_fallback,      ///< only rows that take any problem fit; see the `fallback` event
 };
 
+inline constexpr std::array<std::string_view, 10> selection_reason_names{"none",
+                                                                         "named_by_call",
+                                                                         "named_by_environment",
+                                                                         "overlay_rule",
+                                                                         "measured",
+                                                                         "measured_nearby",
+                                                                         "tuned",
+                                                                         "cheapest",
+                                                                         "only_row",
+                                                                         "generic_fallback"};
 constexpr std::string_view name_of(selection_reason reason) noexcept {
-  switch (reason) {
-    case selection_reason::none:
-      return "none";
-    case selection_reason::named_by_call:
-      return "named_by_call";
-    case selection_reason::named_by_environment:
-      return "named_by_environment";
-    case selection_reason::overlay_rule:
-      return "overlay_rule";
-    case selection_reason::measured:
-      return "measured";
-    case selection_reason::measured_nearby:
-      return "measured_nearby";
-    case selection_reason::tuned:
-      return "tuned";
-    case selection_reason::cheapest:
-      return "cheapest";
-    case selection_reason::only_row:
-      return "only_row";
-    case selection_reason::generic_fallback:
-      return "generic_fallback";
-  }
-  return "invalid";
+  return name_in(selection_reason_names, reason);
 }
 
 /// A row of the registry, the tier that chose it and why. Trivially copyable.

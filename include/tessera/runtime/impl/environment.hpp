@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -19,6 +19,8 @@
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/overlay.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
@@ -26,19 +28,13 @@ namespace {
 
 void warn(environment& all, std::string_view variable, std::string_view value,
           std::string_view valid) {
-  std::string sentence(variable);
-  sentence.append(": '").append(value).append("' is not a value it takes, and is ignored; ");
-  all.warnings.push_back(sentence.append("valid are ").append(valid));
-}
-
-bool read_number(std::string_view text, int& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size();
+  all.warnings.push_back(sentence({variable, ": '", value, "' is not a value it takes, and is ",
+                                   "ignored; valid are ", valid}));
 }
 
 void read_explain(environment& all, std::string_view value) {
   int level = 0;
-  if (read_number(value, level) && level >= 0 && level <= 3) {
+  if (text::read_number(value, level) && level >= 0 && level <= 3) {
     all.explain = level;
   } else {
     warn(all, "TESSERA_EXPLAIN", value, "0, 1, 2, 3");
@@ -76,13 +72,12 @@ std::string listed(std::span<const std::string_view> names) {
 void read_rows(environment& all, std::string_view value) {
   const std::vector<std::string_view> ops = all_ops();
   while (!value.empty()) {
-    const std::string_view request = value.substr(0, value.find(','));
-    value.remove_prefix(std::min(request.size() + 1, value.size()));
+    const std::string_view request = text::split_off(value, ',');
     const std::size_t equals = request.find('=');
     const std::string_view op = request.substr(0, equals);
     if (equals == std::string_view::npos || equals + 1 == request.size() ||
         std::find(ops.begin(), ops.end(), op) == ops.end()) {
-      warn(all, "TESSERA_ROW", request, "<op>=<row> with op one of " + listed(ops));
+      warn(all, "TESSERA_ROW", request, sentence({"<op>=<row> with op one of ", listed(ops)}));
       continue;
     }
     all.rows.push_back({std::string(op), std::string(request.substr(equals + 1))});
@@ -92,7 +87,7 @@ void read_rows(environment& all, std::string_view value) {
 /// OpenMP accepts a list, one number per nesting level; the first is ours.
 void read_threads(environment& all, std::string_view value) {
   int threads = 0;
-  if (read_number(value.substr(0, value.find(',')), threads) && threads > 0) {
+  if (text::read_number(value.substr(0, value.find(',')), threads) && threads > 0) {
     all.threads = threads;
   } else {
     warn(all, "OMP_NUM_THREADS", value, "positive numbers");
@@ -101,12 +96,12 @@ void read_threads(environment& all, std::string_view value) {
 
 /// Rules have an arrow; anything else names a file.
 void read_rules(environment& all, std::string_view value) {
-  const bool text = value.find("=>") != std::string_view::npos;
-  const result<overlay> rules = text ? parse_overlay(value) : read_overlay(std::string(value));
+  const bool is_text = value.find("=>") != std::string_view::npos;
+  const result<overlay> rules = is_text ? parse_overlay(value) : read_overlay(std::string(value));
   if (rules) {
     all.rules = *rules;
   } else {
-    all.warnings.push_back("TESSERA_OVERLAY: is ignored; " + rules.message());
+    all.warnings.push_back(sentence({"TESSERA_OVERLAY: is ignored; ", rules.message()}));
   }
 }
 
@@ -114,17 +109,23 @@ void read_rules(environment& all, std::string_view value) {
 
 [[gnu::cold]] environment read_environment(const char* (*lookup)(const char* name)) {
   environment all;
-  const auto with = [&](const char* name, auto&& use) {
+  const auto value_of = [&](const char* name) -> std::string_view {
     const char* const value = lookup(name);
-    if (value != nullptr && *value != '\0') use(std::string_view(value));
+    return value != nullptr ? value : "";
   };
-  with("TESSERA_EXPLAIN", [&](std::string_view value) { read_explain(all, value); });
-  with("TESSERA_CPU", [&](std::string_view value) { read_cpu(all, value); });
-  with("TESSERA_ROW", [&](std::string_view value) { read_rows(all, value); });
-  with("TESSERA_OVERLAY", [&](std::string_view value) { read_rules(all, value); });
-  with("TESSERA_TABLE_DIR", [&](std::string_view value) { all.table_directory = value; });
-  with("TESSERA_RECORD", [&](std::string_view value) { all.record_file = value; });
-  with("OMP_NUM_THREADS", [&](std::string_view value) { read_threads(all, value); });
+  using reader = void (*)(environment&, std::string_view);
+  constexpr std::array<std::pair<const char*, reader>, 5> readers{{
+      {"TESSERA_EXPLAIN", &read_explain},
+      {"TESSERA_CPU", &read_cpu},
+      {"TESSERA_ROW", &read_rows},
+      {"TESSERA_OVERLAY", &read_rules},
+      {"OMP_NUM_THREADS", &read_threads},
+  }};
+  for (const auto& [name, read] : readers) {
+    if (const std::string_view value = value_of(name); !value.empty()) read(all, value);
+  }
+  all.table_directory = value_of("TESSERA_TABLE_DIR");
+  all.record_file = value_of("TESSERA_RECORD");
   return all;
 }
 
@@ -135,14 +136,6 @@ const environment& process_environment() {
 }
 
 namespace {
-
-constexpr std::string_view overlay_blanks = " \t\r\n";
-
-std::string_view without_blanks(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(overlay_blanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(overlay_blanks) + 1 - begin);
-}
 
 /// The fields that rules of an operation or family may name; `known` tells whether there is one.
 [[gnu::cold]] std::vector<std::string_view> fields_of_op(std::string_view op, bool& known) {
@@ -156,10 +149,13 @@ std::string_view without_blanks(std::string_view text) {
   return fields;
 }
 
-bool read_end(std::string_view text, std::int64_t& number) {
-  if (text.empty()) return true;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size();
+/// An end of a range; it may be missing.
+bool read_end(std::string_view word, std::int64_t& number) {
+  return word.empty() || text::read_number(word, number);
+}
+
+[[gnu::cold]] status malformed(sentence_parts parts) {
+  return refusal(status_code::malformed, parts);
 }
 
 /// "field=value" or "field=low..high".
@@ -168,12 +164,11 @@ bool read_end(std::string_view text, std::int64_t& number) {
   const std::size_t equals = word.find('=');
   test.field = word.substr(0, equals);
   if (equals == std::string_view::npos || equals + 1 == word.size()) {
-    return {status_code::malformed,
-            "'" + std::string(word) + "' is no condition, must be field=value or field=low..high"};
+    return malformed({"'", word, "' is no condition, must be field=value or field=low..high"});
   }
   if (std::find(fields.begin(), fields.end(), test.field) == fields.end()) {
-    return {status_code::malformed,
-            "'" + test.field + "' is no field of the operation, the fields are " + listed(fields)};
+    return malformed(
+        {"'", test.field, "' is no field of the operation, the fields are ", listed(fields)});
   }
   test.word = word.substr(equals + 1);
   const std::size_t dots = test.word.find("..");
@@ -184,41 +179,36 @@ bool read_end(std::string_view text, std::int64_t& number) {
   if (dots == std::string_view::npos) return {};
   if (!read_end(value.substr(0, dots), test.low) || !read_end(value.substr(dots + 2), test.high) ||
       test.low > test.high) {
-    return {status_code::malformed,
-            "'" + std::string(word) + "' is no range, must be low..high with whole numbers"};
+    return malformed({"'", word, "' is no range, must be low..high with whole numbers"});
   }
   return {};
 }
 
 /// One rule, without blanks around it.
-[[gnu::cold]] status read_rule(std::string_view text, overlay_rule& rule) {
-  const std::size_t colon = text.find(':');
-  const std::size_t arrow = text.find("=>");
+[[gnu::cold]] status read_rule(std::string_view line, overlay_rule& rule) {
+  const std::size_t colon = line.find(':');
+  const std::size_t arrow = line.find("=>");
   if (colon == std::string_view::npos || arrow == std::string_view::npos || arrow < colon) {
-    return {status_code::malformed,
-            "'" + std::string(text) + "' is no rule, must be <op>: <field>=<value>... => <row>"};
+    return malformed({"'", line, "' is no rule, must be <op>: <field>=<value>... => <row>"});
   }
-  rule.op = without_blanks(text.substr(0, colon));
+  rule.op = text::trimmed(line.substr(0, colon));
   bool known = false;
   const std::vector<std::string_view> fields = fields_of_op(rule.op, known);
   if (!known) {
-    return {status_code::malformed,
-            "'" + rule.op + "' is no operation, must be * or one of " + listed(all_ops())};
+    return malformed({"'", rule.op, "' is no operation, must be * or one of ", listed(all_ops())});
   }
-  std::string_view tests = text.substr(colon + 1, arrow - colon - 1);
-  for (tests = without_blanks(tests); !tests.empty(); tests = without_blanks(tests)) {
-    const std::string_view word = tests.substr(0, tests.find_first_of(overlay_blanks));
-    tests.remove_prefix(word.size());
+  std::string_view tests = line.substr(colon + 1, arrow - colon - 1);
+  for (auto word = text::next_word(tests); !word.empty(); word = text::next_word(tests)) {
     if (status done = read_test(word, fields, rule.tests.emplace_back()); !done) return done;
   }
-  std::string_view row = text.substr(arrow + 2);
+  std::string_view row = line.substr(arrow + 2);
   if (row.starts_with('?')) {
     rule.on_ineligible = ineligible_override::fall_through;
     row.remove_prefix(1);
   }
-  rule.row = without_blanks(row);
-  if (!rule.row.empty() && rule.row.find_first_of(overlay_blanks) == std::string::npos) return {};
-  return {status_code::malformed, "'" + rule.row + "' is no row, must be one name or pattern"};
+  rule.row = text::trimmed(row);
+  if (!rule.row.empty() && rule.row.find_first_of(text::blanks) == std::string::npos) return {};
+  return malformed({"'", rule.row, "' is no row, must be one name or pattern"});
 }
 
 constinit std::atomic<const overlay*> overlay_of_process{nullptr};
@@ -246,21 +236,18 @@ const overlay* set_process_overlay(const overlay* rules) noexcept {
   return before;
 }
 
-[[gnu::cold]] result<overlay> parse_overlay(std::string_view text) {
+[[gnu::cold]] result<overlay> parse_overlay(std::string_view lines) {
   std::vector<overlay_rule> rules;
   int line = 0;
-  while (!text.empty()) {
+  while (!lines.empty()) {
     ++line;
-    const std::string_view whole = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(whole.size() + 1, text.size()));
+    const std::string_view whole = text::split_off(lines, '\n');
     std::string_view rest = whole.substr(0, whole.find('#'));
     while (!rest.empty()) {
-      const std::string_view one = rest.substr(0, rest.find(';'));
-      rest.remove_prefix(std::min(one.size() + 1, rest.size()));
-      if (without_blanks(one).empty()) continue;
-      if (status done = read_rule(without_blanks(one), rules.emplace_back()); !done) {
-        return status{status_code::malformed,
-                      "overlay: line " + std::to_string(line) + ": " + done.message()};
+      const std::string_view one = text::trimmed(text::split_off(rest, ';'));
+      if (one.empty()) continue;
+      if (status done = read_rule(one, rules.emplace_back()); !done) {
+        return malformed({"overlay: line ", line, ": ", done.message()});
       }
     }
   }
@@ -271,18 +258,18 @@ const overlay* set_process_overlay(const overlay* rules) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20;
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return status{status_code::io, path + ": cannot be read: " +
-                                       std::error_code(errno, std::generic_category()).message()};
+    return refusal(
+        status_code::io,
+        {path, ": cannot be read: ", std::error_code(errno, std::generic_category()).message()});
   }
-  std::string text(most + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > most) {
-    return status{status_code::malformed, path + ": has more than the " + std::to_string(most) +
-                                              " bytes that rules may have"};
+  std::string content(most + 1, '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  if (content.size() > most) {
+    return malformed({path, ": has more than the ", most, " bytes that rules may have"});
   }
-  result<overlay> rules = parse_overlay(text);
-  if (!rules) return status{rules.code(), path + ": " + rules.message()};
+  result<overlay> rules = parse_overlay(content);
+  if (!rules) return refusal(rules.code(), {path, ": ", rules.message()});
   return rules;
 }
 

@@ -15,6 +15,8 @@
 
 #include <tessera/runtime/lookup/record.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
@@ -134,13 +136,6 @@ constexpr bool must_be_escaped(char byte) noexcept {
   return true;
 }
 
-template <class Number>
-bool read_number(std::string_view column, Number& number) {
-  const char* const end = column.data() + column.size();
-  const auto [stop, error] = std::from_chars(column.data(), end, number);
-  return error == std::errc{} && stop == end;
-}
-
 /// "2026-11-21T09:30:00Z": digits and signs in their places, so that texts order as times do.
 [[gnu::cold]] inline bool is_date(std::string_view text) {
   constexpr std::string_view form = "dddd-dd-ddTdd:dd:ddZ";
@@ -153,9 +148,9 @@ bool read_number(std::string_view column, Number& number) {
 }
 
 [[gnu::cold]] inline std::string number_text(double number) {
-  std::array<char, 32> digits{};
-  const auto written = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  return {digits.data(), written.ptr};
+  std::string digits;
+  text::append_number(digits, number);
+  return digits;
 }
 
 /// A line whose frame is sound: its schema and its columns.
@@ -168,7 +163,7 @@ struct frame {
 /// Takes a line apart. Returns what is wrong with it, or nothing.
 [[gnu::cold]] inline std::string open_frame(std::string_view line, frame& parts) {
   if (!line.starts_with(lookup_marker)) {
-    return "schema: does not begin with '" + std::string(lookup_marker) + "'";
+    return sentence({"schema: does not begin with '", lookup_marker, "'"});
   }
   const std::size_t last_tab = line.rfind('\t');
   if (last_tab == std::string_view::npos) return "crc32c: is missing";
@@ -176,7 +171,7 @@ struct frame {
   if (const std::string is = crc_text(line.substr(0, last_tab)); has != is) {
     std::string shown;
     for (const char byte : has.substr(0, 8)) shown += must_be_escaped(byte) ? '?' : byte;
-    return "crc32c: is " + is + ", the line has '" + shown + "'";
+    return sentence({"crc32c: is ", is, ", the line has '", shown, "'"});
   }
   while (true) {
     const std::size_t tab = line.find('\t');
@@ -186,24 +181,24 @@ struct frame {
     line.remove_prefix(tab + 1);
   }
   const std::string_view schema = parts.column[0].substr(lookup_marker.size());
-  if (!read_number(schema, parts.schema) || parts.schema < 1) return "schema: is not a number";
+  if (!text::read_number(schema, parts.schema) || parts.schema < 1)
+    return "schema: is not a number";
   return {};
 }
 
 /// Reads the columns of a frame of this schema. Returns what is wrong, or nothing.
 [[gnu::cold]] inline std::string read_columns(const frame& parts, lookup_record& record) {
   if (parts.count != columns) {
-    return "columns: there are " + std::to_string(parts.count) + ", a record has " +
-           std::to_string(columns);
+    return sentence({"columns: there are ", parts.count, ", a record has ", columns});
   }
   for (std::size_t at = 0; at < record_columns.size(); ++at) {
     const column& one = record_columns[at];
     const std::string_view has = parts.column[at + 1];
     const bool good = one.text != nullptr    ? read_text(has, record.*one.text)
-                      : one.time != nullptr  ? read_number(has, record.*one.time)
-                      : one.count != nullptr ? read_number(has, record.*one.count)
-                                             : read_number(has, record.*one.version);
-    if (!good) return std::string(one.name) + ": cannot be read";
+                      : one.time != nullptr  ? text::read_number(has, record.*one.time)
+                      : one.count != nullptr ? text::read_number(has, record.*one.count)
+                                             : text::read_number(has, record.*one.version);
+    if (!good) return sentence({one.name, ": cannot be read"});
   }
   return fault_of(record);
 }
@@ -218,8 +213,7 @@ enum class line_kind { record, damaged, newer };
   if (!reason.empty()) return line_kind::damaged;
   schema = parts.schema;
   if (schema > lookup_schema) {
-    reason = "schema: is " + std::to_string(schema) + ", this version reads up to " +
-             std::to_string(lookup_schema);
+    reason = sentence({"schema: is ", schema, ", this version reads up to ", lookup_schema});
     return line_kind::newer;
   }
   reason = read_columns(parts, record);
@@ -231,8 +225,8 @@ enum class line_kind { record, damaged, newer };
 [[gnu::cold]] std::string fault_of(const lookup_record& record) {
   using namespace lookup_form;
   for (const column& one : record_columns) {
-    const auto is = [&](const std::string& value, std::string_view needs) {
-      return std::string(one.name).append(": is ").append(value).append(needs);
+    const auto is = [&](const sentence_part& value, std::string_view needs) {
+      return sentence({one.name, ": is ", value, needs});
     };
     if (one.text != nullptr && one.required && (record.*one.text).empty()) return is("empty", "");
     if (one.time != nullptr) {
@@ -244,27 +238,27 @@ enum class line_kind { record, damaged, newer };
       }
     }
     if (one.count != nullptr && record.*one.count < 0) {
-      return is(std::to_string(record.*one.count), ", must be 0 or more");
+      return is(record.*one.count, ", must be 0 or more");
     }
     if (one.version != nullptr && record.*one.version < 1) {
-      return is(std::to_string(record.*one.version), ", must be 1 or more");
+      return is(record.*one.version, ", must be 1 or more");
     }
   }
   if (is_date(record.date)) return {};
-  return "date: is '" + record.date + "', must have the form 2026-11-21T09:30:00Z";
+  return sentence({"date: is '", record.date, "', must have the form 2026-11-21T09:30:00Z"});
 }
 
 [[gnu::cold]] std::string line_of(const lookup_record& record) {
   using namespace lookup_form;
   std::string line(lookup_marker);
   line.reserve(512);
-  line += std::to_string(lookup_schema);
+  text::append_number(line, lookup_schema);
   for (const column& one : record_columns) {
     line += '\t';
     if (one.text != nullptr) append_text(line, record.*one.text);
-    if (one.time != nullptr) line += number_text(record.*one.time);
-    if (one.count != nullptr) line += std::to_string(record.*one.count);
-    if (one.version != nullptr) line += std::to_string(record.*one.version);
+    if (one.time != nullptr) text::append_number(line, record.*one.time);
+    if (one.count != nullptr) text::append_number(line, record.*one.count);
+    if (one.version != nullptr) text::append_number(line, record.*one.version);
   }
   const std::string crc = crc_text(line);
   return line.append("\t").append(crc);
@@ -349,33 +343,23 @@ namespace {
 constexpr std::string_view count_mark = "# count=";
 }  // namespace
 
-result<trace_line> parse_trace_line(std::string_view line) {
-  constexpr std::string_view blanks = " \t\r\n";
-  const auto trimmed = [&](std::string_view text) {
-    const std::size_t begin = text.find_first_not_of(blanks);
-    if (begin == std::string_view::npos) return std::string_view();
-    return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
-  };
-  line = trimmed(line);
+[[gnu::cold]] result<trace_line> parse_trace_line(std::string_view line) {
+  line = text::trimmed(line);
   if (line.empty() || line.front() == '#') return trace_line{};
   const std::size_t hash = line.find('#');
-  trace_line read{std::string(trimmed(line.substr(0, hash))), 1};
+  trace_line read{std::string(text::trimmed(line.substr(0, hash))), 1};
   if (hash == std::string_view::npos) return read;
   const std::string_view mark = line.substr(hash);
-  const std::string_view number =
-      mark.starts_with(count_mark) ? mark.substr(count_mark.size()) : std::string_view();
-  const auto [end, error] =
-      std::from_chars(number.data(), number.data() + number.size(), read.count);
-  if (error != std::errc{} || end != number.data() + number.size() || read.count < 1) {
-    return status{status_code::malformed, "trace: '" + std::string(mark) +
-                                              "' after the problem, must be '# count=N' with N a "
-                                              "whole number from 1"};
-  }
-  return read;
+  const bool counts =
+      mark.starts_with(count_mark) && text::read_number(mark.substr(count_mark.size()), read.count);
+  if (counts && read.count >= 1) return read;
+  return refusal(status_code::malformed, {"trace: '", mark,
+                                          "' after the problem, must be '# count=N' with N a whole "
+                                          "number from 1"});
 }
 
 std::string line_of(const trace_line& line) {
-  return line.problem + " " + std::string(count_mark) + std::to_string(line.count);
+  return sentence({line.problem, " ", count_mark, line.count});
 }
 
 }  // namespace tessera

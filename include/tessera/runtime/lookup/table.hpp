@@ -8,6 +8,7 @@
 //   shipped  inside the library
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,22 +17,16 @@
 #include <vector>
 
 #include <tessera/runtime/lookup/record.hpp>
+#include <tessera/spec/names.hpp>
 
 namespace tessera {
 
 /// Whose table a record came from.
 enum class lookup_layer : std::uint8_t { user, site, shipped };
 
+inline constexpr std::array<std::string_view, 3> lookup_layer_names{"user", "site", "shipped"};
 constexpr std::string_view name_of(lookup_layer layer) noexcept {
-  switch (layer) {
-    case lookup_layer::user:
-      return "user";
-    case lookup_layer::site:
-      return "site";
-    case lookup_layer::shipped:
-      return "shipped";
-  }
-  return "invalid";
+  return name_in(lookup_layer_names, layer);
 }
 
 /// Name of a table in its directory.
@@ -60,16 +55,10 @@ enum class lookup_file_condition : std::uint8_t {
   unreadable,  ///< it is there, but the system refuses it; see `problem`
 };
 
+inline constexpr std::array<std::string_view, 3> lookup_file_condition_names{"absent", "read",
+                                                                             "unreadable"};
 constexpr std::string_view name_of(lookup_file_condition condition) noexcept {
-  switch (condition) {
-    case lookup_file_condition::absent:
-      return "absent";
-    case lookup_file_condition::read:
-      return "read";
-    case lookup_file_condition::unreadable:
-      return "unreadable";
-  }
-  return "invalid";
+  return name_in(lookup_file_condition_names, condition);
 }
 
 /// The state of one file when it was read.
