@@ -169,7 +169,7 @@ class declared_problem final : public tunable_problem {
 
   std::string place_name() const {
     if (device_.kind == device_kind::cpu) return "this machine";
-    return std::string(tessera::text_of(device_.id()).view());
+    return tessera::text_of(device_.id());
   }
   std::string_view name_of(const result_tensor& output) const {
     return problem_.op->form->tensors[output.tensor].name;

@@ -11,7 +11,7 @@
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/operation.hpp>
-#include <tessera/runtime/short_text.hpp>
+#include <tessera/runtime/key.hpp>
 #include <tessera/spec/option_text.hpp>
 #include <tessera/spec/problem_text.hpp>
 

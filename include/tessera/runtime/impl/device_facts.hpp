@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -13,13 +12,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
 #include <tessera/runtime/impl/processor_model.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/words.hpp>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -187,9 +187,8 @@ status counted_devices(int& count) {
 constexpr int most_known_devices = 64;
 
 [[gnu::cold]] status no_such_device(int ordinal, int count) {
-  std::string sentence = "cuda:" + std::to_string(ordinal) + ": this process sees ";
-  return {status_code::device,
-          sentence + std::to_string(count) + " CUDA device" + (count == 1 ? "" : "s")};
+  return refusal(status_code::device, {"cuda:", ordinal, ": this process sees ", count,
+                                       " CUDA device", count == 1 ? "" : "s"});
 }
 
 /// Facts of the CUDA devices asked for so far. They stay: choices and plans point to them.
@@ -207,7 +206,7 @@ class known_devices {
   [[gnu::cold]] result<const device_facts*> find_anew(int ordinal) {
     int count = 0;
     if (status done = counted_devices(count); !done) {
-      return status(done.code(), "cuda:" + std::to_string(ordinal) + ": " + done.message());
+      return refusal(done.code(), {"cuda:", ordinal, ": ", done.message()});
     }
     if (ordinal < 0 || ordinal >= std::min(count, most_known_devices)) {
       return no_such_device(ordinal, count);
@@ -217,7 +216,7 @@ class known_devices {
     if (const device_facts* known = slot.load(std::memory_order_acquire)) return known;
     auto found = std::make_unique<device_facts>();
     if (status done = impl::cuda::read_facts(ordinal, *found); !done) {
-      return status(done.code(), "cuda:" + std::to_string(ordinal) + ": " + done.message());
+      return refusal(done.code(), {"cuda:", ordinal, ": ", done.message()});
     }
     slot.store(found.get(), std::memory_order_release);
     return static_cast<const device_facts*>(found.release());
@@ -238,26 +237,23 @@ result<const device_facts*> find_device(device_id device) {
   static constinit known_devices gpus;
   if (device == device_id{}) return &this_device();
   if (device.kind == device_kind::cuda) return gpus.find(device.ordinal);
-  return status(status_code::device, "device: is " + std::string(text_of(device).view()) +
-                                         ", must be cpu:0 or cuda: and a number from 0");
+  return refusal(status_code::device,
+                 {"device: is ", device, ", must be cpu:0 or cuda: and a number from 0"});
 }
 
-std::optional<device_id> device_named(std::string_view text) noexcept {
-  const std::size_t colon = std::min(text.find(':'), text.size());
-  const std::string_view kind = text.substr(0, colon);
+std::string text_of(device_id device) {
+  return sentence({device});
+}
+
+std::optional<device_id> device_named(std::string_view name) noexcept {
+  const bool has_number = name.find(':') != std::string_view::npos;
+  const std::string_view kind = text::split_off(name, ':');
   device_id device;
-  if (kind == "cuda") {
-    device.kind = device_kind::cuda;
-  } else if (kind != "cpu") {
-    return std::nullopt;
-  }
-  if (colon == text.size()) return device;
-  const std::string_view number = text.substr(colon + 1);
-  const char* const last = number.data() + number.size();
-  const auto [end, error] = std::from_chars(number.data(), last, device.ordinal);
-  const bool whole = error == std::errc{} && end == last && device.ordinal >= 0;
-  return whole && (device.kind == device_kind::cuda || device.ordinal == 0) ? std::optional(device)
-                                                                            : std::nullopt;
+  if (kind == "cuda") device.kind = device_kind::cuda;
+  if (kind != "cuda" && kind != "cpu") return std::nullopt;
+  if (has_number && !text::read_number(name, device.ordinal)) return std::nullopt;
+  const bool is_there = kind == "cuda" ? device.ordinal >= 0 : device.ordinal == 0;
+  return is_there ? std::optional(device) : std::nullopt;
 }
 
 }  // namespace tessera

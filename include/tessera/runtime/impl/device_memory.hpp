@@ -6,6 +6,7 @@
 
 #include <tessera/runtime/device_memory.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/spec/sentence.hpp>
 
 namespace tessera {
 
@@ -15,8 +16,7 @@ namespace {
 template <class Work>
 status on_device(device_id device, const Work& work) {
   if (device.kind != device_kind::cuda) {
-    return {status_code::device,
-            "device: is " + std::string(text_of(device).view()) + ", must be a GPU: cuda:0, ..."};
+    return refusal(status_code::device, {"device: is ", device, ", must be a GPU: cuda:0, ..."});
   }
   const impl::cuda::current_device scope(device.ordinal);
   return scope.entered() ? work() : scope.entered();

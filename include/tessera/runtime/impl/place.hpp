@@ -39,8 +39,8 @@ int default_threads() {
 /// The threads of a context; 0 stands for the default.
 status resolve_threads(int wanted, int& threads) {
   if (wanted < 0 || wanted > most_threads) {
-    return {status_code::invalid_argument, "context.threads: is " + std::to_string(wanted) +
-                                               ", must be 0 to " + std::to_string(most_threads)};
+    return refusal(status_code::invalid_argument,
+                   {"context.threads: is ", wanted, ", must be 0 to ", most_threads});
   }
   threads = wanted == 0 ? default_threads() : wanted;
   return {};
@@ -108,10 +108,8 @@ status find_place_on(const device_facts& device, const context& where, impl::pla
 /// A failure on a GPU with the names of the GPU and of what failed there.
 [[gnu::cold]] status failure_on(const impl::place& spot, std::string_view what,
                                 const status& failed) {
-  std::string sentence(text_of(spot.device).view());
-  sentence.append(" (").append(spot.facts->product_name()).append("): ");
-  sentence.append(what).append(": ").append(failed.message());
-  return {failed.code(), std::move(sentence)};
+  return refusal(failed.code(), {spot.device, " (", spot.facts->product_name(), "): ", what, ": ",
+                                 failed.message()});
 }
 
 }  // namespace
@@ -140,8 +138,8 @@ class allocated_memory {
     if (bytes == 0) return {};
     void* const fresh = from.allocate(from.state, spot.device, bytes, spot.stream);
     if (fresh == nullptr) {
-      return {status_code::workspace, "workspace: " + std::to_string(bytes) +
-                                          " bytes are needed, context.allocator gave none"};
+      return refusal(status_code::workspace,
+                     {"workspace: ", bytes, " bytes are needed, context.allocator gave none"});
     }
     from_ = from;
     device_ = spot.device;
@@ -174,10 +172,10 @@ class gpu_call_memory {
     bool capturing = false;
     if (status done = cuda::is_capturing(spot.stream, capturing); !done) return done;
     if (capturing) {
-      return {status_code::workspace,
-              "workspace: " + std::to_string(bytes) +
-                  " bytes are needed while the stream is captured; give context.workspace or "
-                  "context.allocator, or run a plan that was made before"};
+      return refusal(status_code::workspace,
+                     {"workspace: ", bytes,
+                      " bytes are needed while the stream is captured; give context.workspace or "
+                      "context.allocator, or run a plan that was made before"});
     }
     stream_ = spot.stream;
     if (status done = cuda::allocate(bytes, spot.stream, memory_); !done) return done;
