@@ -103,7 +103,7 @@ inline constexpr std::size_t member_count = boost::mp11::mp_size<
 template <std::size_t Capacity>
 class fixed_text {
  public:
-  constexpr fixed_text& operator+=(std::string_view more) {
+  [[gnu::noinline]] constexpr fixed_text& operator+=(std::string_view more) {
     for (const char one : more) push_back(one);
     return *this;
   }
@@ -112,7 +112,7 @@ class fixed_text {
     return *this;
   }
   /// Decimal digits, with a sign if negative.
-  constexpr fixed_text& operator+=(int value) {
+  [[gnu::noinline]] constexpr fixed_text& operator+=(int value) {
     std::int64_t number = value;
     if (number < 0) push_back('-');
     if (number < 0) number = -number;

@@ -14,6 +14,7 @@
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -38,25 +39,26 @@ struct attention_family {
   /// "decode, 8 work items for 2 threads".
   [[gnu::cold]] static std::string reason_of(const attention_config& config,
                                              const attention_facts& facts, int threads) {
-    const auto plural = [](std::int64_t count, const char* one) {
-      return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-    };
     const work_estimate work = estimate_of(config, facts, threads);
-    std::string words(enumerator_name(config.phase));
+    const std::string_view s = threads == 1 ? "" : "s";
+    const std::string_view items = work.items == 1 ? "" : "s";
+    std::string text(enumerator_name(config.phase));
     if (is_cpu(config.target)) {
-      return words + ", " + plural(work.items, "work item") + " for " + plural(threads, "thread");
+      append(text, {", ", work.items, " work item", items, " for ", threads, " thread", s});
+      return text;
     }
-    words += ", " + plural(work.items, "block") + " of " + std::to_string(config.block_q) + " rows";
-    if (work.splits > 1) words += ", keys in " + std::to_string(work.splits) + " parts";
-    words += ", for " + plural(threads, "multiprocessor");
-    return words + " with " + std::to_string(work.items_per_core) + " at a time";
+    append(text, {", ", work.items, " block", items, " of ", config.block_q, " rows"});
+    if (work.splits > 1) append(text, {", keys in ", work.splits, " parts"});
+    append(text,
+           {", for ", threads, " multiprocessor", s, " with ", work.items_per_core, " at a time"});
+    return text;
   }
 
   [[gnu::cold]] static std::string missing_on(const attention_config& config,
                                               const device_facts& device) {
-    return "the row needs " + std::to_string(shared_memory_bytes(config)) +
-           " bytes of shared memory for a block, this device has " +
-           std::to_string(device.shared_bytes_per_block);
+    return sentence({"the row needs ", shared_memory_bytes(config),
+                     " bytes of shared memory for a block, this device has ",
+                     device.shared_bytes_per_block});
   }
 
   /// The name of the row that would be made for this demand on this device: what to add to the row

@@ -14,6 +14,7 @@
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -33,13 +34,11 @@ struct mean_pooling_family {
   /// "forward, 32 MiB, 8 work items for 2 threads".
   [[gnu::cold]] static std::string reason_of(const mean_pooling_config& config,
                                              const mean_pooling_facts& facts, int threads) {
-    const auto plural = [](std::int64_t count, const char* one) {
-      return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-    };
-    const auto kibibytes = static_cast<std::int64_t>(facts.bytes / 1024);
-    return std::string(enumerator_name(config.pass)) + ", " + std::to_string(kibibytes) + " KiB, " +
-           plural(estimate_of(config, facts, threads).items, "work item") + " for " +
-           plural(threads, is_cuda(config.target) ? "multiprocessor" : "thread");
+    const std::int64_t items = estimate_of(config, facts, threads).items;
+    return sentence(
+        {enumerator_name(config.pass), ", ", static_cast<std::int64_t>(facts.bytes / 1024),
+         " KiB, ", items, " work item", items == 1 ? "" : "s", " for ", threads,
+         is_cuda(config.target) ? " multiprocessor" : " thread", threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.

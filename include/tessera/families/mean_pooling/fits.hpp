@@ -8,6 +8,7 @@
 #include <tessera/families/mean_pooling/config.hpp>
 #include <tessera/families/mean_pooling/demand.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
+#include <tessera/spec/sentence.hpp>
 
 namespace tessera {
 
@@ -32,8 +33,7 @@ constexpr mean_pooling_mismatch mismatch_of(const mean_pooling_config& config,
 inline std::string sentence_of(mean_pooling_mismatch mismatch, const mean_pooling_config& config,
                                const mean_pooling_demand& demand) {
   const auto sides = [](std::string_view what, std::string_view asked, std::string_view row) {
-    std::string sentence(what);
-    return sentence.append(" is ").append(asked).append(", the row has ").append(row);
+    return sentence({what, " is ", asked, ", the row has ", row});
   };
   switch (mismatch) {
     case mean_pooling_mismatch::none:

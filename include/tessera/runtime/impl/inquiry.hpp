@@ -35,6 +35,22 @@ inline demand demand_for(const family& kind, const problem_view& problem,
   return asked;
 }
 
+/// Why a device runs no row of that backend.
+[[gnu::cold]] inline std::string missing_backend(backend target, const device_facts& device) {
+  if (kind_of(target) != device.kind) {
+    return sentence(
+        {"the row is for ", is_cpu(target) ? "the CPU" : "GPUs", ", the device is ", device.id()});
+  }
+  std::string text = sentence({"the row needs ", name_of(target), ", this device has "});
+  if (device.kind == device_kind::cpu) {
+    text += name_of(device.highest);
+  } else {
+    append(text, {"compute capability ", device.compute_capability / 10, ".",
+                  device.compute_capability % 10});
+  }
+  return text;
+}
+
 /// The overlays that a call sees, in the order they are asked.
 struct overlays_in_force {
   const overlay* of_call = nullptr;
