@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +24,8 @@
 #include <tessera/runtime/impl/lookup_table.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/lookup/table.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
@@ -42,12 +45,6 @@ inline std::string_view absolute_directory(const char* value) noexcept {
   return path.append("/").append(rest);
 }
 
-/// Empty where it has none, or a name that is too long.
-inline std::string_view working_directory(std::array<char, PATH_MAX>& room) noexcept {
-  const char* const path = ::getcwd(room.data(), room.size());
-  return path == nullptr ? std::string_view() : path;
-}
-
 }  // namespace lookup_form
 
 [[gnu::cold]] table_locations locate_tables(std::string_view table_directory,
@@ -58,8 +55,10 @@ inline std::string_view working_directory(std::array<char, PATH_MAX>& room) noex
   if (table_directory.starts_with('/')) {
     where.user = below(table_directory, table_file_name);
   } else if (!table_directory.empty()) {
-    std::array<char, PATH_MAX> room{};
-    where.user = below(below(working_directory(room), table_directory), table_file_name);
+    // Nothing where the working directory has no name, or one that is too long.
+    std::array<char, PATH_MAX> name{};
+    const char* const working = ::getcwd(name.data(), name.size());
+    where.user = below(below(working == nullptr ? "" : working, table_directory), table_file_name);
   } else if (const auto cache = absolute_directory(variable("XDG_CACHE_HOME")); !cache.empty()) {
     where.user = below(cache, in_directory);
   } else {
@@ -68,8 +67,7 @@ inline std::string_view working_directory(std::array<char, PATH_MAX>& room) noex
   const char* const set = variable("XDG_DATA_DIRS");
   std::string_view list = set == nullptr || *set == '\0' ? "/usr/local/share:/usr/share" : set;
   while (!list.empty()) {
-    const std::string_view directory = list.substr(0, list.find(':'));
-    list.remove_prefix(std::min(directory.size() + 1, list.size()));
+    const std::string_view directory = text::split_off(list, ':');
     if (directory.starts_with('/')) where.site.push_back(below(directory, in_directory));
   }
   return where;
@@ -90,94 +88,76 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
   return std::error_code(errno, std::system_category()).message();
 }
 
-/// Reads to the end of the descriptor. Returns the system's reason, or nothing.
+/// Reads a regular file to its end. Returns what is in the way, or nothing.
 [[gnu::cold]] inline std::string read_all(int descriptor, std::string& text) {
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) return system_reason();
+  if (!S_ISREG(facts.st_mode)) return "is not a regular file";
   constexpr std::size_t block = 1 << 16;
   std::size_t used = 0;
+  text.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(facts.st_size, 0, most_bytes)) + 1);
   while (static_cast<std::int64_t>(used) <= most_bytes) {
-    text.resize(std::max(used + block, text.size()));
+    if (used == text.size()) text.resize(used + block);
     const ssize_t got = ::read(descriptor, text.data() + used, text.size() - used);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_reason();
-    if (got == 0) {
-      text.resize(used);
-      return {};
-    }
     used += static_cast<std::size_t>(got);
+    if (got > 0) continue;
+    text.resize(used);
+    return {};
   }
-  return "is longer than " + std::to_string(most_bytes) + " bytes";
+  return sentence({"is longer than ", most_bytes, " bytes"});
 }
 
-/// The whole of a regular file; sets condition, problem and bytes of its state.
+/// The text of a file; sets condition, problem and bytes of its state.
 [[gnu::cold]] inline std::string read_file(lookup_file_state& file) {
   std::string text;
   // Not waiting for a writer, should the path be a pipe.
   const int descriptor = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) {
-    const bool absent = errno == ENOENT || errno == ENOTDIR;
-    file.condition = absent ? lookup_file_condition::absent : lookup_file_condition::unreadable;
-    if (!absent) file.problem = system_reason();
-    return text;
-  }
-  struct stat facts {};
-  if (::fstat(descriptor, &facts) != 0) {
-    file.problem = system_reason();
-  } else if (!S_ISREG(facts.st_mode)) {
-    file.problem = "is not a regular file";
-  } else {
-    text.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(facts.st_size, 0, most_bytes)) +
-                1);
-    file.problem = read_all(descriptor, text);
-  }
-  ::close(descriptor);
-  file.condition =
-      file.problem.empty() ? lookup_file_condition::read : lookup_file_condition::unreadable;
-  if (!file.problem.empty()) text.clear();
-  file.bytes = static_cast<std::int64_t>(text.size());
+  if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR)) return text;
+  file.problem = descriptor < 0 ? system_reason() : read_all(descriptor, text);
+  if (descriptor >= 0) ::close(descriptor);
+  const bool sound = file.problem.empty();
+  file.condition = sound ? lookup_file_condition::read : lookup_file_condition::unreadable;
+  if (!sound) text.clear();
   return text;
 }
 
 /// Moves the records of a text to the end of `records` and the rest to the state of its file.
-[[gnu::cold]] inline void take_text(lookup_text text, lookup_file_state& file,
-                                    std::vector<lookup_record>& records) {
+[[gnu::cold]] inline void read_records(std::string_view from, lookup_file_state& file,
+                                       std::vector<lookup_record>& records) {
+  lookup_text text = parse_table(from);
+  file.bytes = static_cast<std::int64_t>(from.size());
   file.rows = static_cast<std::int64_t>(text.records.size());
   file.damaged = text.damaged;
   file.newer = text.newer;
   file.newest_schema = text.newest_schema;
   file.faults = std::move(text.faults);
-  if (records.empty()) {
-    records = std::move(text.records);
-  } else {
-    for (lookup_record& one : text.records) records.push_back(std::move(one));
-  }
+  std::ranges::move(text.records, std::back_inserter(records));
 }
 
 }  // namespace lookup_form
 
 [[gnu::cold]] std::string warning_of(const lookup_file_state& file) {
   if (file.condition == lookup_file_condition::unreadable) {
-    return file.path + ": cannot be read (" + file.problem + "); its rows are not used";
+    return sentence({file.path, ": cannot be read (", file.problem, "); its rows are not used"});
   }
-  std::string sentence;
+  std::string text;
   const std::int64_t lines = file.rows + file.damaged + file.newer;
-  const auto add = [&](std::int64_t count, std::string_view one, std::string_view several) {
-    sentence.append(sentence.empty() ? file.path + ": " : "; ");
-    sentence += std::to_string(count) + " of " + std::to_string(lines) + " lines ";
-    sentence += count == 1 ? one : several;
-  };
   if (file.damaged > 0) {
-    add(file.damaged, "is damaged and not used", "are damaged and not used");
+    append(text, {file.path, ": ", file.damaged, " of ", lines,
+                  file.damaged == 1 ? " lines is" : " lines are", " damaged and not used"});
     if (!file.faults.empty()) {
-      sentence += ", first line " + std::to_string(file.faults.front().line) + " (" +
-                  file.faults.front().reason + ")";
+      append(text,
+             {", first line ", file.faults.front().line, " (", file.faults.front().reason, ")"});
     }
   }
   if (file.newer > 0) {
-    add(file.newer, "has", "have");
-    sentence += " schema " + std::to_string(file.newest_schema) + ", this version reads up to " +
-                std::to_string(lookup_schema);
+    append(text, {text.empty() ? file.path : ";", text.empty() ? ": " : " "});
+    append(text, {file.newer, " of ", lines, file.newer == 1 ? " lines has" : " lines have",
+                  " schema ", file.newest_schema, ", this version reads up to ", lookup_schema});
   }
-  return sentence;
+  return text;
 }
 
 [[gnu::cold]] lookup_table read_tables(std::span<const std::string> paths) {
@@ -187,8 +167,9 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
     lookup_file_state& file = files.emplace_back();
     file.path = path;
     const std::string text = lookup_form::read_file(file);
-    if (file.condition != lookup_file_condition::read) continue;
-    lookup_form::take_text(parse_table(text), file, records);
+    if (file.condition == lookup_file_condition::read) {
+      lookup_form::read_records(text, file, records);
+    }
   }
   return lookup_table(std::move(records), std::move(files));
 }
@@ -200,8 +181,7 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
   std::vector<lookup_file_state> files(1);
   files[0].path = "shipped";
   files[0].condition = lookup_file_condition::read;
-  files[0].bytes = static_cast<std::int64_t>(text.size());
-  lookup_form::take_text(parse_table(text), files[0], records);
+  lookup_form::read_records(text, files[0], records);
   return lookup_table(std::move(records), std::move(files));
 }
 

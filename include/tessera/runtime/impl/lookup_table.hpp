@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -18,6 +17,7 @@
 
 #include <tessera/runtime/lookup/record.hpp>
 #include <tessera/runtime/lookup/table.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
@@ -98,48 +98,38 @@ struct size_values {
 };
 
 /// Reads "name=4096 name=1". False if the text has another form, a negative value or too many.
-inline bool read_sizes(std::string_view text, size_values& sizes) noexcept {
+inline bool read_sizes(std::string_view list, size_values& sizes) noexcept {
   sizes.count = 0;
-  while (!text.empty()) {
-    const std::string_view pair = text.substr(0, text.find(' '));
+  for (bool more = !list.empty(); more;) {
+    more = list.find(' ') != std::string_view::npos;
+    const std::string_view pair = text::split_off(list, ' ');
     const std::size_t equals = pair.find('=');
     if (equals == 0 || equals == std::string_view::npos || sizes.count == most_sizes) return false;
-    const char* const end = pair.data() + pair.size();
     std::int64_t& value = sizes.value[sizes.count++];
-    const auto [stop, error] = std::from_chars(pair.data() + equals + 1, end, value);
-    if (error != std::errc{} || stop != end || value < 0) return false;
-    text.remove_prefix(pair.size());
-    if (text.empty()) return true;
-    text.remove_prefix(1);
-    if (text.empty()) return false;
+    if (!text::read_number(pair.substr(equals + 1), value) || value < 0) return false;
   }
-  return false;
+  return sizes.count > 0;
+}
+
+/// The name of the next size of a text that can be read; `rest` loses the size.
+inline std::string_view next_name(std::string_view& rest) noexcept {
+  const std::string_view pair = text::split_off(rest, ' ');
+  return pair.substr(0, pair.find('='));
 }
 
 /// Order of the names of two size texts that can be read: 0 if they are the same.
 inline int compare_names(std::string_view a, std::string_view b) noexcept {
-  while (true) {
-    const std::string_view a_pair = a.substr(0, a.find(' '));
-    const std::string_view b_pair = b.substr(0, b.find(' '));
-    const int order =
-        a_pair.substr(0, a_pair.find('=')).compare(b_pair.substr(0, b_pair.find('=')));
-    if (order != 0) return order;
-    const bool a_last = a_pair.size() == a.size();
-    const bool b_last = b_pair.size() == b.size();
-    if (a_last || b_last) return static_cast<int>(b_last) - static_cast<int>(a_last);
-    a.remove_prefix(a_pair.size() + 1);
-    b.remove_prefix(b_pair.size() + 1);
+  while (!a.empty() && !b.empty()) {
+    const std::string_view name = next_name(a);
+    if (const int order = name.compare(next_name(b)); order != 0) return order;
   }
+  return static_cast<int>(b.empty()) - static_cast<int>(a.empty());
 }
 
 /// Hash of the group of a key whose size can be read.
 inline std::uint64_t hash_with_names(const lookup_key& key) noexcept {
   std::uint64_t hash = hash_of_group(key);
-  for (std::string_view sizes = key.size; !sizes.empty();) {
-    const std::string_view pair = sizes.substr(0, sizes.find(' '));
-    hash = hash_with(hash, pair.substr(0, pair.find('=')));
-    sizes.remove_prefix(std::min(pair.size() + 1, sizes.size()));
-  }
+  for (std::string_view sizes = key.size; !sizes.empty();) hash = hash_with(hash, next_name(sizes));
   return hash;
 }
 

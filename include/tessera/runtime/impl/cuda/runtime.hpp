@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <string>
 
 #include <cuda_runtime_api.h>
 
 #include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::impl::cuda {
@@ -25,7 +25,7 @@ inline status answer_of(const char* tried, cudaError_t code) {
   if (code == cudaSuccess) [[likely]]
     return {};
   static_cast<void>(cudaGetLastError());
-  return {status_code::device, std::string(tried) + ": " + cudaGetErrorString(code)};
+  return refusal(status_code::device, {tried, ": ", cudaGetErrorString(code)});
 }
 
 status count_devices(int& count) {
@@ -146,9 +146,9 @@ status complete(device_pool& one, int ordinal) {
                   cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, ordinal));
     if (!asked) return asked;
     if (supported == 0) {
-      return {status_code::device, "cuda:" + std::to_string(ordinal) +
-                                       " has no memory pools; give context.workspace or "
-                                       "context.allocator"};
+      return refusal(
+          status_code::device,
+          {"cuda:", ordinal, " has no memory pools; give context.workspace or context.allocator"});
     }
     cudaMemPoolProps wanted{};
     wanted.allocType = cudaMemAllocationTypePinned;
@@ -177,9 +177,8 @@ status current_pool(device_pool*& found) {
   int ordinal = 0;
   if (status done = answer_of("cudaGetDevice", cudaGetDevice(&ordinal)); !done) return done;
   if (ordinal >= most_devices) {
-    return {status_code::device, "cuda:" + std::to_string(ordinal) +
-                                     ": the library serves the first " +
-                                     std::to_string(most_devices) + " devices"};
+    return refusal(status_code::device,
+                   {"cuda:", ordinal, ": the library serves the first ", most_devices, " devices"});
   }
   device_pool& one = pools[static_cast<std::size_t>(ordinal)];
   found = &one;
@@ -188,8 +187,8 @@ status current_pool(device_pool*& found) {
 }
 
 [[gnu::cold]] status no_memory(std::size_t bytes, const status& why) {
-  return {status_code::workspace, "workspace: " + std::to_string(bytes) +
-                                      " bytes of device memory are needed; " + why.message()};
+  return refusal(status_code::workspace,
+                 {"workspace: ", bytes, " bytes of device memory are needed; ", why.message()});
 }
 
 }  // namespace
