@@ -69,8 +69,9 @@ inline constexpr std::array chain{
     const bool other_kind = is_cpu(row->target) != (asked.device.kind == device_kind::cpu);
     const int elsewhere = asked.device.runs(row->target) ? 0 : other_kind ? 32 : 16;
     int distance = asked.kind.distance(row->config, asked.demand) + elsewhere;
-    for (std::size_t at = 0; at < nearest.size(); ++at) {
-      if (nearest[at] != nullptr && (row == nullptr || distance >= distances[at])) continue;
+    std::size_t at = nearest.size();
+    while (at > 0 && (nearest[at - 1] == nullptr || distance < distances[at - 1])) --at;
+    for (; at < nearest.size(); ++at) {
       std::swap(nearest[at], row);
       std::swap(distances[at], distance);
     }
