@@ -13,6 +13,7 @@
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
