@@ -13,7 +13,8 @@
 #include <utility>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/attention_cases.hpp"
 #include "bench/support/beside.hpp"
@@ -100,7 +101,7 @@ int answer_problems(std::istream& input) {
   for (std::string line; std::getline(input, line);) {
     if (line.empty() || line.front() == '#') continue;
     const bench::bench_case one = bench::parse_case(line, "problems");
-    const result<flash_problem> problem = parse_problem(one.problem);
+    const result<flash_problem> problem = parse_problem<flash_problem>(one.problem);
     bench::measured_case found;
     found.failure = problem ? "" : problem.message();
     if (problem) found = measure_case(one, *problem);

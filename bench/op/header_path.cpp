@@ -12,9 +12,10 @@
 #include <string>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/launch.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/attention_cases.hpp"
 #include "bench/support/rounds.hpp"

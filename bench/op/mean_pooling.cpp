@@ -6,8 +6,9 @@
 
 #include <tessera/api/mean_pooling.hpp>
 #include <tessera/families/mean_pooling/demand.hpp>
-#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
@@ -59,7 +60,7 @@ bench::measured_case measure_case(const bench::bench_case& one,
 int main(int argc, char** argv) {
   try {
     for (const bench::bench_case& one : bench::read_cases(TESSERA_SHAPES_DIR, mean_pooling_ops)) {
-      const result<mean_pooling_problem> problem = parse_mean_pooling_problem(one.problem);
+      const result<mean_pooling_problem> problem = parse_problem<mean_pooling_problem>(one.problem);
       if (!problem) {
         std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
         return 2;

@@ -15,10 +15,11 @@
 
 #include <tessera/api/mean_pooling.hpp>
 #include <tessera/families/mean_pooling/demand.hpp>
-#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/device_memory.hpp>
 #include <tessera/runtime/family.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/alternate.hpp"
 #include "bench/support/case_list.hpp"
@@ -174,7 +175,7 @@ int main(int argc, char** argv) {
     }
     machine on = *std::move(opened);
     for (const bench::bench_case& one : bench::read_cases(shapes, mean_pooling_ops)) {
-      const result<mean_pooling_problem> problem = parse_mean_pooling_problem(one.problem);
+      const result<mean_pooling_problem> problem = parse_problem<mean_pooling_problem>(one.problem);
       if (!problem) {
         std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
         return 2;

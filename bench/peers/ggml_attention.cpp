@@ -17,7 +17,8 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
@@ -159,7 +160,7 @@ class ggml_call {
 
 bench::measured_case measure(const bench::bench_case& one) {
   bench::measured_case found;
-  const result<flash_problem> problem = parse_problem(one.problem);
+  const result<flash_problem> problem = parse_problem<flash_problem>(one.problem);
   found.failure = problem ? obstacle(*problem) : problem.message();
   if (!found.failure.empty()) return found;
   const bool decode = sizes_of(*problem).q_len == 1;

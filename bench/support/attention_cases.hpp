@@ -10,7 +10,8 @@
 #include <benchmark/benchmark.h>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
@@ -52,7 +53,7 @@ template <class Measure>
 bool register_attention_cases(const std::string& folder, std::span<const std::string_view> ops,
                               const Measure& measure) {
   for (const bench_case& one : read_cases(folder, ops)) {
-    const result<flash_problem> problem = parse_problem(one.problem);
+    const result<flash_problem> problem = parse_problem<flash_problem>(one.problem);
     if (!problem) {
       std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
       return false;

@@ -10,7 +10,7 @@ std::span<const operation_name> operation_names() noexcept {
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
-      {100, "page_attention", "attention"},
+      {103, "page_attention", "attention"},
       {200, "mean_pooling", "mean_pooling"},
       {201, "mean_pooling_chunks", "mean_pooling"},
       {202, "mean_pooling_backward", "mean_pooling"},

@@ -8,12 +8,10 @@
 #include <tessera/page_attention.hpp>
 #include <tessera/runtime/config_classes.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/event_lines.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/family.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
-#include <tessera/runtime/profiling.hpp>
 #include <tessera/runtime/record.hpp>
-#include <tessera/runtime/tables.hpp>
 #include <tessera/version.hpp>

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include <tessera/runtime/impl/lookup_record.hpp>
+#include <tessera/runtime/impl/lines.hpp>
 #include <tessera/runtime/impl/lookup_table.hpp>
 
 namespace {

@@ -8,9 +8,10 @@
 #include <string_view>
 
 #include <tessera/families/attention/fits.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
-#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 namespace {
 
@@ -41,7 +42,8 @@ void check(const std::string& text, tessera::result<Problem> (*parse)(std::strin
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  check<tessera::attention_kernel_args>(text, &tessera::parse_problem);
-  check<tessera::mean_pooling_kernel_args>(text, &tessera::parse_mean_pooling_problem);
+  check<tessera::attention_kernel_args>(text, &tessera::parse_problem<tessera::flash_problem>);
+  check<tessera::mean_pooling_kernel_args>(text,
+                                           &tessera::parse_problem<tessera::mean_pooling_problem>);
   return 0;
 }

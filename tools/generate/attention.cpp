@@ -199,7 +199,6 @@ family attention_family() {
   family made = described_family<description>();
   made.row_macro = "TESSERA_ATTENTION_ROW";
   made.config_type = "attention_config";
-  made.table_header = "tessera/families/attention/table.hpp";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
                                .limits = {.rows = 160, .seconds = 720, .bytes = 32 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/attention/sm80/launch.hpp",

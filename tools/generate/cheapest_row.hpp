@@ -59,24 +59,25 @@ outcome<std::optional<row>> cheapest_row(
     const std::vector<known_row<typename Family::config_type>>& known,
     outcome<row> (*row_named)(std::string_view name)) {
   const device_facts device = typical_device(target);
-  const auto facts = Family::facts_of(demand);
+  const auto facts = facts_of(demand);
   const known_row<typename Family::config_type>* best = nullptr;
   double least = 0;
   for (const auto& one : known) {
-    if (one.config.target != target || !Family::runs(one.config, demand)) continue;
+    if (one.config.target != target ||
+        mismatch_of(one.config, demand) != decltype(mismatch_of(one.config, demand)){})
+      continue;
     const int workers = workers_of(device);
     const double seconds =
-        predicted_seconds(Family::estimate(one.config, facts, workers), target, device, workers);
-    const bool general = Family::is_generic(one.config);
-    if (best != nullptr && general > Family::is_generic(best->config)) continue;
-    const bool better =
-        best == nullptr || general < Family::is_generic(best->config) || seconds < least;
+        predicted_seconds(estimate_of(one.config, facts, workers), target, device, workers);
+    const bool general = is_generic(one.config);
+    if (best != nullptr && general > is_generic(best->config)) continue;
+    const bool better = best == nullptr || general < is_generic(best->config) || seconds < least;
     if (!better) continue;
     best = &one;
     least = seconds;
   }
   if (best == nullptr) return std::optional<row>();
-  if (!Family::is_generic(best->config)) return std::optional<row>(best->text);
+  if (!is_generic(best->config)) return std::optional<row>(best->text);
   const std::string wanted = Family::wanted_row(demand, device, best->config);
   if (wanted.empty()) return std::optional<row>(best->text);
   auto made = row_named(wanted);

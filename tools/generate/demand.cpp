@@ -10,8 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tessera/runtime/impl/lookup_record.hpp>
-#include <tessera/runtime/impl/trace_line.hpp>
+#include <tessera/runtime/impl/lines.hpp>
 #include <tessera/runtime/lookup/record.hpp>
 
 #include "../tessera/model_description.hpp"

@@ -104,7 +104,6 @@ family mean_pooling_family() {
   family made = described_family<description>();
   made.row_macro = "TESSERA_MEAN_POOLING_ROW";
   made.config_type = "mean_pooling_config";
-  made.table_header = "tessera/families/mean_pooling/table.hpp";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
                                .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/mean_pooling/sm80/launch.hpp",

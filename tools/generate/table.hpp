@@ -77,11 +77,10 @@ struct family_part {
 
 /// Text that the generated files of a family need.
 struct family {
-  std::string_view name;          ///< "attention": first part of row and file names
-  std::string_view row_macro;     ///< the macro of rows/<name>.inc
-  std::string_view config_type;   ///< the config that a row's policy struct holds
-  std::string config_members;     ///< its members in order
-  std::string_view table_header;  ///< what the registry unit includes: a `table_entry`
+  std::string_view name;         ///< "attention": first part of row and file names
+  std::string_view row_macro;    ///< the macro of rows/<name>.inc
+  std::string_view config_type;  ///< the config that a row's policy struct holds
+  std::string config_members;    ///< its members in order
   /// Declares `mismatch_of(config, problem)`, constexpr; its enumerator of value 0 means none.
   std::string_view fits_header;
   int number = 0;                                        ///< that of tessera::family

@@ -91,8 +91,10 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
   std::string text = banner("//",
                             "the host code of a family: its registry, checked when it is "
                             "compiled, and its operations.");
-  text += fmt::format("#include <{}>\n#include <tessera/runtime/impl/{}.hpp>\n\n",
-                      family.table_header, family.name);
+  text += fmt::format(
+      "#include <tessera/families/{0}/row.hpp>\n#include <tessera/runtime/impl/{0}.hpp>\n"
+      "#include <tessera/spec/table.hpp>\n\n",
+      family.name);
   text += "namespace tessera {\nnamespace rows {\n";
   text += fmt::format(
       "#define {}(type, name, ...) \\\n"
@@ -171,7 +173,7 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
       banner("//", "host code that exists once.") + "#include <tessera/runtime/impl/all.hpp>\n";
   files["units/cuda_runtime.cpp"] =
       banner("//", "host code for CUDA devices, compiled only in builds with CUDA.") +
-      "#include <tessera/runtime/impl/cuda/all.hpp>\n";
+      "#include <tessera/runtime/impl/cuda/runtime.hpp>\n";
   files["units/interop.cpp"] = banner("//", "readers and writers of files, a library of its own.") +
                                "#include <tessera/interop/impl/all.hpp>\n";
   files["units/store.cpp"] = banner("//", "writer of lookup tables, a library of its own.") +

@@ -29,7 +29,7 @@ double gibibytes(std::int64_t bytes) {
 }
 
 void print_facts(const device_facts& facts) {
-  print(styled(style::bold, fmt::format("GPU {}", text_of(facts.id()).view())) + "\n");
+  print(styled(style::bold, fmt::format("GPU {}", text_of(facts.id()))) + "\n");
   line("product", fmt::format("{}, compute capability {}.{}", facts.product_name(),
                               facts.compute_capability / 10, facts.compute_capability % 10));
   std::string targets;
@@ -97,7 +97,7 @@ void check_gpus(const examined_gpus& found, std::vector<finding>& findings) {
                         "install a newer driver"});
   }
   for (const examined_gpu& one : found.gpus) {
-    const std::string name(text_of(one.facts.id()).view());
+    const std::string name = text_of(one.facts.id());
     if (!one.refusal.empty()) {
       findings.push_back({fmt::format("{} cannot be measured: {}", name, one.refusal),
                           "look at nvidia-smi, or build the library for this GPU "

@@ -101,13 +101,13 @@ std::string text_of(const device_facts& facts) {
   }
   return fmt::format("{} ({}, compute capability {}.{})",
                      facts.product_name().empty() ? "unnamed GPU" : facts.product_name(),
-                     tessera::text_of(facts.id()).view(), facts.compute_capability / 10,
+                     tessera::text_of(facts.id()), facts.compute_capability / 10,
                      facts.compute_capability % 10);
 }
 
 std::string device_text(device_id device) {
   const result<const device_facts*> found = find_device(device);
-  return found ? text_of(**found) : std::string(tessera::text_of(device).view());
+  return found ? text_of(**found) : tessera::text_of(device);
 }
 
 std::string workers_text(device_id device, int workers) {

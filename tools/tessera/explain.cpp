@@ -205,7 +205,7 @@ void print_report(const explanation& what, const device_facts& device, bool else
   print(fmt::format(
       "\nno table line answers for this problem; to measure the rows that fit:\n"
       "  echo '{}' | tessera tune{} --problems -\n",
-      what.problem, cpu ? "" : fmt::format(" --backend {}", text_of(device.id()).view())));
+      what.problem, cpu ? "" : fmt::format(" --backend {}", text_of(device.id()))));
 }
 
 /// The facts of a device that is there.

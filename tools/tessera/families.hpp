@@ -16,7 +16,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/interop/safetensors.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/row_resources.hpp>

@@ -10,9 +10,10 @@
 #include <fmt/format.h>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/device_memory.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/ceilings.hpp"
 #include "bench/support/device_ceilings.hpp"

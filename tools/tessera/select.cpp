@@ -10,7 +10,6 @@
 #include <boost/json/array.hpp>
 #include <fmt/format.h>
 
-#include <tessera/runtime/lookup/locations.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 
 #include "command.hpp"

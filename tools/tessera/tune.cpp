@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <tessera/runtime/lookup/locations.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 
 #include "command.hpp"
 #include "json.hpp"

@@ -169,7 +169,7 @@ class declared_problem final : public tunable_problem {
 
   std::string place_name() const {
     if (device_.kind == device_kind::cpu) return "this machine";
-    return std::string(tessera::text_of(device_.id()).view());
+    return tessera::text_of(device_.id());
   }
   std::string_view name_of(const result_tensor& output) const {
     return problem_.op->form->tensors[output.tensor].name;
@@ -247,14 +247,12 @@ class declared_problem final : public tunable_problem {
       const tensor_form& form = problem_.op->form->tensors[i];
       if (!form.is_output() || (problem_.op->taken >> i & 1u) == 0) continue;
       if (form.name == kind_.side_output) continue;
-      const bool allowed = std::ranges::all_of(call.form().rules, [&](const tensor_rule& rule) {
-        return static_cast<std::size_t>(rule.tensor) != i || rule.holds(call);
-      });
+      if (checks::forbidding_rule(call, 1u << i) != nullptr) continue;
       const bool optional = !form.free && (problem_.op->required >> i & 1u) == 0;
       tensor_view shape;
       // What follows from contents is known now, the rest from the problem.
-      if (optional || !checks::derive(call, i, shape)) shape = problem_.tensors[i];
-      if (!allowed || !shape.present()) continue;
+      if (optional || !checks::derive_output(call, i, shape)) shape = problem_.tensors[i];
+      if (!shape.present()) continue;
       shape.stride = contiguous_strides(shape.extent, shape.rank);
       results_.push_back({i, shape});
     }

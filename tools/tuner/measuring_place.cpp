@@ -19,7 +19,7 @@ result<device_facts> facts_in_child(device_id gpu) {
   constexpr double most_seconds = 120;  // the first use of a driver loads it
   enum report : std::uint32_t { found_facts, no_facts };
   const shared_memory shared(sizeof(device_facts));
-  status refusal(status_code::device, std::string(text_of(gpu).view()) + ": says nothing");
+  status refusal(status_code::device, text_of(gpu) + ": says nothing");
   bool known = false;
   const auto work = [&](const child_channel& parent) {
     const result<const device_facts*> found = find_device(gpu);
@@ -35,7 +35,7 @@ result<device_facts> facts_in_child(device_id gpu) {
   const result<child_outcome> ended = run_in_child(work, receive, most_seconds);
   if (!ended) return ended.failure();
   if (ended->end != child_end::finished) {
-    return status(status_code::device, std::string(text_of(gpu).view()) +
+    return status(status_code::device, text_of(gpu) +
                                            ": the process that asked for it " + ended->text);
   }
   if (!known) return refusal;

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/application_rows.hpp>
 #include <tessera/runtime/device_facts.hpp>
+#include <tessera/runtime/policy.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::tuner {

@@ -7,7 +7,7 @@
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/lookup/locations.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 
 #include "tune.hpp"
 

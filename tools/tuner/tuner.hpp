@@ -16,8 +16,7 @@
 #include <memory>
 #include <string>
 
-#include <tessera/runtime/application_rows.hpp>
-#include <tessera/runtime/autotuner.hpp>
+#include <tessera/runtime/policy.hpp>
 
 namespace tessera {
 

@@ -6,8 +6,6 @@
 #include <span>
 #include <string_view>
 
-#include <tessera/runtime/application_rows.hpp>
-#include <tessera/runtime/autotuner.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/overlay.hpp>

@@ -9,7 +9,6 @@
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/problem.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 

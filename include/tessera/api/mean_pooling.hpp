@@ -28,7 +28,6 @@
 #include <tessera/families/mean_pooling/args.hpp>
 #include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 

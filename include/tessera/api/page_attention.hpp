@@ -25,7 +25,7 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/page_args.hpp>
-#include <tessera/runtime/explain.hpp>
+#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {

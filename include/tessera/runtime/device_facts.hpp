@@ -2,9 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
-#include <tessera/runtime/short_text.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
@@ -26,20 +26,8 @@ int cuda_device_count() noexcept;
 /// build.
 result<const device_facts*> find_device(device_id device);
 
-using device_text = short_text<24>;
-
 /// "cpu:0", "cuda:1".
-inline device_text text_of(device_id device) noexcept {
-  device_text text;
-  if (device.kind == device_kind::cpu) {
-    text += "cpu:";
-  } else if (device.kind == device_kind::cuda) {
-    text += "cuda:";
-  } else {
-    (text += "kind ").append(static_cast<int>(device.kind)) += ':';
-  }
-  return text.append(device.ordinal);
-}
+std::string text_of(device_id device);
 
 /// The device of that text; "cpu" and "cuda" are their first ones.
 std::optional<device_id> device_named(std::string_view text) noexcept;

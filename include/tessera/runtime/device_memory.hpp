@@ -5,42 +5,35 @@
 
 #include <cstddef>
 #include <functional>
-#include <utility>
+#include <memory>
 
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera {
 
+/// How something on a GPU is given back.
+struct device_deleter {
+  device_id device{};
+  void* stream = nullptr;  ///< in whose order
+  void (*drop)(void* what, void* stream) noexcept = nullptr;
+
+  void operator()(void* what) const noexcept;
+};
+using device_handle = std::unique_ptr<void, device_deleter>;
+
 /// Memory of a GPU, 256-byte aligned: taken, and given back, in the order of a stream, which must
 /// live as long (null: the default stream).
 class device_buffer {
  public:
-  device_buffer() = default;
-  device_buffer(device_buffer&& other) noexcept { swap(other); }
-  device_buffer& operator=(device_buffer&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~device_buffer();
-
   static result<device_buffer> allocate(device_id device, std::size_t bytes,
                                         void* stream = nullptr);
 
-  std::byte* data() const noexcept { return data_; }
+  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
   std::size_t size() const noexcept { return size_; }
 
  private:
-  void swap(device_buffer& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(stream_, other.stream_);
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-  }
-
-  device_id device_{};
-  void* stream_ = nullptr;
-  std::byte* data_ = nullptr;
+  device_handle memory_;
   std::size_t size_ = 0;
 };
 
@@ -58,39 +51,17 @@ status wait_for(device_id device, void* stream);
 /// A stream of its own, which does not wait for the default stream.
 class device_stream {
  public:
-  device_stream() = default;
-  device_stream(device_stream&& other) noexcept { swap(other); }
-  device_stream& operator=(device_stream&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~device_stream();
-
   static result<device_stream> make(device_id device);
 
-  void* handle() const noexcept { return stream_; }
+  void* handle() const noexcept { return stream_.get(); }
 
  private:
-  void swap(device_stream& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(stream_, other.stream_);
-  }
-
-  device_id device_{};
-  void* stream_ = nullptr;
+  device_handle stream_;
 };
 
 /// Measures what lies between two marks in a stream, by the clock of the GPU.
 class device_timer {
  public:
-  device_timer() = default;
-  device_timer(device_timer&& other) noexcept { swap(other); }
-  device_timer& operator=(device_timer&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~device_timer();
-
   static result<device_timer> make(device_id device);
 
   status start(void* stream);
@@ -99,15 +70,9 @@ class device_timer {
   result<double> seconds();
 
  private:
-  void swap(device_timer& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(begin_, other.begin_);
-    std::swap(end_, other.end_);
-  }
+  device_id device() const noexcept { return begin_.get_deleter().device; }
 
-  device_id device_{};
-  void* begin_ = nullptr;
-  void* end_ = nullptr;
+  device_handle begin_, end_;
 };
 
 /// Does something while `device`, a GPU, is the calling thread's current one, as launches need it.

@@ -1,10 +1,15 @@
-// What the library tells about itself while it works: choices, fallbacks, warnings, refusals. It
-// never prints; a program that wants to know installs a sink.
+// What the library tells while it works. Events: choices, fallbacks, warnings, refusals, as data or
+// as lines of JSON. Ranges for profilers: each launch between two calls of the application. The
+// library never prints; a program that wants to know installs a sink or a profiler.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
+
+#include <tessera/spec/names.hpp>
 
 namespace tessera {
 
@@ -20,28 +25,11 @@ enum class event_kind : std::uint8_t {
   error,      ///< no row was found, or a named one was refused
 };
 
+inline constexpr std::array<std::string_view, 9> event_kind_names{
+    "warning",   "override",  "overlay",  "measured", "tuned",
+    "heuristic", "stale_row", "fallback", "error"};
 constexpr std::string_view name_of(event_kind kind) noexcept {
-  switch (kind) {
-    case event_kind::warning:
-      return "warning";
-    case event_kind::override:
-      return "override";
-    case event_kind::overlay:
-      return "overlay";
-    case event_kind::measured:
-      return "measured";
-    case event_kind::tuned:
-      return "tuned";
-    case event_kind::heuristic:
-      return "heuristic";
-    case event_kind::stale_row:
-      return "stale_row";
-    case event_kind::fallback:
-      return "fallback";
-    case event_kind::error:
-      return "error";
-  }
-  return "invalid";
+  return name_in(event_kind_names, kind);
 }
 
 /// One occurrence. The views are valid during the delivery only.
@@ -74,5 +62,52 @@ inline const event_sink* installed_event_sink() noexcept {
   if (impl::process_sink.load(std::memory_order_relaxed) == nullptr) return nullptr;
   return impl::process_sink.load(std::memory_order_acquire);
 }
+
+/// One line of JSON, without its break:
+/// {"event":"stale_row","op":"...","row":"...","message":"..."}. Bytes that are not UTF-8 are
+/// replaced.
+std::string json_of(const event& what);
+
+/// A sink that hands each event to a function of the application as a line of JSON, break included.
+/// The function may be called from several threads at once.
+class event_line_writer {
+ public:
+  using writer = void (*)(void* state, std::string_view line) noexcept;
+
+  event_line_writer(writer write, void* state) noexcept : write_(write), state_(state) {}
+  event_line_writer(const event_line_writer&) = delete;
+  event_line_writer& operator=(const event_line_writer&) = delete;
+
+  const event_sink& sink() const noexcept { return sink_; }
+
+ private:
+  static void deliver(void* receiver, const event& what) noexcept;
+
+  writer write_;
+  void* state_;
+  event_sink sink_{&deliver, this};
+};
+
+/// What a range is called.
+enum class range_names : std::uint8_t {
+  row,   ///< the row's name
+  full,  ///< the row's name, a blank, and the problem text; the text is made for every launch
+};
+
+/// Called on the thread of the launch; must not call back into the library. The name is valid
+/// during `begin` only.
+struct profiler {
+  void (*begin)(void* state, std::string_view name) noexcept = nullptr;
+  void (*end)(void* state) noexcept = nullptr;
+  void* state = nullptr;
+  range_names names = range_names::row;
+};
+
+/// Installs the profiler of the process, null for none, and returns the one before. It must outlive
+/// every launch that may use it.
+const profiler* set_profiler(const profiler* one) noexcept;
+
+/// The profiler of the process, or null.
+const profiler* installed_profiler() noexcept;
 
 }  // namespace tessera

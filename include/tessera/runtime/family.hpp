@@ -58,6 +58,7 @@ struct family {
   bool (*runs_on)(const void* config, const device_facts& device) noexcept = nullptr;
   /// What is in the way: "head_dim is 96, the row has 128".
   std::string (*difference)(const void* config, const demand& asked) = nullptr;
+  /// What a device that has the row's backend lacks; null: nothing ever.
   std::string (*missing_on)(const void* config, const device_facts& device) = nullptr;
   int (*distance)(const void* config, const demand& asked) noexcept = nullptr;
   /// Rows that take any problem.
@@ -100,72 +101,103 @@ constexpr bool are_in_order(std::span<const operation> operations) noexcept {
   return true;
 }
 
-/// The record of a family that is described by a struct of types and static functions
-/// (families/<family>/family.hpp), whose rows are those of `Rows`.
-template <class Described, auto Rows, auto CodeVersion>
-consteval family family_of() {
+/// The functions of a record for the types of one family.
+template <class Described>
+struct functions_of_family {
   using config_type = typename Described::config_type;
   using demand_type = typename Described::demand_type;
   using facts_type = typename Described::facts_type;
   static_assert(sizeof(facts_type) <= sizeof(demand_facts) &&
                 std::is_trivially_copyable_v<facts_type>);
-  static_assert(are_in_order(Described::operations) && Described::number > 0);
-  family record;
-  record.name = Described::name;
-  record.number = Described::number;
-  record.semantic_version = Described::semantic_version;
-  record.max_log2_distance = Described::max_log2_distance;
-  record.operations = Described::operations;
-  record.fields = Described::fields;
-  record.rows = Rows;
-  record.code_version = CodeVersion;
-  record.without_batch = [](demand& asked) noexcept {
-    asked = demand(Described::without_batch(asked.as<demand_type>()));
-  };
-  record.next_fitting = [](std::span<const instance> rows, std::size_t begin, const demand& asked,
-                           const device_facts& device) noexcept {
-    const demand_type& wanted = asked.as<demand_type>();
+
+  static const config_type& typed(const void* config) noexcept {
+    return *static_cast<const config_type*>(config);
+  }
+  static const demand_type& typed(const demand& asked) noexcept { return asked.as<demand_type>(); }
+  static const facts_type& typed(const demand_facts& facts) noexcept {
+    return *reinterpret_cast<const facts_type*>(facts.bytes);
+  }
+
+  static void forget_batch(demand& asked) noexcept { asked = demand(without_batch(typed(asked))); }
+  static bool is_run_by(const config_type& config, const device_facts& device) noexcept {
+    if constexpr (requires { Described::runs_on(config, device); }) {
+      return device.runs(config.target) && Described::runs_on(config, device);
+    } else {
+      return device.runs(config.target);
+    }
+  }
+  static std::size_t next_fitting(std::span<const instance> rows, std::size_t begin,
+                                  const demand& asked, const device_facts& device) noexcept {
+    const demand_type& wanted = typed(asked);
     for (std::size_t index = begin; index < rows.size(); ++index) {
       const config_type& config = rows[index].config_as<config_type>();
-      if (Described::runs(config, wanted) && Described::runs_on(config, device)) return index;
+      const auto mismatch = mismatch_of(config, wanted);
+      if (mismatch == decltype(mismatch){} && is_run_by(config, device)) return index;
     }
     return rows.size();
-  };
-  record.runs = [](const void* config, const demand& asked) noexcept {
-    return Described::runs(*static_cast<const config_type*>(config), asked.as<demand_type>());
-  };
-  record.runs_on = [](const void* config, const device_facts& device) noexcept {
-    return Described::runs_on(*static_cast<const config_type*>(config), device);
-  };
-  record.difference = [](const void* config, const demand& asked) {
-    return Described::difference(*static_cast<const config_type*>(config), asked.as<demand_type>());
-  };
-  record.missing_on = [](const void* config, const device_facts& device) {
-    return Described::missing_on(*static_cast<const config_type*>(config), device);
-  };
-  record.distance = [](const void* config, const demand& asked) noexcept {
-    return Described::distance(*static_cast<const config_type*>(config), asked.as<demand_type>());
-  };
-  record.is_generic = [](const void* config) noexcept {
-    return Described::is_generic(*static_cast<const config_type*>(config));
-  };
-  record.facts_of = [](const demand& asked, demand_facts& facts) noexcept {
-    ::new (static_cast<void*>(facts.bytes))
-        facts_type(Described::facts_of(asked.as<demand_type>()));
-  };
-  record.estimate = [](const void* config, const demand_facts& facts, int workers) noexcept {
-    return Described::estimate(*static_cast<const config_type*>(config),
-                               *reinterpret_cast<const facts_type*>(facts.bytes), workers);
-  };
-  record.reason_of = [](const void* config, const demand_facts& facts, int workers) {
-    return Described::reason_of(*static_cast<const config_type*>(config),
-                                *reinterpret_cast<const facts_type*>(facts.bytes), workers);
-  };
-  record.wanted_row = [](const demand& asked, const device_facts& device, const void* chosen) {
-    return Described::wanted_row(
-        asked.as<demand_type>(), device,
-        chosen != nullptr ? *static_cast<const config_type*>(chosen) : config_type{});
-  };
+  }
+  static bool runs(const void* config, const demand& asked) noexcept {
+    const auto mismatch = mismatch_of(typed(config), typed(asked));
+    return mismatch == decltype(mismatch){};
+  }
+  static bool runs_on(const void* config, const device_facts& device) noexcept {
+    return is_run_by(typed(config), device);
+  }
+  static std::string difference(const void* config, const demand& asked) {
+    return sentence_of(mismatch_of(typed(config), typed(asked)), typed(config), typed(asked));
+  }
+  static std::string missing_on(const void* config, const device_facts& device) {
+    return Described::missing_on(typed(config), device);
+  }
+  static int distance(const void* config, const demand& asked) noexcept {
+    return distance_of(typed(config), typed(asked));
+  }
+  static bool is_last_resort(const void* config) noexcept { return is_generic(typed(config)); }
+  static void find_facts(const demand& asked, demand_facts& facts) noexcept {
+    ::new (static_cast<void*>(facts.bytes)) facts_type(facts_of(typed(asked)));
+  }
+  static work_estimate estimate(const void* config, const demand_facts& facts,
+                                int workers) noexcept {
+    return estimate_of(typed(config), typed(facts), workers);
+  }
+  static std::string reason_of(const void* config, const demand_facts& facts, int workers) {
+    return Described::reason_of(typed(config), typed(facts), workers);
+  }
+  static std::string wanted_row(const demand& asked, const device_facts& device,
+                                const void* chosen) {
+    return Described::wanted_row(typed(asked), device,
+                                 chosen != nullptr ? typed(chosen) : config_type{});
+  }
+};
+
+/// The record of a family whose rows are those of `Rows`. `Described`
+/// (families/<family>/family.hpp) has its types, its constants and what is said of its rows; the
+/// rest are the functions for these types: mismatch_of and sentence_of, distance_of, is_generic,
+/// without_batch, facts_of, estimate_of.
+template <class Described, auto Rows, auto CodeVersion>
+consteval family family_of() {
+  using functions = functions_of_family<Described>;
+  static_assert(are_in_order(Described::operations) && Described::number > 0);
+  family record{.name = Described::name,
+                .number = Described::number,
+                .semantic_version = Described::semantic_version,
+                .max_log2_distance = Described::max_log2_distance,
+                .operations = Described::operations,
+                .fields = Described::fields,
+                .rows = Rows,
+                .code_version = CodeVersion,
+                .without_batch = &functions::forget_batch,
+                .next_fitting = &functions::next_fitting,
+                .runs = &functions::runs,
+                .runs_on = &functions::runs_on,
+                .difference = &functions::difference,
+                .distance = &functions::distance,
+                .is_generic = &functions::is_last_resort,
+                .facts_of = &functions::find_facts,
+                .estimate = &functions::estimate,
+                .reason_of = &functions::reason_of,
+                .wanted_row = &functions::wanted_row};
+  if constexpr (requires { &Described::missing_on; }) record.missing_on = &functions::missing_on;
   if constexpr (requires { Described::side_output; }) {
     record.side_output = Described::side_output;
     record.side_form = Described::side_form;

@@ -3,7 +3,10 @@
 // canonical: one space between `name=value` pairs, in the family's order.
 #pragma once
 
+#include <array>
 #include <bit>
+#include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -11,9 +14,45 @@
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/policy.hpp>
-#include <tessera/runtime/short_text.hpp>
 
 namespace tessera {
+
+/// Text on the stack: keys and classes are spelled without allocating.
+/// At most `Capacity` characters. What does not fit is dropped and remembered in `complete`.
+template <std::size_t Capacity>
+class short_text {
+ public:
+  constexpr short_text() = default;
+
+  constexpr short_text& operator+=(std::string_view more) noexcept {
+    for (const char one : more) *this += one;
+    return *this;
+  }
+  constexpr short_text& operator+=(char one) noexcept {
+    if (size_ == Capacity) {
+      complete_ = false;
+    } else {
+      text_[size_++] = one;
+    }
+    return *this;
+  }
+  template <std::integral Number>
+  short_text& append(Number value) noexcept {
+    std::array<char, 24> digits;  // NOLINT: filled up to `end`
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    return *this += std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data()));
+  }
+
+  constexpr bool complete() const noexcept { return complete_; }
+  constexpr bool empty() const noexcept { return size_ == 0; }
+  constexpr std::string_view view() const noexcept { return {text_.data(), size_}; }
+  constexpr operator std::string_view() const noexcept { return view(); }  // NOLINT
+
+ private:
+  std::array<char, Capacity> text_{};
+  std::size_t size_ = 0;
+  bool complete_ = true;
+};
 
 inline constexpr std::size_t max_key_text = 256;
 using key_line = short_text<max_key_text>;

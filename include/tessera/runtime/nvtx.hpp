@@ -11,7 +11,7 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-#include <tessera/runtime/profiling.hpp>
+#include <tessera/runtime/events.hpp>
 
 namespace tessera {
 

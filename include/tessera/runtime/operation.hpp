@@ -1,12 +1,16 @@
 // Calls, plans and explanations of any operation: what the typed functions of api/ come down to.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/family.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
 #include <tessera/spec/problem_text.hpp>
 #include <tessera/spec/status.hpp>
@@ -31,6 +35,33 @@ result<operation_plan> plan_operation(const family& kind, const problem_view& pr
 result<explanation> explain_operation(const family& kind, const problem_view& problem,
                                       const context& where = {},
                                       const device_facts* device = nullptr);
+
+/// A problem whose operation is a number, which may be none; the problem outlives it.
+struct numbered_problem {
+  std::span<const operation> operations;
+  std::size_t number = 0;
+  problem_view problem;  ///< without the operation
+};
+result<operation_plan> plan_operation(const family& kind, numbered_problem asked,
+                                      const context& where);
+result<explanation> explain_operation(const family& kind, numbered_problem asked,
+                                      const context& where, const device_facts* device);
+
+template <class Op, class Args, class Options>
+numbered_problem numbered(const basic_problem<Op, Args, Options>& problem) noexcept {
+  return {operation_table<Op>::operations,
+          static_cast<std::size_t>(problem.op),
+          {nullptr, tensors_of(problem.tensors), &problem.options, problem.unaligned}};
+}
+
+/// The same for the structs of a family.
+template <class Problem>
+result<basic_plan<Problem>> plan_of(const family& kind, const Problem& problem,
+                                    const context& where) {
+  result<operation_plan> settled = plan_operation(kind, numbered(problem), where);
+  if (!settled) return settled.failure();
+  return basic_plan<Problem>(*std::move(settled));
+}
 
 /// Reads a problem of any operation of this build; `kind` becomes its family.
 result<owned_problem> parse_problem(std::string_view line, const family*& kind);

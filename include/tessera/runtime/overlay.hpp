@@ -29,7 +29,6 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/application_rows.hpp>
 #include <tessera/runtime/lookup/record.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/spec/status.hpp>

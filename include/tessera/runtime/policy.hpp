@@ -1,10 +1,17 @@
-// How choices are made: a small value that is never changed in place. The process has one, swapped
-// as a whole; a thread may put another over it for a scope; a call may bring its own.
+// What a program may say about choices: policies, rows of its own, a tuner. A policy is a small
+// value that is never changed in place. The process has one, swapped as a whole; a thread may put
+// another over it for a scope; a call may bring its own.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <type_traits>
+
+#include <tessera/spec/instance.hpp>
 
 namespace tessera {
 
@@ -75,6 +82,54 @@ class policy_scope {
  private:
   selection_policy policy_;
   const policy_scope* outer_;
+};
+
+/// A number that no two scopes of a process share; 0 is none. Remembered choices carry it, so that
+/// they never outlive what they were made from.
+std::uint64_t next_scope_number() noexcept;
+
+/// Instances of any families. Refers to the instances, which must outlive every plan made with
+/// them. Where a name is also in the build, the application's row is meant.
+class application_rows {
+ public:
+  explicit application_rows(std::span<const instance> rows) noexcept : rows_(rows) {}
+  application_rows(const application_rows&) = delete;
+  application_rows& operator=(const application_rows&) = delete;
+
+  std::span<const instance> rows() const noexcept { return rows_; }
+  std::uint64_t number() const noexcept { return number_; }
+
+ private:
+  std::span<const instance> rows_;
+  std::uint64_t number_ = next_scope_number();
+};
+
+/// What there is to measure. The views are valid during the call only.
+struct autotune_request {
+  std::string_view family;          ///< "attention"
+  std::string_view problem;         ///< problem text, with the operation's name
+  std::string_view device_class;    ///< see key.hpp
+  std::string_view identity, size;  ///< key text, as in a lookup record
+  std::string_view code_version;
+  std::string_view default_row;  ///< what the cost model would take
+  std::string_view hint;         ///< row of a stale table line: worth trying first; may be empty
+  std::span<const std::string_view> rows;  ///< every row that fits, in the order of their names
+  int threads = 1;
+};
+
+/// What was found.
+struct autotune_answer {
+  std::size_t row = 0;    ///< index into `rows`
+  double median_us = 0;   ///< of that row; more than 0
+  double default_us = 0;  ///< of the default row in the same session; 0: not measured
+};
+
+/// Measures and answers, or returns false to decline. May take seconds; runs on the thread of the
+/// call; must not call an operation with this tuner in its context.
+struct autotuner {
+  bool (*tune)(void* state, const autotune_request& asked,
+               autotune_answer& answer) noexcept = nullptr;
+  void* state = nullptr;
 };
 
 }  // namespace tessera

@@ -241,6 +241,14 @@ inline bool has_form(bound_call& call, std::size_t tensor, status& failure) {
   return has_rank(form.name, view, wanted.rank, failure) && has_axes(call, tensor, false, failure);
 }
 
+/// The first rule that keeps one of these tensors (bits) from being given; null: they may be.
+inline const tensor_rule* forbidding_rule(const bound_call& call, std::uint32_t tensors) noexcept {
+  for (const tensor_rule& rule : call.form().rules) {
+    if ((tensors >> rule.tensor & 1u) != 0 && !rule.holds(call)) return &rule;
+  }
+  return nullptr;
+}
+
 /// Everything about the tensors but their memory. Fills what the call knows of itself.
 inline bool are_shapes(bound_call& call, std::uint32_t derivable, status& failure) {
   if (!are_present(call, derivable, failure)) return false;
@@ -259,11 +267,9 @@ inline bool are_shapes(bound_call& call, std::uint32_t derivable, status& failur
                   call.dims[by], " of ",
                   form.tensors[static_cast<std::size_t>(call.owners[by])].name);
   }
-  for (const tensor_rule& rule : form.rules) {
-    const auto tensor = static_cast<std::size_t>(rule.tensor);
-    if (call.has(tensor) && !rule.holds(call)) {
-      return refuse(failure, form.tensors[tensor].name, ": ", rule.sentence);
-    }
+  if (const tensor_rule* rule = forbidding_rule(call, call.present)) {
+    return refuse(failure, form.tensors[static_cast<std::size_t>(rule->tensor)].name, ": ",
+                  rule->sentence);
   }
   return form.hook == nullptr || form.hook(call, failure);
 }

@@ -230,12 +230,13 @@ struct operation {
   std::string_view name;
   const signature* form = nullptr;
   const lowering* how = nullptr;  ///< to the args of the family's kernels
-  int number = 0;                 ///< the enumerator of its family
+  int number = 0;                 ///< its place in the family
   std::array<std::uint8_t, max_tensors> order{};
   std::uint8_t tensor_count = 0;
   std::uint32_t taken = 0;     ///< bits of the tensors
   std::uint32_t required = 0;  ///< of those that must be given
   std::uint32_t excluded = 0;  ///< bits of the options that must keep their defaults
+  std::uint32_t fields = 0;    ///< bits of the tensors that the text of a problem has
 };
 
 /// A call: its tensors and options, and what the checks find out about them.

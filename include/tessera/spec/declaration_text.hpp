@@ -149,6 +149,49 @@ consteval std::array<tensor_form, Tensors> tensors_in(const std::array<tensor_te
   return forms;
 }
 
+/// A tensor before this one in the operation's order has the dim, where the layout has both.
+constexpr bool is_known_before(const operation& op, std::size_t tensor, std::int8_t dim,
+                               int layout) noexcept {
+  for (std::size_t i = 0; i < op.tensor_count && op.order[i] != tensor; ++i) {
+    const shape_form& shape = op.form->shape(op.order[i], layout);
+    for (int axis = 0; axis < shape.rank; ++axis) {
+      if (shape.axes[static_cast<std::size_t>(axis)].dim == dim) return true;
+    }
+  }
+  return false;
+}
+
+/// Type and shape of a required tensor follow from those before it, in every layout.
+constexpr bool follows_from_others(const operation& op, std::size_t tensor) noexcept {
+  const tensor_form& form = op.form->tensors[tensor];
+  if (form.like < 0 || !form.types.empty()) return false;
+  for (int layout = 0; layout < static_cast<int>(op.form->layouts.size()); ++layout) {
+    const shape_form& shape = op.form->shape(tensor, layout);
+    for (int axis = 0; axis < shape.rank; ++axis) {
+      const std::int8_t dim = shape.axes[static_cast<std::size_t>(axis)].dim;
+      if (dim < 0 || is_known_before(op, tensor, dim, layout)) continue;
+      if (op.form->dims[static_cast<std::size_t>(dim)].source == dim_source::tensor) return false;
+    }
+  }
+  return true;
+}
+
+/// Tensors that the text of a problem has: inputs, and outputs that choices depend on, as far as
+/// they do not follow from the others.
+constexpr std::uint32_t fields_of(const operation& op) noexcept {
+  std::uint32_t fields = 0;
+  for (std::size_t i = 0; i < op.tensor_count; ++i) {
+    const std::size_t tensor = op.order[i];
+    const tensor_form& form = op.form->tensors[tensor];
+    const bool required = (op.required >> tensor & 1u) != 0;
+    const bool follows = form.use == tensor_use::output
+                             ? form.free || required
+                             : required && follows_from_others(op, tensor);
+    if (!follows) fields |= 1u << tensor;
+  }
+  return fields;
+}
+
 /// An operation from "q! k! v! out! lse": tensors in the order they are looked at, those with '!'
 /// required. `without` names options that the operation does not have.
 consteval operation operation_of(std::string_view name, int number, const signature& form,
@@ -167,16 +210,21 @@ consteval operation operation_of(std::string_view name, int number, const signat
   for (std::string_view rest = without; !rest.empty();) {
     op.excluded |= 1u << index_of(form.options, next_word(rest), &option_form::name);
   }
+  op.fields = fields_of(op);
   return op;
 }
 
-/// The operations of several signatures, one behind the other.
+/// The operations of several signatures, one behind the other and numbered so.
 template <std::size_t... Counts>
 consteval auto joined(const std::array<operation, Counts>&... parts) {
   std::array<operation, (Counts + ...)> all{};
   std::size_t count = 0;
   const auto append = [&](const auto& part) {
-    for (const operation& op : part) all[count++] = op;
+    for (const operation& op : part) {
+      all[count] = op;
+      all[count].number = static_cast<int>(count);
+      ++count;
+    }
   };
   (append(parts), ...);
   return all;

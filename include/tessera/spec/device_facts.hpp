@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <tessera/spec/backend.hpp>
@@ -59,22 +58,5 @@ struct device_facts {
   }
   friend constexpr bool operator==(const device_facts&, const device_facts&) = default;
 };
-
-/// Why a device runs no row of that backend; empty if it runs them.
-[[gnu::cold]] inline std::string missing_backend(backend target, const device_facts& device) {
-  if (device.runs(target)) return {};
-  if (kind_of(target) != device.kind) {
-    return std::string("the row is for ")
-        .append(is_cpu(target) ? "the CPU" : "GPUs")
-        .append(", the device is ")
-        .append(device.kind == device_kind::cpu ? "cpu:" : "cuda:")
-        .append(std::to_string(device.ordinal));
-  }
-  std::string sentence("the row needs ");
-  sentence.append(name_of(target)).append(", this device has ");
-  if (device.kind == device_kind::cpu) return sentence.append(name_of(device.highest));
-  return sentence + "compute capability " + std::to_string(device.compute_capability / 10) + "." +
-         std::to_string(device.compute_capability % 10);
-}
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -54,13 +55,14 @@ inline constexpr auto resolved_config = resolved(Kernel::config);
 /// A row whose config has type `Config`, with entry points that take `KernelArgs`.
 template <class KernelArgs, std::size_t (*WorkspaceBytes)(const KernelArgs&, int),
           status (*Launch)(const KernelArgs&, const launch_context&), class Config>
-constexpr instance instance_of(std::string_view family, std::string_view name,
-                               const Config& config) noexcept {
+constexpr instance instance_of(std::string_view family, std::string_view name, const Config& config,
+                               status (*prepare)() = nullptr) noexcept {
   instance row;
   row.name = name;
   row.family = family;
   row.target = config.target;
   row.config = &config;
+  row.prepare = prepare;
   row.workspace_bytes = [](const void* args, int workers) {
     return WorkspaceBytes(*static_cast<const KernelArgs*>(args), workers);
   };
@@ -68,6 +70,19 @@ constexpr instance instance_of(std::string_view family, std::string_view name,
     return Launch(*static_cast<const KernelArgs*>(args), where);
   };
   return row;
+}
+
+/// How rows of a config become instances. A family specialises it in its row.hpp, where entry
+/// points are named by declaration, so that no kernel header is needed:
+/// `template <class Kernel> static constexpr instance instance_for(std::string_view name)`.
+template <class Config>
+struct table_entry;
+
+/// The row of `Kernel::config` under that name, whose kernel the program brings.
+template <class Kernel>
+constexpr instance row_of(std::string_view name) {
+  using config_type = std::remove_cvref_t<decltype(Kernel::config)>;
+  return table_entry<config_type>::template instance_for<Kernel>(name);
 }
 
 }  // namespace tessera

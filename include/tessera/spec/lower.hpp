@@ -205,6 +205,14 @@ inline bool derive(bound_call& call, std::size_t tensor, tensor_view& view) noex
   return true;
 }
 
+/// Gives an output that a call does not have the shape and type that follow, if the rules let it be
+/// given. False, and no tensor, where they do not follow or the call may not have it.
+inline bool derive_output(bound_call& call, std::size_t tensor, tensor_view& view) noexcept {
+  if (forbidding_rule(call, 1u << tensor) == nullptr && derive(call, tensor, view)) return true;
+  view = {};
+  return false;
+}
+
 /// Validates a problem: a call without memory. `views` are the call's tensors; those that are
 /// required and follow from the others may be absent, and are filled.
 inline bool is_problem(bound_call& call, tensor_view* views, status& failure) {
@@ -234,33 +242,53 @@ inline status lower_problem(bound_call& call, tensor_view* views, const lowering
   return failure;
 }
 
-/// The operation with the number of an enumerator; refuses numbers that no operation has.
+/// What the numbers of an enumeration of operations stand for. A family has a specialisation for
+/// each of its problem types, in its lower.hpp: `operations` in the order of the enumerators, the
+/// `problem_type` and the `kernel_args` that it becomes.
 template <class Op>
-const operation* operation_with(std::span<const operation> operations, Op op, status& failure) {
-  const auto number = static_cast<std::size_t>(op);
+struct operation_table;
+
+/// The operation with that number; refuses numbers that no operation has.
+inline const operation* operation_with(std::span<const operation> operations, std::size_t number,
+                                       status& failure) {
   if (number < operations.size()) return &operations[number];
   checks::refuse(failure, "op: is ", number, ", the last operation is ", operations.size() - 1);
   return nullptr;
 }
 
-/// `lower_call` and `lower_problem` for the structs of a family.
-template <class Op, class Args, class Options>
-status lower_typed(std::span<const operation> operations, Op op, const Args& args,
-                   const Options& options, void* kernel_args, device_id* device) {
+/// Validates a call completely and fills `lowered`, whose content is unspecified after a refusal.
+/// All tensors lie in host memory; or, with `device`, on one device, which it becomes.
+template <class Op>
+status lower(Op op, const typename operation_table<Op>::problem_type::args_type& args,
+             const typename operation_table<Op>::problem_type::options_type& options,
+             typename operation_table<Op>::kernel_args& lowered, device_id* device = nullptr) {
   status failure;
-  const operation* const known = operation_with(operations, op, failure);
+  const operation* const known =
+      operation_with(operation_table<Op>::operations, static_cast<std::size_t>(op), failure);
   if (known == nullptr) return failure;
   bound_call call{.op = known, .tensors = tensors_of(args), .options = &options};
-  return lower_call(call, *known->how, kernel_args, device);
+  return lower_call(call, *known->how, &lowered, device);
 }
-template <class Problem>
-status lower_typed(std::span<const operation> operations, Problem& problem, void* kernel_args) {
+
+/// Validates a problem, and gives the arguments that a row-major call of these shapes would have;
+/// pointers of present tensors are not null but point to nothing.
+template <class Op, class Args, class Options>
+status lower(basic_problem<Op, Args, Options> problem,
+             typename operation_table<Op>::kernel_args& lowered) {
   status failure;
-  const operation* const known = operation_with(operations, problem.op, failure);
+  const operation* const known = operation_with(operation_table<Op>::operations,
+                                                static_cast<std::size_t>(problem.op), failure);
   if (known == nullptr) return failure;
   tensor_view* const views = tensors_of(problem.tensors);
   bound_call call{.op = known, .tensors = views, .options = &problem.options};
-  return lower_problem(call, views, *known->how, kernel_args);
+  return lower_problem(call, views, *known->how, &lowered);
+}
+
+/// The engine's view of a problem, which outlives it.
+template <class Op, class Args, class Options>
+problem_view view_of(const basic_problem<Op, Args, Options>& problem) noexcept {
+  return {&operation_table<Op>::operations[static_cast<std::size_t>(problem.op)],
+          tensors_of(problem.tensors), &problem.options, problem.unaligned};
 }
 
 }  // namespace tessera

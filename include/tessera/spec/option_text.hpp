@@ -2,32 +2,16 @@
 // and files.
 #pragma once
 
-#include <array>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera::text {
-
-template <class Number>
-void append_number(std::string& out, Number value) {
-  std::array<char, 32> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  out.append(digits.data(), end);
-}
-
-/// True if all of `word` was read as a number.
-template <class Number>
-bool read_number(std::string_view word, Number& value) {
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  return error == std::errc{} && end == word.data() + word.size();
-}
 
 /// The value of an option that is set: "true", "0.5", "top_left".
 inline std::string option_text(const option_form& option, const void* options) {

@@ -8,19 +8,20 @@
 #pragma once
 
 #include <algorithm>
-#include <bitset>
 #include <cstddef>
 #include <cstring>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/lower.hpp>
 #include <tessera/spec/option_text.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
@@ -89,43 +90,9 @@ inline bool same_shape(const tensor_view& a, const tensor_view& b) noexcept {
   return a.type == b.type && a.rank == b.rank && a.extent == b.extent;
 }
 
-/// A tensor before this one in the operation's order has the dim, where the layout has both.
-inline bool is_known_before(const operation& op, std::size_t tensor, std::int8_t dim,
-                            std::size_t layout) noexcept {
-  for (int i = 0; i < op.tensor_count; ++i) {
-    const std::size_t before = op.order[static_cast<std::size_t>(i)];
-    if (before == tensor) return false;
-    const shape_form& shape = op.form->shape(before, static_cast<int>(layout));
-    for (int at = 0; at < shape.rank; ++at) {
-      if (shape.axes[static_cast<std::size_t>(at)].dim == dim) return true;
-    }
-  }
-  return false;
-}
-
-/// Type and shape of a required tensor follow from those before it, in every layout.
-inline bool follows_from_others(const operation& op, std::size_t tensor) noexcept {
-  const tensor_form& form = op.form->tensors[tensor];
-  if (form.like < 0 || !form.types.empty()) return false;
-  for (std::size_t layout = 0; layout < op.form->layouts.size(); ++layout) {
-    const shape_form& shape = op.form->shape(tensor, static_cast<int>(layout));
-    for (int at = 0; at < shape.rank; ++at) {
-      const std::int8_t dim = shape.axes[static_cast<std::size_t>(at)].dim;
-      if (dim < 0 || is_known_before(op, tensor, dim, layout)) continue;
-      if (op.form->dims[static_cast<std::size_t>(dim)].source == dim_source::tensor) return false;
-    }
-  }
-  return true;
-}
-
-/// Tensors that the text of a problem has: inputs, and outputs that choices depend on, as far as
-/// they do not follow from the others.
-inline bool is_field(const operation& op, std::size_t tensor) noexcept {
-  const tensor_form& form = op.form->tensors[tensor];
-  const bool required = (op.required >> tensor & 1u) != 0;
-  const bool follows = form.use == tensor_use::output ? form.free || required
-                                                      : required && follows_from_others(op, tensor);
-  return (op.taken >> tensor & 1u) != 0 && !follows;
+/// The text of a problem of that operation may have the tensor.
+constexpr bool is_field(const operation& op, std::size_t tensor) noexcept {
+  return (op.fields >> tensor & 1u) != 0;
 }
 
 /// What the text says of an input: its gradient has its shape, and stands for it where an operation
@@ -139,19 +106,8 @@ inline const tensor_view& described(const problem_view& problem, std::size_t ten
   return problem.tensors[tensor];
 }
 
-inline status malformed(std::string sentence) {
-  return {status_code::malformed, "problem: " + std::move(sentence)};
-}
-
-/// The first word; `rest` loses it and the blanks around it.
-inline std::string_view next_word(std::string_view& rest) {
-  constexpr std::string_view blanks = " \t\r\n";
-  const std::size_t begin = rest.find_first_not_of(blanks);
-  if (begin == std::string_view::npos) return rest = {};
-  rest.remove_prefix(begin);
-  const std::string_view word = rest.substr(0, rest.find_first_of(blanks));
-  rest.remove_prefix(word.size());
-  return word;
+[[gnu::cold]] inline status malformed(sentence_parts parts) {
+  return {status_code::malformed, "problem: " + sentence(parts)};
 }
 
 inline std::string field_names(const operation& op) {
@@ -176,29 +132,28 @@ class problem_reader {
   status read(std::string_view word) {
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
-      return malformed("'" + std::string(word) + "' has no '=', fields are name=value");
+      return malformed({"'", word, "' has no '=', fields are name=value"});
     }
     const std::string_view name = word.substr(0, equals), value = word.substr(equals + 1);
     const auto tensors = op_.form->tensors;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].name != name || !is_field(op_, i)) continue;
       tensor_view& view = problem_.tensors[i];
-      return taken(name, value, seen_tensors_[i], read_shape(value, view),
+      return taken(name, value, seen_tensors_, i, read_shape(value, view),
                    "a shape of at most 5 extents and a dtype, [1,2]f32");
     }
     if (name == "unaligned") {
       problem_.unaligned = value == "true";
-      return taken(name, value, seen_unaligned_, value == "true" || value == "false",
+      return taken(name, value, seen_unaligned_, 0, value == "true" || value == "false",
                    "true or false");
     }
     for (std::size_t i = 0; i < op_.form->options.size(); ++i) {
       const option_form& option = op_.form->options[i];
       if (option.name != name) continue;
       const bool read = read_option(option, value, problem_.options.data());
-      return taken(name, value, seen_options_[i], read, form_of(option));
+      return taken(name, value, seen_options_, i, read, form_of(option));
     }
-    return malformed(std::string(op_.name) + " has no field '" + std::string(name) +
-                     "', the fields are " + field_names(op_));
+    return malformed({op_.name, " has no field '", name, "', the fields are ", field_names(op_)});
   }
 
   /// What may be left out; refuses what may not.
@@ -208,38 +163,33 @@ class problem_reader {
       const std::size_t index = op_.order[static_cast<std::size_t>(i)];
       tensor_view& view = problem_.tensors[index];
       const std::int8_t shape_of = tensors[index].shape_of, like = tensors[index].like;
-      if (shape_of >= 0 && !seen_tensors_[index] && (op_.required >> index & 1u) != 0) {
+      const bool seen = (seen_tensors_ >> index & 1u) != 0;
+      if (shape_of >= 0 && !seen && (op_.required >> index & 1u) != 0) {
         view = problem_.tensors[static_cast<std::size_t>(shape_of)];
       }
-      if (!seen_tensors_[index] || view.present()) continue;
+      if (!seen || view.present()) continue;
       if (like >= 0 && tensors[index].types.empty()) {
         view.type = problem_.tensors[static_cast<std::size_t>(like)].type;
       }
-      if (!view.present()) return malformed(std::string(tensors[index].name) + " has no dtype");
+      if (!view.present()) return malformed({tensors[index].name, " has no dtype"});
     }
     return {};
   }
 
  private:
-  status taken(std::string_view name, std::string_view value, std::bitset<32>::reference seen,
-               bool read, std::string_view form) {
-    if (seen) return malformed(std::string(name) + " is given twice");
-    seen = true;
+  /// A field that is given once (`bit` of `seen`), with a value of that form.
+  static status taken(std::string_view name, std::string_view value, std::uint32_t& seen,
+                      std::size_t bit, bool read, std::string_view form) {
+    const bool twice = (seen >> bit & 1u) != 0;
+    seen |= 1u << bit;
+    if (twice) return malformed({name, " is given twice"});
     if (read) return {};
-    return malformed(std::string(name) + " is '" + std::string(value) + "', must be " +
-                     std::string(form));
-  }
-  status taken(std::string_view name, std::string_view value, bool& seen, bool read,
-               std::string_view form) {
-    std::bitset<32> bit(seen ? 1 : 0);
-    seen = true;
-    return taken(name, value, bit[0], read, form);
+    return malformed({name, " is '", value, "', must be ", form});
   }
 
   owned_problem& problem_;
   const operation& op_;
-  std::bitset<32> seen_tensors_, seen_options_;
-  bool seen_unaligned_ = false;
+  std::uint32_t seen_tensors_ = 0, seen_options_ = 0, seen_unaligned_ = 0;  ///< bits
 };
 
 }  // namespace text
@@ -287,12 +237,18 @@ inline result<owned_problem> parse_problem(const operation& op, std::string_view
   return problem;
 }
 
-/// The same for the structs of a family, with the operation's name in front.
+/// The same for the structs of a family: the problem as text, and a line with the operation's name
+/// in front as a problem.
+template <class Op, class Args, class Options>
+std::string to_text(const basic_problem<Op, Args, Options>& problem) {
+  return text_of(view_of(problem));
+}
+
 template <class Problem>
-result<Problem> parse_typed(std::span<const operation> operations, std::string_view line) {
+result<Problem> parse_problem(std::string_view line) {
   const std::string_view name = text::next_word(line);
   std::string known;
-  for (const operation& op : operations) {
+  for (const operation& op : operation_table<typename Problem::op_type>::operations) {
     if (!known.empty()) known += ", ";
     known += op.name;
     if (op.name != name) continue;
@@ -305,7 +261,7 @@ result<Problem> parse_typed(std::span<const operation> operations, std::string_v
                 sizeof problem.options);
     return problem;
   }
-  return text::malformed("starts with '" + std::string(name) + "', must be one of " + known);
+  return text::malformed({"starts with '", name, "', must be one of ", known});
 }
 
 }  // namespace tessera

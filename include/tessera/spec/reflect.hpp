@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <boost/describe/class.hpp>
 #include <boost/describe/enum.hpp>
@@ -51,24 +52,35 @@ constexpr void for_each_enumerator(Visitor&& visit) {
       [&](auto one) { visit(std::string_view(one.name), one.value); });
 }
 
+/// The enumerators of an enumeration with their names.
+template <described_enum Enum>
+inline constexpr auto enumerators_of = [] {
+  std::array<std::pair<std::string_view, Enum>,
+             boost::mp11::mp_size<boost::describe::describe_enumerators<Enum>>::value>
+      all{};
+  std::size_t count = 0;
+  for_each_enumerator<Enum>([&](std::string_view name, Enum value) {
+    all[count++] = {name, value};
+  });
+  return all;
+}();
+
 /// The name of an enumerator; "invalid" for a value that has none.
 template <described_enum Enum>
 constexpr std::string_view enumerator_name(Enum value) noexcept {
-  std::string_view name = "invalid";
-  for_each_enumerator<Enum>([&](std::string_view candidate, Enum known) {
-    if (known == value) name = candidate;
-  });
-  return name;
+  for (const auto& [name, known] : enumerators_of<Enum>) {
+    if (known == value) return name;
+  }
+  return "invalid";
 }
 
 /// The enumerator of that name, if there is one.
 template <described_enum Enum>
 constexpr std::optional<Enum> enumerator_named(std::string_view name) noexcept {
-  std::optional<Enum> found;
-  for_each_enumerator<Enum>([&](std::string_view candidate, Enum value) {
-    if (candidate == name) found = value;
-  });
-  return found;
+  for (const auto& [candidate, value] : enumerators_of<Enum>) {
+    if (candidate == name) return value;
+  }
+  return std::nullopt;
 }
 
 /// "full, causal, window": the valid names, for messages.
@@ -103,7 +115,7 @@ inline constexpr std::size_t member_count = boost::mp11::mp_size<
 template <std::size_t Capacity>
 class fixed_text {
  public:
-  constexpr fixed_text& operator+=(std::string_view more) {
+  [[gnu::noinline]] constexpr fixed_text& operator+=(std::string_view more) {
     for (const char one : more) push_back(one);
     return *this;
   }
@@ -112,7 +124,7 @@ class fixed_text {
     return *this;
   }
   /// Decimal digits, with a sign if negative.
-  constexpr fixed_text& operator+=(int value) {
+  [[gnu::noinline]] constexpr fixed_text& operator+=(int value) {
     std::int64_t number = value;
     if (number < 0) push_back('-');
     if (number < 0) number = -number;

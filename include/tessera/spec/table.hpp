@@ -1,6 +1,5 @@
 // The constexpr table behind a registry: from row types to instances, checked when compiled. Used
-// by generated registry units only. A family specialises `table_entry` for its config in its own
-// table.hpp, where launchers are named by declaration, so that no kernel header is needed.
+// by generated registry units only.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +8,11 @@
 #include <cstdint>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
 
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/reflect.hpp>
 
 namespace tessera {
-
-/// How rows of a config become instances. A specialisation has
-/// `template <class Kernel> static constexpr instance instance_for(std::string_view name)`, which
-/// leaves costs to the table.
-template <class Config>
-struct table_entry;
 
 /// A row that breaks a rule stops here; the compiler prints both.
 template <class Row, auto Broken>
@@ -47,7 +39,6 @@ template <class Row, std::int64_t Milliseconds, std::int64_t Bytes, std::int32_t
           std::int32_t LocalBytes = 0>
 struct table_row {
   using type = Row;
-  using config_type = std::remove_cvref_t<decltype(Row::config)>;
   /// The row's name and a zero, in no more bytes than that.
   static constexpr auto name = [] {
     constexpr auto text = name_of(Row::config);
@@ -57,8 +48,7 @@ struct table_row {
   }();
 
   static constexpr instance make() {
-    instance row =
-        table_entry<config_type>::template instance_for<Row>({name.data(), name.size() - 1});
+    instance row = row_of<Row>({name.data(), name.size() - 1});
     row.compile_seconds = static_cast<float>(Milliseconds) / 1000.0f;
     row.object_bytes = static_cast<std::uint32_t>(Bytes);
     row.resources = {Registers, LocalBytes};

@@ -16,75 +16,14 @@
 #include <string_view>
 #include <utility>
 
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::checks {
 
-/// One part of a sentence. All calls of `refuse` share its code, whatever they say.
-class sentence_part {
- public:
-  constexpr sentence_part(std::string_view text) noexcept : kind_(kind::text), text_(text) {}
-  constexpr sentence_part(const char* text) noexcept : sentence_part(std::string_view(text)) {}
-  template <std::signed_integral Integer>
-  constexpr sentence_part(Integer number) noexcept : kind_(kind::number), number_(number) {}
-  template <std::unsigned_integral Integer>
-  constexpr sentence_part(Integer number) noexcept : kind_(kind::natural), natural_(number) {}
-  constexpr sentence_part(double number) noexcept : kind_(kind::real), real_(number) {}
-  constexpr sentence_part(device_id device) noexcept : kind_(kind::device), device_(device) {}
-
-  void append_to(std::string& sentence) const {
-    switch (kind_) {
-      case kind::text:
-        sentence += text_;
-        return;
-      case kind::number:
-        sentence += std::to_string(number_);
-        return;
-      case kind::natural:
-        sentence += std::to_string(natural_);
-        return;
-      case kind::real: {
-        std::array<char, 32> digits{};
-        std::snprintf(digits.data(), digits.size(), "%.17g", real_);
-        sentence += digits.data();
-        return;
-      }
-      case kind::device:
-        append_device(sentence);
-        return;
-    }
-  }
-
- private:
-  enum class kind : std::uint8_t { text, number, natural, real, device };
-
-  void append_device(std::string& sentence) const {
-    if (device_.kind == device_kind::cpu) {
-      sentence += "cpu:";
-    } else if (device_.kind == device_kind::cuda) {
-      sentence += "cuda:";
-    } else {
-      sentence += "kind " + std::to_string(static_cast<int>(device_.kind)) + ":";
-    }
-    sentence += std::to_string(device_.ordinal);
-  }
-
-  kind kind_;
-  union {
-    std::string_view text_;
-    std::int64_t number_;
-    std::uint64_t natural_;
-    double real_;
-    device_id device_;
-  };
-};
-
-[[gnu::cold, gnu::noinline]] inline bool refuse_with(status& failure,
-                                                     std::initializer_list<sentence_part> parts) {
-  std::string sentence;
-  for (const sentence_part& part : parts) part.append_to(sentence);
-  failure = status(status_code::invalid_argument, std::move(sentence));
+[[gnu::cold, gnu::noinline]] inline bool refuse_with(status& failure, sentence_parts parts) {
+  failure = refusal(status_code::invalid_argument, parts);
   return false;
 }
 

@@ -8,8 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/mean_pooling.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "tests/support/pooling_data.hpp"
 
@@ -216,7 +217,7 @@ TEST(pooling, problems_are_text_and_back) {
        {"mean_pooling x=[8,2048,1024]bf16", "mean_pooling x=[8,2048,64]f32 mask=[8,2048]u8",
         "mean_pooling_backward x=[100,64]f16 cu_seqlens=[5]i32",
         "mean_pooling_chunks x=[1,4096,8,128]bf16 cu_seqlens=[5]i32 chunk_size=64"}) {
-    const auto problem = tessera::parse_mean_pooling_problem(line);
+    const auto problem = tessera::parse_problem<tessera::mean_pooling_problem>(line);
     ASSERT_TRUE(problem) << problem.message();
     EXPECT_EQ(to_text(*problem), line);
     const auto what = tessera::explain(*problem);
@@ -227,7 +228,7 @@ TEST(pooling, problems_are_text_and_back) {
   for (const char* line :
        {"mean_pooling x=[1,2,3]", "mean_pooling y=[1]f32", "mean_pooling x=[1,2,3]f32 x=[1,2,3]f32",
         "mean_pooling x=[1,2,3]f32 chunk_size=two"}) {
-    EXPECT_FALSE(tessera::parse_mean_pooling_problem(line)) << line;
+    EXPECT_FALSE(tessera::parse_problem<tessera::mean_pooling_problem>(line)) << line;
   }
   // Legal text, illegal shapes, up to the ends of the integers.
   for (const char* line :
@@ -237,12 +238,12 @@ TEST(pooling, problems_are_text_and_back) {
         "mean_pooling x=[4,3]f32 cu_seqlens=[-9223372036854775808]i32",
         "mean_pooling_chunks x=[1,2,3,4]f32 chunk_size=-9223372036854775808",
         "mean_pooling x=[2,3,4]f32 chunk_size=8", "mean_pooling x=[2,3,4]f32 mask=[2,4]f32"}) {
-    const auto problem = tessera::parse_mean_pooling_problem(line);
+    const auto problem = tessera::parse_problem<tessera::mean_pooling_problem>(line);
     ASSERT_TRUE(problem) << line << ": " << problem.message();
     EXPECT_FALSE(tessera::explain(*problem)) << line;
     EXPECT_FALSE(tessera::plan(*problem)) << line;
   }
-  const auto vast = tessera::parse_mean_pooling_problem(
+  const auto vast = tessera::parse_problem<tessera::mean_pooling_problem>(
       "mean_pooling_chunks x=[1,9,1,4]f32 chunk_size=9223372036854775807");
   ASSERT_TRUE(vast);
   EXPECT_TRUE(tessera::explain(*vast));

@@ -12,13 +12,14 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/runtime/events.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
-#include <tessera/runtime/profiling.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
-#include <tessera/runtime/tables.hpp>
+#include <tessera/spec/problem_text.hpp>
 #include <tessera/tessera.hpp>
 
 #include "small_call.hpp"
@@ -210,7 +211,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   std::int64_t calls = 0;
   std::int64_t runs = 0;
   for (const trace_line& line : lines_of(path)) {
-    const auto problem = parse_problem(line.problem);
+    const auto problem = parse_problem<flash_problem>(line.problem);
     ASSERT_TRUE(problem) << problem.message();
     (problem->tensors.q.extent[1] == 9 ? calls : runs) += line.count;
   }
@@ -221,7 +222,7 @@ TEST(Recording, CountsDistinctProblemsOfCallsAndPlannedRuns) {
   ASSERT_TRUE(flash_attention(call.args(), {}, {.threads = 1}));
   runs = 0;
   for (const trace_line& line : lines_of(path)) {
-    if (parse_problem(line.problem)->tensors.q.extent[1] == 10) runs += line.count;
+    if (parse_problem<flash_problem>(line.problem)->tensors.q.extent[1] == 10) runs += line.count;
   }
   EXPECT_EQ(runs, 4) << "stopping writes the rest, and nothing is counted afterwards";
   std::filesystem::remove(path);

@@ -9,7 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 #include <tessera/tessera.hpp>
 
 #include "small_call.hpp"

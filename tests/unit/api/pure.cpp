@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/tables.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/tessera.hpp>
 
 #include "small_call.hpp"

@@ -8,7 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/alternate.hpp"
 #include "bench/support/case_list.hpp"
@@ -55,7 +56,7 @@ TEST(case_line, every_shape_file_is_sound) {
   const auto cases = read_cases(TESSERA_SHAPES_DIR, ops);
   EXPECT_GT(cases.size(), 50u);
   for (const bench_case& one : cases) {
-    const auto problem = tessera::parse_problem(one.problem);
+    const auto problem = tessera::parse_problem<tessera::flash_problem>(one.problem);
     EXPECT_TRUE(problem) << one.problem << ": " << problem.message();
   }
 }
@@ -162,7 +163,7 @@ TEST(alternation, rounds_whose_probes_were_disturbed_do_not_count) {
 }
 
 TEST(workload, zipf_lengths_fill_the_tokens) {
-  const auto problem = tessera::parse_problem(
+  const auto problem = tessera::parse_problem<tessera::flash_problem>(
       "flash_attention q=[1000,2,32]f32 k=[1000,2,32] cu_seqlens_q=[17]i32 cu_seqlens_k=[17]i32");
   ASSERT_TRUE(problem) << problem.message();
   const workload tensors(*problem, 0, 1, length_profile::zipf);

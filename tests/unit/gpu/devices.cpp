@@ -33,8 +33,8 @@ TEST_F(gpu_devices, AreFoundByTheirNumber) {
 }
 
 TEST_F(gpu_devices, HaveTextsBothWays) {
-  EXPECT_EQ(text_of({}).view(), "cpu:0");
-  EXPECT_EQ(text_of({device_kind::cuda, 12}).view(), "cuda:12");
+  EXPECT_EQ(text_of({}), "cpu:0");
+  EXPECT_EQ(text_of({device_kind::cuda, 12}), "cuda:12");
   EXPECT_EQ(device_named("cpu"), device_id{});
   EXPECT_EQ(device_named("cpu:0"), device_id{});
   EXPECT_EQ(device_named("cuda"), (device_id{device_kind::cuda, 0}));

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/locations.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 
 namespace {
 

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <tessera/runtime/lookup/shipped.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 
 #include "tests/unit/lookup/lookup_support.hpp"

@@ -2,8 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/fits.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/reflect.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 namespace tessera::testing {
 namespace {
@@ -12,7 +13,7 @@ constexpr attention_config row{
     .target = backend::cpu_avx512, .type = dtype::f32, .head_dim = 128, .mask = mask_mode::causal};
 
 std::string obstacle(const attention_config& config, std::string_view text) {
-  const result<flash_problem> problem = parse_problem(text);
+  const result<flash_problem> problem = parse_problem<flash_problem>(text);
   EXPECT_TRUE(problem) << problem.message();
   return sentence_of(mismatch_of(config, *problem), config, *problem);
 }
@@ -38,7 +39,8 @@ TEST(Eligibility, AnyHeadDimTakesEveryHeadDim) {
   const attention_config any{.target = backend::cpu_generic, .features = every_feature};
   for (const char* text : {"flash_attention q=[1,9,8,1]f32 k=[1,9,8,1] v=[1,9,8,256]",
                            "attention q=[1,9,8,77]f32 k=[1,9,2,77] weights=[1,8,9,9]f32"}) {
-    EXPECT_EQ(mismatch_of(any, *parse_problem(text)), attention_mismatch::none) << text;
+    EXPECT_EQ(mismatch_of(any, *parse_problem<flash_problem>(text)), attention_mismatch::none)
+        << text;
   }
 }
 

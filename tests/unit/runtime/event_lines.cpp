@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/event_lines.hpp>
+#include <tessera/runtime/events.hpp>
 
 namespace tessera::testing {
 namespace {

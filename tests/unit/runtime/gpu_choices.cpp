@@ -15,7 +15,7 @@ namespace {
 
 struct gpu_question {
   explicit gpu_question(std::string_view text, device_facts facts = support::h200())
-      : problem(*parse_problem(text)), device(facts) {}
+      : problem(*parse_problem<flash_problem>(text)), device(facts) {}
   gpu_question(const gpu_question&) = delete;  // `view` is of its own problem
   gpu_question& operator=(const gpu_question&) = delete;
 

@@ -66,8 +66,7 @@ schedule_sm80::schedule schedule_of(const attention_config& config, const call& 
 
 work_estimate estimate_of(const attention_config& config, const call& sizes,
                           int multiprocessors = 132) {
-  return attention_family::estimate(config, attention_family::facts_of(sizes.demand()),
-                                    multiprocessors);
+  return estimate_of(config, facts_of(sizes.demand()), multiprocessors);
 }
 
 std::vector<call> calls() {
@@ -109,8 +108,7 @@ TEST(GpuSchedule, EstimateAndWordsHaveTheNumbersOfTheLaunch) {
       ASSERT_LE(cut.busy_tiles, cut.work_tiles);
       ASSERT_EQ(schedule_sm80::workspace_of(cut, 128),
                 cut.splits == 1 ? 0u : static_cast<std::size_t>(cut.rows * cut.splits * 130 * 4));
-      const std::string words =
-          attention_family::reason_of(config, attention_family::facts_of(sizes.demand()), 132);
+      const std::string words = attention_family::reason_of(config, facts_of(sizes.demand()), 132);
       const std::string parts = "keys in " + std::to_string(cut.splits) + " parts";
       ASSERT_EQ(words.find(parts) != std::string::npos, cut.splits > 1) << words;
       ASSERT_NE(words.find(" " + std::to_string(cut.busy_tiles) + " block"), std::string::npos)

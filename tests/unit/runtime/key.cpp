@@ -8,11 +8,12 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/operation.hpp>
-#include <tessera/runtime/short_text.hpp>
+#include <tessera/runtime/key.hpp>
 #include <tessera/spec/option_text.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "pretended.hpp"
 
@@ -184,7 +185,8 @@ TEST(Key, FieldsEnterItAsTheyAreClassified) {
   };
   const auto identity = [](std::string_view text) {
     return std::string(
-        attention_key_text(demand_of(*parse_problem(text)), 8, device_kind::cpu).identity.view());
+        attention_key_text(demand_of(*parse_problem<flash_problem>(text)), 8, device_kind::cpu)
+            .identity.view());
   };
   for (const auto& [what, changes_identity, text] : variants) {
     EXPECT_EQ(identity(text) != identity(base), changes_identity) << what;
@@ -193,7 +195,7 @@ TEST(Key, FieldsEnterItAsTheyAreClassified) {
 
 TEST(Key, ReadsAsNamesAndNumbers) {
   const auto key = [](std::string_view text) {
-    return attention_key_text(demand_of(*parse_problem(text)), 6, device_kind::cpu);
+    return attention_key_text(demand_of(*parse_problem<flash_problem>(text)), 6, device_kind::cpu);
   };
   const key_text decode =
       key("flash_attention q=[3,1,32,64]bf16 k=[3,5000,8,64] window_left=127 window_right=0 "
@@ -204,8 +206,8 @@ TEST(Key, ReadsAsNamesAndNumbers) {
   EXPECT_TRUE(decode.identity.complete());
   const key_text every = attention_key_text(
       [] {
-        attention_demand all = demand_of(
-            *parse_problem("flash_attention q=[1,64,8,256]bf16 k=[1,64,8,256] window_left=1"));
+        attention_demand all = demand_of(*parse_problem<flash_problem>(
+            "flash_attention q=[1,64,8,256]bf16 k=[1,64,8,256] window_left=1"));
         all.features = every_feature;
         all.sizes.q_len = all.sizes.kv_len = all.sizes.batch = std::int64_t{1} << 40;
         return all;
@@ -271,9 +273,9 @@ TEST(Key, EqualDemandsHaveEqualHashesAndOthersDoNot) {
   int problems = 0;
   for (int q = 1; q < 40; ++q) {
     for (int k = 1; k < 40; ++k) {
-      const attention_demand demand =
-          demand_of(*parse_problem("flash_attention q=[1," + std::to_string(q) + ",8,64]f32 k=[1," +
-                                   std::to_string(k) + ",8,64]"));
+      const attention_demand demand = demand_of(
+          *parse_problem<flash_problem>("flash_attention q=[1," + std::to_string(q) +
+                                        ",8,64]f32 k=[1," + std::to_string(k) + ",8,64]"));
       hashes.insert(tessera::demand(demand).hash());
       ++problems;
     }

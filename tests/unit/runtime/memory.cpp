@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/tables.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 
 #include "measured.hpp"
 

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/runtime/impl/select.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "tests/support/gpu_facts.hpp"
 
@@ -86,7 +87,9 @@ inline key_text attention_key_text(const attention_demand& of, int threads, devi
 struct question {
   explicit question(std::string_view text, backend highest = backend::cpu_avx512_bf16,
                     int workers = 8)
-      : problem(*parse_problem(text)), device(device_with(highest, workers)), threads(workers) {}
+      : problem(*parse_problem<flash_problem>(text)),
+        device(device_with(highest, workers)),
+        threads(workers) {}
   question(const question&) = delete;  // `view` is of its own problem
   question& operator=(const question&) = delete;
 

@@ -5,7 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 namespace tessera::testing {
 namespace {
@@ -23,7 +24,7 @@ bool same(const flash_problem& a, const flash_problem& b) {
 }
 
 TEST(ProblemText, ReadsTheDocumentedLine) {
-  const auto problem = parse_problem(
+  const auto problem = parse_problem<flash_problem>(
       "flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023");
   ASSERT_TRUE(problem) << problem.message();
   EXPECT_EQ(problem->op, flash_op::flash_attention);
@@ -42,7 +43,7 @@ TEST(ProblemText, LeavesOutWhatIsDefault) {
       "attention q=[1,16,4,64]f32 k=[1,16,4,64] v=[1,16,4,32] weights=[1,4,16,16]f32 "
       "softmax_scale=0.1 causal_alignment=top_left dropout_seed=18446744073709551615 "
       "normalize=false";
-  const auto problem = parse_problem(line);
+  const auto problem = parse_problem<flash_problem>(line);
   ASSERT_TRUE(problem) << problem.message();
   EXPECT_EQ(to_text(*problem), line);
 }
@@ -72,7 +73,7 @@ TEST(ProblemText, ComesBackUnchanged) {
     problem.options.dropout_probability = static_cast<double>(random() % 3) / 7.0;
     problem.options.dropout_seed = random();
     problem.options.causal = random() % 2 != 0;
-    const auto back = parse_problem(to_text(problem));
+    const auto back = parse_problem<flash_problem>(to_text(problem));
     ASSERT_TRUE(back) << back.message();
     EXPECT_TRUE(same(*back, problem)) << to_text(problem);
   }
@@ -80,7 +81,7 @@ TEST(ProblemText, ComesBackUnchanged) {
 
 TEST(ProblemText, RefusesInOneSentence) {
   const auto message = [](std::string_view text) {
-    const auto problem = parse_problem(text);
+    const auto problem = parse_problem<flash_problem>(text);
     EXPECT_FALSE(problem) << text;
     EXPECT_EQ(problem.code(), status_code::malformed);
     return problem.message();
@@ -107,13 +108,14 @@ TEST(ProblemText, RefusesInOneSentence) {
   for (const char* shape :
        {"1,2", "[1,2", "[1,,2]f32", "[1,]f32", "[,1]f32", "[a]f32", "[1]f33", "[1]none",
         "[1,2,3,4,5,6]f32", "[9223372036854775808]f32", "[ 1]f32", "[1]f32x", "", "]", "[1][2]"}) {
-    EXPECT_FALSE(parse_problem(std::string("attention k=[1]f32 q=") + shape)) << shape;
+    EXPECT_FALSE(parse_problem<flash_problem>(std::string("attention k=[1]f32 q=") + shape))
+        << shape;
   }
 }
 
 TEST(ProblemText, MayLackTensorsWhichTheChecksThenName) {
   const auto refusal = [](std::string_view text) {
-    const auto problem = parse_problem(text);
+    const auto problem = parse_problem<flash_problem>(text);
     EXPECT_TRUE(problem) << problem.message();
     attention_kernel_args lowered;
     return problem ? lower(*problem, lowered).message() : std::string();
@@ -133,13 +135,13 @@ TEST(ProblemText, SurvivesMutilation) {
     for (auto changes = random() % 4; changes-- > 0 && !text.empty();) {
       text[random() % text.size()] = static_cast<char>(random());
     }
-    const auto problem = parse_problem(text);
+    const auto problem = parse_problem<flash_problem>(text);
     if (!problem) {
       ++refused;
       EXPECT_FALSE(problem.message().empty());
       continue;
     }
-    const auto again = parse_problem(to_text(*problem));
+    const auto again = parse_problem<flash_problem>(to_text(*problem));
     ASSERT_TRUE(again) << text;
   }
   EXPECT_GT(refused, 10000);

@@ -4,8 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/mean_pooling/problem_text.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "default_table.hpp"
 #include "pretended.hpp"
@@ -25,7 +26,7 @@ std::string gradient_row(const device_facts& device, int mebibytes, std::string_
   const std::int64_t columns = type == "f32" ? 1024 : 2048;
   const std::string text = "mean_pooling_backward x=[8," + std::to_string(32 * mebibytes) + "," +
                            std::to_string(columns) + "]" + std::string(type);
-  const mean_pooling_problem problem = *parse_mean_pooling_problem(text);
+  const mean_pooling_problem problem = *parse_problem<mean_pooling_problem>(text);
   const problem_view view = view_of(problem);
   const inquiry asked{.kind = mean_pooling_record,
                       .problem = view,

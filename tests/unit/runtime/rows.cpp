@@ -12,7 +12,7 @@
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/runtime/family.hpp>
-#include <tessera/runtime/lookup/shipped.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 
 #include "default_table.hpp"
 #include "measured.hpp"

@@ -142,8 +142,8 @@ TEST(Cost, MoreWorkTakesLonger) {
 
 TEST(Cost, VisibleKeysFollowTheMask) {
   const auto keys = [](std::string_view options) {
-    return mean_visible_keys(demand_of(
-        *parse_problem("flash_attention q=[1,64,1,64]f32 k=[1,256,1,64] " + std::string(options))));
+    return mean_visible_keys(demand_of(*parse_problem<flash_problem>(
+        "flash_attention q=[1,64,1,64]f32 k=[1,256,1,64] " + std::string(options))));
   };
   EXPECT_EQ(keys(""), 256);
   EXPECT_NEAR(keys("causal=true"), 192 + 32.5, 0.6);

@@ -13,7 +13,7 @@
 #include <tessera/runtime/impl/inquiry.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/lookup/record.hpp>
-#include <tessera/runtime/lookup/shipped.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/operation.hpp>
 #include <tessera/runtime/record.hpp>
 

@@ -6,9 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/fits.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 namespace {
 
@@ -99,12 +100,13 @@ TEST(flash_cuda, alignment_is_part_of_key_and_text) {
   }
   EXPECT_EQ(to_text(problem(true)),
             "flash_attention q=[1,64,8,128]bf16 k=[1,64,2,128] unaligned=true");
-  const auto read = tessera::parse_problem(to_text(problem(true)));
+  const auto read = tessera::parse_problem<tessera::flash_problem>(to_text(problem(true)));
   ASSERT_TRUE(read);
   EXPECT_TRUE(read->unaligned);
   EXPECT_EQ(to_text(*read), to_text(problem(true)));
   EXPECT_EQ(to_text(problem(false)).find("unaligned"), std::string::npos);
-  EXPECT_FALSE(tessera::parse_problem("flash_attention q=[1,4,2,8]f32 k=[1,4,2,8] unaligned=1"));
+  EXPECT_FALSE(tessera::parse_problem<tessera::flash_problem>(
+      "flash_attention q=[1,4,2,8]f32 k=[1,4,2,8] unaligned=1"));
 }
 
 /// Views of [1, 4, 2, 64] tokens in memory that no test touches.

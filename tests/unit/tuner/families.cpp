@@ -11,11 +11,12 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "pretended_problem.hpp"
 #include "tools/tuner/tuner.hpp"
@@ -70,13 +71,13 @@ TEST(Property11, CandidateGeneratorYieldsOnlyValidConfigsForEveryOpArchAndDtype)
     for (const std::string_view text : small_problems) {
       const auto problem = opened(text, {.device = &device});
       ASSERT_NE(problem, nullptr);
-      const attention_demand demand = demand_of(*parse_problem(text));
+      const attention_demand demand = demand_of(*parse_problem<flash_problem>(text));
       ASSERT_FALSE(problem->candidates().empty()) << text;
       for (const candidate& row : problem->candidates()) {
         const attention_config& config = instance_named(row.name).config_as<attention_config>();
         EXPECT_EQ(broken_table_rule(config), attention_rule::none) << row.name;
         EXPECT_TRUE(device.runs(config.target)) << row.name;
-        EXPECT_TRUE(attention_family::runs(config, demand)) << row.name << ' ' << text;
+        EXPECT_EQ(mismatch_of(config, demand), attention_mismatch::none) << row.name << ' ' << text;
         EXPECT_GT(row.predicted_seconds, 0) << row.name;
       }
     }
@@ -88,7 +89,7 @@ TEST(Candidates, TheDefaultIsWhatTheChainTakesWithoutATable) {
     const auto problem = opened(text, {.threads = 2});
     context without_tables{.threads = 2};
     without_tables.policy = selection_policy{.tables = table_use::none};
-    const auto chosen = plan(*parse_problem(text), without_tables);
+    const auto chosen = plan(*parse_problem<flash_problem>(text), without_tables);
     ASSERT_TRUE(chosen) << chosen.message();
     EXPECT_EQ(problem->candidates()[problem->default_row()].name, chosen->choice().row()) << text;
   }
@@ -224,7 +225,7 @@ TEST(OnlineTuner, AnswersTheAutotuneTierAndRemembersInTheTable) {
                       .limit_seconds = 20,
                       .accept_disturbed = true,
                       .table = folder / "lookup.txt"});
-  const flash_problem problem = *parse_problem(small_problems[0]);
+  const flash_problem problem = *parse_problem<flash_problem>(small_problems[0]);
   context context{.threads = 2, .tuner = &tuner.hook()};
   context.policy = selection_policy{.tables = table_use::none, .autotune = autotune_use::on_miss};
   const auto tuned = plan(problem, context);

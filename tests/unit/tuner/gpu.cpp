@@ -11,11 +11,12 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/tables.hpp>
+#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/device_ceilings.hpp"
 #include "bench/support/gpu_workload.hpp"
@@ -149,7 +150,7 @@ TEST_F(Gpu, RowsAreRacedByTheDevicesClockAndTheNextPlanTakesTheWinner) {
 
   use_tables(load_lookup_tables({.user = folder / "lookup.txt", .site = {}, .shipped = false}));
   context where = with_rows({.device = {device_kind::cuda, 0}}, mine);
-  const auto tuned = plan(*parse_problem(text), where);
+  const auto tuned = plan(*parse_problem<flash_problem>(text), where);
   ASSERT_TRUE(tuned) << tuned.message();
   EXPECT_EQ(tuned->choice().tier, selection_tier::persistent);
   EXPECT_EQ(tuned->choice().row(), "attention.pretended.fast");
@@ -185,7 +186,7 @@ TEST_F(Gpu, RoundsReadOtherPartsOfMemoryThanTheCacheHolds) {
 }
 
 TEST_F(Gpu, WorkloadsOfBenchesAreTimedThereAndComeBack) {
-  const flash_problem problem = *parse_problem(text);
+  const flash_problem problem = *parse_problem<flash_problem>(text);
   auto watch = bench::gpu_stopwatch::make({device_kind::cuda, 0});
   ASSERT_TRUE(watch) << watch.message();
   const auto made = plan(problem, with_rows({.row = "attention.pretended.a",
@@ -249,7 +250,7 @@ TEST_F(Gpu, TheOnlineTunerLeavesItToTheCommand) {
   online_tuner tuner({.store = false});
   context where = with_rows({.device = {device_kind::cuda, 0}, .tuner = &tuner.hook()}, mine);
   where.policy = selection_policy{.tables = table_use::none, .autotune = autotune_use::on_miss};
-  const auto chosen = plan(*parse_problem(text), where);
+  const auto chosen = plan(*parse_problem<flash_problem>(text), where);
   ASSERT_TRUE(chosen) << chosen.message();
   EXPECT_EQ(chosen->choice().tier, selection_tier::heuristic);
   EXPECT_NE(tuner.last_refusal().find("`tessera tune --backend cuda` measures them"),

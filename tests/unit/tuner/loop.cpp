@@ -11,10 +11,11 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
-#include <tessera/runtime/tables.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/workload.hpp"
 #include "pretended_problem.hpp"
@@ -70,7 +71,7 @@ class Loop : public ::testing::Test {
   }
   /// What an application does: plan and run.
   selection run() {
-    const flash_problem problem = *parse_problem(text);
+    const flash_problem problem = *parse_problem<flash_problem>(text);
     const auto made = plan(problem, with_rows({.threads = 2}, mine));
     EXPECT_TRUE(made) << made.message();
     const bench::workload work(problem);

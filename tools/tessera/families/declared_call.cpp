@@ -59,9 +59,8 @@ class declared_call final : public file_call {
       return;
     }
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
-      if (!is_output(i) || !is_wanted(call, i)) continue;
       tensor_view view;
-      if (!checks::derive(call, i, view)) continue;
+      if (!is_output(i) || !checks::derive_output(call, i, view)) continue;
       memory_.lay_out(view);
       call_.tensors[i] = view;
     }
@@ -106,11 +105,6 @@ class declared_call final : public file_call {
   }
   bool is_input(std::size_t tensor) const {
     return (call_.op->taken >> tensor & 1u) != 0 && !form().tensors[tensor].is_output();
-  }
-  bool is_wanted(const bound_call& call, std::size_t tensor) const {
-    return std::ranges::all_of(form().rules, [&](const tensor_rule& rule) {
-      return static_cast<std::size_t>(rule.tensor) != tensor || rule.holds(call);
-    });
   }
 
   /// The problem of the tensors where they will lie: copies on a GPU start at multiples of 256

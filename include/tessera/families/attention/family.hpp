@@ -15,13 +15,10 @@
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
-
-/// Every operation of the family, whatever its tensors.
-inline constexpr auto attention_operations =
-    declared::joined(attention_table::operations, paged_table::operations);
 
 struct attention_family {
   using config_type = attention_config;
@@ -36,60 +33,34 @@ struct attention_family {
   static constexpr std::span<const operation> operations = attention_operations;
   static constexpr std::span<const demand_field> fields = attention_fields::table;
 
-  static constexpr attention_demand without_batch(const attention_demand& demand) noexcept {
-    return tessera::without_batch(demand);
-  }
-  static constexpr bool runs(const attention_config& config,
-                             const attention_demand& demand) noexcept {
-    return mismatch_of(config, demand) == attention_mismatch::none;
-  }
-  static std::string difference(const attention_config& config, const attention_demand& demand) {
-    return sentence_of(mismatch_of(config, demand), config, demand);
-  }
-  static attention_facts facts_of(const attention_demand& demand) noexcept {
-    return tessera::facts_of(demand);
-  }
-  /// `workers`: threads, or the multiprocessors of a GPU.
-  static work_estimate estimate(const attention_config& config, const attention_facts& facts,
-                                int workers) noexcept {
-    return estimate_of(config, facts, workers);
-  }
+  /// Of a device that has the row's backend.
   static constexpr bool runs_on(const attention_config& config,
                                 const device_facts& device) noexcept {
-    return device.runs(config.target) &&
-           (is_cpu(config.target) || shared_memory_bytes(config) <= device.shared_bytes_per_block);
+    return is_cpu(config.target) || shared_memory_bytes(config) <= device.shared_bytes_per_block;
   }
-  static constexpr int distance(const attention_config& config,
-                                const attention_demand& demand) noexcept {
-    return distance_of(config, demand);
-  }
-  static constexpr bool is_generic(const attention_config& config) noexcept {
-    return tessera::is_generic(config);
-  }
-
   /// "decode, 8 work items for 2 threads".
   [[gnu::cold]] static std::string reason_of(const attention_config& config,
                                              const attention_facts& facts, int threads) {
-    const auto plural = [](std::int64_t count, const char* one) {
-      return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-    };
     const work_estimate work = estimate_of(config, facts, threads);
-    std::string words(enumerator_name(config.phase));
+    const std::string_view s = threads == 1 ? "" : "s";
+    const std::string_view items = work.items == 1 ? "" : "s";
+    std::string text(enumerator_name(config.phase));
     if (is_cpu(config.target)) {
-      return words + ", " + plural(work.items, "work item") + " for " + plural(threads, "thread");
+      append(text, {", ", work.items, " work item", items, " for ", threads, " thread", s});
+      return text;
     }
-    words += ", " + plural(work.items, "block") + " of " + std::to_string(config.block_q) + " rows";
-    if (work.splits > 1) words += ", keys in " + std::to_string(work.splits) + " parts";
-    words += ", for " + plural(threads, "multiprocessor");
-    return words + " with " + std::to_string(work.items_per_core) + " at a time";
+    append(text, {", ", work.items, " block", items, " of ", config.block_q, " rows"});
+    if (work.splits > 1) append(text, {", keys in ", work.splits, " parts"});
+    append(text,
+           {", for ", threads, " multiprocessor", s, " with ", work.items_per_core, " at a time"});
+    return text;
   }
 
   [[gnu::cold]] static std::string missing_on(const attention_config& config,
                                               const device_facts& device) {
-    if (!device.runs(config.target)) return missing_backend(config.target, device);
-    return "the row needs " + std::to_string(shared_memory_bytes(config)) +
-           " bytes of shared memory for a block, this device has " +
-           std::to_string(device.shared_bytes_per_block);
+    return sentence({"the row needs ", shared_memory_bytes(config),
+                     " bytes of shared memory for a block, this device has ",
+                     device.shared_bytes_per_block});
   }
 
   /// The name of the row that would be made for this demand on this device: what to add to the row

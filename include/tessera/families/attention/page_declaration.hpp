@@ -156,3 +156,11 @@ inline constexpr std::array operations{
 };
 
 }  // namespace tessera::paged_table
+
+namespace tessera {
+
+/// Every operation of the family, whatever its tensors.
+inline constexpr auto attention_operations =
+    declared::joined(attention_table::operations, paged_table::operations);
+
+}  // namespace tessera

@@ -1,4 +1,5 @@
-// How a attention row becomes an instance: for the generated table, and for rows of an application.
+// How an attention row becomes an instance: for the generated table, and for rows of an
+// application.
 #pragma once
 
 #include <cstddef>
@@ -15,49 +16,50 @@ namespace tessera {
 namespace kernels::attention {
 namespace cpu {
 // Defined in kernels/attention/cpu/launch.hpp, instantiated by the units.
-template <class Row>
+template <class Kernel>
 std::size_t workspace_bytes(const attention_kernel_args& args, int threads);
-template <class Row>
+template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context);
 }  // namespace cpu
 
 // Likewise of kernels/attention/sm80/launch.hpp.
 namespace sm80 {
-template <class Row>
+template <class Kernel>
 std::size_t workspace_bytes(const attention_kernel_args& args, int multiprocessors);
-template <class Row>
+template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context);
-template <class Row>
+template <class Kernel>
 status prepare();
-template <class Row>
+template <class Kernel>
 status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args, void* stream);
 }  // namespace sm80
 }  // namespace kernels::attention
 
-/// The row of `Kernel::config` under that name, whose kernel the program brings.
-template <class Kernel>
-constexpr instance attention_row(std::string_view name) {
-  using args = attention_kernel_args;
-  if constexpr (is_cuda(Kernel::config.target)) {
-    namespace target = kernels::attention::sm80;
-    instance row = instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-        "attention", name, resolved_config<Kernel>);
-    row.prepare = &target::prepare<Kernel>;
-    if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
-      row.finish = [](const void* tensors, const void* lowered, const launch_context& where) {
-        return target::write_dropout_mask<Kernel>(
-            static_cast<const flash_attention_args*>(tensors)->dropout_mask,
-            *static_cast<const args*>(lowered), where.stream);
-      };
+template <>
+struct table_entry<attention_config> {
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    using args = attention_kernel_args;
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::attention::sm80;
+      instance row = instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
+        row.finish = [](const void* tensors, const void* lowered, const launch_context& where) {
+          return target::write_dropout_mask<Kernel>(
+              static_cast<const flash_attention_args*>(tensors)->dropout_mask,
+              *static_cast<const args*>(lowered), where.stream);
+        };
+      }
+      // How keys are split over blocks depends on how many there are.
+      row.properties.batch_invariant = batch_invariance::none;
+      return row;
+    } else {
+      namespace target = kernels::attention::cpu;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "attention", name, resolved_config<Kernel>);
     }
-    // How keys are split over blocks depends on how many there are.
-    row.properties.batch_invariant = batch_invariance::none;
-    return row;
-  } else {
-    namespace target = kernels::attention::cpu;
-    return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-        "attention", name, resolved_config<Kernel>);
   }
-}
+};
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -31,50 +32,14 @@ struct mean_pooling_family {
   static constexpr std::span<const operation> operations = mean_pooling_table::operations;
   static constexpr std::span<const demand_field> fields = mean_pooling_fields::table;
 
-  static constexpr mean_pooling_demand without_batch(const mean_pooling_demand& demand) noexcept {
-    return tessera::without_batch(demand);
-  }
-  static constexpr bool runs(const mean_pooling_config& config,
-                             const mean_pooling_demand& demand) noexcept {
-    return mismatch_of(config, demand) == mean_pooling_mismatch::none;
-  }
-  static std::string difference(const mean_pooling_config& config,
-                                const mean_pooling_demand& demand) {
-    return sentence_of(mismatch_of(config, demand), config, demand);
-  }
-  static mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
-    return tessera::facts_of(demand);
-  }
-  /// `workers`: threads, or the multiprocessors of a GPU.
-  static work_estimate estimate(const mean_pooling_config& config, const mean_pooling_facts& facts,
-                                int workers) noexcept {
-    return estimate_of(config, facts, workers);
-  }
-  static constexpr bool runs_on(const mean_pooling_config& config,
-                                const device_facts& device) noexcept {
-    return device.runs(config.target);
-  }
-  static std::string missing_on(const mean_pooling_config& config, const device_facts& device) {
-    return missing_backend(config.target, device);
-  }
-  /// How far a row is from running the problem; 0: it does.
-  static constexpr int distance(const mean_pooling_config& config,
-                                const mean_pooling_demand& demand) noexcept {
-    return (config.pass != demand.pass ? 2 : 0) + (config.type != demand.type ? 1 : 0);
-  }
-  /// No row is a last resort: all of them take every size.
-  static constexpr bool is_generic(const mean_pooling_config&) noexcept { return false; }
-
   /// "forward, 32 MiB, 8 work items for 2 threads".
   [[gnu::cold]] static std::string reason_of(const mean_pooling_config& config,
                                              const mean_pooling_facts& facts, int threads) {
-    const auto plural = [](std::int64_t count, const char* one) {
-      return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-    };
-    const auto kibibytes = static_cast<std::int64_t>(facts.bytes / 1024);
-    return std::string(enumerator_name(config.pass)) + ", " + std::to_string(kibibytes) + " KiB, " +
-           plural(estimate_of(config, facts, threads).items, "work item") + " for " +
-           plural(threads, is_cuda(config.target) ? "multiprocessor" : "thread");
+    const std::int64_t items = estimate_of(config, facts, threads).items;
+    return sentence(
+        {enumerator_name(config.pass), ", ", static_cast<std::int64_t>(facts.bytes / 1024),
+         " KiB, ", items, " work item", items == 1 ? "" : "s", " for ", threads,
+         is_cuda(config.target) ? " multiprocessor" : " thread", threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.

@@ -8,6 +8,7 @@
 #include <tessera/families/mean_pooling/config.hpp>
 #include <tessera/families/mean_pooling/demand.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
+#include <tessera/spec/sentence.hpp>
 
 namespace tessera {
 
@@ -32,8 +33,7 @@ constexpr mean_pooling_mismatch mismatch_of(const mean_pooling_config& config,
 inline std::string sentence_of(mean_pooling_mismatch mismatch, const mean_pooling_config& config,
                                const mean_pooling_demand& demand) {
   const auto sides = [](std::string_view what, std::string_view asked, std::string_view row) {
-    std::string sentence(what);
-    return sentence.append(" is ").append(asked).append(", the row has ").append(row);
+    return sentence({what, " is ", asked, ", the row has ", row});
   };
   switch (mismatch) {
     case mean_pooling_mismatch::none:
@@ -48,6 +48,17 @@ inline std::string sentence_of(mean_pooling_mismatch mismatch, const mean_poolin
 inline std::string sentence_of(mean_pooling_mismatch mismatch, const mean_pooling_config& config,
                                const mean_pooling_problem& problem) {
   return sentence_of(mismatch, config, demand_of(problem));
+}
+
+/// How far a row is from running the problem; 0: it does.
+constexpr int distance_of(const mean_pooling_config& config,
+                          const mean_pooling_demand& demand) noexcept {
+  return (config.pass != demand.pass ? 2 : 0) + (config.type != demand.type ? 1 : 0);
+}
+
+/// No row is a last resort: all of them take every size.
+constexpr bool is_generic(const mean_pooling_config&) noexcept {
+  return false;
 }
 
 }  // namespace tessera

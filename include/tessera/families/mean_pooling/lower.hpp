@@ -1,33 +1,20 @@
-// From what a caller says (views, options) to what a kernel receives (pointers, strides, scalars):
-// the engine of spec/lower.hpp over the mean pooling declaration.
+// What mean pooling problems mean to the engines of spec/lower.hpp and spec/problem_text.hpp.
 #pragma once
+
+#include <span>
 
 #include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/families/mean_pooling/kernel_args.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/spec/lower.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera {
 
-/// Validates a call completely and fills `lowered`, whose content is unspecified after a refusal.
-/// All tensors lie in host memory; or, with `device`, on one device, which it becomes.
-inline status lower(mean_pooling_op op, const mean_pooling_args& args,
-                    const mean_pooling_options& options, mean_pooling_kernel_args& lowered,
-                    device_id* device = nullptr) {
-  return lower_typed(mean_pooling_table::operations, op, args, options, &lowered, device);
-}
-
-/// Validates a problem, and gives the arguments that a row-major call of these shapes would have;
-/// pointers of present tensors are not null but point to nothing.
-inline status lower(mean_pooling_problem problem, mean_pooling_kernel_args& lowered) {
-  return lower_typed(mean_pooling_table::operations, problem, &lowered);
-}
-
-/// The engine's view of a problem, which outlives it.
-inline problem_view view_of(const mean_pooling_problem& problem) noexcept {
-  return {&mean_pooling_table::operations[static_cast<std::size_t>(problem.op)],
-          tensors_of(problem.tensors), &problem.options, problem.unaligned};
-}
+template <>
+struct operation_table<mean_pooling_op> {
+  using problem_type = mean_pooling_problem;
+  using kernel_args = mean_pooling_kernel_args;
+  static constexpr std::span<const operation> operations = mean_pooling_table::operations;
+};
 
 }  // namespace tessera

@@ -35,9 +35,9 @@ constexpr mean_pooling_row_name name_of(mean_pooling_config config) {
   config = resolved(config);
   mean_pooling_row_name name;
   name += "mean_pooling.";
-  name += enumerator_name(config.target);
+  name += name_of(config.target);
   name += '.';
-  name += enumerator_name(config.type);
+  name += name_of(config.type);
   name += '.';
   name += enumerator_name(config.pass);
   name += '.';

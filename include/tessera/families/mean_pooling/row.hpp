@@ -33,21 +33,21 @@ status prepare();
 }  // namespace sm80
 }  // namespace kernels::mean_pooling
 
-/// The row of `Kernel::config` under that name, whose kernel the program brings.
-template <class Kernel>
-constexpr instance mean_pooling_row(std::string_view name) {
-  if constexpr (is_cuda(Kernel::config.target)) {
-    namespace target = kernels::mean_pooling::sm80;
-    instance row =
-        instance_of<mean_pooling_kernel_args, &target::workspace_bytes<Kernel>,
-                    &target::launch<Kernel>>("mean_pooling", name, resolved_config<Kernel>);
-    row.prepare = &target::prepare<Kernel>;
-    return row;
-  } else {
-    namespace target = kernels::mean_pooling::cpu;
-    return instance_of<mean_pooling_kernel_args, &target::workspace_bytes<Kernel>,
-                       &target::launch<Kernel>>("mean_pooling", name, resolved_config<Kernel>);
+template <>
+struct table_entry<mean_pooling_config> {
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    using args = mean_pooling_kernel_args;
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::mean_pooling::sm80;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "mean_pooling", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else {
+      namespace target = kernels::mean_pooling::cpu;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "mean_pooling", name, resolved_config<Kernel>);
+    }
   }
-}
+};
 
 }  // namespace tessera

@@ -1,23 +1,72 @@
-// Telling about selections: events to the sink of the call or of the process, lines on stderr where
-// TESSERA_EXPLAIN asks for them. Only selections that were not remembered come here.
+// Choices for people: an explanation as text, and telling about selections: events to the sink of
+// the call or of the process, lines on stderr where TESSERA_EXPLAIN asks for them. Only selections
+// that were not remembered are told.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/events.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/impl/inquiry.hpp>
 #include <tessera/runtime/impl/select.hpp>
 #include <tessera/runtime/lookup/table.hpp>
+#include <tessera/runtime/selection.hpp>
 
 namespace tessera {
+
+// Insertion: some hundred rows at most, in little code.
+[[gnu::cold]] void sort_by_time(std::vector<row_estimate>& rows) {
+  for (std::size_t end = 1; end < rows.size(); ++end) {
+    for (std::size_t at = end; at > 0 && rows[at].seconds < rows[at - 1].seconds; --at) {
+      std::swap(rows[at], rows[at - 1]);
+    }
+  }
+}
+
+[[gnu::cold]] std::string duration_text(double seconds) {
+  const char* const form = seconds < 1e-3 ? "%.4g us" : seconds < 1 ? "%.4g ms" : "%.4g s";
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), form,
+                seconds * (seconds < 1e-3 ? 1e6
+                           : seconds < 1  ? 1e3
+                                          : 1));
+  return text.data();
+}
+
+[[gnu::cold]] std::string to_text(const explanation& what, int level) {
+  std::string text = what.problem + " -> ";
+  if (what.row.empty()) {
+    append(text, {"no row (", what.refusal, ")"});
+  } else {
+    append(text, {what.row, " (", name_of(what.tier), ": ", what.reason_text, ")"});
+  }
+  if (level >= 2) {
+    for (const tier_answer& one : what.tiers) {
+      append(text, {"\n  ", name_of(one.tier), ": ", one.reason});
+      if (!one.row.empty() && !one.decided) append(text, {" (", one.row, ")"});
+      if (one.decided) text += " [decides]";
+    }
+    if (!what.better_row.empty()) append(text, {"\n  a row for this problem: ", what.better_row});
+  }
+  if (level >= 3) {
+    for (const row_estimate& one : what.eligible) {
+      append(text, {"\n  fits ", one.row, ": ", duration_text(one.seconds)});
+    }
+    for (const row_rejection& one : what.rejected) {
+      append(text, {"\n  not  ", one.row, ": ", one.reason});
+    }
+  }
+  return text;
+}
 
 namespace {
 
@@ -62,12 +111,12 @@ void print_line(std::string text) {
 
 /// "... runs on the generic row ...; rejected: ...; a row for it: ...".
 [[gnu::cold]] std::string fallback_message(const explanation& what) {
-  std::string message = what.problem + " runs on " + what.row + ", which takes any problem; ";
-  if (!what.better_row.empty()) message += "the row list lacks " + what.better_row + "; ";
+  std::string message =
+      sentence({what.problem, " runs on ", what.row, ", which takes any problem; "});
+  if (!what.better_row.empty()) append(message, {"the row list lacks ", what.better_row, "; "});
   message += "rejected rows: ";
   for (const row_rejection& one : what.rejected) {
-    if (&one != &what.rejected.front()) message += "; ";
-    message.append(one.row).append(": ").append(one.reason);
+    append(message, {&one == &what.rejected.front() ? "" : "; ", one.row, ": ", one.reason});
   }
   return message;
 }
@@ -100,12 +149,13 @@ constexpr event_kind event_of(selection_tier tier) noexcept {
 /// Tells about a choice that has just been made, or (not null) refused.
 [[gnu::cold]] void announce_explained(const event_sink* sink, int level, const explanation& what,
                                       const status* refusal) {
-  const std::string key = what.op + " " + what.identity + " " + what.size + " " + what.row;
-  if (level > 0 && is_first(key)) print_line(to_text(what, level));
+  const bool is_new =
+      level > 0 && is_first(sentence({what.op, " ", what.identity, " ", what.size, " ", what.row}));
+  if (is_new) print_line(to_text(what, level));
   for (const stale_line& one : what.stale) {
     if (!is_first("stale " + one.row + one.reason)) continue;
-    const std::string message = what.problem + ": " + one.row + " of the " + one.reason +
-                                "; `tessera tune` measures it again";
+    const std::string message = sentence({what.problem, ": ", one.row, " of the ", one.reason,
+                                          "; `tessera tune` measures it again"});
     deliver(sink, {event_kind::stale_row, what.op, one.row, message});
     if (level > 0) print_line("stale row: " + message);
   }

@@ -7,9 +7,9 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
 #include <tessera/families/attention/family.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/prim/common/dropout.hpp>
-#include <tessera/runtime/impl/typed.hpp>
 #include <tessera/runtime/operation.hpp>
 
 namespace tessera {
@@ -34,50 +34,53 @@ struct attention_of_build : attention_family {
   }
 };
 
-constexpr const operation& operation_of(flash_op op) noexcept {
-  return attention_table::operations[static_cast<std::size_t>(op)];
-}
-
 }  // namespace
 
 constinit const family attention_record =
     family_of<attention_of_build, &attention_registry, &attention_code_version>();
 
-status flash_attention(const flash_attention_args& args, const flash_attention_options& options,
-                       const context& where) {
-  return call_operation(attention_record, operation_of(flash_op::flash_attention), tensors_of(args),
-                        &options, where);
-}
-status attention(const flash_attention_args& args, const flash_attention_options& options,
-                 const context& where) {
-  return call_operation(attention_record, operation_of(flash_op::attention), tensors_of(args),
-                        &options, where);
-}
-status scaled_dot_product_attention(const flash_attention_args& args,
-                                    const flash_attention_options& options, const context& where) {
-  return call_operation(attention_record, operation_of(flash_op::scaled_dot_product_attention),
+namespace {
+
+status call(flash_op op, const flash_attention_args& args, const flash_attention_options& options,
+            const context& where) {
+  return call_operation(attention_record, attention_operations[static_cast<std::size_t>(op)],
                         tensors_of(args), &options, where);
 }
 
+}  // namespace
+
+status flash_attention(const flash_attention_args& args, const flash_attention_options& options,
+                       const context& where) {
+  return call(flash_op::flash_attention, args, options, where);
+}
+status attention(const flash_attention_args& args, const flash_attention_options& options,
+                 const context& where) {
+  return call(flash_op::attention, args, options, where);
+}
+status scaled_dot_product_attention(const flash_attention_args& args,
+                                    const flash_attention_options& options, const context& where) {
+  return call(flash_op::scaled_dot_product_attention, args, options, where);
+}
+
 result<flash_plan> plan(const flash_problem& problem, const context& where) {
-  return impl::plan_of(attention_record, problem, where, attention_table::operations);
+  return plan_of(attention_record, problem, where);
 }
 result<explanation> explain(const flash_problem& problem, const context& where,
                             const device_facts* device) {
-  return impl::explain_of(attention_record, problem, where, device, attention_table::operations);
+  return explain_operation(attention_record, numbered(problem), where, device);
 }
 
 status page_attention(const page_attention_args& args, const page_attention_options& options,
                       const context& where) {
-  return call_operation(attention_record, paged_table::operations[0], tensors_of(args), &options,
-                        where);
+  return call_operation(attention_record, operation_table<page_op>::operations[0], tensors_of(args),
+                        &options, where);
 }
 result<page_attention_plan> plan(const page_problem& problem, const context& where) {
-  return impl::plan_of(attention_record, problem, where, paged_table::operations);
+  return plan_of(attention_record, problem, where);
 }
 result<explanation> explain(const page_problem& problem, const context& where,
                             const device_facts* device) {
-  return impl::explain_of(attention_record, problem, where, device, paged_table::operations);
+  return explain_operation(attention_record, numbered(problem), where, device);
 }
 
 }  // namespace tessera

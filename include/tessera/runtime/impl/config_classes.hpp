@@ -2,12 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include <tessera/runtime/config_classes.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
@@ -21,44 +21,41 @@ namespace {
     return value == "gpu" || value == "cuda" ? "cuda_*" : "";
   }
   int number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool whole = error == std::errc{} && end == value.data() + value.size() && number > 0;
-  return whole ? std::string(value) : std::string();
+  return text::read_number(value, number) && number > 0 ? std::string(value) : std::string();
 }
 
 }  // namespace
 
 [[gnu::cold]] result<std::string> row_pattern_of(std::string_view config_class_name,
                                                  std::string_view fields) {
-  const auto refused = [&](std::string sentence) -> result<std::string> {
-    return status{status_code::malformed,
-                  "configuration " + std::string(config_class_name) + ": " + std::move(sentence)};
+  const auto refused = [&](sentence_parts parts) -> result<std::string> {
+    return refusal(status_code::malformed,
+                   {"configuration ", config_class_name, ": ", sentence(parts)});
   };
   const config_class* const found = config_class_named(config_class_name);
-  if (found == nullptr) return refused("there is no such class");
-  if (found->pattern.empty()) return refused("its kernels are not in this version");
+  if (found == nullptr) return refused({"there is no such class"});
+  if (found->pattern.empty()) return refused({"its kernels are not in this version"});
   std::string pattern(found->pattern);
   while (!fields.empty()) {
-    const std::string_view word = fields.substr(0, fields.find(' '));
-    fields.remove_prefix(std::min(word.size() + 1, fields.size()));
+    const std::string_view word = text::split_off(fields, ' ');
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
     std::string_view field = word.substr(0, equals);
     if (field.starts_with("fwd_params."))
       field.remove_prefix(std::string_view("fwd_params.").size());
     if (equals == std::string_view::npos) {
-      return refused("'" + std::string(word) + "' has no '=', fields are name=value");
+      return refused({"'", word, "' has no '=', fields are name=value"});
     }
-    const std::string place = "{" + std::string(field) + "}";
+    const std::string place = sentence({"{", field, "}"});
     const std::size_t at = pattern.find(place);
-    const bool elsewhere = std::any_of(config_fields.begin(), config_fields.end(),
-                                       [&](const config_field& one) { return one.field == field; });
+    const bool elsewhere =
+        std::ranges::find(config_fields, field, &config_field::field) != config_fields.end();
     if (at == std::string::npos && elsewhere) continue;
-    if (at == std::string::npos) return refused("has no field '" + std::string(field) + "'");
+    if (at == std::string::npos) return refused({"has no field '", field, "'"});
     const std::string value = pattern_word(field, word.substr(equals + 1));
     if (value.empty()) {
-      return refused(std::string(word) + " must be " +
-                     (field == "backend" ? "any, cpu or gpu" : "a positive number or None"));
+      return refused({word, " must be ",
+                      field == "backend" ? "any, cpu or gpu" : "a positive number or None"});
     }
     pattern.replace(at, place.size(), value);
   }

@@ -1,21 +1,31 @@
-// Finding out what the processor and the operating system support. CPUID and system calls only; no
-// file is read.
+// Finding out what the devices are. The processor: CPUID and system calls only, no file is read.
+// GPUs: facts found out once.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/cuda/calls.hpp>
 #include <tessera/runtime/impl/processor_model.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/words.hpp>
 
 #if defined(__linux__)
 #include <sched.h>
 #include <unistd.h>
 #endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -159,6 +169,91 @@ const device_facts& this_device() noexcept {
     return facts;
   }();
   return once;
+}
+
+namespace {
+
+/// The number of devices, or why nobody can tell; asked again after a failure, since a driver may
+/// be loaded later.
+status counted_devices(int& count) {
+  static constinit std::atomic<int> known{-1};
+  count = known.load(std::memory_order_relaxed);
+  if (count >= 0) return {};
+  status done = impl::cuda::count_devices(count);
+  if (done) known.store(count, std::memory_order_relaxed);
+  return done;
+}
+
+constexpr int most_known_devices = 64;
+
+[[gnu::cold]] status no_such_device(int ordinal, int count) {
+  return refusal(status_code::device, {"cuda:", ordinal, ": this process sees ", count,
+                                       " CUDA device", count == 1 ? "" : "s"});
+}
+
+/// Facts of the CUDA devices asked for so far. They stay: choices and plans point to them.
+class known_devices {
+ public:
+  result<const device_facts*> find(int ordinal) {
+    if (ordinal >= 0 && ordinal < most_known_devices) {
+      const auto at = static_cast<std::size_t>(ordinal);
+      if (const device_facts* known = facts_[at].load(std::memory_order_acquire)) return known;
+    }
+    return find_anew(ordinal);
+  }
+
+ private:
+  [[gnu::cold]] result<const device_facts*> find_anew(int ordinal) {
+    int count = 0;
+    if (status done = counted_devices(count); !done) {
+      return refusal(done.code(), {"cuda:", ordinal, ": ", done.message()});
+    }
+    if (ordinal < 0 || ordinal >= std::min(count, most_known_devices)) {
+      return no_such_device(ordinal, count);
+    }
+    const std::lock_guard lock(guard_);
+    auto& slot = facts_[static_cast<std::size_t>(ordinal)];
+    if (const device_facts* known = slot.load(std::memory_order_acquire)) return known;
+    auto found = std::make_unique<device_facts>();
+    if (status done = impl::cuda::read_facts(ordinal, *found); !done) {
+      return refusal(done.code(), {"cuda:", ordinal, ": ", done.message()});
+    }
+    slot.store(found.get(), std::memory_order_release);
+    return static_cast<const device_facts*>(found.release());
+  }
+
+  std::mutex guard_;
+  std::array<std::atomic<const device_facts*>, most_known_devices> facts_{};
+};
+
+}  // namespace
+
+int cuda_device_count() noexcept {
+  int count = 0;
+  return counted_devices(count) ? count : 0;
+}
+
+result<const device_facts*> find_device(device_id device) {
+  static constinit known_devices gpus;
+  if (device == device_id{}) return &this_device();
+  if (device.kind == device_kind::cuda) return gpus.find(device.ordinal);
+  return refusal(status_code::device,
+                 {"device: is ", device, ", must be cpu:0 or cuda: and a number from 0"});
+}
+
+std::string text_of(device_id device) {
+  return sentence({device});
+}
+
+std::optional<device_id> device_named(std::string_view name) noexcept {
+  const bool has_number = name.find(':') != std::string_view::npos;
+  const std::string_view kind = text::split_off(name, ':');
+  device_id device;
+  if (kind == "cuda") device.kind = device_kind::cuda;
+  if (kind != "cuda" && kind != "cpu") return std::nullopt;
+  if (has_number && !text::read_number(name, device.ordinal)) return std::nullopt;
+  const bool is_there = kind == "cuda" ? device.ordinal >= 0 : device.ordinal == 0;
+  return is_there ? std::optional(device) : std::nullopt;
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include <tessera/runtime/device_memory.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/spec/sentence.hpp>
 
 namespace tessera {
 
@@ -15,8 +16,7 @@ namespace {
 template <class Work>
 status on_device(device_id device, const Work& work) {
   if (device.kind != device_kind::cuda) {
-    return {status_code::device,
-            "device: is " + std::string(text_of(device).view()) + ", must be a GPU: cuda:0, ..."};
+    return refusal(status_code::device, {"device: is ", device, ", must be a GPU: cuda:0, ..."});
   }
   const impl::cuda::current_device scope(device.ordinal);
   return scope.entered() ? work() : scope.entered();
@@ -24,26 +24,22 @@ status on_device(device_id device, const Work& work) {
 
 }  // namespace
 
-device_buffer::~device_buffer() {
-  if (data_ == nullptr) return;
-  static_cast<void>(on_device(device_, [this] {
-    impl::cuda::release(data_, stream_);
+void device_deleter::operator()(void* what) const noexcept {
+  static_cast<void>(on_device(device, [&] {
+    drop(what, stream);
     return status();
   }));
 }
 
 result<device_buffer> device_buffer::allocate(device_id device, std::size_t bytes, void* stream) {
-  device_buffer made;
   void* memory = nullptr;
-  if (bytes > 0) {
-    const auto work = [&] { return impl::cuda::allocate(bytes, stream, memory); };
-    if (status done = on_device(device, work); !done) return done;
-  }
-  made.device_ = device;
-  made.stream_ = stream;
-  made.data_ = static_cast<std::byte*>(memory);
-  made.size_ = bytes;
-  return made;
+  const status done = on_device(
+      device, [&] { return bytes > 0 ? impl::cuda::allocate(bytes, stream, memory) : status(); });
+  if (!done) return done;
+  device_buffer buffer;
+  buffer.memory_ = device_handle(memory, {device, stream, &impl::cuda::release});
+  buffer.size_ = bytes;
+  return buffer;
 }
 
 status copy_memory(device_id device, void* to, const void* from, std::size_t bytes, void* stream) {
@@ -58,54 +54,53 @@ status wait_for(device_id device, void* stream) {
   return on_device(device, [&] { return impl::cuda::wait(stream); });
 }
 
-device_stream::~device_stream() {
-  if (stream_ == nullptr) return;
-  static_cast<void>(on_device(device_, [this] {
-    impl::cuda::drop_stream(stream_);
-    return status();
-  }));
+namespace {
+
+/// Something that the CUDA runtime makes, for a handle that gives it back.
+status make_handle(device_id device, status (*make)(void*&), void (*drop)(void*, void*) noexcept,
+                   device_handle& handle) {
+  void* what = nullptr;
+  status done = on_device(device, [&] { return make(what); });
+  if (done) handle = device_handle(what, {device, nullptr, drop});
+  return done;
 }
+
+void drop_event(void* event, void*) noexcept {
+  impl::cuda::drop_event(event);
+}
+
+}  // namespace
 
 result<device_stream> device_stream::make(device_id device) {
-  device_stream made;
-  made.device_ = device;
-  const status done = on_device(device, [&] { return impl::cuda::make_stream(made.stream_); });
+  device_stream stream;
+  const status done = make_handle(
+      device, &impl::cuda::make_stream,
+      [](void* what, void*) noexcept { impl::cuda::drop_stream(what); }, stream.stream_);
   if (!done) return done;
-  return made;
-}
-
-device_timer::~device_timer() {
-  if (begin_ == nullptr && end_ == nullptr) return;
-  static_cast<void>(on_device(device_, [this] {
-    impl::cuda::drop_event(begin_);
-    impl::cuda::drop_event(end_);
-    return status();
-  }));
+  return stream;
 }
 
 result<device_timer> device_timer::make(device_id device) {
-  device_timer made;
-  made.device_ = device;
-  const status done = on_device(device, [&] {
-    status first = impl::cuda::make_event(made.begin_);
-    return first ? impl::cuda::make_event(made.end_) : first;
-  });
-  if (!done) return done;
-  return made;
+  device_timer timer;
+  for (device_handle* mark : {&timer.begin_, &timer.end_}) {
+    const status done = make_handle(device, &impl::cuda::make_event, &drop_event, *mark);
+    if (!done) return done;
+  }
+  return timer;
 }
 
 status device_timer::start(void* stream) {
-  return on_device(device_, [&] { return impl::cuda::record(begin_, stream); });
+  return on_device(device(), [&] { return impl::cuda::record(begin_.get(), stream); });
 }
 
 status device_timer::stop(void* stream) {
-  return on_device(device_, [&] { return impl::cuda::record(end_, stream); });
+  return on_device(device(), [&] { return impl::cuda::record(end_.get(), stream); });
 }
 
 result<double> device_timer::seconds() {
   double seconds = 0;
-  const status done =
-      on_device(device_, [&] { return impl::cuda::seconds_between(begin_, end_, seconds); });
+  const status done = on_device(
+      device(), [&] { return impl::cuda::seconds_between(begin_.get(), end_.get(), seconds); });
   if (!done) return done;
   return seconds;
 }

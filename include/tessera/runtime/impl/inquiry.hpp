@@ -9,18 +9,17 @@
 #include <string_view>
 #include <utility>
 
-#include <tessera/runtime/application_rows.hpp>
-#include <tessera/runtime/autotuner.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/explain.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/overlay.hpp>
+#include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/problem_text.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -34,6 +33,22 @@ inline demand demand_for(const family& kind, const problem_view& problem,
   const bool alone = policy.promise == bits_promise::batch_invariant;
   if (alone) kind.without_batch(asked);
   return asked;
+}
+
+/// Why a device runs no row of that backend.
+[[gnu::cold]] inline std::string missing_backend(backend target, const device_facts& device) {
+  if (kind_of(target) != device.kind) {
+    return sentence(
+        {"the row is for ", is_cpu(target) ? "the CPU" : "GPUs", ", the device is ", device.id()});
+  }
+  std::string text = sentence({"the row needs ", name_of(target), ", this device has "});
+  if (device.kind == device_kind::cpu) {
+    text += name_of(device.highest);
+  } else {
+    append(text, {"compute capability ", device.compute_capability / 10, ".",
+                  device.compute_capability % 10});
+  }
+  return text;
 }
 
 /// The overlays that a call sees, in the order they are asked.
@@ -90,44 +105,47 @@ struct inquiry {
     return from;
   }
 
-  /// Calls visit(row) for the rows of the application, then for those of the build.
-  template <class Visitor>
-  void for_each_row(const Visitor& visit) const {
-    if (own_rows != nullptr) {
-      for (const instance& row : own_rows->rows()) {
-        if (row.family == kind.name) visit(row);
-      }
+  /// The next row from number `at` on, which grows past it: the rows of the application, then those
+  /// of the build. Null: there are no more.
+  const instance* next_row(std::size_t& at) const noexcept {
+    const auto own = own_rows != nullptr ? own_rows->rows() : std::span<const instance>();
+    while (at < own.size()) {
+      const instance& row = own[at++];
+      if (row.family == kind.name) return &row;
     }
-    for (const instance& row : instances) visit(row);
+    const std::size_t of_build = at - own.size();
+    if (of_build >= instances.size()) return nullptr;
+    ++at;
+    return &instances[of_build];
   }
 
   /// The same for the rows that fit.
-  template <class Visitor>
-  void for_each_fitting(const Visitor& visit) const {
-    if (own_rows != nullptr) {
-      for (const instance& row : own_rows->rows()) {
-        if (row.family == kind.name && fits(row)) visit(row);
-      }
+  const instance* next_fitting(std::size_t& at) const noexcept {
+    const std::size_t own = own_rows != nullptr ? own_rows->rows().size() : 0;
+    while (at < own) {
+      const instance* const row = next_row(at);
+      if (row != nullptr && fits(*row)) return row;
     }
-    for (std::size_t at = 0; at < instances.size(); ++at) {
-      at = kind.next_fitting(instances, at, demand, device);
-      if (at < instances.size() && keeps_promise(instances[at])) visit(instances[at]);
+    while (at - own < instances.size()) {
+      at = own + kind.next_fitting(instances, at - own, demand, device);
+      const instance* const row = next_row(at);
+      if (row != nullptr && keeps_promise(*row)) return row;
     }
+    return nullptr;
   }
 
   std::size_t row_count() const noexcept {
     std::size_t count = 0;
-    for_each_row([&](const instance&) { ++count; });
+    for (std::size_t at = 0; next_row(at) != nullptr;) ++count;
     return count;
   }
 
   /// The row of that name, or null.
-  const tessera::instance* row_named(std::string_view name) const noexcept {
-    const tessera::instance* found = nullptr;
-    for_each_row([&](const instance& row) {
-      if (found == nullptr && row.name == name) found = &row;
-    });
-    return found;
+  const instance* row_named(std::string_view name) const noexcept {
+    for (std::size_t at = 0; const instance* row = next_row(at);) {
+      if (row->name == name) return row;
+    }
+    return nullptr;
   }
 
   bool keeps_promise(const instance& row) const noexcept {
@@ -146,12 +164,12 @@ struct inquiry {
 
   /// Why a row does not fit.
   std::string obstacle(const instance& row) const {
+    if (!device.runs(row.target)) return missing_backend(row.target, device);
     if (!kind.runs_on(row.config, device)) return kind.missing_on(row.config, device);
     if (!keeps_promise(row)) {
       const bool repeats = row.properties.deterministic == determinism::same_bits;
-      return std::string("the policy asks for ")
-          .append(repeats ? "batch invariant" : "deterministic")
-          .append(" results, which the row does not promise");
+      return sentence({"the policy asks for ", repeats ? "batch invariant" : "deterministic",
+                       " results, which the row does not promise"});
     }
     return kind.difference(row.config, demand);
   }
@@ -174,36 +192,48 @@ struct chooser {
   answer (*ask)(const inquiry&) = nullptr;
 };
 
-/// Adds `parts` to what the tier that is being asked says, if somebody wants to know; else costs a
-/// comparison.
-template <class... Parts>
-void note(const inquiry& asked, const Parts&... parts) {
+/// Adds to what the tier that is being asked says, if somebody wants to know.
+[[gnu::cold]] inline void note(const inquiry& asked, sentence_parts parts) {
   if (asked.notes == nullptr) return;
   std::string& reason = asked.notes->tiers.back().reason;
   if (!reason.empty()) reason += "; ";
-  (reason.append(parts), ...);
+  append(reason, parts);
 }
 
-/// The row with the lowest predicted time among those that fit and that `wanted` accepts; equal
-/// estimates go to the first name. Null if there is none. `count` becomes the number of them.
-template <class Wanted>
-[[gnu::cold]] const instance* cheapest_row(const inquiry& asked, const Wanted& wanted,
-                                           double& seconds, int& count) {
-  const demand_facts facts = asked.facts();
-  const instance* best = nullptr;
-  seconds = 0;
-  count = 0;
-  asked.for_each_fitting([&](const instance& row) {
-    if (!wanted(row)) return;
-    ++count;
-    const double predicted = asked.predicted(row, facts);
-    const bool better =
-        best == nullptr || predicted < seconds || (predicted == seconds && row.name < best->name);
-    if (!better) return;
-    best = &row;
-    seconds = predicted;
-  });
-  return best;
+/// True if the row stands in for one that does not exist: it takes any problem, or it is portable
+/// code on a machine that has more.
+inline bool is_stand_in(const inquiry& asked, const instance& row) {
+  return asked.kind.is_generic(row.config) ||
+         (row.target == backend::cpu_generic && asked.device.highest != backend::cpu_generic);
 }
+
+/// Which of the rows that fit are meant.
+struct row_filter {
+  std::string_view pattern = "*";  ///< of their names
+  bool special = false;            ///< no stand-ins
+};
+
+/// The row with the lowest predicted time among those that fit and are meant; equal estimates go to
+/// the first name. Null if there is none.
+struct cheapest_row {
+  const instance* row = nullptr;
+  double seconds = 0;
+  int count = 0;  ///< of the rows that were compared
+
+  [[gnu::cold]] explicit cheapest_row(const inquiry& asked, const row_filter& meant = {}) {
+    const demand_facts facts = asked.facts();
+    for (std::size_t at = 0; const instance* next = asked.next_fitting(at);) {
+      if (!matches_pattern(meant.pattern, next->name)) continue;
+      if (meant.special && is_stand_in(asked, *next)) continue;
+      ++count;
+      const double predicted = asked.predicted(*next, facts);
+      const bool better =
+          row == nullptr || predicted < seconds || (predicted == seconds && next->name < row->name);
+      if (!better) continue;
+      row = next;
+      seconds = predicted;
+    }
+  }
+};
 
 }  // namespace tessera

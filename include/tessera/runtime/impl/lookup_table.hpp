@@ -4,30 +4,198 @@
 
 #include <algorithm>
 #include <array>
-#include <compare>
+#include <bit>
+#include <cmath>
 #include <cstdint>
-#include <numeric>
+#include <functional>
+#include <limits>
+#include <ranges>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include <tessera/runtime/impl/lookup_index.hpp>
-#include <tessera/runtime/impl/lookup_nearest.hpp>
+#include <tessera/runtime/lookup/record.hpp>
 #include <tessera/runtime/lookup/table.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
 namespace lookup_form {
 
-inline std::uint64_t hash_key(const lookup_record& record) noexcept {
-  return hash_texts({record.family, record.device_class, record.identity, record.size});
+/// What a table is asked for, and what its records are found by.
+struct lookup_key {
+  std::string_view family, device_class, identity, size;
+  friend bool operator==(const lookup_key&, const lookup_key&) = default;
+};
+
+inline lookup_key key_of(const lookup_record& one) noexcept {
+  return {one.family, one.device_class, one.identity, one.size};
 }
 
-inline bool same_key(const lookup_record& a, const lookup_record& b) noexcept {
-  return a.size == b.size && a.identity == b.identity && a.device_class == b.device_class &&
-         a.family == b.family;
+/// A hash with one text more; where the texts end matters.
+inline std::uint64_t hash_with(std::uint64_t hash, std::string_view text) noexcept {
+  hash = (hash ^ std::hash<std::string_view>{}(text)) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 32;
 }
+
+/// Of all but the size.
+inline std::uint64_t hash_of_group(const lookup_key& key) noexcept {
+  return hash_with(hash_with(hash_with(0, key.family), key.device_class), key.identity);
+}
+
+inline std::uint64_t hash_of(const lookup_key& key) noexcept {
+  return hash_with(hash_of_group(key), key.size);
+}
+
+/// From hashes to positions: open addressing, at most half full.
+class hash_index {
+ public:
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+  /// Makes room for `count` positions; forgets those it had.
+  void reset(std::size_t count) {
+    slots_.assign(std::bit_ceil(std::max<std::size_t>(2 * count, 16)), {});
+  }
+
+  /// The position stored under the hash for which `same(position)` holds, or `none`.
+  template <class Same>
+  std::uint32_t find(std::uint64_t hash, Same same) const noexcept {
+    if (slots_.empty()) return none;
+    for (std::size_t at = first(hash);; at = (at + 1) & (slots_.size() - 1)) {
+      const slot& one = slots_[at];
+      if (one.position == none) return none;
+      if (one.tag == tag_of(hash) && same(one.position)) return one.position;
+    }
+  }
+
+  void insert(std::uint64_t hash, std::uint32_t position) noexcept {
+    std::size_t at = first(hash);
+    while (slots_[at].position != none) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = {tag_of(hash), position};
+  }
+
+ private:
+  struct slot {
+    std::uint32_t tag = 0;
+    std::uint32_t position = none;
+  };
+  static std::uint32_t tag_of(std::uint64_t hash) noexcept {
+    return static_cast<std::uint32_t>(hash >> 32);
+  }
+  std::size_t first(std::uint64_t hash) const noexcept { return hash & (slots_.size() - 1); }
+
+  std::vector<slot> slots_;
+};
+
+/// Most sizes that `nearest` compares; a record with more is found exactly or not at all.
+constexpr std::size_t most_sizes = 16;
+
+/// The values of a size text in order.
+struct size_values {
+  std::array<std::int64_t, most_sizes> value{};
+  std::size_t count = 0;
+};
+
+/// Reads "name=4096 name=1". False if the text has another form, a negative value or too many.
+inline bool read_sizes(std::string_view list, size_values& sizes) noexcept {
+  sizes.count = 0;
+  for (bool more = !list.empty(); more;) {
+    more = list.find(' ') != std::string_view::npos;
+    const std::string_view pair = text::split_off(list, ' ');
+    const std::size_t equals = pair.find('=');
+    if (equals == 0 || equals == std::string_view::npos || sizes.count == most_sizes) return false;
+    std::int64_t& value = sizes.value[sizes.count++];
+    if (!text::read_number(pair.substr(equals + 1), value) || value < 0) return false;
+  }
+  return sizes.count > 0;
+}
+
+/// The name of the next size of a text that can be read; `rest` loses the size.
+inline std::string_view next_name(std::string_view& rest) noexcept {
+  const std::string_view pair = text::split_off(rest, ' ');
+  return pair.substr(0, pair.find('='));
+}
+
+/// Order of the names of two size texts that can be read: 0 if they are the same.
+inline int compare_names(std::string_view a, std::string_view b) noexcept {
+  while (!a.empty() && !b.empty()) {
+    const std::string_view name = next_name(a);
+    if (const int order = name.compare(next_name(b)); order != 0) return order;
+  }
+  return static_cast<int>(b.empty()) - static_cast<int>(a.empty());
+}
+
+/// Hash of the group of a key whose size can be read.
+inline std::uint64_t hash_with_names(const lookup_key& key) noexcept {
+  std::uint64_t hash = hash_of_group(key);
+  for (std::string_view sizes = key.size; !sizes.empty();) hash = hash_with(hash, next_name(sizes));
+  return hash;
+}
+
+/// Where a size lies on the scale of powers of two; 0 lies beyond all others.
+inline float log2_of(std::int64_t size) noexcept {
+  return size == 0 ? -1e9f : static_cast<float>(std::log2(static_cast<double>(size)));
+}
+
+/// Search over the sorted points of a group: axis by axis, one step per distinct value, and never
+/// further away than the best so far. With sizes in powers of two and a reach of one this looks at
+/// a few dozen values whatever the number of points.
+struct closest_point {
+  const lookup_record* records = nullptr;  ///< of the group, sorted by their points
+  const float* points = nullptr;           ///< `axes` values per record
+  std::uint32_t axes = 0;
+  const float* asked = nullptr;   ///< one value per axis
+  std::string_view code_version;  ///< empty: any
+  double reach = 0;               ///< in: the most that is allowed; out: the distance of `found`
+  std::uint32_t found = hash_index::none;
+
+  float at(std::uint32_t position, std::uint32_t axis) const noexcept {
+    return points[std::size_t{position} * axes + axis];
+  }
+  bool improves(double distance) const noexcept {
+    return distance < reach || (distance == reach && found == hash_index::none);
+  }
+  /// First position in [begin, end) whose value on the axis is not below `value`.
+  std::uint32_t lower(std::uint32_t begin, std::uint32_t end, std::uint32_t axis,
+                      double value) const noexcept {
+    const auto positions = std::views::iota(begin, end);
+    return *std::ranges::partition_point(positions, [&](std::uint32_t position) {
+      return static_cast<double>(at(position, axis)) < value;
+    });
+  }
+
+  /// Looks at the points of [begin, end), which agree on the axes before `axis` and are `distance`
+  /// away on those. At most `most_sizes` calls deep.
+  void search(std::uint32_t begin, std::uint32_t end, std::uint32_t axis,
+              double distance) noexcept {
+    if (axis == axes) {
+      take(begin, end, distance);
+      return;
+    }
+    const auto here = static_cast<double>(asked[axis]);
+    std::uint32_t run = lower(begin, end, axis, here - (reach - distance));
+    while (run < end) {
+      const float value = at(run, axis);
+      const double further = distance + std::abs(static_cast<double>(value) - here);
+      if (static_cast<double>(value) > here && !improves(further)) return;
+      const std::uint32_t next = lower(run, end, axis, std::nextafter(value, 1e30f));
+      if (improves(further)) search(run, next, axis + 1, further);
+      run = next;
+    }
+  }
+
+  /// Records at one point, the last one first.
+  void take(std::uint32_t begin, std::uint32_t end, double distance) noexcept {
+    for (std::uint32_t position = end; position > begin; --position) {
+      const lookup_record& one = records[position - 1];
+      if (!code_version.empty() && one.code_version != code_version) continue;
+      reach = distance;
+      found = position - 1;
+      return;
+    }
+  }
+};
 
 inline bool same_version(const lookup_record& a, const lookup_record& b) noexcept {
   return a.code_version == b.code_version && a.semantic_version == b.semantic_version;
@@ -43,9 +211,9 @@ inline bool same_version(const lookup_record& a, const lookup_record& b) noexcep
     const auto position = static_cast<std::uint32_t>(back - 1);
     const lookup_record& one = records[position];
     if (!fault_of(one).empty()) continue;
-    const std::uint64_t hash = hash_key(one);
+    const std::uint64_t hash = hash_of(key_of(one));
     const std::uint32_t later = seen.find(hash, [&](std::uint32_t other) {
-      return same_version(records[other], one) && same_key(records[other], one);
+      return same_version(records[other], one) && key_of(records[other]) == key_of(one);
     });
     if (later != hash_index::none) continue;
     seen.insert(hash, position);
@@ -68,208 +236,94 @@ inline bool same_version(const lookup_record& a, const lookup_record& b) noexcep
   }
 }
 
-/// Records that are sorted together: same family, device class and identity. Those with sizes that
-/// can be read, and the same names of them, are what `nearest` may compare.
+/// Records that are sorted together: same family, device class and identity, and sizes that can be
+/// read and have the same names. Among these `nearest` compares.
 struct group {
-  std::uint32_t begin = 0;  ///< of the sorted records; before sorting, any record of the group
+  std::uint32_t begin = 0;
   std::uint32_t end = 0;
-  std::uint32_t axes = 0;       ///< 0: sizes cannot be read
-  std::size_t first_point = 0;  ///< where their points begin
+  std::uint32_t axes = 0;
+  std::size_t first_point = 0;
 };
 
-inline std::uint64_t hash_group(std::string_view family, std::string_view device_class,
-                                std::string_view identity, std::string_view size) noexcept {
-  return hash_texts({family, device_class, identity}) ^ hash_names(size);
+/// True if the record is of the group of a key; the sizes of both can be read.
+inline bool is_of_group(const lookup_record& one, const lookup_key& key) noexcept {
+  return one.identity == key.identity && one.device_class == key.device_class &&
+         one.family == key.family && compare_names(one.size, key.size) == 0;
 }
 
-/// True if a record belongs to the group of these texts; `size` is empty for the group whose sizes
-/// cannot be read.
-inline bool is_of_group(const lookup_record& one, std::string_view family,
-                        std::string_view device_class, std::string_view identity,
-                        std::string_view size) noexcept {
-  return one.identity == identity && one.device_class == device_class && one.family == family &&
-         compare_names(one.size, size) == 0;
+/// Order of records: by the texts of their groups, those whose sizes can be read first, then by
+/// sizes as numbers; 0 for records of one key.
+[[gnu::cold]] inline int compare(const lookup_record& a, const size_values& a_sizes,
+                                 const lookup_record& b, const size_values& b_sizes) noexcept {
+  for (const auto text :
+       {&lookup_record::family, &lookup_record::device_class, &lookup_record::identity}) {
+    if (const int order = (a.*text).compare(b.*text); order != 0) return order;
+  }
+  if ((a_sizes.count > 0) != (b_sizes.count > 0)) return a_sizes.count > 0 ? -1 : 1;
+  if (a_sizes.count > 0) {
+    if (const int names = compare_names(a.size, b.size); names != 0) return names;
+    if (a_sizes.value != b_sizes.value) return a_sizes.value < b_sizes.value ? -1 : 1;
+  }
+  return a.size.compare(b.size);
 }
-
-/// What a record is sorted by: its group, then its sizes.
-struct place {
-  std::uint32_t group = 0;
-  size_values sizes{};  ///< none where they cannot be read
-};
-
-/// Finds the groups of the records that hold.
-class grouping {
- public:
-  [[gnu::cold]] grouping(const std::vector<lookup_record>& records,
-                         std::vector<std::uint32_t> holding)
-      : records_(records), holding_(std::move(holding)), places_(records.size()) {
-    index_.reset(holding_.size());
-    for (const std::uint32_t at : holding_) add(at);
-    sort_groups();
-  }
-
-  /// Their positions in order: by the texts of their groups, then sizes as numbers, then as they
-  /// came.
-  [[gnu::cold]] const std::vector<std::uint32_t>& sorted() {
-    sort(holding_, &grouping::is_before);
-    return holding_;
-  }
-  const place& of(std::uint32_t record) const { return places_[record]; }
-
- private:
-  /// Once for both orders: sorting is a lot of code.
-  [[gnu::cold, gnu::noinline]] void sort(std::vector<std::uint32_t>& numbers,
-                                         bool (grouping::*before)(std::uint32_t, std::uint32_t)
-                                             const noexcept) const {
-    std::sort(numbers.begin(), numbers.end(),
-              [&](std::uint32_t a, std::uint32_t b) { return (this->*before)(a, b); });
-  }
-
-  [[gnu::cold]] bool is_before(std::uint32_t a, std::uint32_t b) const noexcept {
-    const place& first = places_[a];
-    const place& second = places_[b];
-    if (first.group != second.group) return first.group < second.group;
-    if (first.sizes.value != second.sizes.value) return first.sizes.value < second.sizes.value;
-    const int by_text = records_[a].size.compare(records_[b].size);
-    return by_text != 0 ? by_text < 0 : a < b;
-  }
-
-  [[gnu::cold]] bool is_group_before(std::uint32_t a, std::uint32_t b) const noexcept {
-    const lookup_record& first = records_[groups_[a].begin];
-    const lookup_record& second = records_[groups_[b].begin];
-    const auto texts = [](const lookup_record& one) {
-      return std::tie(one.family, one.device_class, one.identity);
-    };
-    if (texts(first) != texts(second)) return texts(first) < texts(second);
-    const bool a_readable = groups_[a].axes > 0;
-    if (a_readable != (groups_[b].axes > 0)) return a_readable;
-    return a_readable && compare_names(first.size, second.size) < 0;
-  }
-
-  [[gnu::cold]] void add(std::uint32_t at) {
-    const lookup_record& one = records_[at];
-    place& mine = places_[at];
-    const bool readable = read_sizes(one.size, mine.sizes);
-    if (!readable) mine.sizes = {};
-    const std::string_view size = readable ? std::string_view(one.size) : std::string_view();
-    const std::uint64_t hash = hash_group(one.family, one.device_class, one.identity, size);
-    mine.group = index_.find(hash, [&](std::uint32_t number) {
-      const group& other = groups_[number];
-      const lookup_record& first = records_[other.begin];
-      return (other.axes > 0) == readable &&
-             (readable ? is_of_group(first, one.family, one.device_class, one.identity, size)
-                       : same_texts(first, one));
-    });
-    if (mine.group != hash_index::none) return;
-    mine.group = static_cast<std::uint32_t>(groups_.size());
-    index_.insert(hash, mine.group);
-    groups_.push_back({at, at, static_cast<std::uint32_t>(mine.sizes.count), 0});
-  }
-
-  static bool same_texts(const lookup_record& a, const lookup_record& b) noexcept {
-    return a.identity == b.identity && a.device_class == b.device_class && a.family == b.family;
-  }
-
-  /// Numbers the groups anew in the order of their texts.
-  [[gnu::cold]] void sort_groups() {
-    std::vector<std::uint32_t> order(groups_.size());
-    std::iota(order.begin(), order.end(), 0u);
-    sort(order, &grouping::is_group_before);
-    std::vector<std::uint32_t> rank(groups_.size());
-    for (std::uint32_t at = 0; at < order.size(); ++at) rank[order[at]] = at;
-    for (const std::uint32_t at : holding_) places_[at].group = rank[places_[at].group];
-  }
-
-  const std::vector<lookup_record>& records_;
-  std::vector<std::uint32_t> holding_;
-  std::vector<place> places_;  ///< of `records_`
-  std::vector<group> groups_;
-  hash_index index_;
-};
-
-/// The texts that questions are compared with, one after the other: a question touches these few
-/// neighbouring lines of memory, not the strings of a record.
-class key_texts {
- public:
-  [[gnu::cold]] void add(const lookup_record& one) {
-    for (const std::string* text :
-         {&one.family, &one.device_class, &one.identity, &one.size, &one.code_version}) {
-      text_ += *text;
-      ends_.push_back(text_.size());
-    }
-  }
-  bool is_key(std::uint32_t position, std::string_view family, std::string_view device_class,
-              std::string_view identity, std::string_view size) const noexcept {
-    return text(position, 3) == size && text(position, 2) == identity &&
-           text(position, 1) == device_class && text(position, 0) == family;
-  }
-  std::string_view code_version(std::uint32_t position) const noexcept { return text(position, 4); }
-
- private:
-  std::string_view text(std::uint32_t position, std::uint32_t part) const noexcept {
-    const std::size_t at = std::size_t{position} * 5 + part;
-    const std::size_t begin = at == 0 ? 0 : ends_[at - 1];
-    return {text_.data() + begin, ends_[at] - begin};
-  }
-
-  std::string text_;
-  std::vector<std::size_t> ends_;
-};
 
 }  // namespace lookup_form
 
 struct lookup_table::contents {
   std::vector<lookup_record> records;
   std::vector<lookup_file_state> files;
-  std::vector<lookup_form::group> groups;  ///< those with axes
-  std::vector<float> points;
-  lookup_form::key_texts key_texts;      ///< of `records`
+  std::vector<lookup_form::group> groups;
+  std::vector<float> points;             ///< of the records of groups
   lookup_form::hash_index keys;          ///< to the last record of each key
   lookup_form::hash_index groups_index;  ///< to `groups`
 
   [[gnu::cold]] explicit contents(std::vector<lookup_record> unsorted,
                                   std::vector<lookup_file_state> from)
       : files(std::move(from)) {
-    std::vector<std::uint32_t> holding = lookup_form::records_that_hold(unsorted);
-    lookup_form::count_superseded(holding, files);
-    records.reserve(holding.size());
-    lookup_form::grouping grouped(unsorted, std::move(holding));
-    std::uint32_t before = lookup_form::hash_index::none;
-    for (const std::uint32_t number : grouped.sorted()) {
-      const lookup_form::place& one = grouped.of(number);
-      records.push_back(std::move(unsorted[number]));
-      key_texts.add(records.back());
-      if (one.sizes.count > 0) add_point(one.sizes, one.group != before);
-      before = one.group;
+    using namespace lookup_form;
+    std::vector<std::uint32_t> order = records_that_hold(unsorted);
+    count_superseded(order, files);
+    std::vector<size_values> sizes(unsorted.size());
+    for (const std::uint32_t at : order) {
+      if (!read_sizes(unsorted[at].size, sizes[at])) sizes[at] = {};
     }
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const int by_key = compare(unsorted[a], sizes[a], unsorted[b], sizes[b]);
+      return by_key != 0 ? by_key < 0 : a < b;
+    });
+    records.reserve(order.size());
+    for (const std::uint32_t at : order) add(std::move(unsorted[at]), sizes[at]);
     index();
   }
 
  private:
-  [[gnu::cold]] void add_point(const lookup_form::size_values& sizes, bool is_first_of_group) {
-    const auto end = static_cast<std::uint32_t>(records.size());
-    if (is_first_of_group) {
-      groups.push_back({end - 1, end, static_cast<std::uint32_t>(sizes.count), points.size()});
-    }
-    groups.back().end = end;
+  [[gnu::cold]] void add(lookup_record&& one, const lookup_form::size_values& sizes) {
+    const auto position = static_cast<std::uint32_t>(records.size());
+    records.push_back(std::move(one));
+    if (sizes.count == 0) return;
+    const lookup_record& added = records.back();
+    const bool is_of_last =
+        !groups.empty() &&
+        lookup_form::is_of_group(records[groups.back().begin], lookup_form::key_of(added));
+    const auto axes = static_cast<std::uint32_t>(sizes.count);
+    if (!is_of_last) groups.push_back({position, position, axes, points.size()});
+    groups.back().end = position + 1;
     for (std::size_t axis = 0; axis < sizes.count; ++axis) {
       points.push_back(lookup_form::log2_of(sizes.value[axis]));
     }
   }
 
   [[gnu::cold]] void index() {
+    using namespace lookup_form;
     keys.reset(records.size());
     for (std::uint32_t position = 0; position < records.size(); ++position) {
-      const lookup_record& one = records[position];
-      const bool last =
-          position + 1 == records.size() || !lookup_form::same_key(one, records[position + 1]);
-      if (last) keys.insert(lookup_form::hash_key(one), position);
+      const lookup_key key = key_of(records[position]);
+      const bool last = position + 1 == records.size() || key != key_of(records[position + 1]);
+      if (last) keys.insert(hash_of(key), position);
     }
     groups_index.reset(groups.size());
     for (std::uint32_t number = 0; number < groups.size(); ++number) {
-      const lookup_record& one = records[groups[number].begin];
-      groups_index.insert(
-          lookup_form::hash_group(one.family, one.device_class, one.identity, one.size), number);
+      groups_index.insert(hash_with_names(key_of(records[groups[number].begin])), number);
     }
   }
 };
@@ -295,21 +349,20 @@ std::span<const lookup_file_state> lookup_table::files() const noexcept {
 const lookup_record* lookup_table::exact(std::string_view family, std::string_view device_class,
                                          std::string_view identity, std::string_view size,
                                          std::string_view code_version) const noexcept {
+  using namespace lookup_form;
   if (!contents_) return nullptr;
-  const contents& all = *contents_;
-  const auto matches = [&](std::uint32_t position) {
-    return all.key_texts.is_key(position, family, device_class, identity, size);
-  };
-  const std::uint64_t hash = lookup_form::hash_texts({family, device_class, identity, size});
-  const std::uint32_t last = all.keys.find(hash, matches);
-  if (last == lookup_form::hash_index::none) return nullptr;
+  const std::vector<lookup_record>& all = contents_->records;
+  const lookup_key key{family, device_class, identity, size};
+  const auto matches = [&](std::uint32_t position) { return key_of(all[position]) == key; };
+  const std::uint32_t last = contents_->keys.find(hash_of(key), matches);
+  if (last == hash_index::none) return nullptr;
   if (!code_version.empty()) {
     for (std::uint32_t at = last;; --at) {
-      if (all.key_texts.code_version(at) == code_version) return &all.records[at];
+      if (all[at].code_version == code_version) return &all[at];
       if (at == 0 || !matches(at - 1)) break;
     }
   }
-  return &all.records[last];
+  return &all[last];
 }
 
 nearest_record lookup_table::nearest(std::string_view family, std::string_view device_class,
@@ -319,10 +372,10 @@ nearest_record lookup_table::nearest(std::string_view family, std::string_view d
   using namespace lookup_form;
   size_values sizes;
   if (!contents_ || !(max_log2_distance >= 0) || !read_sizes(size, sizes)) return {};
+  const lookup_key key{family, device_class, identity, size};
   const std::uint32_t number =
-      contents_->groups_index.find(hash_group(family, device_class, identity, size), [&](auto at) {
-        return is_of_group(contents_->records[contents_->groups[at].begin], family, device_class,
-                           identity, size);
+      contents_->groups_index.find(hash_with_names(key), [&](std::uint32_t at) {
+        return is_of_group(contents_->records[contents_->groups[at].begin], key);
       });
   if (number == hash_index::none) return {};
   const group& among = contents_->groups[number];

@@ -4,8 +4,8 @@
 
 #include <tessera/api/mean_pooling.hpp>
 #include <tessera/families/mean_pooling/family.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
-#include <tessera/runtime/impl/typed.hpp>
 #include <tessera/runtime/operation.hpp>
 
 namespace tessera {
@@ -42,12 +42,11 @@ status mean_pooling_chunks_backward(const mean_pooling_args& args,
 }
 
 result<mean_pooling_plan> plan(const mean_pooling_problem& problem, const context& where) {
-  return impl::plan_of(mean_pooling_record, problem, where, mean_pooling_table::operations);
+  return plan_of(mean_pooling_record, problem, where);
 }
 result<explanation> explain(const mean_pooling_problem& problem, const context& where,
                             const device_facts* device) {
-  return impl::explain_of(mean_pooling_record, problem, where, device,
-                          mean_pooling_table::operations);
+  return explain_operation(mean_pooling_record, numbered(problem), where, device);
 }
 
 }  // namespace tessera

@@ -14,15 +14,14 @@
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/announce.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
-#include <tessera/runtime/impl/overlay.hpp>
+#include <tessera/runtime/impl/environment.hpp>
 #include <tessera/runtime/impl/place.hpp>
 #include <tessera/runtime/impl/planned.hpp>
-#include <tessera/runtime/impl/profiling.hpp>
+#include <tessera/runtime/impl/process.hpp>
 #include <tessera/runtime/impl/record.hpp>
 #include <tessera/runtime/impl/select.hpp>
-#include <tessera/runtime/impl/workspace.hpp>
+#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/operation.hpp>
-#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/lower.hpp>
 
 namespace tessera {
@@ -219,13 +218,21 @@ status call_operation(const family& kind, const operation& op, const tensor_view
   return explain(asked);
 }
 
+[[gnu::cold]] result<explanation> explain_operation(const family& kind, numbered_problem asked,
+                                                    const context& where,
+                                                    const device_facts* device) {
+  status failure;
+  asked.problem.op = operation_with(asked.operations, asked.number, failure);
+  if (!failure) return failure;
+  return explain_operation(kind, asked.problem, where, device);
+}
+
 [[gnu::cold]] result<owned_problem> parse_problem(std::string_view line, const family*& kind) {
   const std::string_view name = text::next_word(line);
   const found_operation known = operation_named(name);
   kind = known.kind;
   if (known.op != nullptr) return parse_problem(*known.op, line);
-  return text::malformed("starts with '" + std::string(name) + "', must be one of " +
-                         listed(all_ops()));
+  return text::malformed({"starts with '", name, "', must be one of ", listed(all_ops())});
 }
 
 }  // namespace tessera

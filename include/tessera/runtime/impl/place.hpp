@@ -1,15 +1,61 @@
-// Where a call runs: a device, what is known of it, how many workers, which stream.
+// Where a call runs: a device, what is known of it, how many workers, which stream; and its scratch
+// memory: the caller's, that of the caller's allocator, or the library's.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 
 #include <tessera/api/context.hpp>
+#include <tessera/prim/common/workspace.hpp>
 #include <tessera/runtime/device_facts.hpp>
-#include <tessera/runtime/impl/threads.hpp>
+#include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
 namespace tessera {
+
+namespace {
+
+/// More threads than any machine has; a request beyond is a mistake.
+constexpr int most_threads = 4096;
+
+int default_threads() {
+#if defined(_OPENMP)
+  return std::clamp(omp_get_max_threads(), 1, most_threads);
+#else
+  const int wanted = process_environment().threads;
+  return std::clamp(wanted > 0 ? wanted : this_device().available_threads, 1, most_threads);
+#endif
+}
+
+/// The threads of a context; 0 stands for the default.
+status resolve_threads(int wanted, int& threads) {
+  if (wanted < 0 || wanted > most_threads) {
+    return refusal(status_code::invalid_argument,
+                   {"context.threads: is ", wanted, ", must be 0 to ", most_threads});
+  }
+  threads = wanted == 0 ? default_threads() : wanted;
+  return {};
+}
+
+/// The same for a device that is not there: what it has, unless OMP_NUM_THREADS says another.
+status resolve_threads_of(const device_facts& device, int wanted, int& threads) {
+  if (status done = resolve_threads(wanted, threads); !done || wanted != 0) return done;
+  const int asked = process_environment().threads;
+  threads = std::clamp(asked > 0 ? asked : device.available_threads, 1, most_threads);
+  return {};
+}
+
+}  // namespace
 
 namespace impl {
 
@@ -63,10 +109,131 @@ status find_place_on(const device_facts& device, const context& where, impl::pla
 /// A failure on a GPU with the names of the GPU and of what failed there.
 [[gnu::cold]] status failure_on(const impl::place& spot, std::string_view what,
                                 const status& failed) {
-  std::string sentence(text_of(spot.device).view());
-  sentence.append(" (").append(spot.facts->product_name()).append("): ");
-  sentence.append(what).append(": ").append(failed.message());
-  return {failed.code(), std::move(sentence)};
+  return refusal(failed.code(), {spot.device, " (", spot.facts->product_name(), "): ", what, ": ",
+                                 failed.message()});
+}
+
+}  // namespace
+
+namespace impl {
+
+struct calling_thread;
+
+/// Memory from the caller's allocator; gives it back.
+class allocated_memory {
+ public:
+  allocated_memory() = default;
+  ~allocated_memory() {
+    if (memory_ != nullptr) [[unlikely]]
+      from_.release(from_.state, device_, memory_, bytes_, stream_);
+  }
+  allocated_memory(const allocated_memory&) = delete;
+  allocated_memory& operator=(const allocated_memory&) = delete;
+
+  [[gnu::cold]] status take(const workspace_allocator& from, const place& spot, std::size_t bytes,
+                            std::span<std::byte>& memory) {
+    if (from.allocate == nullptr || from.release == nullptr) {
+      return {status_code::invalid_argument, "context.allocator: has no functions to call"};
+    }
+    memory = {};
+    if (bytes == 0) return {};
+    void* const fresh = from.allocate(from.state, spot.device, bytes, spot.stream);
+    if (fresh == nullptr) {
+      return refusal(status_code::workspace,
+                     {"workspace: ", bytes, " bytes are needed, context.allocator gave none"});
+    }
+    from_ = from;
+    device_ = spot.device;
+    memory_ = fresh;
+    bytes_ = bytes;
+    stream_ = spot.stream;
+    memory = {static_cast<std::byte*>(fresh), bytes};
+    return prim::check_workspace(memory, bytes);
+  }
+
+ private:
+  workspace_allocator from_{};
+  device_id device_{};
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  void* stream_ = nullptr;
+};
+
+/// Scratch memory of one call on a GPU, which is current; given back in the order of its stream.
+class gpu_call_memory {
+ public:
+  gpu_call_memory() = default;
+  ~gpu_call_memory() { cuda::release(memory_, stream_); }
+  gpu_call_memory(const gpu_call_memory&) = delete;
+  gpu_call_memory& operator=(const gpu_call_memory&) = delete;
+
+  status take(const place& spot, std::size_t bytes, std::span<std::byte>& memory) {
+    memory = {};
+    if (bytes == 0) return {};
+    bool capturing = false;
+    if (status done = cuda::is_capturing(spot.stream, capturing); !done) return done;
+    if (capturing) {
+      return refusal(status_code::workspace,
+                     {"workspace: ", bytes,
+                      " bytes are needed while the stream is captured; give context.workspace or "
+                      "context.allocator, or run a plan that was made before"});
+    }
+    stream_ = spot.stream;
+    if (status done = cuda::allocate(bytes, spot.stream, memory_); !done) return done;
+    memory = {static_cast<std::byte*>(memory_), bytes};
+    return {};
+  }
+
+ private:
+  void* memory_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+/// Scratch memory of a plan.
+class plan_memory {
+ public:
+  plan_memory() = default;
+  ~plan_memory() {
+    if (of_gpu_ == nullptr) return;
+    const cuda::current_device scope(gpu_);
+    cuda::release_for_all(of_gpu_);
+  }
+  plan_memory(const plan_memory&) = delete;
+  plan_memory& operator=(const plan_memory&) = delete;
+
+  status reserve(const place& spot, const context& where, std::size_t bytes,
+                 std::span<std::byte>& memory) {
+    if (!where.workspace.empty()) {
+      memory = where.workspace;
+      return prim::check_workspace(memory, bytes);
+    }
+    if (where.allocator != nullptr) return allocated_.take(*where.allocator, spot, bytes, memory);
+    if (!spot.is_gpu()) return of_host_.reserve(bytes, memory);
+    memory = {};
+    if (bytes == 0) return {};
+    gpu_ = spot.device.ordinal;
+    if (status done = cuda::allocate_for_all(bytes, of_gpu_); !done) return done;
+    memory = {static_cast<std::byte*>(of_gpu_), bytes};
+    return {};
+  }
+
+ private:
+  prim::scratch_memory of_host_;
+  allocated_memory allocated_;
+  void* of_gpu_ = nullptr;
+  int gpu_ = 0;
+};
+
+}  // namespace impl
+
+namespace {
+
+/// Memory of a call on the CPU: the caller's, that of its allocator, or the calling thread's.
+status find_workspace(const context& where, const impl::place& spot, std::size_t needed,
+                      impl::allocated_memory& allocated, std::span<std::byte>& memory) {
+  if (where.allocator != nullptr && where.workspace.empty()) [[unlikely]]
+    return allocated.take(*where.allocator, spot, needed, memory);
+  return prim::find_workspace<impl::calling_thread>(where.workspace, needed, memory);
 }
 
 }  // namespace

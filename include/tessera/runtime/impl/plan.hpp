@@ -16,7 +16,6 @@
 #include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/place.hpp>
 #include <tessera/runtime/impl/planned.hpp>
-#include <tessera/runtime/impl/workspace.hpp>
 
 namespace tessera {
 
@@ -107,22 +106,18 @@ namespace {
   if (status done = lower_call(run, *op.how, lowered.bytes.data(), &device); !done) return done;
   if (status done = compare_with_plan(run, plan.call); !done) return done;
   if (device != plan.tensors->device()) {
-    return {status_code::invalid_argument,
-            std::string(op.form->tensors[op.order[0]].name) + ": device is " +
-                std::string(text_of(device).view()) + ", the plan has " +
-                std::string(text_of(plan.tensors->device()).view())};
+    return refusal(status_code::invalid_argument,
+                   {op.form->tensors[op.order[0]].name, ": device is ", device, ", the plan has ",
+                    plan.tensors->device()});
   }
   if (plan.tensors->rows_are_aligned() && is_unaligned(op, tensors, device)) {
-    std::string names;
+    std::string text;
     for (const tensor_form& form : op.form->tensors) {
-      if (!form.aligned_rows) continue;
-      if (!names.empty()) names += ", ";
-      names += form.name;
+      if (form.aligned_rows) append(text, {text.empty() ? "" : ", ", form.name});
     }
-    return {status_code::invalid_argument,
-            names +
-                ": not every row starts at a multiple of 16 bytes, the plan was made for rows "
-                "that do"};
+    append(text, {": not every row starts at a multiple of 16 bytes, the plan was made for rows ",
+                  "that do"});
+    return {status_code::invalid_argument, std::move(text)};
   }
   return {};
 }
@@ -191,9 +186,9 @@ status operation_plan::run(const tensor_view* tensors, void* stream) const {
   state& plan = *state_;
   if (plan.workspace_bytes == 0) return run(tensors, std::span<std::byte>(), stream);
   if (plan.in_use.exchange(true, std::memory_order_acquire)) {
-    return {status_code::workspace,
-            "plan: another run uses the plan's workspace; give each concurrent run " +
-                std::to_string(plan.workspace_bytes) + " bytes of its own"};
+    return refusal(status_code::workspace,
+                   {"plan: another run uses the plan's workspace; give each concurrent run ",
+                    plan.workspace_bytes, " bytes of its own"});
   }
   const struct released {
     std::atomic<bool>& in_use;
@@ -248,6 +243,14 @@ namespace {
   plan->call.options = plan->problem.options.data();
   if (status done = settle(*plan, where); !done) return done;
   return operation_plan(std::move(plan));
+}
+
+[[gnu::cold]] result<operation_plan> plan_operation(const family& kind, numbered_problem asked,
+                                                    const context& where) {
+  status failure;
+  asked.problem.op = operation_with(asked.operations, asked.number, failure);
+  if (!failure) return failure;
+  return plan_operation(kind, asked.problem, where);
 }
 
 }  // namespace tessera

@@ -118,10 +118,7 @@ class planned_tensors {
 
   /// An output that the problem does not have, and a run may: its shape and only type follow.
   bool offered(bound_call& call, std::size_t tensor, tensor_view& view) noexcept {
-    for (const tensor_rule& rule : op_->form->rules) {
-      if (static_cast<std::size_t>(rule.tensor) == tensor && !rule.holds(call)) return false;
-    }
-    if (!checks::derive(call, tensor, view)) return view = {}, false;
+    if (!checks::derive_output(call, tensor, view)) return false;
     checks::lay_out(view);
     offered_ |= 1u << tensor;
     return true;

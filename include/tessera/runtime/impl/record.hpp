@@ -6,21 +6,19 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/lines.hpp>
 #include <tessera/runtime/impl/memory.hpp>
-#include <tessera/runtime/impl/trace_line.hpp>
 #include <tessera/runtime/record.hpp>
 #include <tessera/spec/problem_text.hpp>
 
@@ -31,8 +29,8 @@ namespace {
 /// Appends a text to a file in as few writes as the system needs, one for any usual length.
 [[gnu::cold]] status append_to_file(const std::string& path, std::string_view text) {
   const auto refused = [&](const char* what) -> status {
-    return {status_code::io, path + ": cannot be " + what + ": " +
-                                 std::error_code(errno, std::generic_category()).message()};
+    return refusal(status_code::io, {path, ": cannot be ", what, ": ",
+                                     std::error_code(errno, std::generic_category()).message()});
   };
   const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return refused("opened for appending");
@@ -58,24 +56,20 @@ class trace_recorder {
   /// The counter of a problem; lives as long as the process.
   std::atomic<std::int64_t>* counter_of(const std::string& problem) {
     const std::lock_guard lock(guard_);
-    const auto [at, fresh] = entries_.try_emplace(problem, nullptr);
-    if (fresh) at->second = &counters_.emplace_back();
-    return &at->second->calls;
+    return &counters_[problem].calls;
   }
 
   status flush() {
     const std::lock_guard lock(guard_);
     std::string text;
-    std::vector<std::pair<counter*, std::int64_t>> taken;
-    for (const auto& [problem, one] : entries_) {
-      const std::int64_t calls = one->calls.load(std::memory_order_relaxed);
-      if (calls == one->written) continue;
-      text += line_of(trace_line{problem, calls - one->written}) + "\n";
-      taken.emplace_back(one, calls);
+    for (auto& [problem, one] : counters_) {
+      one.taken = one.calls.load(std::memory_order_relaxed);
+      if (one.taken == one.written) continue;
+      text += line_of(trace_line{problem, one.taken - one.written}) + "\n";
     }
     if (text.empty() || path_.empty()) return {};
     if (status done = append_to_file(path_, text); !done) return done;
-    for (const auto& [one, calls] : taken) one->written = calls;
+    for (auto& [problem, one] : counters_) one.written = one.taken;
     return {};
   }
 
@@ -90,8 +84,8 @@ class trace_recorder {
   /// Counts from here on, for no file.
   void discard() noexcept {
     const std::lock_guard lock(guard_);
-    for (const auto& [problem, one] : entries_) {
-      one->written = one->calls.load(std::memory_order_relaxed);
+    for (auto& [problem, one] : counters_) {
+      one.written = one.calls.load(std::memory_order_relaxed);
     }
     path_.clear();
   }
@@ -105,12 +99,12 @@ class trace_recorder {
   struct counter {
     std::atomic<std::int64_t> calls{0};
     std::int64_t written = 0;  ///< of these, already in the file
+    std::int64_t taken = 0;    ///< of these, in the file once it is written
   };
 
   std::mutex guard_;
   std::string path_;
-  std::deque<counter> counters_;
-  std::unordered_map<std::string, counter*> entries_;
+  std::map<std::string, counter> counters_;  ///< its entries stay where they are
 };
 
 constinit std::atomic<bool> is_recording{false};

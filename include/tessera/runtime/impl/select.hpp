@@ -2,7 +2,7 @@
 // the rows, the device, the tables and the circumstances; the only thing it writes is the memory it
 // is given.
 //
-// To add a tier: write its chooser (a file in choosers/) and one line in `chain`.
+// To add a tier: write its chooser and one line in `chain`.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,44 @@
 #include <string>
 #include <utility>
 
-#include <tessera/runtime/impl/choosers/autotune.hpp>
-#include <tessera/runtime/impl/choosers/heuristic.hpp>
-#include <tessera/runtime/impl/choosers/memory.hpp>
-#include <tessera/runtime/impl/choosers/overlay.hpp>
-#include <tessera/runtime/impl/choosers/override.hpp>
-#include <tessera/runtime/impl/choosers/persistent.hpp>
+#include <tessera/runtime/impl/choosers/named.hpp>
+#include <tessera/runtime/impl/choosers/timed.hpp>
 #include <tessera/runtime/impl/inquiry.hpp>
 
 namespace tessera {
+
+/// Where a demand is remembered: problems of several GPUs lie apart.
+inline std::uint64_t hash_for(const inquiry& asked) noexcept {
+  constexpr std::uint64_t odd = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+  return asked.demand.hash() + static_cast<std::uint64_t>(asked.device.ordinal) * odd;
+}
+
+/// What is remembered, or null; valid until this thread remembers again.
+inline const selection* recalled(const inquiry& asked) noexcept {
+  if (asked.memory == nullptr) return nullptr;
+  const std::uint64_t hash = hash_for(asked);
+  const circumstances where = asked.where();
+  if (const auto* known = asked.memory->recall(asked.demand, hash, where)) return known;
+  if (asked.process_memory == nullptr) return nullptr;
+  const auto known = asked.process_memory->recall(asked.demand, hash, where);
+  return known ? asked.memory->remember(asked.demand, hash, where, *known) : nullptr;
+}
+
+inline answer recall_selection(const inquiry& asked) {
+  if (const auto* known = recalled(asked)) return {*known, {}};
+  note(asked, {"no earlier choice is used"});
+  return {};
+}
+
+inline void remember_selection(const inquiry& asked, const selection& chosen) {
+  if (asked.memory == nullptr) return;
+  const std::uint64_t hash = hash_for(asked);
+  const circumstances where = asked.where();
+  asked.memory->remember(asked.demand, hash, where, chosen);
+  if (asked.process_memory != nullptr) {
+    asked.process_memory->remember(asked.demand, hash, where, chosen);
+  }
+}
 
 /// The order. The first chooser that does not decline is right.
 inline constexpr std::array chain{
@@ -31,41 +60,41 @@ inline constexpr std::array chain{
     chooser{selection_tier::heuristic, &choose_cheapest},
 };
 
+/// The rows that fail to fit by the least, nearest first; null where there are no more.
+[[gnu::cold]] inline std::array<const instance*, 3> nearest_rows(const inquiry& asked) {
+  std::array<const instance*, 3> nearest{};
+  std::array<int, 3> distances{};
+  for (std::size_t number = 0; const instance* row = asked.next_row(number);) {
+    if (asked.fits(*row)) continue;
+    const bool other_kind = is_cpu(row->target) != (asked.device.kind == device_kind::cpu);
+    const int elsewhere = asked.device.runs(row->target) ? 0 : other_kind ? 32 : 16;
+    int distance = asked.kind.distance(row->config, asked.demand) + elsewhere;
+    std::size_t at = nearest.size();
+    while (at > 0 && (nearest[at - 1] == nullptr || distance < distances[at - 1])) --at;
+    for (; at < nearest.size(); ++at) {
+      std::swap(nearest[at], row);
+      std::swap(distances[at], distance);
+    }
+  }
+  return nearest;
+}
+
 /// No row fits: names the nearest ones with what each lacks, and the row to add.
 [[gnu::cold]] inline status no_row(const inquiry& asked) {
-  constexpr std::size_t most = 3;
-  std::array<const instance*, most> nearest{};
-  std::array<int, most> distances{};
-  asked.for_each_row([&](const instance& row) {
-    if (asked.fits(row)) return;
-    const bool other_kind = is_cpu(row.target) != (asked.device.kind == device_kind::cpu);
-    const int elsewhere = asked.device.runs(row.target) ? 0 : other_kind ? 32 : 16;
-    const int distance = asked.kind.distance(row.config, asked.demand) + elsewhere;
-    std::size_t at = most;
-    while (at > 0 && (nearest[at - 1] == nullptr || distance < distances[at - 1])) --at;
-    if (at == most) return;
-    std::shift_right(nearest.begin() + static_cast<std::ptrdiff_t>(at), nearest.end(), 1);
-    std::shift_right(distances.begin() + static_cast<std::ptrdiff_t>(at), distances.end(), 1);
-    nearest[at] = &row;
-    distances[at] = distance;
-  });
-  std::string sentence = "none of the " + std::to_string(asked.row_count()) + " ";
-  sentence.append(asked.kind.name).append(" rows of this build runs ");
-  sentence += text_of(asked.problem);
-  for (const instance* row : nearest) {
+  std::string text = sentence({"none of the ", asked.row_count(), " ", asked.kind.name,
+                               " rows of this build runs ", text_of(asked.problem)});
+  std::string_view before = ": ";
+  for (const instance* row : nearest_rows(asked)) {
     if (row == nullptr) break;
-    sentence.append(row == nearest.front() ? ": " : "; ").append(row->name).append(": ");
-    sentence += asked.obstacle(*row);
+    append(text, {before, row->name, ": ", asked.obstacle(*row)});
+    before = "; ";
   }
-  if (asked.policy.generic == generic_use::refuse) sentence += "; the policy refuses generic rows";
-  double seconds = 0;
-  int refused = 0;
-  const auto* generic = cheapest_row(
-      asked, [](const auto&) { return true; }, seconds, refused);
+  if (asked.policy.generic == generic_use::refuse) text += "; the policy refuses generic rows";
+  const instance* const generic = cheapest_row(asked).row;
   const std::string wanted = asked.kind.wanted_row(asked.demand, asked.device,
                                                    generic != nullptr ? generic->config : nullptr);
-  if (!wanted.empty()) sentence += "; the row list lacks " + wanted;
-  return {status_code::no_row, std::move(sentence)};
+  if (!wanted.empty()) append(text, {"; the row list lacks ", wanted});
+  return {status_code::no_row, std::move(text)};
 }
 
 /// The choice without the memory, remembered where there is one.
@@ -95,13 +124,12 @@ inline result<selection> select(const inquiry& asked) {
 /// What the answer of a tier rests on, for people.
 [[gnu::cold]] inline std::string reason_text_of(const inquiry& asked, const selection& chosen,
                                                 const explanation& all) {
-  std::string facts = asked.kind.reason_of(chosen.instance->config, asked.facts(), asked.threads);
-  if (chosen.tier == selection_tier::heuristic) return facts;
   std::string text;
   for (const tier_answer& one : all.tiers) {
-    if (one.decided && !one.reason.empty()) text.append(one.reason).append("; ");
+    const bool says_more = one.tier != selection_tier::heuristic && !one.reason.empty();
+    if (one.decided && says_more) append(text, {one.reason, "; "});
   }
-  return text += facts;
+  return text += asked.kind.reason_of(chosen.instance->config, asked.facts(), asked.threads);
 }
 
 /// The same choice taken apart: every tier is asked, every row is judged, nothing is remembered or
@@ -142,13 +170,13 @@ inline result<selection> select(const inquiry& asked) {
   }
   if (chosen.instance == nullptr && all.refusal.empty()) all.refusal = no_row(asked).message();
   const demand_facts facts = asked.facts();
-  asked.for_each_row([&](const instance& row) {
-    if (asked.fits(row)) {
-      all.eligible.push_back({row.name, asked.predicted(row, facts)});
+  for (std::size_t at = 0; const instance* row = asked.next_row(at);) {
+    if (asked.fits(*row)) {
+      all.eligible.push_back({row->name, asked.predicted(*row, facts)});
     } else {
-      all.rejected.push_back({row.name, asked.obstacle(row)});
+      all.rejected.push_back({row->name, asked.obstacle(*row)});
     }
-  });
+  }
   sort_by_time(all.eligible);
   if (chosen.instance == nullptr) return all;
   all.row = chosen.row();

@@ -1,7 +1,14 @@
-// Lookup tables in memory: immutable, built once, read by any number of threads. Questions neither
-// allocate nor lock nor touch a file.
+// Lookup tables in memory: immutable, built once, read by any number of threads; where their files
+// lie; those in force. Questions neither allocate nor lock nor touch a file.
+//
+//   user     $TESSERA_TABLE_DIR/lookup.txt, else $XDG_CACHE_HOME/tessera/lookup.txt, else
+//            $HOME/.cache/tessera/lookup.txt, else none; tools write it
+//   site     tessera/lookup.txt in each directory of $XDG_DATA_DIRS, by default
+//            /usr/local/share and /usr/share; read only
+//   shipped  inside the library
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,10 +16,37 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/lookup/locations.hpp>
 #include <tessera/runtime/lookup/record.hpp>
+#include <tessera/spec/names.hpp>
 
 namespace tessera {
+
+/// Whose table a record came from.
+enum class lookup_layer : std::uint8_t { user, site, shipped };
+
+inline constexpr std::array<std::string_view, 3> lookup_layer_names{"user", "site", "shipped"};
+constexpr std::string_view name_of(lookup_layer layer) noexcept {
+  return name_in(lookup_layer_names, layer);
+}
+
+/// Name of a table in its directory.
+inline constexpr std::string_view table_file_name = "lookup.txt";
+
+/// Absolute paths of files that may or may not exist.
+struct table_locations {
+  std::string user;               ///< empty: the user has no place for one
+  std::vector<std::string> site;  ///< the first has precedence
+  bool shipped = true;            ///< false: the table inside the library is not looked at
+};
+
+/// The places that a process with these variables has. `table_directory` is the value of
+/// TESSERA_TABLE_DIR; a relative one is the user's word and counts from the working directory of
+/// this moment. Relative values of the others count as unset, as their specification demands.
+table_locations locate_tables(std::string_view table_directory,
+                              const char* (*variable)(const char* name));
+
+/// The same from the environment of the process, read anew at each call.
+table_locations process_table_locations();
 
 /// What became of one file.
 enum class lookup_file_condition : std::uint8_t {
@@ -21,16 +55,10 @@ enum class lookup_file_condition : std::uint8_t {
   unreadable,  ///< it is there, but the system refuses it; see `problem`
 };
 
+inline constexpr std::array<std::string_view, 3> lookup_file_condition_names{"absent", "read",
+                                                                             "unreadable"};
 constexpr std::string_view name_of(lookup_file_condition condition) noexcept {
-  switch (condition) {
-    case lookup_file_condition::absent:
-      return "absent";
-    case lookup_file_condition::read:
-      return "read";
-    case lookup_file_condition::unreadable:
-      return "unreadable";
-  }
-  return "invalid";
+  return name_in(lookup_file_condition_names, condition);
 }
 
 /// The state of one file when it was read.
@@ -110,5 +138,21 @@ struct lookup_tables {
 
 /// Reads every layer. Reads files: not for the path of a call; keep what it returns.
 std::shared_ptr<const lookup_tables> load_lookup_tables(const table_locations& where);
+
+/// Text of the table of this build, in the form of record.hpp: the lines of generated/lookup/*.txt,
+/// or of the files given as LOOKUP, that name a row of the build. Empty where there is none.
+/// Constant data: the call costs nothing.
+std::string_view shipped_lookup() noexcept;
+
+/// The tables in force. The first call reads the files of process_table_locations(); later ones do
+/// not touch a file. What is returned stays valid when other tables take its place.
+std::shared_ptr<const lookup_tables> tables_in_force();
+
+/// Puts tables in force and makes every thread forget its selections. Null: they are read again at
+/// the next choice.
+void use_tables(std::shared_ptr<const lookup_tables> tables);
+
+/// Reads the files again. Choices that start afterwards see the new lines; plans keep their row.
+void reload_tables();
 
 }  // namespace tessera

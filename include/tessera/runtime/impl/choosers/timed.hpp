@@ -1,13 +1,18 @@
-// Tier persistent: a measured line of a lookup table, of the user's, then of the site's, then of
-// the one inside the library. Only a line measured with the kernels of this build answers; others
-// are stale and at most hint at a row.
+// Tiers persistent, autotune and heuristic: rows by their measured or predicted time. Persistent: a
+// line of a lookup table, of the user's, then of the site's, then of the one inside the library;
+// only a line measured with the kernels of this build answers, others are stale and at most hint at
+// a row. Autotune: the tuner that the caller brought measures the rows that fit, if the policy lets
+// it. Heuristic: the lowest predicted time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/impl/inquiry.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 
@@ -58,34 +63,36 @@ struct table_question {
                                      lookup_layer layer, std::string_view why,
                                      const instance* row) {
   if (asked.notes == nullptr) return;
-  std::string reason(name_of(layer));
-  reason.append(" table: the row ").append(why);
-  if (row != nullptr && !asked.fits(*row)) reason.append(": ").append(asked.obstacle(*row));
-  note(asked, line.row, " is stale, ", reason);
+  std::string reason = sentence({name_of(layer), " table: the row ", why});
+  if (row != nullptr && !asked.fits(*row)) append(reason, {": ", asked.obstacle(*row)});
+  note(asked, {line.row, " is stale, ", reason});
   asked.notes->stale.push_back({line.row, std::move(reason)});
 }
 
 [[gnu::cold]] inline void note_measured(const inquiry& asked, const lookup_record& line,
                                         lookup_layer layer, double distance) {
   if (asked.notes == nullptr) return;
-  std::array<char, 64> number{};
-  std::string text(name_of(layer));
-  text.append(" table, measured ").append(duration_text(line.median_us * 1e-6));
-  asked.notes->measured.push_back({line.row, line.median_us * 1e-6});
+  const auto number_text = [](const char* form, double number) {
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), form, number);
+    return std::string(text.data());
+  };
+  const auto add = [&](const std::string& row, double median_us) {
+    asked.notes->measured.push_back({row, median_us * 1e-6});
+  };
+  std::string text =
+      sentence({name_of(layer), " table, measured ", duration_text(line.median_us * 1e-6)});
+  add(line.row, line.median_us);
   if (line.default_us > 0 && line.median_us > 0) {
-    std::snprintf(number.data(), number.size(), ", %.3gx as fast as ",
-                  line.default_us / line.median_us);
-    text.append(number.data()).append(line.default_row.empty() ? "the default" : line.default_row);
-    asked.notes->measured.push_back({line.default_row, line.default_us * 1e-6});
+    append(text, {number_text(", %.3gx as fast as ", line.default_us / line.median_us),
+                  line.default_row.empty() ? "the default" : line.default_row});
+    add(line.default_row, line.default_us);
   }
-  if (line.runner_up_us > 0) {
-    asked.notes->measured.push_back({line.runner_up, line.runner_up_us * 1e-6});
-  }
+  if (line.runner_up_us > 0) add(line.runner_up, line.runner_up_us);
   if (distance > 0) {
-    std::snprintf(number.data(), number.size(), ", at a size %.3g doublings away (", distance);
-    text.append(number.data()).append(line.size).append(")");
+    append(text, {number_text(", at a size %.3g doublings away (", distance), line.size, ")"});
   }
-  note(asked, text);
+  note(asked, {text});
 }
 
 /// What one table says to one key.
@@ -122,7 +129,7 @@ struct table_question {
 [[gnu::cold]] inline answer choose_measured(const inquiry& asked) {
   const auto layers = layers_of(asked.tables, asked.policy.tables);
   if (layers.back().table == nullptr) {
-    note(asked, "no table is asked");
+    note(asked, {"no table is asked"});
     return {};
   }
   // Measurements made under the promise come first, then those made without: their rows are checked
@@ -136,7 +143,7 @@ struct table_question {
     }
     if (asked.policy.promise == bits_promise::none) break;
   }
-  note(asked, "no table has a line that answers");
+  note(asked, {"no table has a line that answers"});
   return {};
 }
 
@@ -152,6 +159,91 @@ struct table_question {
     const auto* row = asked.row_named(line->row);
     if (row != nullptr && asked.fits(*row)) return row->name;
   }
+  return {};
+}
+
+/// The row that fails to fit by the least, the most specialised backend first; null if all fit or
+/// the device runs none. Says what a generic choice missed.
+[[gnu::cold]] inline const instance* nearest_miss(const inquiry& asked) {
+  const instance* nearest = nullptr;
+  int least = 0;
+  for (std::size_t at = 0; const instance* row = asked.next_row(at);) {
+    if (!asked.device.runs(row->target) || asked.fits(*row)) continue;
+    const int distance = asked.kind.distance(row->config, asked.demand);
+    const bool nearer = nearest == nullptr || distance < least ||
+                        (distance == least && row->target > nearest->target);
+    if (!nearer) continue;
+    nearest = row;
+    least = distance;
+  }
+  return nearest;
+}
+
+[[gnu::cold]] inline answer choose_cheapest(const inquiry& asked) {
+  // Predictions are no better than this: where a special row is as near, it is taken.
+  constexpr double near_tie = 1.1;
+  const bool special_only = asked.policy.generic == generic_use::refuse;
+  cheapest_row best(asked, {.special = special_only});
+  const int fitting = best.count;
+  if (fitting == 0) {
+    note(asked, {special_only ? "no special row fits, and the policy refuses generic ones"
+                              : "no row fits"});
+    return {};
+  }
+  if (is_stand_in(asked, *best.row)) {
+    const cheapest_row special(asked, {.special = true});
+    if (special.row != nullptr && special.seconds <= near_tie * best.seconds) best = special;
+  }
+  const bool generic = is_stand_in(asked, *best.row);
+  note(asked,
+       {"lowest predicted time of ", fitting, fitting == 1 ? " row that fits" : " rows that fit"});
+  return {{.instance = best.row,
+           .tier = selection_tier::heuristic,
+           .reason = generic        ? selection_reason::generic_fallback
+                     : fitting == 1 ? selection_reason::only_row
+                                    : selection_reason::cheapest,
+           .predicted_seconds = best.seconds,
+           .near_miss = generic ? nearest_miss(asked) : nullptr},
+          {}};
+}
+
+/// Hands the rows that fit to the tuner.
+[[gnu::cold]] inline answer measure_rows(const inquiry& asked) {
+  const answer by_cost = choose_cheapest(asked);
+  if (by_cost.chosen.instance == nullptr) return {};
+  std::vector<std::string_view> names;
+  for (std::size_t at = 0; const instance* row = asked.next_fitting(at);) {
+    names.insert(std::lower_bound(names.begin(), names.end(), row->name), row->name);
+  }
+
+  const table_question question = question_of(asked, asked.policy.promise);
+  const std::string problem = text_of(asked.problem);
+  autotune_answer found;
+  const bool answered =
+      asked.tuner->tune(asked.tuner->state,
+                        {.family = asked.kind.name,
+                         .problem = problem,
+                         .device_class = question.device,
+                         .identity = question.key.identity,
+                         .size = question.key.size,
+                         .code_version = asked.kind.code_version(asked.device.kind),
+                         .default_row = by_cost.chosen.instance->name,
+                         .hint = hint_of(asked),
+                         .rows = names,
+                         .threads = asked.threads},
+                        found);
+  if (!answered || found.row >= names.size()) return {};
+  return {{.instance = asked.row_named(names[found.row]),
+           .tier = selection_tier::autotune,
+           .reason = selection_reason::tuned,
+           .measured_seconds = found.median_us * 1e-6},
+          {}};
+}
+
+inline answer choose_tuned(const inquiry& asked) {
+  const bool allowed = asked.policy.autotune == autotune_use::on_miss;
+  if (allowed && asked.tuner != nullptr && asked.tuner->tune != nullptr) return measure_rows(asked);
+  note(asked, {allowed ? "no tuner is given" : "the policy does not allow it"});
   return {};
 }
 

@@ -1,5 +1,5 @@
-// The text form of lookup records: writing, and reading of any bytes. Needs nothing else of impl/:
-// the generator includes it alone.
+// Lines of files: measurements in lookup tables, problems in traces; writing, and reading of any
+// bytes. Needs nothing else of impl/: programs without the library include it alone.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,44 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
-#include <tessera/runtime/impl/lookup_crc32c.hpp>
 #include <tessera/runtime/lookup/record.hpp>
+#include <tessera/runtime/record.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
+
+namespace crc32c_table {
+
+constexpr auto make() {
+  std::array<std::uint32_t, 256> values{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78u : 0u);
+    values[byte] = value;
+  }
+  return values;
+}
+
+inline constexpr auto values = make();
+
+}  // namespace crc32c_table
+
+constexpr std::uint32_t crc32c(std::string_view text) noexcept {
+  std::uint32_t crc = 0xffffffffu;
+  for (const char byte : text) {
+    crc = (crc >> 8) ^ crc32c_table::values[(crc ^ static_cast<unsigned char>(byte)) & 0xff];
+  }
+  return ~crc;
+}
+
+static_assert(crc32c("123456789") == 0xe3069283u, "the check value of CRC-32C");
 
 namespace lookup_form {
 
@@ -107,13 +136,6 @@ constexpr bool must_be_escaped(char byte) noexcept {
   return true;
 }
 
-template <class Number>
-bool read_number(std::string_view column, Number& number) {
-  const char* const end = column.data() + column.size();
-  const auto [stop, error] = std::from_chars(column.data(), end, number);
-  return error == std::errc{} && stop == end;
-}
-
 /// "2026-11-21T09:30:00Z": digits and signs in their places, so that texts order as times do.
 [[gnu::cold]] inline bool is_date(std::string_view text) {
   constexpr std::string_view form = "dddd-dd-ddTdd:dd:ddZ";
@@ -126,9 +148,9 @@ bool read_number(std::string_view column, Number& number) {
 }
 
 [[gnu::cold]] inline std::string number_text(double number) {
-  std::array<char, 32> digits{};
-  const auto written = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  return {digits.data(), written.ptr};
+  std::string digits;
+  text::append_number(digits, number);
+  return digits;
 }
 
 /// A line whose frame is sound: its schema and its columns.
@@ -141,7 +163,7 @@ struct frame {
 /// Takes a line apart. Returns what is wrong with it, or nothing.
 [[gnu::cold]] inline std::string open_frame(std::string_view line, frame& parts) {
   if (!line.starts_with(lookup_marker)) {
-    return "schema: does not begin with '" + std::string(lookup_marker) + "'";
+    return sentence({"schema: does not begin with '", lookup_marker, "'"});
   }
   const std::size_t last_tab = line.rfind('\t');
   if (last_tab == std::string_view::npos) return "crc32c: is missing";
@@ -149,7 +171,7 @@ struct frame {
   if (const std::string is = crc_text(line.substr(0, last_tab)); has != is) {
     std::string shown;
     for (const char byte : has.substr(0, 8)) shown += must_be_escaped(byte) ? '?' : byte;
-    return "crc32c: is " + is + ", the line has '" + shown + "'";
+    return sentence({"crc32c: is ", is, ", the line has '", shown, "'"});
   }
   while (true) {
     const std::size_t tab = line.find('\t');
@@ -159,24 +181,24 @@ struct frame {
     line.remove_prefix(tab + 1);
   }
   const std::string_view schema = parts.column[0].substr(lookup_marker.size());
-  if (!read_number(schema, parts.schema) || parts.schema < 1) return "schema: is not a number";
+  if (!text::read_number(schema, parts.schema) || parts.schema < 1)
+    return "schema: is not a number";
   return {};
 }
 
 /// Reads the columns of a frame of this schema. Returns what is wrong, or nothing.
 [[gnu::cold]] inline std::string read_columns(const frame& parts, lookup_record& record) {
   if (parts.count != columns) {
-    return "columns: there are " + std::to_string(parts.count) + ", a record has " +
-           std::to_string(columns);
+    return sentence({"columns: there are ", parts.count, ", a record has ", columns});
   }
   for (std::size_t at = 0; at < record_columns.size(); ++at) {
     const column& one = record_columns[at];
     const std::string_view has = parts.column[at + 1];
     const bool good = one.text != nullptr    ? read_text(has, record.*one.text)
-                      : one.time != nullptr  ? read_number(has, record.*one.time)
-                      : one.count != nullptr ? read_number(has, record.*one.count)
-                                             : read_number(has, record.*one.version);
-    if (!good) return std::string(one.name) + ": cannot be read";
+                      : one.time != nullptr  ? text::read_number(has, record.*one.time)
+                      : one.count != nullptr ? text::read_number(has, record.*one.count)
+                                             : text::read_number(has, record.*one.version);
+    if (!good) return sentence({one.name, ": cannot be read"});
   }
   return fault_of(record);
 }
@@ -191,8 +213,7 @@ enum class line_kind { record, damaged, newer };
   if (!reason.empty()) return line_kind::damaged;
   schema = parts.schema;
   if (schema > lookup_schema) {
-    reason = "schema: is " + std::to_string(schema) + ", this version reads up to " +
-             std::to_string(lookup_schema);
+    reason = sentence({"schema: is ", schema, ", this version reads up to ", lookup_schema});
     return line_kind::newer;
   }
   reason = read_columns(parts, record);
@@ -204,8 +225,8 @@ enum class line_kind { record, damaged, newer };
 [[gnu::cold]] std::string fault_of(const lookup_record& record) {
   using namespace lookup_form;
   for (const column& one : record_columns) {
-    const auto is = [&](const std::string& value, std::string_view needs) {
-      return std::string(one.name).append(": is ").append(value).append(needs);
+    const auto is = [&](const sentence_part& value, std::string_view needs) {
+      return sentence({one.name, ": is ", value, needs});
     };
     if (one.text != nullptr && one.required && (record.*one.text).empty()) return is("empty", "");
     if (one.time != nullptr) {
@@ -217,27 +238,27 @@ enum class line_kind { record, damaged, newer };
       }
     }
     if (one.count != nullptr && record.*one.count < 0) {
-      return is(std::to_string(record.*one.count), ", must be 0 or more");
+      return is(record.*one.count, ", must be 0 or more");
     }
     if (one.version != nullptr && record.*one.version < 1) {
-      return is(std::to_string(record.*one.version), ", must be 1 or more");
+      return is(record.*one.version, ", must be 1 or more");
     }
   }
   if (is_date(record.date)) return {};
-  return "date: is '" + record.date + "', must have the form 2026-11-21T09:30:00Z";
+  return sentence({"date: is '", record.date, "', must have the form 2026-11-21T09:30:00Z"});
 }
 
 [[gnu::cold]] std::string line_of(const lookup_record& record) {
   using namespace lookup_form;
   std::string line(lookup_marker);
   line.reserve(512);
-  line += std::to_string(lookup_schema);
+  text::append_number(line, lookup_schema);
   for (const column& one : record_columns) {
     line += '\t';
     if (one.text != nullptr) append_text(line, record.*one.text);
-    if (one.time != nullptr) line += number_text(record.*one.time);
-    if (one.count != nullptr) line += std::to_string(record.*one.count);
-    if (one.version != nullptr) line += std::to_string(record.*one.version);
+    if (one.time != nullptr) text::append_number(line, record.*one.time);
+    if (one.count != nullptr) text::append_number(line, record.*one.count);
+    if (one.version != nullptr) text::append_number(line, record.*one.version);
   }
   const std::string crc = crc_text(line);
   return line.append("\t").append(crc);
@@ -316,6 +337,29 @@ class reader {
 
 [[gnu::cold]] lookup_text parse_table(std::string_view text) {
   return lookup_form::reader().read(text);
+}
+
+namespace {
+constexpr std::string_view count_mark = "# count=";
+}  // namespace
+
+[[gnu::cold]] result<trace_line> parse_trace_line(std::string_view line) {
+  line = text::trimmed(line);
+  if (line.empty() || line.front() == '#') return trace_line{};
+  const std::size_t hash = line.find('#');
+  trace_line read{std::string(text::trimmed(line.substr(0, hash))), 1};
+  if (hash == std::string_view::npos) return read;
+  const std::string_view mark = line.substr(hash);
+  const bool counts =
+      mark.starts_with(count_mark) && text::read_number(mark.substr(count_mark.size()), read.count);
+  if (counts && read.count >= 1) return read;
+  return refusal(status_code::malformed, {"trace: '", mark,
+                                          "' after the problem, must be '# count=N' with N a whole "
+                                          "number from 1"});
+}
+
+std::string line_of(const trace_line& line) {
+  return sentence({line.problem, " ", count_mark, line.count});
 }
 
 }  // namespace tessera
