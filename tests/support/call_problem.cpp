@@ -277,6 +277,7 @@ class problem_draw {
       std::swap(order[i],
                 order[static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(i) + 1))]);
     }
+    find_pairs();
     settle_dims();
     for (std::size_t turn = 0; work() > wishes_.work && turn < 16 * order.size(); ++turn) {
       const std::size_t dim = order[turn / 4 % order.size()];
@@ -337,15 +338,25 @@ class problem_draw {
     }
     return product;
   }
+  /// The dims of each two required tensors.
+  void find_pairs() {
+    std::array<std::uint32_t, max_tensors> dims{};
+    for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
+      if ((op_.required >> i & 1u) != 0) dims[i] = dims_of(i);
+    }
+    for (std::size_t a = 0; a < form_.tensors.size(); ++a) {
+      for (std::size_t b = a; b < form_.tensors.size(); ++b) {
+        const std::uint32_t both = dims[a] | dims[b];
+        const bool is_part = std::ranges::any_of(
+            pairs_, [&](std::uint32_t other) { return (other | both) == other; });
+        if (!is_part) pairs_.push_back(both);
+      }
+    }
+  }
   /// The largest product of the dims of two required tensors.
   double work() const {
     double most = 0;
-    for (std::size_t a = 0; a < form_.tensors.size(); ++a) {
-      for (std::size_t b = a; b < form_.tensors.size(); ++b) {
-        if ((op_.required >> a & op_.required >> b & 1u) == 0) continue;
-        most = std::max(most, extent_product(dims_of(a) | dims_of(b)));
-      }
-    }
+    for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
     return most;
   }
 
@@ -374,6 +385,7 @@ class problem_draw {
   std::array<std::int64_t, max_dims> drawn_{};
   double density_ = 0;
   std::uint32_t typed_ = 0;
+  std::vector<std::uint32_t> pairs_;
 };
 
 /// A tensor that may be given: of the first type it may have, with the extents of its dims.
