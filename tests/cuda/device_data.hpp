@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/lower.hpp>
 
 #include "tests/cuda/device.hpp"

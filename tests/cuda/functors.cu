@@ -8,7 +8,7 @@
 
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/device_image.hpp"
-#include "tests/op/functors.hpp"
+#include "tests/op/attention/functors.hpp"
 #include "tests/support/flash_judge.hpp"
 
 namespace tessera::device_test {

@@ -45,6 +45,7 @@ class call_data {
   const void* options() const noexcept { return problem_.options.data(); }
   problem_view problem() const noexcept { return problem_.view(); }
   const owned_problem& owned() const noexcept { return problem_; }
+  const memory_wishes& wishes() const noexcept { return wishes_; }
   /// The problem as text, for messages.
   std::string text() const { return text_of(problem_.view()); }
 

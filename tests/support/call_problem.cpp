@@ -268,7 +268,8 @@ class problem_draw {
         if (random_.chance(0.4)) drawn_[i] = drawn_[other];
       }
       if (rule_of(i) != nullptr && !is_fixed(i)) {
-        drawn_[i] = random_.pick<std::int64_t>({1, 1, 2, 3, 4, 5, 8});
+        const bool none = form_.dims[i].least == 0 && random_.chance(0.03);
+        drawn_[i] = none ? 0 : random_.pick<std::int64_t>({1, 1, 2, 3, 4, 5, 8});
       }
     }
     std::vector<std::size_t> order(form_.dims.size());

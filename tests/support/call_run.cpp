@@ -63,7 +63,11 @@ std::string complaints_of_call(const family& kind, call_data& data,
 std::string complaints_of_plan(const family& kind, call_data& data,
                                const call_expectation& expectation, const context& where) {
   const context there = context_here(where);
-  const problem_view problem = problem_here(data.problem());
+  random_source random(7);
+  const call_data other(owned_problem(data.problem()), random, data.wishes());
+  if (!other.refusal()) return "other values: " + other.refusal().message();
+  problem_view problem = other.problem();
+  problem.unaligned = problem_here(data.problem()).unaligned;
   const result<operation_plan> plan = plan_operation(kind, problem, there);
   if (!plan) return "no plan: " + plan.message();
   data.reset();

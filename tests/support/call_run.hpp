@@ -46,7 +46,8 @@ std::string complaints_of_call(const family& kind, call_data& data,
                                const call_expectation& expectation, const context& where,
                                std::vector<std::vector<std::byte>>& first);
 
-/// What is wrong with a plan, a run of it and the explanation of the choice. Empty: nothing.
+/// What is wrong with a plan for the problem of a call that has other values, layouts and contents,
+/// with a run of this one, and with the explanation of the choice. Empty: nothing.
 std::string complaints_of_plan(const family& kind, call_data& data,
                                const call_expectation& expectation, const context& where);
 

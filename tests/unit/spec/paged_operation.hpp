@@ -54,9 +54,8 @@ inline constexpr std::array tensor_texts{
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-inline constexpr std::array option_forms{option_form{.name = "pool_layout",
-                                                     .type = option_type::choice,
-                                                     .enumerators = layouts}};
+inline constexpr std::array option_forms{
+    option_form{.name = "pool_layout", .type = option_type::choice, .enumerators = layouts}};
 inline constexpr paged_options defaults{};
 inline constexpr std::array multiples{multiple_rule{4, 5}};
 inline constexpr signature form{

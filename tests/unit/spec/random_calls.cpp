@@ -44,10 +44,9 @@ reached draw(const operation& op, const Look& look) {
     const bound_call& call = data->call();
     seen.layouts.insert(call.layout);
     for (const support::call_trait& trait : support::traits_of(op)) {
-      const bool has = trait.is_option
-                           ? !text::is_default(op.form->options[trait.index], *op.form,
-                                               data->options())
-                           : call.has(trait.index);
+      const bool has = trait.is_option ? !text::is_default(op.form->options[trait.index], *op.form,
+                                                           data->options())
+                                       : call.has(trait.index);
       if (has) seen.traits.insert(support::name_of(op, trait));
     }
     for (std::size_t i = 0; i < op.form->dims.size(); ++i) {
@@ -63,7 +62,8 @@ TEST(RandomCalls, ReachEveryTensorOptionLayoutAndEmptyDim) {
   const reached seen = draw(cache_table::operations[0], [](const call_data&) {});
   EXPECT_EQ(seen.traits.size(), support::traits_of(cache_table::operations[0]).size());
   EXPECT_EQ(seen.layouts, (std::set<int>{0, 1, 7}));
-  for (const std::string_view dim : {"R", "N", "M", "S"}) EXPECT_TRUE(seen.empty_dims.contains(dim)) << dim;
+  for (const std::string_view dim : {"R", "N", "M", "S"})
+    EXPECT_TRUE(seen.empty_dims.contains(dim)) << dim;
 }
 
 TEST(RandomCalls, OfTheSameSeedAreTheSame) {
@@ -123,8 +123,8 @@ TEST(RandomCalls, HavePagesOfTheirOwnAndPoisonInEverySlotThatNobodyUses) {
       const std::int64_t page = rest / args.k_pages.extent[1];
       const bool is_used = used[static_cast<std::size_t>(page)][static_cast<std::size_t>(token)];
       const bool finite = std::isfinite(reference::read(args.k_pages, offset));
-      const bool shares = args.k_pages.stride[0] == 0 || args.k_pages.stride[1] == 0 ||
-                          args.k_pages.stride[2] == 0;
+      const bool shares =
+          args.k_pages.stride[0] == 0 || args.k_pages.stride[1] == 0 || args.k_pages.stride[2] == 0;
       EXPECT_TRUE(is_used ? finite : !finite || shares);
       ++(is_used ? used_numbers : unused_numbers);
     });
