@@ -11,6 +11,8 @@
 
 #include <tessera/spec/lower.hpp>
 
+#include "call_contents.hpp"
+
 namespace tessera::support {
 
 namespace {
@@ -62,7 +64,7 @@ class mutation_list {
               [](tensor_view& to) { to.data = static_cast<std::byte*>(to.data) + 1; });
     }
     if (form.is_output()) mutate_output(tensor);
-    if (form.holds != tensor_contents::values) mutate_contents(tensor, view);
+    if (decides_what_is_read(form_, tensor)) mutate_contents(tensor, view);
   }
 
   void mutate_shape(std::size_t tensor, const tensor_view& view, const tensor_form& form) {
@@ -111,12 +113,31 @@ class mutation_list {
     }
   }
 
+  /// The first number that is too large.
+  std::int32_t beyond(std::size_t tensor) const {
+    const tensor_form& form = form_.tensors[tensor];
+    const auto counted = [&](std::int8_t dim) {
+      return static_cast<std::int32_t>(legal_.call().dims[static_cast<std::size_t>(dim)]);
+    };
+    if (form.holds == tensor_contents::page_numbers) return counted(form.counts);
+    if (form.holds != tensor_contents::values) return counted(form.counts) + 1;
+    for (std::size_t list = 0; list < form_.tensors.size(); ++list) {
+      const tensor_form& table = form_.tensors[list];
+      if (table.holds != tensor_contents::page_numbers) continue;
+      if (table.used_by != static_cast<int>(tensor) || !legal_.call().has(list)) continue;
+      const std::int64_t slots = legal_.tensors()[list].extent[1];
+      return static_cast<std::int32_t>(slots) * counted(table.page) + 1;
+    }
+    return 1000;
+  }
+
   void mutate_contents(std::size_t tensor, const tensor_view& view) {
     const std::int64_t entries = view.elements();
     const std::set<std::int64_t> places{0, 1, entries - 1};
     for (const std::int64_t place : places) {
       if (place < 0 || place >= entries) continue;
-      for (const std::int32_t value : {-1, 1000, std::numeric_limits<std::int32_t>::max()}) {
+      for (const std::int32_t value :
+           std::set{-1, beyond(tensor), 1000, std::numeric_limits<std::int32_t>::max()}) {
         add(
             std::string(form_.tensors[tensor].name) + " entry " + std::to_string(place) + " = " +
                 std::to_string(value),
