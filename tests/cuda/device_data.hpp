@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/api/flash_attention.hpp>
+#include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/lower.hpp>
 
 #include "tests/cuda/device.hpp"
@@ -27,7 +28,10 @@ inline void refill(const tensor_view& view, support::random_source& random) {
 class device_data {
  public:
   explicit device_data(const support::flash_case& one, device_id device = first_device)
-      : host_(one), image_(host_.args()), device_(device), args_(image_.args(device)) {}
+      : host_(one),
+        image_(attention_table::tensors, tensors_of(host_.args())),
+        device_(device),
+        args_(image_.args<flash_attention_args>(device)) {}
 
   support::flash_data& host() { return host_; }
   const flash_attention_args& args() const { return args_; }
@@ -67,7 +71,7 @@ class device_data {
 
  private:
   support::flash_data host_;
-  device_image<flash_attention_args> image_;
+  device_image image_;
   device_id device_;
   flash_attention_args args_;
 };

@@ -21,9 +21,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <tessera/families/attention/args.hpp>
-#include <tessera/families/attention/declaration.hpp>
-#include <tessera/families/mean_pooling/declaration.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/problem.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera::device_test {
@@ -65,25 +64,22 @@ inline byte_span span_of(const tensor_view& view) {
           static_cast<std::size_t>((high - low + 1) * size)};
 }
 
-/// What the family declares of the tensors of its calls, in the order of the members of the args.
-inline std::span<const tensor_form> forms_of(const flash_attention_args&) {
-  return attention_table::tensors;
-}
-inline std::span<const tensor_form> forms_of(const mean_pooling_args&) {
-  return mean_pooling_table::tensors;
-}
-/// Every tensor of a call, in the same order.
-template <class Args>
-std::span<tensor_view> views_of(Args& args) {
-  return {tensors_of(args), forms_of(args).size()};
-}
-
-/// The arguments, those on `from` as views of another device, their addresses as they are.
-template <class Args>
-Args said_to_be_on(device_id device, Args args, device_id from = {}) {
-  for (tensor_view& view : views_of(args)) {
+/// The tensors, those on `from` as views of another device, their addresses as they are.
+inline std::vector<tensor_view> said_to_be_on(device_id device,
+                                              std::span<const tensor_view> tensors,
+                                              device_id from = {}) {
+  std::vector<tensor_view> there(tensors.begin(), tensors.end());
+  for (tensor_view& view : there) {
     if (view.present() && view.device == from) view.device = device;
   }
+  return there;
+}
+/// The same for a struct of args.
+template <class Args>
+Args said_to_be_on(device_id device, Args args, device_id from = {}) {
+  const std::span<tensor_view> views(tensors_of(args), sizeof(Args) / sizeof(tensor_view));
+  std::ranges::copy(said_to_be_on(device, std::span<const tensor_view>(views), from),
+                    views.begin());
   return args;
 }
 
@@ -109,13 +105,13 @@ class device_block {
 /// What bytes are where no tensor lies.
 inline constexpr std::byte margin_byte{0xFF};
 
-template <class Args>
 class device_image {
  public:
-  /// Takes memory on the current device for the tensors of `args`, whose host memory must outlive
-  /// the image. `kept`, if given, is used by one image at a time.
-  explicit device_image(const Args& args, device_block* kept = nullptr)
-      : host_(args), exact_(wants_exact()) {
+  /// Takes memory on the current device for the tensors of a call, as many as there are forms,
+  /// whose host memory must outlive the image. `kept`, if given, is used by one image at a time.
+  device_image(std::span<const tensor_form> forms, const tensor_view* tensors,
+               device_block* kept = nullptr)
+      : forms_(forms), host_(tensors, tensors + forms.size()), exact_(wants_exact()) {
     find_regions();
     if (exact_) {
       for (region& one : regions_) {
@@ -129,10 +125,10 @@ class device_image {
     }
   }
 
-  /// The same call with tensors of the device.
-  Args args(device_id device) const {
-    Args there = said_to_be_on(device, host_);
-    for (tensor_view& view : views_of(there)) {
+  /// The same tensors on the device.
+  std::vector<tensor_view> tensors(device_id device) const {
+    std::vector<tensor_view> there = said_to_be_on(device, std::span<const tensor_view>(host_));
+    for (tensor_view& view : there) {
       if (!view.present()) continue;
       const byte_span span = span_of(view);
       // An empty tensor has no memory; its address is nobody's, and as aligned as before.
@@ -141,6 +137,14 @@ class device_image {
                       ? reinterpret_cast<void*>(std::uintptr_t{256} + address % 256)
                       : at(span.begin) + (static_cast<std::byte*>(view.data) - span.begin);
     }
+    return there;
+  }
+
+  /// The same as a struct of args.
+  template <class Args>
+  Args args(device_id device) const {
+    Args there;
+    std::ranges::copy(tensors(device), tensors_of(there));
     return there;
   }
 
@@ -207,13 +211,12 @@ class device_image {
   }
 
   void find_regions() {
-    const std::span<const tensor_form> forms = forms_of(host_);
-    for (std::size_t tensor = 0; tensor < forms.size(); ++tensor) {
-      const byte_span span = span_of(tensors_of(host_)[tensor]);
+    for (std::size_t tensor = 0; tensor < forms_.size(); ++tensor) {
+      const byte_span span = span_of(host_[tensor]);
       if (span.size == 0) continue;
       region one;
       one.host = span;
-      one.output = forms[tensor].is_output();
+      one.output = forms_[tensor].is_output();
       regions_.push_back(std::move(one));
     }
     std::sort(regions_.begin(), regions_.end(),
@@ -247,7 +250,8 @@ class device_image {
     throw std::logic_error("a tensor outside the memory of the call");
   }
 
-  Args host_;
+  std::span<const tensor_form> forms_;
+  std::vector<tensor_view> host_;
   bool exact_;
   std::vector<region> regions_;
   std::vector<std::byte> image_;

@@ -8,7 +8,7 @@
 
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/device_image.hpp"
-#include "tests/op/functors.hpp"
+#include "tests/op/attention/functors.hpp"
 #include "tests/support/flash_judge.hpp"
 
 namespace tessera::device_test {
@@ -73,10 +73,10 @@ void expect_right(const support::flash_case& one, const Logits& logits, const Ma
   const stream stream;
   carried_mask carried;
   const flash_hooks hooks(logits, carried.of(mask));
-  device_image image(data.args());
+  device_image image(attention_table::tensors, tensors_of(data.args()));
   image.send(stream.handle());
-  const status done =
-      launch<Row>(image.args(first_device), data.options(), cuda{.stream = stream.handle()}, hooks);
+  const status done = launch<Row>(image.args<flash_attention_args>(first_device), data.options(),
+                                  cuda{.stream = stream.handle()}, hooks);
   ASSERT_TRUE(done) << done.message();
   EXPECT_TRUE(image.fetch(stream.handle())) << "device memory outside the outputs was written";
   EXPECT_EQ(expectation.complaints(), "");

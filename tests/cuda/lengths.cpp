@@ -1,96 +1,79 @@
-// Lengths in device memory are not looked at by the host, so they may hold anything when a kernel
-// reads them: it stays inside the tensors, ends, and leaves the device in order.
+// Lengths, offsets and page numbers in device memory are not looked at by the host, so they may
+// hold anything when a kernel reads them: it stays inside the tensors, ends, and leaves the device
+// in order.
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/cuda/device_data.hpp"
-#include "tests/support/flash_run.hpp"
+#include "tests/support/call_contents.hpp"
+#include "tests/support/call_run.hpp"
 
 namespace tessera::device_test {
 namespace {
 
-support::flash_case padded_call() {
-  support::flash_case one;
-  one.batch = 3;
-  one.q_len = 70;
-  one.kv_len = 300;
-  one.q_heads = 4;
-  one.kv_heads = 2;
-  one.head_dim = one.v_head_dim = 64;
-  one.q_lengths = {70, 30, 1};
-  one.k_lengths = {300, 0, 150};
-  one.options.causal = true;
-  one.poison = false;
-  one.seed = 8;
-  return one;
-}
+using support::call_data;
+using support::call_here;
 
-support::flash_case packed_call() {
-  support::flash_case one = padded_call();
-  one.packed = true;
-  one.q_len = 101;
-  one.kv_len = 450;
-  return one;
-}
+class wrong_lengths : public testing::TestWithParam<support::tested_operation> {
+ protected:
+  static const operation& op() { return *GetParam().op; }
 
-std::vector<std::int64_t> wrong_numbers(const tensor_view& rows, std::size_t axis) {
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  constexpr std::int64_t least = std::numeric_limits<std::int32_t>::min();
-  const std::int64_t length = rows.extent[axis];
-  return {-1, least, most, most - 63, length + 1, length + 1000, 1 << 30, -(1 << 30)};
-}
+  /// `wrong` at each of the first and last places of a tensor, on a row, behind margins.
+  static void expect_contained(call_data& data, const instance& row, std::size_t tensor) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    constexpr std::int64_t least = std::numeric_limits<std::int32_t>::min();
+    const tensor_view& numbers = data.tensors()[tensor];
+    for (const std::int64_t wrong :
+         {std::int64_t{-1}, least, most, most - 63, std::int64_t{301}, std::int64_t{1} << 30,
+          -(std::int64_t{1} << 30), std::int64_t{0}}) {
+      reference::for_each_element(numbers, [&](std::int64_t flat, std::int64_t offset) {
+        if (testing::Test::HasFailure() || (flat > 3 && flat + 1 < numbers.elements())) return;
+        SCOPED_TRACE(std::string(row.name) + " " + std::string(op().form->tensors[tensor].name) +
+                     " entry " + std::to_string(flat) + " is " + std::to_string(wrong));
+        data.reset();
+        const double right = reference::read(numbers, offset);
+        support::store(numbers, offset, static_cast<double>(wrong));
+        const status done = call_here(*GetParam().kind, data.problem(), {.row = row.name});
+        EXPECT_TRUE(done) << done.message();
+        support::store(numbers, offset, right);
+        EXPECT_TRUE(data.intact()) << "memory outside the outputs was written";
+      });
+    }
+  }
+};
 
-/// Runs the call with `wrong` at each place of `lengths` on every row, behind margins.
-void expect_contained(const support::flash_case& one, tensor_view flash_attention_args::*lengths,
-                      tensor_view flash_attention_args::*owner, std::size_t axis) {
-  const stream stream;
-  for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-    support::flash_case typed = one;
-    typed.type = type;
-    device_data data(typed);
-    const tensor_view& values = data.host().args().*lengths;
-    const std::vector<double> right = reference::to_doubles(values);
-    for (const instance& row : support::rows_for(data.host().args(), data.options())) {
-      for (const std::int64_t wrong : wrong_numbers(data.host().args().*owner, axis)) {
-        for (std::int64_t at = 0; at < values.extent[0]; ++at) {
-          SCOPED_TRACE(std::string(row.name) + " entry " + std::to_string(at) + " is " +
-                       std::to_string(wrong));
-          support::store(values, at, static_cast<double>(wrong));
-          data.send(stream.handle());
-          const status done = flash_attention(data.args(), data.options(),
-                                              {.row = row.name, .stream = stream.handle()});
-          EXPECT_TRUE(done) << done.message();
-          EXPECT_TRUE(data.fetch(stream.handle())) << "memory outside the outputs was written";
-          support::store(values, at, right[static_cast<std::size_t>(at)]);
-          if (testing::Test::HasFailure()) return;
-        }
+TEST_P(wrong_lengths, stay_inside_the_tensors) {
+  for (const support::tested_row& tested : support::tested_rows()) {
+    if (tested.kind != GetParam().kind || !support::runs_here(tested.row->target)) continue;
+    for (std::uint64_t index = 0; index < 12; ++index) {
+      support::random_source random = support::stream(8, index);
+      support::call_wishes wishes;
+      wishes.attempts = 300;
+      wishes.work = 1e6;
+      const auto data = support::call_for(tested, op(), random, wishes);
+      if (data == nullptr) continue;
+      for (std::size_t i = 0; i < op().form->tensors.size(); ++i) {
+        const bool decides = support::decides_what_is_read(*op().form, i);
+        if (data->call().has(i) && decides) expect_contained(*data, *tested.row, i);
+        if (HasFailure()) return;
       }
-      data.send(stream.handle());
-      ASSERT_TRUE(flash_attention(data.args(), data.options(),
-                                  {.row = row.name, .stream = stream.handle()}));
-      EXPECT_EQ(data.complaints(stream.handle()), "") << row.name << " with the right lengths";
+      data->reset();
+      const support::call_expectation expectation(data->call());
+      std::vector<std::vector<std::byte>> first;
+      ASSERT_EQ(support::complaints_of_call(*tested.kind, *data, expectation,
+                                            {.row = tested.row->name}, first),
+                "")
+          << "with the right numbers";
     }
   }
 }
 
-using args = flash_attention_args;
-
-TEST(wrong_lengths, of_queries_stay_inside_the_tensors) {
-  expect_contained(padded_call(), &args::seqlens_q, &args::q, 1);
-}
-TEST(wrong_lengths, of_keys_stay_inside_the_tensors) {
-  expect_contained(padded_call(), &args::seqlens_k, &args::k, 1);
-}
-TEST(wrong_lengths, of_packed_queries_stay_inside_the_tensors) {
-  expect_contained(packed_call(), &args::cu_seqlens_q, &args::q, 0);
-}
-TEST(wrong_lengths, of_packed_keys_stay_inside_the_tensors) {
-  expect_contained(packed_call(), &args::cu_seqlens_k, &args::k, 0);
-}
+INSTANTIATE_TEST_SUITE_P(operations, wrong_lengths, testing::ValuesIn(support::tested_operations()),
+                         [](const auto& one) { return std::string(one.param.op->name); });
 
 }  // namespace
 }  // namespace tessera::device_test

@@ -2,14 +2,15 @@
 // a stream of the calling thread.
 #include "tests/support/place.hpp"
 
+#include <vector>
+
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/device_facts.hpp>
+#include <tessera/spec/check.hpp>
 
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/device_image.hpp"
-#include "tests/support/flash_call.hpp"
 
 namespace tessera::support {
 
@@ -17,6 +18,23 @@ namespace {
 
 using device_test::device_image;
 using device_test::first_device;
+
+device_test::stream& stream_of_thread() {
+  thread_local device_test::stream stream;
+  return stream;
+}
+
+std::span<const tensor_view> tensors_in(const problem_view& call) {
+  return {call.tensors, call.op->form->tensors.size()};
+}
+
+/// Tensors of an illegal call may point anywhere. Numbers in them are not looked at on a device.
+bool may_be_copied(const problem_view& call) {
+  bound_call host{.op = call.op, .tensors = call.tensors, .options = call.options};
+  status failure;
+  return checks::are_options(host, failure) && checks::are_shapes(host, 0, failure) &&
+         checks::is_memory(host, nullptr, failure);
+}
 
 }  // namespace
 
@@ -33,27 +51,32 @@ bool sees_values_here() {
   return false;
 }
 
-flash_problem problem_here(const flash_attention_args& args, const flash_attention_options& options,
-                           flash_op op) {
-  return problem_of(device_test::said_to_be_on(first_device, args), options, op);
+context context_here(context where) {
+  where.threads = 0;
+  where.device = first_device;
+  where.stream = stream_of_thread().handle();
+  return where;
 }
 
-status run_here(flash_op op, const flash_attention_args& args,
-                const flash_attention_options& options, const context& where) {
-  thread_local device_test::stream stream;
-  thread_local device_test::device_block kept;
-  context there = where;
-  there.threads = 0;
-  there.stream = stream.handle();
-  // Views of an illegal call may point anywhere; it must be refused before anything is touched.
-  attention_kernel_args lowered;
-  if (!lower(op, args, options, lowered)) {
-    return call(op, device_test::said_to_be_on(first_device, args), options, there);
+problem_view problem_here(problem_view call) {
+  for (std::size_t i = 0; i < call.op->form->tensors.size(); ++i) {
+    const bool asked = call.op->form->tensors[i].aligned_rows && call.tensors[i].present();
+    if (asked && !rows_are_aligned(call.tensors[i])) call.unaligned = true;
   }
-  device_image image(args, &kept);
-  image.send(stream.handle());
-  status done = call(op, image.args(first_device), options, there);
-  EXPECT_TRUE(image.fetch(stream.handle())) << "device memory outside the outputs was written";
+  return call;
+}
+
+status run_here(const problem_view& call, const context& where, const placed_run& run) {
+  thread_local device_test::device_block kept;
+  const context there = context_here(where);
+  if (!may_be_copied(call)) {
+    return run(device_test::said_to_be_on(first_device, tensors_in(call)).data(), there);
+  }
+  device_image image(call.op->form->tensors, call.tensors, &kept);
+  image.send(stream_of_thread().handle());
+  status done = run(image.tensors(first_device).data(), there);
+  EXPECT_TRUE(image.fetch(stream_of_thread().handle()))
+      << "device memory outside the outputs was written";
   return done;
 }
 

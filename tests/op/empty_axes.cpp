@@ -1,107 +1,88 @@
-// Nothing on an axis, on several, and on none: every row says what memory it wants, is planned,
-// explained and run, with fewer and with more threads than there is work.
+// Nothing on an axis, on several, and on none: every row is called, planned and explained, with
+// fewer and with more threads than there is work.
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <tessera/api/flash_plan.hpp>
+#include "tests/support/call_run.hpp"
 
-#include "tests/support/flash_judge.hpp"
-#include "tests/support/flash_run.hpp"
-
+namespace tessera::support {
 namespace {
 
-using namespace tessera::support;
-
-struct emptied {
-  std::string name;
-  flash_case call;
-};
-
-/// Each choice of empty axes, dense and packed. (Heads and head dims of 0 are refused.)
-std::vector<emptied> empty_calls() {
-  flash_case full;
-  full.batch = 2;
-  full.q_len = 3;
-  full.kv_len = 70;
-  full.q_heads = 4;
-  full.kv_heads = 2;
-  full.head_dim = full.v_head_dim = 64;
-  full.options.causal = true;
-  std::vector<emptied> calls;
-  for (unsigned axes = 0; axes < 8; ++axes) {
-    flash_case dense = full;
-    std::string name;
-    const auto empty = [&](unsigned bit, const char* axis, std::int64_t& size) {
-      if ((axes >> bit & 1) == 0) return;
-      size = 0;
-      name += std::string(" no ") + axis;
-    };
-    empty(0, "entries", dense.batch);
-    empty(1, "rows", dense.q_len);
-    empty(2, "keys", dense.kv_len);
-    calls.push_back({"dense" + name, dense});
-    flash_case packed = dense;
-    packed.packed = true;  // without entries: rows and keys of no sequence
-    for (std::int64_t entry = 0; entry < packed.batch; ++entry) {
-      packed.q_lengths.push_back(packed.q_len / 2);
-      packed.k_lengths.push_back(packed.kv_len / 2);
+/// Dims of an operation that may be 0.
+std::vector<std::size_t> dims_that_may_be_empty(const operation& op) {
+  const signature& form = *op.form;
+  std::vector<std::size_t> dims;
+  for (std::size_t i = 0; i < form.dims.size(); ++i) {
+    bool is_free = form.dims[i].source == dim_source::tensor && form.dims[i].least == 0;
+    for (const multiple_rule& rule : form.multiples) {
+      is_free = is_free && rule.by != static_cast<int>(i);
     }
-    calls.push_back({"packed" + name, packed});
+    bool is_used = false;
+    for (std::size_t at = 0; at < form.shapes.size(); ++at) {
+      if ((op.taken >> at / form.layouts.size() & 1u) == 0) continue;
+      for (const axis_form& axis : form.shapes[at].axes) is_used |= axis.dim == static_cast<int>(i);
+    }
+    if (is_free && is_used) dims.push_back(i);
   }
-  return calls;
+  return dims;
 }
 
-class empty_axes : public testing::TestWithParam<tessera::dtype> {
+class empty_axes : public testing::TestWithParam<tested_operation> {
  protected:
-  /// The row, or the one the library chooses, with these arguments.
-  static void expect_served(const tessera::flash_attention_args& args,
-                            const flash_expectation& expectation, flash_data& data,
-                            const tessera::context& context) {
-    const auto problem = tessera::problem_of(args, data.options());
-    data.reset_outputs();
-    const auto done = tessera::flash_attention(args, data.options(), context);
-    EXPECT_TRUE(done) << done.message();
-    EXPECT_EQ(expectation.complaints(), "");
-    const auto plan = tessera::plan(problem, context);
-    ASSERT_TRUE(plan) << plan.message();
-    data.reset_outputs();
-    const auto planned = plan->run(args);
-    EXPECT_TRUE(planned) << planned.message();
-    EXPECT_EQ(expectation.complaints(), "");
-    EXPECT_TRUE(data.margins_intact());
-    const auto why = tessera::explain(problem, context);
-    ASSERT_TRUE(why) << why.message();
-    EXPECT_EQ(why->row, plan->choice().row());
+  /// The row, or the one the library chooses, with any number of threads.
+  static void expect_served(call_data& data, const call_expectation& expectation,
+                            std::string_view row) {
+    SCOPED_TRACE(row);
+    const family& kind = *GetParam().kind;
+    std::vector<std::vector<std::byte>> first;
+    for (const int threads : {1, 2, 64}) {
+      const context where{.row = row, .threads = threads};
+      EXPECT_EQ(complaints_of_call(kind, data, expectation, where, first), "") << threads;
+      EXPECT_EQ(complaints_of_plan(kind, data, expectation, where), "") << threads;
+    }
   }
 };
 
 TEST_P(empty_axes, are_served_by_every_row) {
-  for (emptied& empty : empty_calls()) {
-    SCOPED_TRACE(empty.name);
-    empty.call.type = GetParam();
-    flash_data data(empty.call);
-    float nothing = 0.0f;
-    const flash_expectation expectation(data.args(), data.options());
-    for (const bool sinks : {false, true}) {
-      tessera::flash_attention_args args = data.args();
-      if (sinks) args.sinks = tessera::view(&nothing, {empty.call.q_heads, 0});
-      for (const int threads : {1, 2, 64}) {
-        SCOPED_TRACE(threads);
-        expect_served(args, expectation, data, {.threads = threads});
-        for (const auto& row : rows_for(args, data.options())) {
-          SCOPED_TRACE(row.name);
-          expect_served(args, expectation, data, {.row = row.name, .threads = threads});
-        }
+  const operation& op = *GetParam().op;
+  const std::vector<std::size_t> dims = dims_that_may_be_empty(op);
+  std::uint64_t served = 0;
+  for (std::uint64_t axes = 0; axes < std::uint64_t{1} << dims.size(); ++axes) {
+    for (std::uint64_t index = 0; index < 6; ++index) {
+      call_wishes wishes;
+      for (std::size_t i = 0; i < dims.size(); ++i) {
+        if ((axes >> i & 1u) != 0) wishes.extents[dims[i]] = 0;
       }
+      wishes.density = index % 2 == 0 ? 0.0 : 0.4;
+      wishes.type = std::array{dtype::f32, dtype::f16, dtype::bf16}[index % 3];
+      wishes.attempts = 200;
+      wishes.work = 2e4;
+      random_source random = stream(21 + axes, index);
+      const std::unique_ptr<call_data> data = drawn_call(op, random, wishes);
+      if (data == nullptr) continue;
+      SCOPED_TRACE(data->text());
+      ASSERT_TRUE(data->refusal()) << data->refusal().message();
+      const call_expectation expectation(data->call());
+      expect_served(*data, expectation, "");
+      for (const tested_row& tested : tested_rows()) {
+        const bool fits = tested.kind == GetParam().kind && runs_here(tested.row->target) &&
+                          runs(*tested.kind, *tested.row, problem_here(data->problem()));
+        if (fits) expect_served(*data, expectation, tested.row->name);
+      }
+      ++served;
+      if (HasFailure()) return;
     }
   }
+  EXPECT_GE(served, std::uint64_t{3} << dims.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(types, empty_axes,
-                         testing::Values(tessera::dtype::f32, tessera::dtype::f16,
-                                         tessera::dtype::bf16));
+INSTANTIATE_TEST_SUITE_P(operations, empty_axes, testing::ValuesIn(tested_operations()),
+                         [](const auto& one) { return std::string(one.param.op->name); });
 
 }  // namespace
+}  // namespace tessera::support

@@ -1,86 +1,131 @@
-// Random calls, legal and illegal: each is right or refused with a reason. Settings as in
-// support/fuzz.hpp.
+// Random calls of every operation, legal and illegal: each is right or refused with a reason.
+// Settings as in support/fuzz.hpp.
 #include "tests/support/fuzz.hpp"
 
+#include <array>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/support/flash_cases.hpp"
-#include "tests/support/flash_judge.hpp"
-#include "tests/support/flash_mutations.hpp"
-#include "tests/support/flash_run.hpp"
+#include "tests/support/call_mutations.hpp"
+#include "tests/support/call_run.hpp"
 
+namespace tessera::support {
 namespace {
 
-using namespace tessera::support;
-using tessera::status_code;
-
 /// A legal call, through the library's own choice (null) or through a row.
-void check_legal(flash_data& data, const tessera::instance* row, random_source& random,
+void check_legal(const family& kind, call_data& data, const instance* row, random_source& random,
                  fuzz_tally& counts) {
-  const flash_case& one = data.shape();
-  tessera::context context{.threads = random.chance(0.25) ? 2 : 1};
-  bool eligible = true;
-  if (row != nullptr) {
-    context.row = row->name;
-    // A call without rows has nothing to choose for: it succeeds whatever row is named.
-    eligible = data.args().out.elements() == 0 ||
-               takes(*row, problem_here(data.args(), data.options(), one.op));
-  }
-  const auto done = run(one.op, data.args(), data.options(), context);
+  context where{.threads = random.chance(0.25) ? 2 : 1};
+  if (row != nullptr) where.row = row->name;
+  // A call without elements to compute has nothing to choose for.
+  const bool eligible = row == nullptr || !data.has_output_elements() ||
+                        (runs_here(row->target) && runs(kind, *row, problem_here(data.problem())));
   if (!eligible) {
     ++counts.ineligible;
-    ASSERT_EQ(done.code(), status_code::ineligible_row) << context.row << ": " << done.message();
+    const status done = call_here(kind, data.problem(), where);
+    ASSERT_EQ(done.code(), status_code::ineligible_row) << where.row << ": " << done.message();
     ASSERT_FALSE(done.message().empty());
     ASSERT_TRUE(data.outputs_untouched());
     return;
   }
   ++counts.right;
-  ASSERT_TRUE(done) << context.row << ": " << done.message();
-  ASSERT_EQ(flash_expectation(data.args(), data.options()).complaints(), "") << context.row;
-  ASSERT_TRUE(data.margins_intact()) << context.row << ": bytes outside the outputs were written";
+  const call_expectation expectation(data.call());
+  std::vector<std::vector<std::byte>> first;
+  ASSERT_EQ(complaints_of_call(kind, data, expectation, where, first), "")
+      << where.row << " " << data.text();
+  if (!random.chance(0.2) || !data.has_output_elements()) return;
+  ASSERT_EQ(complaints_of_plan(kind, data, expectation, where), "")
+      << where.row << " " << data.text();
 }
 
-/// The same call with one thing wrong; false if no mutation tried fits it.
-bool check_illegal(flash_data& data, random_source& random, fuzz_tally& counts) {
-  const std::span<const flash_mutation> mutations = all_mutations();
-  flash_call call(data);
-  const flash_mutation* wrong = nullptr;
-  for (int attempt = 0; attempt < 20 && wrong == nullptr; ++attempt) {
-    const flash_mutation& candidate = random.pick(mutations);
-    if (candidate.apply(call)) wrong = &candidate;
+/// Descriptions of a tensor that no program would write.
+call_mutation hostile_view(const operation& op, random_source& random) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const auto tensor =
+      static_cast<std::size_t>(random.below(static_cast<std::int64_t>(op.form->tensors.size())));
+  const std::uint64_t seed = random.bits();
+  return {"hostile " + std::string(op.form->tensors[tensor].name), false, false,
+          [=](owned_problem& call) {
+            random_source bits(seed);
+            tensor_view& view = call.tensors[tensor];
+            const auto wild = [&](std::int64_t value) {
+              if (bits.chance(0.6)) return value;
+              return bits.pick<std::int64_t>({0, 1, -1, most, -most - 1, most / 2, most / 3,
+                                              std::int64_t{1} << 32, std::int64_t{1} << 54});
+            };
+            for (std::size_t axis = 0; axis < view.extent.size(); ++axis) {
+              view.extent[axis] = wild(view.extent[axis]);
+              view.stride[axis] = wild(view.stride[axis]);
+            }
+            if (bits.chance(0.2)) view.rank = static_cast<std::int8_t>(bits.between(-128, 127));
+            if (bits.chance(0.2)) view.type = static_cast<dtype>(bits.below(256));
+            if (bits.chance(0.1)) view.device.ordinal = static_cast<std::int32_t>(bits.bits());
+            if (bits.chance(0.1)) view.data = nullptr;
+          }};
+}
+
+/// "q", "causal", ...: what a sentence is about.
+bool names_something(const operation& op, std::string_view sentence) {
+  const std::string_view name = sentence.substr(0, sentence.find(':'));
+  bool known = false;
+  for (const tensor_form& tensor : op.form->tensors) known = known || tensor.name == name;
+  for (const option_form& option : op.form->options) known = known || option.name == name;
+  return known;
+}
+
+/// The same call with one thing wrong; false if no change that was tried makes it illegal.
+bool check_illegal(const family& kind, call_data& data, random_source& random, fuzz_tally& counts) {
+  const std::vector<call_mutation> mutations = mutations_of(data);
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const call_mutation wrong =
+        random.chance(0.3) ? hostile_view(data.op(), random) : random.pick(std::span(mutations));
+    if (wrong.contents && !sees_values_here()) continue;
+    owned_problem changed = data.owned();
+    wrong.apply(changed);
+    const bool harmless = static_cast<bool>(checked(changed));
+    if (!harmless) {
+      ++counts.refused;
+      const status done = call_here(kind, changed.view());
+      EXPECT_EQ(done.code(), status_code::invalid_argument) << wrong.what << ": " << done.message();
+      EXPECT_TRUE(names_something(data.op(), done.message())) << done.message();
+      EXPECT_TRUE(data.outputs_untouched()) << wrong.what << " of " << data.text();
+    }
+    data.reset();
+    if (!harmless) return true;
   }
-  if (wrong == nullptr || (!call.integers.empty() && !sees_values_here())) return false;
-  ++counts.refused;
-  const auto done = run(call.op, call.args, call.options);
-  EXPECT_EQ(done.code(), status_code::invalid_argument) << wrong->name << ": " << done.message();
-  EXPECT_FALSE(done.message().empty()) << wrong->name;
-  EXPECT_TRUE(data.outputs_untouched()) << wrong->name;
-  return true;
+  return false;
 }
 
 TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
-  const std::vector<tessera::instance> tested = tested_rows();
-  const std::span<const tessera::instance> rows(tested);
+  const std::vector<tested_operation> all = tested_operations();
+  const std::vector<tested_row> rows = tested_rows();
   run_fuzz([&](random_source& random, fuzz_tally& counts) {
-    // Half of the calls name a row, most of these are made for it.
-    const tessera::instance* row = random.chance(0.5) ? &random.pick(rows) : nullptr;
-    case_limits limits;
-    if (row != nullptr && !random.chance(0.15))
-      limits = limits_of(row->config_as<tessera::attention_config>());
-    if (random.chance(0.1)) limits.aligned = false;
-    limits.work = 6e4;
-    flash_data data(random_case(random, limits));
-    const std::uint64_t inputs = data.input_digest();
-    if (!random.chance(0.3) || !check_illegal(data, random, counts)) {
-      check_legal(data, row, random, counts);
+    const tested_operation& tested = random.pick(std::span(all));
+    const family& kind = *tested.kind;
+    // Half of the calls name a row, most of these are drawn for it.
+    const tested_row row = random.pick(std::span(rows));
+    const bool named = row.kind == &kind && random.chance(0.7);
+    const call_wishes wishes{.work = 6e4, .attempts = 200};
+    std::unique_ptr<call_data> data;
+    if (named && random.chance(0.85)) data = call_for(row, *tested.op, random, wishes);
+    if (data == nullptr) {
+      data = drawn_call(*tested.op, random, wishes, {.aligned = random.chance(0.5)});
     }
-    EXPECT_EQ(data.input_digest(), inputs) << "an input was changed";
+    ASSERT_NE(data, nullptr) << tested.op->name << ": no legal call is drawn";
+    ASSERT_TRUE(data->refusal()) << data->text() << ": " << data->refusal().message();
+    if (!random.chance(0.3) || !check_illegal(kind, *data, random, counts)) {
+      check_legal(kind, *data, named ? row.row : nullptr, random, counts);
+    }
+    ASSERT_TRUE(data->intact()) << "bytes outside the outputs were written";
   });
 }
 
 }  // namespace
+}  // namespace tessera::support

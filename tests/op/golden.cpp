@@ -1,44 +1,48 @@
-// Every golden file through the row the library chooses, and through every row that can take it.
-#include <filesystem>
+// Every golden file through the row that the library chooses, through every row that takes it, and
+// against the operation's reference.
+#include "tests/support/golden.hpp"
+
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "tests/support/flash_golden.hpp"
-#include "tests/support/flash_run.hpp"
+#include "tests/support/call_run.hpp"
 
+namespace tessera::support {
 namespace {
 
-using golden_case = tessera::support::flash_golden_case;
-
-class golden : public testing::TestWithParam<std::filesystem::path> {};
+class golden : public testing::TestWithParam<golden_name> {};
 
 TEST_P(golden, agrees_with_its_reference) {
-  golden_case one(GetParam());
-  const auto done = tessera::support::run(one.op(), one.args(), one.options());
+  golden_call call(GetParam());
+  const status done = call_here(*GetParam().kind, call.problem());
   ASSERT_TRUE(done) << done.message();
-  EXPECT_EQ(one.complaints(), "");
+  EXPECT_EQ(call.complaints(), "");
 }
 
 TEST_P(golden, agrees_on_every_row) {
-  golden_case one(GetParam());
-  const auto problem = tessera::support::problem_here(one.args(), one.options(), one.op());
+  golden_call call(GetParam());
   int ran = 0;
-  for (const tessera::instance& row : tessera::attention_registry()) {
-    if (!tessera::support::takes(row, problem)) continue;
+  for (const tested_row& tested : tested_rows()) {
+    const instance& row = *tested.row;
+    if (tested.kind != GetParam().kind || !runs_here(row.target)) continue;
+    if (!runs(*tested.kind, row, problem_here(call.problem()))) continue;
     SCOPED_TRACE(row.name);
-    one.reset_outputs();
-    const auto done = tessera::support::run(one.op(), one.args(), one.options(), {.row = row.name});
+    call.reset_outputs();
+    const status done = call_here(*tested.kind, call.problem(), {.row = row.name});
     ASSERT_TRUE(done) << done.message();
-    EXPECT_EQ(one.complaints(), "");
+    EXPECT_EQ(call.complaints(), "");
     ++ran;
   }
   EXPECT_GT(ran, 0) << "no row of this build takes the case on this machine";
 }
 
-INSTANTIATE_TEST_SUITE_P(files, golden, testing::ValuesIn(tessera::support::flash_golden_files()),
-                         [](const auto& row) {
-                           return tessera::support::test_name(row.param.stem().string());
-                         });
+TEST_P(golden, agrees_with_the_definition_to_double_precision) {
+  EXPECT_EQ(golden_call(GetParam()).reference_complaints(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(files, golden, testing::ValuesIn(golden_names()),
+                         [](const auto& one) { return one.param.text(); });
 
 }  // namespace
+}  // namespace tessera::support

@@ -1,64 +1,61 @@
-// Every option alone and in pairs, through the row the library chooses, for each operand type.
+// Every optional tensor and option alone and in pairs, through the row that the library chooses,
+// for each operand type.
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/support/flash_cases.hpp"
-#include "tests/support/flash_judge.hpp"
-#include "tests/support/flash_run.hpp"
+#include "tests/support/call_run.hpp"
 
+namespace tessera::support {
 namespace {
 
-using namespace tessera::support;
-using tessera::dtype;
+class options : public testing::TestWithParam<tested_operation> {};
 
-class options : public testing::TestWithParam<flash_trait> {};
-
-void expect_right(const flash_case& one) {
-  flash_data data(one);
-  const flash_expectation expectation(data.args(), data.options());
-  const auto done = run(one.op, data.args(), data.options());
-  ASSERT_TRUE(done) << done.message();
-  EXPECT_EQ(expectation.complaints(), "");
-  EXPECT_TRUE(data.margins_intact()) << "bytes outside the outputs were written";
-}
-
-TEST_P(options, are_right_with_every_other_option) {
-  for (const flash_trait other : all_flash_traits) {
-    if (!compatible(GetParam(), other)) continue;
-    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-      SCOPED_TRACE(std::string(name_of(other)) + " " + std::string(name_of(type)));
-      random_source random =
-          stream(static_cast<std::uint64_t>(GetParam()) * 100 + static_cast<std::uint64_t>(other),
-                 static_cast<std::uint64_t>(type));
-      case_limits limits;
-      limits.type = type;
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        expect_right(case_with(std::array{GetParam(), other}, random, limits));
+TEST_P(options, are_right_alone_and_in_pairs) {
+  const operation& op = *GetParam().op;
+  const std::vector<call_trait> traits = traits_of(op);
+  std::uint64_t pair = 0;
+  for (std::size_t a = 0; a < traits.size(); ++a) {
+    bool is_reached = false;
+    for (std::size_t b = 0; b < traits.size(); ++b, ++pair) {
+      for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+        const std::array both{traits[a], traits[b]};
+        SCOPED_TRACE(std::string(name_of(op, traits[a])) + " " +
+                     std::string(name_of(op, traits[b])) + " " + std::string(name_of(type)));
+        call_wishes wishes;
+        wishes.type = type;
+        wishes.traits = std::span(both);
+        wishes.density = 0.0;
+        wishes.work = 6e4;
+        wishes.attempts = 300;
+        random_source random = stream(5, 4 * pair + static_cast<std::uint64_t>(type));
+        const std::unique_ptr<call_data> data = drawn_call(op, random, wishes);
+        if (data == nullptr) continue;  // they exclude each other
+        ASSERT_TRUE(data->refusal()) << data->text() << ": " << data->refusal().message();
+        is_reached = true;
+        const call_expectation expectation(data->call());
+        std::vector<std::vector<std::byte>> first;
+        EXPECT_EQ(complaints_of_call(*GetParam().kind, *data, expectation, {}, first), "")
+            << data->text();
+        if (HasFailure()) return;
       }
-      if (HasFailure()) return;
     }
+    // A rule may ask for an option that the operation does not have.
+    const bool is_ruled_out = op.excluded != 0 && !traits[a].is_option &&
+                              std::ranges::any_of(op.form->rules, [&](const tensor_rule& rule) {
+                                return static_cast<std::size_t>(rule.tensor) == traits[a].index;
+                              });
+    EXPECT_TRUE(is_reached || is_ruled_out) << name_of(op, traits[a]) << ": no legal call has it";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(pairs, options, testing::ValuesIn(all_flash_traits),
-                         [](const auto& row) { return std::string(name_of(row.param)); });
-
-TEST(scaled_dot_product_attention, is_right_with_each_option_it_has) {
-  for (const flash_trait trait : all_flash_traits) {
-    if (!takes(tessera::flash_op::scaled_dot_product_attention, trait)) continue;
-    SCOPED_TRACE(name_of(trait));
-    for (std::uint64_t index = 0; index < 5; ++index) {
-      random_source random = stream(5, index * 100 + static_cast<std::uint64_t>(trait));
-      case_limits limits;
-      limits.head_dim = limits.v_head_dim = random_head_dim(random);
-      flash_case one = case_with(std::array{trait}, random, limits);
-      one.op = tessera::flash_op::scaled_dot_product_attention;
-      expect_right(one);
-    }
-  }
-}
+INSTANTIATE_TEST_SUITE_P(operations, options, testing::ValuesIn(tested_operations()),
+                         [](const auto& one) { return std::string(one.param.op->name); });
 
 }  // namespace
+}  // namespace tessera::support

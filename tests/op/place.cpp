@@ -3,8 +3,6 @@
 
 #include <tessera/runtime/device_facts.hpp>
 
-#include "tests/support/flash_call.hpp"
-
 namespace tessera::support {
 
 device_kind kind_here() {
@@ -19,14 +17,16 @@ bool sees_values_here() {
   return true;
 }
 
-flash_problem problem_here(const flash_attention_args& args, const flash_attention_options& options,
-                           flash_op op) {
-  return problem_of(args, options, op);
+context context_here(context where) {
+  return where;
 }
 
-status run_here(flash_op op, const flash_attention_args& args,
-                const flash_attention_options& options, const context& where) {
-  return call(op, args, options, where);
+problem_view problem_here(problem_view call) {
+  return call;
+}
+
+status run_here(const problem_view& call, const context& where, const placed_run& run) {
+  return run(call.tensors, where);
 }
 
 }  // namespace tessera::support

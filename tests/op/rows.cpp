@@ -1,131 +1,128 @@
-// Every row of the build over generated problems: right within its tolerance, nothing written
-// outside the outputs, no input changed, and the same bits for any number of threads.
+// Every row of the build over generated calls of each operation that it runs: right within its
+// tolerance, nothing written outside the outputs, no input changed, the same bits for any number of
+// threads; planned and explained.
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/support/flash_cases.hpp"
-#include "tests/support/flash_judge.hpp"
-#include "tests/support/flash_run.hpp"
+#include "tests/support/call_run.hpp"
 
+namespace tessera::support {
 namespace {
 
-using namespace tessera::support;
-using tessera::instance;
-
-constexpr double most_work = 1e5;
-
-using snapshot = std::vector<std::vector<std::byte>>;
-
-snapshot bytes_of(flash_data& data) {
-  snapshot bytes;
-  for (const guarded_tensor* output : data.outputs()) bytes.push_back(output->bytes());
-  return bytes;
-}
-
-class rows : public testing::TestWithParam<instance> {
- protected:
-  static const tessera::attention_config& config() {
-    return GetParam().config_as<tessera::attention_config>();
-  }
-
-  void SetUp() override {
-    if (!runs_here(GetParam().target)) {
-      GTEST_SKIP() << name_of(GetParam().target) << " does not run here";
-    }
-    limits_ = limits_of(config());
-    limits_.work = most_work;
-  }
-
-  /// Runs the case on the row with 1 and 2 threads and judges it.
-  void expect_right(const flash_case& one) {
-    flash_data data(one);
-    const auto problem = problem_here(data.args(), data.options(), one.op);
-    ASSERT_TRUE(takes(GetParam(), problem));
-    const flash_expectation expectation(data.args(), data.options());
-    const std::uint64_t inputs = data.input_digest();
-    snapshot first;
-    for (const int threads : {1, 2, 1}) {
-      data.reset_outputs();
-      const auto done =
-          run(one.op, data.args(), data.options(), {.row = GetParam().name, .threads = threads});
-      ASSERT_TRUE(done) << done.message();
-      if (first.empty()) {
-        first = bytes_of(data);
-        EXPECT_EQ(expectation.complaints(), "");
-        EXPECT_TRUE(data.margins_intact()) << "bytes outside the outputs were written";
-      }
-      EXPECT_TRUE(bytes_of(data) == first) << "other bits with " << threads << " threads";
-    }
-    EXPECT_EQ(data.input_digest(), inputs) << "an input was changed";
-  }
-
-  case_limits limits_{};
+/// Two traits of an operation.
+struct trait_pair {
+  const operation* op = nullptr;
+  std::array<call_trait, 2> traits{};
 };
 
-TEST_P(rows, are_right_on_random_problems) {
-  const bool decode = config().phase == tessera::attention_phase::decode;
-  for (std::uint64_t index = 0; index < 40; ++index) {
-    SCOPED_TRACE("case " + std::to_string(index));
-    random_source random = stream(11, index);
-    case_limits limits = limits_;
-    if (decode && random.chance(0.8)) limits.decode_rows = tessera::max_decode_rows;
-    expect_right(random_case(random, limits));
+class rows : public testing::TestWithParam<tested_row> {
+ protected:
+  void SetUp() override {
+    const backend target = GetParam().row->target;
+    if (!runs_here(target)) GTEST_SKIP() << name_of(target) << " does not run here";
+  }
+
+  std::uint64_t number = 0;  ///< of the next call
+
+  static std::span<const operation> operations() { return GetParam().kind->operations; }
+
+  /// Runs the call on the row with 1, 2 and again 1 threads, and planned.
+  static void expect_right(call_data& data, bool planned) {
+    const family& kind = *GetParam().kind;
+    const call_expectation expectation(data.call());
+    std::vector<std::vector<std::byte>> first;
+    for (const int threads : {1, 2, 1}) {
+      const context where{.row = GetParam().row->name, .threads = threads};
+      EXPECT_EQ(complaints_of_call(kind, data, expectation, where, first), "")
+          << data.text() << " with " << threads << " threads";
+    }
+    if (!planned) return;
+    EXPECT_EQ(complaints_of_plan(kind, data, expectation, {.row = GetParam().row->name}), "")
+        << data.text();
+  }
+
+  /// The same with a call drawn for the row; false if it runs none like it.
+  static bool expect_right(const operation& op, random_source random, const call_wishes& wishes,
+                           bool planned = false) {
+    const std::unique_ptr<call_data> data = call_for(GetParam(), op, random, wishes);
+    if (data != nullptr) expect_right(*data, planned);
+    return data != nullptr;
+  }
+};
+
+TEST_P(rows, are_right_on_random_calls) {
+  constexpr std::uint64_t calls = 60;
+  std::uint64_t ran = 0;
+  for (const operation& op : operations()) {
+    for (std::uint64_t index = 0; index < calls; ++index) {
+      SCOPED_TRACE(std::string(op.name) + " " + std::to_string(index));
+      if (expect_right(op, stream(11, index), {}, index % 4 == 0)) ++ran;
+      if (HasFailure()) return;
+      if (ran == 0 && index == 1) break;  // runs no call of this operation
+    }
+  }
+  EXPECT_GE(ran, calls) << "too few calls are drawn that the row runs: does its family say which "
+                           "extents it was compiled for (tests/reference)?";
+}
+
+// Each pair with one of the operations that have both, in turn.
+TEST_P(rows, are_right_with_each_trait_alone_and_in_pairs) {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<trait_pair>> pairs;
+  for (const operation& op : operations()) {
+    const std::vector<call_trait> traits = traits_of(op);
+    for (std::size_t a = 0; a < traits.size(); ++a) {
+      for (std::size_t b = a; b < traits.size(); ++b) {
+        pairs[{name_of(op, traits[a]), name_of(op, traits[b])}].push_back(
+            {&op, {traits[a], traits[b]}});
+      }
+    }
+  }
+  for (const auto& [names, with] : pairs) {
+    const trait_pair& pair = with[number++ % with.size()];
+    SCOPED_TRACE(std::string(pair.op->name) + " " + std::string(names.first) + " " +
+                 std::string(names.second));
+    call_wishes wishes;
+    wishes.traits = std::span(pair.traits);
+    wishes.density = 0.0;
+    wishes.work = 2e4;
+    wishes.attempts = 150;
+    expect_right(*pair.op, stream(12, number), wishes);
     if (HasFailure()) return;
   }
 }
 
-TEST_P(rows, are_right_with_each_trait_alone) {
-  for (const flash_trait trait : all_flash_traits) {
-    if (!config().features.contains(feature_of(trait))) continue;
-    SCOPED_TRACE(name_of(trait));
-    for (std::uint64_t index = 0; index < 2; ++index) {
-      random_source random = stream(12, 100 * index + static_cast<std::uint64_t>(trait));
-      expect_right(case_with(std::vector{trait}, random, limits_));
-      if (HasFailure()) return;
-    }
-  }
-}
-
-TEST_P(rows, are_right_with_long_keys) {
-  // Several tiles and several splits: the masks, the running maximum and the merge between them.
-  case_limits limits = limits_;
-  for (const std::int64_t kv_len : {511, 1025, 2300}) {
-    SCOPED_TRACE(kv_len);
-    random_source random = stream(13, static_cast<std::uint64_t>(kv_len));
-    flash_case one;
-    choose_sizes(one, random, limits);
-    one.batch = one.kv_heads = 1;
-    one.q_heads = 2;
-    one.q_len = 3;
-    one.kv_len = kv_len;
-    one.options.causal = kv_len % 2 == 1;
-    if (kv_len == 1025) one.options.window_left = 600;
-    one.seed = random.bits();
-    expect_right(one);
-  }
-}
-
-TEST_P(rows, are_right_with_each_pair_of_traits) {
-  case_limits limits = limits_;
-  limits.work = 3e4;
-  const auto has = [&](flash_trait trait) { return config().features.contains(feature_of(trait)); };
-  for (const flash_trait first : all_flash_traits) {
-    for (const flash_trait second : all_flash_traits) {
-      if (second <= first || !compatible(first, second) || !has(first) || !has(second)) continue;
-      SCOPED_TRACE(std::string(name_of(first)) + " " + std::string(name_of(second)));
-      random_source random =
-          stream(14, 100 * static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(second));
-      expect_right(case_with(std::vector{first, second}, random, limits));
-      if (HasFailure()) return;
+// Several tiles, several splits, pieces of sums and what merges them.
+TEST_P(rows, are_right_with_a_long_axis) {
+  for (const operation& op : operations()) {
+    for (std::size_t dim = 0; dim < op.form->dims.size(); ++dim) {
+      for (const std::int64_t extent : {511, 1025, 2300, 9001, 9001, 40000, 40000}) {
+        const tessera::dim& of = op.form->dims[dim];
+        if (of.source != dim_source::tensor || extent > of.most) continue;
+        SCOPED_TRACE(std::string(op.name) + " " + std::string(of.symbol) + " " +
+                     std::to_string(extent));
+        call_wishes wishes;
+        wishes.extents[dim] = extent;
+        wishes.density = 0.1;
+        wishes.work = 4e5;
+        wishes.attempts = 150;
+        expect_right(op, stream(13 + dim, number++), wishes);
+        if (HasFailure()) return;
+      }
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(table, rows, testing::ValuesIn(tested_rows()),
-                         [](const auto& row) { return test_name(row.param.name); });
+                         [](const auto& one) { return test_name(one.param.row->name); });
 
 }  // namespace
+}  // namespace tessera::support

@@ -1,6 +1,7 @@
 // Reading and rounding single tensor elements, whatever their type and strides.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -96,6 +97,38 @@ inline std::vector<double> to_doubles(const tensor_view& view) {
   });
   return values;
 }
+
+/// Elements of a tensor that somebody reads, by offset from its first element.
+class seen_elements {
+ public:
+  seen_elements() = default;
+  explicit seen_elements(const tensor_view& view) : known_(true) {
+    if (!view.present() || view.elements() == 0) return;
+    std::int64_t highest = 0;
+    for (int axis = 0; axis < view.rank; ++axis) {
+      const auto a = static_cast<std::size_t>(axis);
+      const std::int64_t reach = (view.extent[a] - 1) * view.stride[a];
+      (reach < 0 ? lowest_ : highest) += reach;
+    }
+    flags_.assign(static_cast<std::size_t>(highest - lowest_ + 1), false);
+  }
+  /// Whether anything is said at all.
+  bool known() const noexcept { return known_; }
+  /// `count` elements side by side, which are always marked together.
+  void mark(std::int64_t offset, std::int64_t count = 1) {
+    if (count <= 0 || (*this)[offset]) return;
+    const auto begin = flags_.begin() + (offset - lowest_);
+    std::fill(begin, begin + count, true);
+  }
+  bool operator[](std::int64_t offset) const {
+    return flags_[static_cast<std::size_t>(offset - lowest_)];
+  }
+
+ private:
+  bool known_ = false;
+  std::int64_t lowest_ = 0;
+  std::vector<bool> flags_;
+};
 
 /// `value` as a tensor of that type holds it; types that are not floating leave it alone.
 inline float rounded_to(dtype type, float value) noexcept {

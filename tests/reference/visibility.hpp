@@ -1,8 +1,10 @@
 // Who sees whom: lengths and masks of an attention call, straight from the definitions.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/options.hpp>
@@ -87,6 +89,51 @@ inline bool sees(const flash_attention_args& args, const flash_attention_options
     return bias.present() && at(bias, b, h, i, j) == -HUGE_VAL;
   };
   return !hides(args.bias_pre) && !hides(args.bias_post);
+}
+
+/// Whether a mask functor lets row i of entry b and head h see key j.
+using visible_function =
+    std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>;
+
+/// Where it is said which elements of these tensors some row sees.
+struct visible_elements {
+  seen_elements *q, *k, *v, *bias_pre, *bias_post;
+};
+
+/// Says it for a whole call. `visible`, if given, hides more than its tensors do.
+inline void mark_visible(const flash_attention_args& args, const flash_attention_options& options,
+                         const visible_elements& seen, const visible_function& visible = {}) {
+  const flash_extents size = extents_of(args);
+  *seen.q = seen_elements(args.q), *seen.k = seen_elements(args.k);
+  *seen.v = seen_elements(args.v);
+  *seen.bias_pre = seen_elements(args.bias_pre), *seen.bias_post = seen_elements(args.bias_post);
+  for (std::int64_t b = 0; b < size.entries; ++b) {
+    const used_rows rows = rows_of(args, b);
+    const auto mark_row = [&](seen_elements& of, const tensor_view& view, std::int64_t row,
+                              std::int64_t head) {
+      const std::int64_t begin =
+          size.packed ? row * view.stride[0] + head * view.stride[1]
+                      : b * view.stride[0] + row * view.stride[1] + head * view.stride[2];
+      of.mark(begin, view.extent[static_cast<std::size_t>(view.rank - 1)]);
+    };
+    const auto mark_bias = [&](seen_elements& of, const tensor_view& bias,
+                               const std::array<std::int64_t, 4>& index) {
+      if (bias.present()) of.mark(offset_of(bias, index));
+    };
+    for (std::int64_t h = 0; h < size.q_heads; ++h) {
+      for (std::int64_t i = 0; i < rows.q_length; ++i) {
+        for (std::int64_t j = 0; j < rows.k_length; ++j) {
+          if (!sees(args, options, rows, b, h, i, j)) continue;
+          if (visible && !visible(b, h, i, j)) continue;
+          mark_row(*seen.q, args.q, rows.q_begin + i, h);
+          mark_row(*seen.k, args.k, rows.k_begin + j, size.kv_head_of(h));
+          mark_row(*seen.v, args.v, rows.k_begin + j, size.kv_head_of(h));
+          mark_bias(*seen.bias_pre, args.bias_pre, {b, h, i, j});
+          mark_bias(*seen.bias_post, args.bias_post, {b, h, i, j});
+        }
+      }
+    }
+  }
 }
 
 }  // namespace tessera::reference

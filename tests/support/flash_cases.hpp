@@ -13,6 +13,7 @@
 
 #include "flash_case.hpp"
 #include "random.hpp"
+#include "random_layout.hpp"
 
 namespace tessera::support {
 
@@ -57,27 +58,6 @@ inline std::int64_t edge_length(random_source& random, std::int64_t most) {
 inline std::int64_t random_head_dim(random_source& random) {
   if (random.chance(0.25)) return random.between(1, 256);
   return random.pick({1, 2, 3, 8, 16, 17, 24, 32, 40, 64, 72, 80, 96, 128, 192, 256});
-}
-
-/// Strides for a tensor of `rank`. With `rows` the last axis stays innermost.
-inline tensor_layout random_layout(random_source& random, int rank, bool rows, bool input) {
-  tensor_layout layout;
-  const int movable = rows ? rank - 1 : rank;
-  if (random.chance(0.6)) {
-    for (int n = movable - 1; n > 0; --n) {
-      std::swap(layout.order[static_cast<std::size_t>(n)],
-                layout.order[static_cast<std::size_t>(random.below(n + 1))]);
-    }
-  }
-  for (int axis = 0; axis < rank; ++axis) {
-    const auto a = static_cast<std::size_t>(axis);
-    layout.padding[a] = static_cast<std::int8_t>(random.chance(0.5) ? random.between(0, 5) : 0);
-    if (rows && axis == rank - 1) continue;
-    layout.reversed[a] = random.chance(0.1);
-    layout.broadcast[a] = input && random.chance(0.08);
-  }
-  layout.shift = static_cast<std::int8_t>(random.chance(0.5) ? random.between(0, 7) : 0);
-  return layout;
 }
 
 inline double work_of(const flash_case& one) {
@@ -162,13 +142,6 @@ inline void make_packed(flash_case& one, random_source& random) {
   one.kv_len = random.chance(0.2) ? random.between(0, 3) : 0;
   for (const std::int64_t length : one.q_lengths) one.q_len += length;
   for (const std::int64_t length : one.k_lengths) one.kv_len += length;
-}
-
-/// Moves the rows of a tensor of 2-byte or wider elements to multiples of 16 bytes.
-inline void align_rows(tensor_layout& layout, int rank) {
-  auto& behind_row = layout.padding[static_cast<std::size_t>(rank - 1)];
-  behind_row = static_cast<std::int8_t>(behind_row * 8);
-  layout.shift = static_cast<std::int8_t>(layout.shift * 8);
 }
 
 inline void make_strided(flash_case& one, random_source& random) {
@@ -295,9 +268,9 @@ flash_case case_with(const Traits& traits, random_source& random, const case_lim
   }
   if (limits.aligned) {
     const int rank = one.packed ? 3 : 4;
-    for (tensor_layout* layout : {&one.q_layout, &one.k_layout, &one.v_layout}) {
-      align_rows(*layout, rank);
-    }
+    align_rows(one.q_layout, rank, one.head_dim, size_of(one.type));
+    align_rows(one.k_layout, rank, one.head_dim, size_of(one.type));
+    align_rows(one.v_layout, rank, one.v_head_dim, size_of(one.type));
   }
   one.seed = random.bits();
   one.wants_lse = random.chance(0.8);

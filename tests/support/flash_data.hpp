@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -23,8 +22,7 @@ namespace tessera::support {
 class flash_data {
  public:
   /// Whether a mask functor lets row i of entry b and head h see key j.
-  using visible_function =
-      std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>;
+  using visible_function = reference::visible_function;
 
   /// `visible`, if given, hides more than the tensors of the call do; what it hides is poisoned
   /// too.
@@ -75,6 +73,7 @@ class flash_data {
 
  private:
   using extents = std::array<std::int64_t, max_rank>;
+  using seen_elements = reference::seen_elements;
 
   void make_inputs(random_source& random) {
     make_token_tensor(q_, args_.q, case_.q_len, case_.q_heads, case_.head_dim, case_.q_layout);
@@ -220,56 +219,9 @@ class flash_data {
     }
   }
 
-  /// Elements that some row reads, by offset from the tensor's first element in memory order.
-  class seen_elements {
-   public:
-    explicit seen_elements(const tensor_view& view) {
-      if (!view.present() || view.elements() == 0) return;
-      std::int64_t highest = 0;
-      for (int axis = 0; axis < view.rank; ++axis) {
-        const auto a = static_cast<std::size_t>(axis);
-        const std::int64_t reach = (view.extent[a] - 1) * view.stride[a];
-        (reach < 0 ? lowest_ : highest) += reach;
-      }
-      flags_.assign(static_cast<std::size_t>(highest - lowest_ + 1), false);
-    }
-    void mark(std::int64_t offset) { flags_[static_cast<std::size_t>(offset - lowest_)] = true; }
-    bool operator[](std::int64_t offset) const {
-      return flags_[static_cast<std::size_t>(offset - lowest_)];
-    }
-
-   private:
-    std::int64_t lowest_ = 0;
-    std::vector<bool> flags_;
-  };
-
-  std::int64_t token_offset(const tensor_view& view, std::int64_t entry, std::int64_t row,
-                            std::int64_t head) const {
-    if (case_.packed) return row * view.stride[0] + head * view.stride[1];
-    return entry * view.stride[0] + row * view.stride[1] + head * view.stride[2];
-  }
-
   void poison_unseen() {
-    seen_elements q(args_.q), k(args_.k), v(args_.v);
-    seen_elements pre(args_.bias_pre), post(args_.bias_post);
-    const std::int64_t group = case_.q_heads / case_.kv_heads;
-    for (std::int64_t b = 0; b < case_.batch; ++b) {
-      const reference::used_rows rows = reference::rows_of(args_, b);
-      for (std::int64_t h = 0; h < case_.q_heads; ++h) {
-        for (std::int64_t i = 0; i < rows.q_length; ++i) {
-          for (std::int64_t j = 0; j < rows.k_length; ++j) {
-            if (!reference::sees(args_, case_.options, rows, b, h, i, j)) continue;
-            if (visible_ && !visible_(b, h, i, j)) continue;
-            q.mark(token_offset(args_.q, b, rows.q_begin + i, h));
-            k.mark(token_offset(args_.k, b, rows.k_begin + j, h / group));
-            v.mark(token_offset(args_.v, b, rows.k_begin + j, h / group));
-            const std::array<std::int64_t, 4> at{b, h, i, j};
-            if (args_.bias_pre.present()) pre.mark(reference::offset_of(args_.bias_pre, at));
-            if (args_.bias_post.present()) post.mark(reference::offset_of(args_.bias_post, at));
-          }
-        }
-      }
-    }
+    seen_elements q, k, v, pre, post;
+    reference::mark_visible(args_, case_.options, {&q, &k, &v, &pre, &post}, visible_);
     poison(args_.q, q, case_.head_dim);
     poison(args_.k, k, case_.head_dim);
     poison(args_.v, v, case_.v_head_dim);
@@ -284,7 +236,7 @@ class flash_data {
     constexpr std::array<double, 3> poisons{std::numeric_limits<double>::quiet_NaN(), HUGE_VAL,
                                             -HUGE_VAL};
     reference::for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
-      if (seen[offset - flat % width]) return;
+      if (seen[offset]) return;
       if (width == 1 && reference::read(view, offset) == -HUGE_VAL) return;
       const std::int64_t kind = (flat / width + flat % width) % (width == 1 ? 2 : 3);
       store(view, offset, poisons[static_cast<std::size_t>(kind)]);

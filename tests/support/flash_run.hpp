@@ -7,6 +7,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/families/attention/demand.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
 
 #include "flash_cases.hpp"
@@ -17,7 +18,16 @@ namespace tessera::support {
 
 inline status run(flash_op op, const flash_attention_args& args,
                   const flash_attention_options& options, const context& context = {}) {
-  return run_here(op, args, options, context);
+  const found_operation known = operation_named(name_of(op));
+  return call_here(*known.kind, {known.op, tensors_of(args), &options}, context);
+}
+
+/// The problem of a call whose tensors lie here.
+inline flash_problem problem_here(const flash_attention_args& args,
+                                  const flash_attention_options& options, flash_op op) {
+  flash_problem problem = problem_of(args, options, op);
+  problem.unaligned = problem_here(view_of(problem)).unaligned;
+  return problem;
 }
 
 /// Whether a row can take a problem, decided from its config alone: what the library's own answer
@@ -34,15 +44,6 @@ inline bool takes(const attention_config& row, const flash_problem& problem) {
 
 inline bool takes(const instance& row, const flash_problem& problem) {
   return takes(row.config_as<attention_config>(), problem);
-}
-
-/// Rows of the build that this program tests, whether or not the machine runs them.
-inline std::vector<instance> tested_rows() {
-  std::vector<instance> rows;
-  for (const instance& row : attention_registry()) {
-    if (is_cpu(row.target) == (kind_here() == device_kind::cpu)) rows.push_back(row);
-  }
-  return rows;
 }
 
 /// Rows of the build that take the call, on this machine.

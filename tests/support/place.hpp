@@ -1,15 +1,13 @@
 // Where the calls of a test program run: on the host, or on a device with copies of the tensors. A
-// program has one place and the tests of one family: a place.cpp defines what these need.
+// program has one place: its place.cpp defines what is declared here.
 #pragma once
 
+#include <functional>
+
 #include <tessera/api/context.hpp>
-#include <tessera/families/attention/args.hpp>
-#include <tessera/families/attention/options.hpp>
-#include <tessera/families/attention/problem.hpp>
-#include <tessera/families/mean_pooling/args.hpp>
-#include <tessera/families/mean_pooling/options.hpp>
-#include <tessera/families/mean_pooling/problem.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/problem.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
@@ -25,16 +23,20 @@ bool runs_here(backend target);
 /// device memory it does not look at them.
 bool sees_values_here();
 
-/// The problem of a call whose tensors lie here.
-flash_problem problem_here(const flash_attention_args& args, const flash_attention_options& options,
-                           flash_op op);
+/// The circumstances of a plan or explanation for this place.
+context context_here(context where);
 
-/// Runs a call through the public API. Tensors lie on the host, and outputs are there afterwards;
-/// a place with memory of its own also checks that nothing but the outputs was written there.
-status run_here(flash_op op, const flash_attention_args& args,
-                const flash_attention_options& options, const context& where);
+/// The problem of a call whose tensors lie on the host, as it is where the call runs.
+problem_view problem_here(problem_view call);
 
-status run_here(mean_pooling_op op, const mean_pooling_args& args,
-                const mean_pooling_options& options, const context& where);
+/// A call or a run of a plan, on tensors in this place.
+using placed_run = std::function<status(const tensor_view* tensors, const context& where)>;
+
+/// Runs a call of the tensors that `call` has on the host, where outputs are afterwards; a place
+/// with memory of its own also checks that nothing but the outputs was written there.
+status run_here(const problem_view& call, const context& where, const placed_run& run);
+
+/// The same through the public API.
+status call_here(const family& kind, const problem_view& call, const context& where = {});
 
 }  // namespace tessera::support

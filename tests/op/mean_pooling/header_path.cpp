@@ -8,14 +8,17 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/launch.hpp>
 
-#include "tests/support/pooling_data.hpp"
+#include "tests/support/call_data.hpp"
+#include "tests/support/call_judge.hpp"
 
 namespace {
 
 using namespace tessera::support;
 using tessera::mean_pooling_config;
+using tessera::mean_pooling_op;
 using tessera::pooling_pass;
 
 template <tessera::dtype Type, pooling_pass Pass>
@@ -24,23 +27,29 @@ struct row {
       .target = tessera::native_cpu_backend, .type = Type, .pass = Pass};
 };
 
+/// Calls of each operation that goes the row's way.
 template <class Row>
 void expect_right() {
-  for (std::uint64_t index = 0; index < 150; ++index) {
-    SCOPED_TRACE("case " + std::to_string(index));
-    random_source random = stream(77, index);
-    const pooling_limits limits{.type = Row::config.type, .pass = Row::config.pass};
-    pooling_data data(random_pooling_case(random, limits));
-    const pooling_expectation expectation(data.op(), data.args(), data.options());
-    for (const int threads : {1, 2}) {
-      data.output().reset();
-      const auto done =
-          tessera::launch<Row>(data.args(), data.options(), tessera::cpu{.threads = threads});
-      ASSERT_TRUE(done) << done.message();
-      EXPECT_EQ(expectation.complaint(data.output().view()), "");
-      EXPECT_TRUE(data.output().margins_intact()) << "bytes outside the output were written";
+  for (const tessera::operation& op : tessera::mean_pooling_table::operations) {
+    const auto kind = static_cast<mean_pooling_op>(op.number);
+    if (pass_of(kind) != Row::config.pass) continue;
+    for (std::uint64_t index = 0; index < 75; ++index) {
+      SCOPED_TRACE(std::string(op.name) + " " + std::to_string(index));
+      random_source random = stream(77, index);
+      const auto data = drawn_call(op, random, {.type = Row::config.type});
+      ASSERT_NE(data, nullptr);
+      const auto& args = *reinterpret_cast<const tessera::mean_pooling_args*>(data->tensors());
+      const auto& options = *static_cast<const tessera::mean_pooling_options*>(data->options());
+      const call_expectation expectation(data->call());
+      for (const int threads : {1, 2}) {
+        data->reset();
+        const auto done = tessera::launch<Row>(args, options, tessera::cpu{.threads = threads});
+        ASSERT_TRUE(done) << done.message();
+        EXPECT_EQ(expectation.complaints(data->tensors()), "");
+        EXPECT_TRUE(data->intact()) << "bytes outside the output were written";
+      }
+      if (testing::Test::HasFailure()) return;
     }
-    if (testing::Test::HasFailure()) return;
   }
 }
 

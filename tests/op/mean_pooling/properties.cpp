@@ -12,7 +12,8 @@
 #include <tessera/mean_pooling.hpp>
 #include <tessera/spec/problem_text.hpp>
 
-#include "tests/support/pooling_data.hpp"
+#include "tests/reference/mean_pooling.hpp"
+#include "tests/support/random.hpp"
 
 namespace {
 
@@ -177,39 +178,32 @@ TEST(pooling, one_token_is_read_by_broadcasting) {
   EXPECT_EQ(out, row);
 }
 
-TEST(pooling, a_plan_runs_like_a_call_and_refuses_other_shapes) {
-  pooling_case one;
-  one.op = mean_pooling_op::mean_pooling_chunks;
-  one.packed = true;
-  one.tokens = 50;
-  one.heads = 2;
-  one.columns = 20;
-  one.chunk_size = 8;
-  one.lengths = {20, 0, 13};
-  pooling_data data(one);
-  const auto problem = problem_of(data.args(), data.options(), data.op());
+TEST(pooling, a_plan_serves_other_offsets_and_refuses_other_shapes) {
+  constexpr std::int64_t heads = 2, columns = 20;
+  const auto x = bells(51 * heads * columns, 6);
+  std::vector<float> out(100 * heads * columns);
+  std::vector<std::int32_t> offsets{0, 20, 20, 33};  // 3 + 0 + 2 chunks
+  const tessera::mean_pooling_options options{.chunk_size = 8};
+  const auto args_of = [&](std::int64_t tokens, std::int64_t chunks) {
+    return mean_pooling_args{.x = view(x.data(), {1, tokens, heads, columns}),
+                             .cu_seqlens = view(offsets.data(), {4}),
+                             .out = view(out.data(), {1, chunks, heads, columns})};
+  };
+  const auto problem = problem_of(args_of(50, 5), options, mean_pooling_op::mean_pooling_chunks);
   const auto made = tessera::plan(problem, {.threads = 2});
   ASSERT_TRUE(made) << made.message();
   EXPECT_EQ(text_of(made->problem()), to_text(problem));
-  ASSERT_TRUE(run(data.op(), data.args(), data.options()));
-  const auto called = data.output().bytes();
-  data.output().reset();
-  ASSERT_TRUE(made->run(data.args()));
-  EXPECT_TRUE(data.output().bytes() == called);
+  ASSERT_TRUE(made->run(args_of(50, 5)));
   // Other offsets are another number of chunks, and legal; another number of tokens is not.
-  one.lengths = {33, 1, 1};
-  pooling_data other(one);
-  ASSERT_TRUE(made->run(other.args()));
-  one.tokens = 51;
-  pooling_data longer(one);
-  const auto refused = made->run(longer.args());
+  offsets = {0, 33, 34, 35};
+  ASSERT_TRUE(made->run(args_of(50, 7)));
+  const auto refused = made->run(args_of(51, 7));
   EXPECT_EQ(refused.code(), tessera::status_code::invalid_argument);
   EXPECT_NE(refused.message().find("51"), std::string::npos) << refused.message();
   EXPECT_NE(refused.message().find("50"), std::string::npos) << refused.message();
-  EXPECT_TRUE(longer.output().untouched());
   std::vector<std::byte> small(1);
   const bool needs = made->workspace_bytes() > small.size();
-  EXPECT_EQ(made->run(data.args(), small).code() == tessera::status_code::workspace, needs);
+  EXPECT_EQ(made->run(args_of(50, 7), small).code() == tessera::status_code::workspace, needs);
 }
 
 TEST(pooling, problems_are_text_and_back) {

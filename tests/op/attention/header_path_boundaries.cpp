@@ -2,7 +2,7 @@
 // a row serves them all.
 #include <variant>
 
-#include "tests/op/header_path.hpp"
+#include "tests/op/attention/header_path.hpp"
 
 namespace {
 

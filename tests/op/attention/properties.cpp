@@ -342,6 +342,20 @@ TEST(empty_sizes, are_legal_and_give_zero_and_minus_infinity) {
   }
 }
 
+TEST(throwing_form, throws_what_the_other_form_returns) {
+  flash_data data(two_by_two());
+  flash_attention_args args = data.args();
+  args.k = {};
+  try {
+    flash_attention_or_throw(args, data.options());
+    FAIL() << "nothing thrown";
+  } catch (const error& thrown) {
+    EXPECT_EQ(thrown.code(), status_code::invalid_argument);
+    EXPECT_EQ(thrown.what(), flash_attention(args, data.options()).message());
+  }
+  EXPECT_TRUE(data.outputs_untouched());
+}
+
 TEST(sinks, none_of_them_is_the_same_as_no_tensor) {
   flash_case one = two_by_two();
   flash_data data(one);

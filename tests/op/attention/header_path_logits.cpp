@@ -1,5 +1,5 @@
 // Functors that change logits, on a large tile.
-#include "tests/op/header_path.hpp"
+#include "tests/op/attention/header_path.hpp"
 
 namespace {
 

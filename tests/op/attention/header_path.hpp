@@ -10,7 +10,7 @@
 
 #include <tessera/launch.hpp>
 
-#include "tests/op/functors.hpp"
+#include "tests/op/attention/functors.hpp"
 #include "tests/support/flash_cases.hpp"
 #include "tests/support/flash_judge.hpp"
 

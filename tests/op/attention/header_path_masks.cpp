@@ -1,5 +1,5 @@
 // Functors that mask, on a large tile; one says it for whole tiles, one goes with changed logits.
-#include "tests/op/header_path.hpp"
+#include "tests/op/attention/header_path.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // What a row compiled here takes and refuses.
-#include "tests/op/header_path.hpp"
+#include "tests/op/attention/header_path.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,0 +1,138 @@
+// What tests need to know of the attention operations.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/declaration.hpp>
+
+#include "../support/random.hpp"
+#include "flash_attention.hpp"
+#include "operations.hpp"
+#include "store.hpp"
+
+namespace tessera::reference {
+namespace {
+
+using attention_table::tensor;
+using args = flash_attention_args;
+using options = flash_attention_options;
+
+const args& args_of(const bound_call& call) {
+  return *reinterpret_cast<const args*>(call.tensors);
+}
+
+std::vector<double> at_least_one(const std::vector<double>& values) {
+  std::vector<double> sizes;
+  for (const double value : values) sizes.push_back(std::max(1.0, std::fabs(value)));
+  return sizes;
+}
+
+/// The largest weight of each row of scores.
+std::vector<double> row_weights(const std::vector<double>& weights, std::size_t rows) {
+  std::vector<double> most(rows, 0.0);
+  const std::size_t width = rows > 0 ? weights.size() / rows : 0;
+  for (std::size_t at = 0; at < weights.size(); ++at) {
+    most[at / width] = std::max(most[at / width], weights[at]);
+  }
+  return most;
+}
+
+template <class Precision>
+expected_tensors evaluated(const bound_call& call) {
+  const args& given = args_of(call);
+  flash_result result = flash_attention<Precision>(given, call.options_as<options>());
+  expected_tensors all{{.tensor = tensor("out"),
+                        .values = std::move(result.out),
+                        .sizes = std::move(result.out_size),
+                        .logits = std::move(result.out_logit_size)}};
+  const auto add = [&](std::size_t index, std::vector<double> values, std::vector<double> sizes,
+                       double least_share) {
+    if (!call.has(index)) return;
+    all.push_back({index, std::move(values), std::move(sizes), result.lse_logit_size, least_share});
+  };
+  const std::size_t rows = result.lse.size();
+  add(tensor("lse"), result.lse, at_least_one(result.lse), 0);
+  add(tensor("row_max"), result.row_max, at_least_one(result.row_max), 0);
+  add(tensor("weights"), result.weights, row_weights(result.weights, rows), 0.01);
+  if (call.has(tensor("dropout_mask"))) {
+    all.push_back({.tensor = tensor("dropout_mask"),
+                   .values = {result.dropout_mask.begin(), result.dropout_mask.end()}});
+  }
+  return all;
+}
+
+/// A tensor shaped like the scores: some elements hide, sometimes whole rows do.
+void fill_scores(const tensor_view& view, support::random_source& random) {
+  const bool mask = view.type == dtype::u8;
+  const double hidden = mask ? random.pick({0.05, 0.3}) : random.pick({0.0, 0.05, 0.3});
+  const std::uint64_t rows = random.chance(0.15) ? random.bits() & random.bits() : 0;
+  for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
+    const std::int64_t row = flat / view.extent[3];
+    const bool hides = (rows >> (row % 64) & 1u) != 0 || random.chance(hidden);
+    const double shown = mask ? random.pick({1, 1, 1, 2, 255}) : 2.0 * random.bell();
+    store(view, offset, !hides ? shown : mask ? 0.0 : -HUGE_VAL);
+  });
+}
+
+/// Stretches of the same few ids, padding and ids that come back among them.
+void fill_ids(const tensor_view& view, support::random_source& random) {
+  int id = 0;
+  for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    if (random.chance(0.08)) id = random.pick({-1, 0, 1, 1, 2, 2, 7, -3});
+    store(view, offset, id);
+  });
+}
+
+void fill_sinks(const tensor_view& view, support::random_source& random) {
+  const bool extreme = random.chance(0.2);
+  for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    const bool far = extreme && random.chance(0.5);
+    const double near = 2.0 * static_cast<double>(random.bell());
+    store(view, offset, far ? random.pick({1e4, -1e4, -HUGE_VAL, 60.0}) : near);
+  });
+}
+
+bool fill(const bound_call& call, std::size_t index, support::random_source& random) {
+  const tensor_view& view = call.tensors[index];
+  const std::string_view name = call.form().tensors[index].name;
+  if (name == "bias_pre" || name == "bias_post" || name == "mask")
+    return fill_scores(view, random), true;
+  if (name == "q_segment_ids" || name == "kv_segment_ids") return fill_ids(view, random), true;
+  if (name == "sinks") return fill_sinks(view, random), true;
+  return false;
+}
+
+void mark_seen(const bound_call& call, seen_tensors seen) {
+  mark_visible(args_of(call), call.options_as<options>(),
+               {&seen[tensor("q")], &seen[tensor("k")], &seen[tensor("v")],
+                &seen[tensor("bias_pre")], &seen[tensor("bias_post")]});
+}
+
+std::int64_t row_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const attention_config*>(config);
+  if (dim == "D") return row.head_dim;
+  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
+  return 0;
+}
+
+constexpr operation_reference reference_named(std::string_view op) {
+  return {.op = op,
+          .exact = &evaluated<exact>,
+          .as_stored = &evaluated<as_stored>,
+          .fill = &fill,
+          .mark_seen = &mark_seen,
+          .row_extent = &row_extent};
+}
+constexpr std::array table{reference_named("flash_attention"), reference_named("attention"),
+                           reference_named("scaled_dot_product_attention")};
+
+}  // namespace
+
+std::span<const operation_reference> attention_references() noexcept {
+  return table;
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,75 @@
+// The reference of each operation, by name: what the tests that follow from a declaration need to
+// know of an operation beyond it. A family adds its table to `operations.cpp`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <tessera/spec/declaration.hpp>
+
+#include "elements.hpp"
+
+namespace tessera::support {
+class random_source;
+}
+
+namespace tessera::reference {
+
+/// An output as the definition gives it, in row-major order.
+struct expected_tensor {
+  std::size_t tensor = 0;  ///< of the signature
+  std::vector<double> values;
+  /// What the error of a row of elements is relative to: as many entries as there are rows (a row
+  /// has values / entries elements). Empty: the row's largest magnitude along the last axis; whole
+  /// numbers are equal bit for bit.
+  std::vector<double> sizes{};
+  /// The largest sum of |terms| that makes an exponent of the row; empty: there are none.
+  std::vector<double> logits{};
+  /// The least a row counts for, as a share of the largest one.
+  double least_share = 0.01;
+};
+using expected_tensors = std::vector<expected_tensor>;
+
+/// Which elements of each tensor of a call are looked at; default-constructed ones leave the answer
+/// to the contents of the call (lengths, offsets, pages).
+using seen_tensors = std::span<seen_elements>;
+
+struct operation_reference {
+  std::string_view op;
+  /// The plain definition in double: the outputs that are present.
+  expected_tensors (*exact)(const bound_call&) = nullptr;
+  /// The same formula in the precision of the tensors: what sets the tolerance. Null: the floor
+  /// does.
+  expected_tensors (*as_stored)(const bound_call&) = nullptr;
+
+  // Where the declaration cannot say it; null: random numbers do, in every element.
+
+  /// Fills a tensor with values that mean something; false: random numbers do.
+  bool (*fill)(const bound_call&, std::size_t tensor, support::random_source&) = nullptr;
+  /// Says what no row looks at beyond what contents say.
+  void (*mark_seen)(const bound_call&, seen_tensors) = nullptr;
+  /// The extent of a dim that a row was compiled for; 0: any.
+  std::int64_t (*row_extent)(const void* config, std::string_view dim) = nullptr;
+};
+
+/// Null where an operation has no reference yet.
+const operation_reference* reference_of(std::string_view op) noexcept;
+
+/// Tables of the families.
+std::span<const operation_reference> attention_references() noexcept;
+std::span<const operation_reference> paged_references() noexcept;
+std::span<const operation_reference> mean_pooling_references() noexcept;
+
+/// The tensor of that name; absent where the signature has none.
+inline tensor_view tensor_named(const bound_call& call, std::string_view name) noexcept {
+  const auto tensors = call.form().tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].name == name) return call.tensors[i];
+  }
+  return {};
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,101 @@
+// What tests need to know of page_attention.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/page_declaration.hpp>
+
+#include "dense_pages.hpp"
+#include "flash_attention.hpp"
+#include "operations.hpp"
+
+namespace tessera::reference {
+namespace {
+
+const page_attention_args& args_of(const bound_call& call) {
+  return *reinterpret_cast<const page_attention_args*>(call.tensors);
+}
+
+consteval std::size_t number_of(std::string_view name) {
+  return static_cast<std::size_t>(declared::index_of(
+      std::span<const tensor_form>(paged_table::tensors), name, &tensor_form::name));
+}
+
+template <class Precision>
+expected_tensors evaluated(const bound_call& call) {
+  const dense_pages dense(args_of(call), call.options_as<page_attention_options>());
+  flash_result result = flash_attention<Precision>(dense.args(), dense.options());
+  expected_tensors all{{.tensor = number_of("out"),
+                        .values = std::move(result.out),
+                        .sizes = std::move(result.out_size),
+                        .logits = std::move(result.out_logit_size)}};
+  if (!call.has(number_of("lse"))) return all;
+  std::vector<double> sizes;
+  for (const double value : result.lse) sizes.push_back(std::max(1.0, std::fabs(value)));
+  all.push_back({number_of("lse"), std::move(result.lse), std::move(sizes),
+                 std::move(result.lse_logit_size), 0});
+  return all;
+}
+
+/// The keys of each sequence inside its window, and the queries of sequences that have keys.
+void mark_seen(const bound_call& call, seen_tensors seen) {
+  const page_attention_args& args = args_of(call);
+  const auto& options = call.options_as<page_attention_options>();
+  const auto stride_of = [&](const tensor_view& pool, char axis) {
+    return pool.stride[pool_axis(options.pool_layout, axis)];
+  };
+  const std::int64_t page_size = args.k_pages.extent[pool_axis(options.pool_layout, 'T')];
+  const std::int64_t heads = args.k_pages.extent[pool_axis(options.pool_layout, 'H')];
+  constexpr std::array pools{number_of("k_pages"), number_of("v_pages")};
+  seen_elements& queries = seen[number_of("q")];
+  queries = seen_elements(args.q);
+  for (const std::size_t pool : pools) seen[pool] = seen_elements(call.tensors[pool]);
+  const auto number_at = [](const tensor_view& view, std::int64_t offset) {
+    return static_cast<std::int64_t>(read(view, offset));
+  };
+  for (std::int64_t n = 0; n < args.q.extent[0]; ++n) {
+    const std::int64_t length = number_at(args.seqlens_k, n * args.seqlens_k.stride[0]);
+    for (std::int64_t h = 0; length > 0 && h < args.q.extent[1]; ++h) {
+      queries.mark(n * args.q.stride[0] + h * args.q.stride[1], args.q.extent[2]);
+    }
+    const std::int64_t before = std::min(options.window_left.value_or(length), length);
+    for (std::int64_t j = std::max<std::int64_t>(length - 1 - before, 0); j < length; ++j) {
+      const tensor_view& table = args.block_table;
+      const std::int64_t page =
+          number_at(table, n * table.stride[0] + j / page_size * table.stride[1]);
+      for (const std::size_t pool : pools) {
+        const tensor_view& view = call.tensors[pool];
+        for (std::int64_t h = 0; h < heads; ++h) {
+          seen[pool].mark(page * stride_of(view, 'P') + j % page_size * stride_of(view, 'T') +
+                              h * stride_of(view, 'H'),
+                          view.extent[3]);
+        }
+      }
+    }
+  }
+}
+
+std::int64_t row_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const attention_config*>(config);
+  if (dim == "D") return row.head_dim;
+  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
+  return 0;
+}
+
+constexpr std::array table{operation_reference{.op = "page_attention",
+                                               .exact = &evaluated<exact>,
+                                               .as_stored = &evaluated<as_stored>,
+                                               .mark_seen = &mark_seen,
+                                               .row_extent = &row_extent}};
+
+}  // namespace
+
+std::span<const operation_reference> paged_references() noexcept {
+  return table;
+}
+
+}  // namespace tessera::reference

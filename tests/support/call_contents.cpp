@@ -1,0 +1,240 @@
+#include "call_contents.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "../reference/store.hpp"
+
+namespace tessera::support {
+
+namespace {
+
+using reference::for_each_element;
+using reference::store;
+
+std::int64_t dim_of(const bound_call& call, std::int8_t dim) {
+  return call.dims[static_cast<std::size_t>(dim)];
+}
+
+std::vector<std::int64_t> numbers_in(const tensor_view& view) {
+  std::vector<std::int64_t> numbers;
+  for (const double value : reference::to_doubles(view)) {
+    numbers.push_back(static_cast<std::int64_t>(value));
+  }
+  return numbers;
+}
+
+/// `parts` sizes that are together at most `total`, some of them 0; without `random` equal ones.
+std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, random_source* random) {
+  std::vector<double> ends{0.0};
+  double used = static_cast<double>(total);
+  if (random != nullptr && random->chance(0.4)) used -= used / 2 * random->uniform();
+  for (std::int64_t n = 0; n < parts; ++n) {
+    const double share = random == nullptr     ? 1.0
+                         : random->chance(0.2) ? 0.0
+                                               : 0.2 + random->uniform();
+    ends.push_back(ends.back() + share);
+  }
+  std::vector<std::int64_t> sizes;
+  const auto place = [&](double end) {
+    return ends.back() > 0 ? static_cast<std::int64_t>(used * end / ends.back()) : 0;
+  };
+  for (std::size_t n = 1; n < ends.size(); ++n)
+    sizes.push_back(place(ends[n]) - place(ends[n - 1]));
+  return sizes;
+}
+
+std::int64_t drawn_length(std::int64_t most, random_source* random) {
+  if (random == nullptr || random->chance(0.4)) return most;
+  return random->chance(0.1) ? 0 : random->below(most + 1);
+}
+
+/// Lengths, and for each sequence pages of its own in any order; behind them anything at all.
+void fill_pages(const bound_call& call, std::size_t tensor, random_source* random) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& table = call.tensors[tensor];
+  const auto used_by = static_cast<std::size_t>(form.used_by);
+  const tensor_view& lengths = call.tensors[used_by];
+  const tensor_form& of_lengths = call.form().tensors[used_by];
+  const std::int64_t pages = dim_of(call, form.counts), page = dim_of(call, form.page);
+  std::vector<std::int64_t> unused(static_cast<std::size_t>(pages));
+  std::iota(unused.begin(), unused.end(), 0);
+  for (std::size_t n = unused.size(); random != nullptr && n > 1; --n) {
+    std::swap(unused[n - 1],
+              unused[static_cast<std::size_t>(random->below(static_cast<std::int64_t>(n)))]);
+  }
+  std::int64_t taken = 0;
+  for (std::int64_t n = 0; n < table.extent[0]; ++n) {
+    const std::int64_t room = (pages - taken) * page;
+    std::int64_t most = std::min(table.extent[1] * page, room);
+    if (of_lengths.counts >= 0) most = std::min(most, dim_of(call, of_lengths.counts));
+    const std::int64_t length = lengths.present() ? drawn_length(most, random) : most;
+    if (lengths.present()) store(lengths, n * lengths.stride[0], static_cast<double>(length));
+    for (std::int64_t m = 0; m < table.extent[1]; ++m) {
+      std::int64_t number = -1;
+      if (m * page < length) {
+        number = unused[static_cast<std::size_t>(taken++)];
+      } else if (random != nullptr) {
+        number =
+            random->pick<std::int64_t>({-1, 0, pages - 1, pages, pages + 7, INT32_MAX, INT32_MIN});
+      }
+      store(table, n * table.stride[0] + m * table.stride[1], static_cast<double>(number));
+    }
+  }
+}
+
+void fill_list(const bound_call& call, std::size_t tensor, random_source* random) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& view = call.tensors[tensor];
+  const std::int64_t counted = dim_of(call, form.counts), entries = view.extent[0];
+  const bool offsets = form.holds == tensor_contents::offsets;
+  const std::vector<std::int64_t> sizes = cut(counted, offsets ? entries - 1 : entries, random);
+  std::int64_t sum = 0;
+  for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
+    const auto at = static_cast<std::size_t>(n);
+    std::int64_t number = 0;
+    if (form.holds == tensor_contents::lengths) number = drawn_length(counted, random);
+    if (form.holds == tensor_contents::group_sizes) number = sizes[at];
+    if (offsets) number = n == 0 ? 0 : sum += sizes[at - 1];
+    store(view, offset, static_cast<double>(number));
+  });
+}
+
+bool is_used_by(const signature& form, std::size_t tensor) {
+  return std::ranges::any_of(form.tensors, [&](const tensor_form& other) {
+    return other.holds == tensor_contents::page_numbers &&
+           other.used_by == static_cast<int>(tensor);
+  });
+}
+
+using position = std::array<std::int64_t, max_rank>;
+/// Whether an element may be looked at.
+using condition = std::function<bool(const position&)>;
+
+/// Where a tensor has a dim; -1: nowhere, or it broadcasts there.
+int axis_of(const bound_call& call, std::size_t tensor, std::int8_t dim) {
+  const shape_form& shape = call.form().shape(tensor, call.layout);
+  for (int at = 0; at < shape.rank; ++at) {
+    const axis_form& axis = shape.axes[static_cast<std::size_t>(at)];
+    const bool whole = axis.rule == extent_rule::exact ||
+                       call.tensors[tensor].extent[static_cast<std::size_t>(at)] != 1;
+    if (dim >= 0 && axis.dim == dim && whole) return at;
+  }
+  return -1;
+}
+
+/// An index below a number of the list: that of the sequence, or the largest where the tensor has
+/// no axis of sequences.
+void require_below(const bound_call& call, std::size_t tensor, std::int8_t dim, std::size_t list,
+                   std::vector<std::int64_t> lengths, std::vector<condition>& all) {
+  const int axis = axis_of(call, tensor, dim);
+  if (axis < 0) return;
+  const std::int8_t sequences = call.form().shape(list, call.layout).axes[0].dim;
+  const int of_sequence = axis_of(call, tensor, sequences);
+  const std::int64_t most = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  all.push_back([=, lengths = std::move(lengths)](const position& at) {
+    const std::int64_t index = at[static_cast<std::size_t>(axis)];
+    if (of_sequence < 0) return index < most;
+    const auto sequence = static_cast<std::size_t>(at[static_cast<std::size_t>(of_sequence)]);
+    return sequence < lengths.size() && index < lengths[sequence];
+  });
+}
+
+/// Slots of pages that some sequence uses.
+void require_used_page(const bound_call& call, std::size_t tensor, std::size_t list,
+                       std::vector<condition>& all) {
+  const tensor_form& form = call.form().tensors[list];
+  const tensor_view& lengths = call.tensors[static_cast<std::size_t>(form.used_by)];
+  const int page_axis = axis_of(call, tensor, form.counts);
+  const int token_axis = axis_of(call, tensor, form.page);
+  if (page_axis < 0 || !lengths.present()) return;
+  const std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
+  const std::vector<std::int64_t> used = numbers_in(lengths);
+  const std::int64_t page = dim_of(call, form.page), slots = call.tensors[list].extent[1];
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(dim_of(call, form.counts)), 0);
+  for (std::size_t entry = 0; entry < numbers.size(); ++entry) {
+    const auto at = static_cast<std::int64_t>(entry);
+    const std::int64_t left = used[static_cast<std::size_t>(at / slots)] - at % slots * page;
+    if (left <= 0) continue;
+    std::int64_t& seen = tokens[static_cast<std::size_t>(numbers[entry])];
+    seen = std::max(seen, std::min(left, page));
+  }
+  all.push_back([=, tokens = std::move(tokens)](const position& at) {
+    const std::int64_t count =
+        tokens[static_cast<std::size_t>(at[static_cast<std::size_t>(page_axis)])];
+    return count > (token_axis < 0 ? 0 : at[static_cast<std::size_t>(token_axis)]);
+  });
+}
+
+void require_what_list_says(const bound_call& call, std::size_t tensor, std::size_t list,
+                            std::vector<condition>& all) {
+  const tensor_form& form = call.form().tensors[list];
+  std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
+  const auto require_total = [&](std::int64_t total) {
+    const int axis = axis_of(call, tensor, form.counts);
+    if (axis < 0) return;
+    all.push_back([=](const position& at) { return at[static_cast<std::size_t>(axis)] < total; });
+  };
+  switch (form.holds) {
+    case tensor_contents::values:
+      return;
+    case tensor_contents::offsets: {
+      require_total(numbers.back());
+      for (std::size_t n = 0; n + 1 < numbers.size(); ++n) numbers[n] = numbers[n + 1] - numbers[n];
+      numbers.pop_back();
+      return require_below(call, tensor, form.longest, list, std::move(numbers), all);
+    }
+    case tensor_contents::lengths:
+      return require_below(call, tensor, form.counts, list, std::move(numbers), all);
+    case tensor_contents::page_numbers:
+      return require_used_page(call, tensor, list, all);
+    case tensor_contents::group_sizes:
+      return require_total(std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0}));
+  }
+}
+
+}  // namespace
+
+bool decides_what_is_read(const signature& form, std::size_t tensor) {
+  return form.tensors[tensor].holds != tensor_contents::values || is_used_by(form, tensor);
+}
+
+void fill_contents(const bound_call& call, random_source* random) {
+  const signature& form = call.form();
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    if (!call.has(i) || form.tensors[i].holds == tensor_contents::values) continue;
+    if (form.tensors[i].holds != tensor_contents::page_numbers) fill_list(call, i, random);
+  }
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    const bool pages = form.tensors[i].holds == tensor_contents::page_numbers;
+    if (call.has(i) && pages) fill_pages(call, i, random);
+  }
+}
+
+reference::seen_elements seen_by_contents(const bound_call& call, std::size_t tensor) {
+  reference::seen_elements seen(call.tensors[tensor]);
+  std::vector<condition> all;
+  for (std::size_t list = 0; list < call.form().tensors.size(); ++list) {
+    if (call.has(list)) require_what_list_says(call, tensor, list, all);
+  }
+  const tensor_view& view = call.tensors[tensor];
+  for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
+    position at{};
+    for (int axis = view.rank - 1; axis >= 0; --axis) {
+      const auto a = static_cast<std::size_t>(axis);
+      at[a] = flat % view.extent[a];
+      flat /= view.extent[a];
+    }
+    if (std::ranges::all_of(all, [&](const condition& holds) { return holds(at); })) {
+      seen.mark(offset);
+    }
+  });
+  return seen;
+}
+
+}  // namespace tessera::support

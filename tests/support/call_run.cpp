@@ -1,0 +1,89 @@
+#include "call_run.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace tessera::support {
+
+status call_here(const family& kind, const problem_view& call, const context& where) {
+  return run_here(call, where, [&](const tensor_view* tensors, const context& there) {
+    return call_operation(kind, *call.op, tensors, call.options, there);
+  });
+}
+
+std::vector<tested_operation> tested_operations() {
+  std::vector<tested_operation> all;
+  for (const family* kind : families()) {
+    for (const operation& op : kind->operations) all.push_back({kind, &op});
+  }
+  return all;
+}
+
+std::vector<tested_row> tested_rows() {
+  std::vector<tested_row> all;
+  for (const family* kind : families()) {
+    for (const instance& row : kind->rows()) {
+      if (is_cpu(row.target) == (kind_here() == device_kind::cpu)) all.push_back({kind, &row});
+    }
+  }
+  return all;
+}
+
+std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
+                                    random_source& random, call_wishes wishes) {
+  wishes.kind = row.kind;
+  wishes.row = row.row;
+  const std::optional<owned_problem> problem = drawn_problem(op, random, wishes);
+  if (!problem) return nullptr;
+  problem_view unaligned = problem->view();
+  unaligned.unaligned = true;
+  const memory_wishes memory{.aligned = !runs(*row.kind, *row.row, unaligned)};
+  auto data = std::make_unique<call_data>(*problem, random, memory);
+  return data->refusal() && runs(*row.kind, *row.row, problem_here(data->problem()))
+             ? std::move(data)
+             : nullptr;
+}
+
+std::string complaints_of_call(const family& kind, call_data& data,
+                               const call_expectation& expectation, const context& where,
+                               std::vector<std::vector<std::byte>>& first) {
+  data.reset();
+  const status done = call_here(kind, data.problem(), where);
+  if (!done) return "refused: " + done.message();
+  std::string text;
+  if (first.empty()) {
+    text = expectation.complaints(data.tensors());
+    first = data.output_bytes();
+  }
+  if (!data.intact()) text += "bytes outside the outputs were written\n";
+  if (data.output_bytes() != first) text += "other bits than before\n";
+  return text;
+}
+
+std::string complaints_of_plan(const family& kind, call_data& data,
+                               const call_expectation& expectation, const context& where) {
+  const context there = context_here(where);
+  random_source random(7);
+  const call_data other(owned_problem(data.problem()), random, data.wishes());
+  if (!other.refusal()) return "other values: " + other.refusal().message();
+  problem_view problem = other.problem();
+  problem.unaligned = problem_here(data.problem()).unaligned;
+  const result<operation_plan> plan = plan_operation(kind, problem, there);
+  if (!plan) return "no plan: " + plan.message();
+  data.reset();
+  const status done =
+      run_here(data.problem(), where, [&](const tensor_view* tensors, const context& place) {
+        return place.stream != nullptr ? plan->run(tensors, place.stream) : plan->run(tensors);
+      });
+  if (!done) return "planned run: " + done.message();
+  std::string text = expectation.complaints(data.tensors());
+  if (!data.intact()) text += "planned run: bytes outside the outputs were written\n";
+  const result<explanation> why = explain_operation(kind, problem, there);
+  if (!why) return text + "no explanation: " + why.message();
+  if (why->row != plan->choice().row()) {
+    text += "explained row: " + why->row + ", planned: " + std::string(plan->choice().row());
+  }
+  return text;
+}
+
+}  // namespace tessera::support
