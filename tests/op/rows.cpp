@@ -60,7 +60,7 @@ class rows : public testing::TestWithParam<tested_row> {
 };
 
 TEST_P(rows, are_right_on_random_calls) {
-  constexpr std::uint64_t calls = 60;
+  constexpr std::uint64_t calls = 100;
   std::uint64_t ran = 0;
   for (const operation& op : operations()) {
     for (std::uint64_t index = 0; index < calls; ++index) {

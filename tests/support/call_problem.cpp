@@ -1,3 +1,4 @@
+// The draw of a problem: options, presence, types, dims, extents.
 #include "call_problem.hpp"
 
 #include <algorithm>
@@ -10,37 +11,6 @@
 #include "../reference/operations.hpp"
 
 namespace tessera::support {
-
-bool is_allowed(const bound_call& call, std::size_t tensor) {
-  return std::ranges::all_of(call.form().rules, [&](const tensor_rule& rule) {
-    return static_cast<std::size_t>(rule.tensor) != tensor || rule.holds(call);
-  });
-}
-
-std::int64_t extent_of(const bound_call& call, const axis_form& axis) {
-  return axis.plus + (axis.dim < 0 ? 0 : call.dims[static_cast<std::size_t>(axis.dim)]);
-}
-
-bool runs(const family& kind, const instance& row, const problem_view& problem) {
-  demand asked;
-  problem.op->form->demand_of(problem, asked);
-  return kind.runs(row.config, asked);
-}
-
-std::vector<call_trait> traits_of(const operation& op) {
-  std::vector<call_trait> traits;
-  for (std::size_t i = 0; i < op.form->tensors.size(); ++i) {
-    if (((op.taken & ~op.required) >> i & 1u) != 0) traits.push_back({false, i});
-  }
-  for (std::size_t i = 0; i < op.form->options.size(); ++i) {
-    if ((op.excluded >> i & 1u) == 0) traits.push_back({true, i});
-  }
-  return traits;
-}
-
-std::string_view name_of(const operation& op, const call_trait& trait) {
-  return trait.is_option ? op.form->options[trait.index].name : op.form->tensors[trait.index].name;
-}
 
 namespace {
 
@@ -389,29 +359,6 @@ class problem_draw {
   std::vector<std::uint32_t> pairs_;
 };
 
-/// A tensor that may be given: of the first type it may have, with the extents of its dims.
-void add_tensor(bound_call& call, owned_problem& problem, std::size_t tensor) {
-  const tensor_form& form = call.form().tensors[tensor];
-  const shape_form& shape = call.form().shape(tensor, call.layout);
-  if ((call.op->taken >> tensor & 1u) == 0 || call.has(tensor) || shape.rank < 0 ||
-      !is_allowed(call, tensor)) {
-    return;
-  }
-  tensor_view& view = problem.tensors[tensor];
-  view.rank = shape.rank;
-  for (std::size_t at = 0; at < static_cast<std::size_t>(shape.rank); ++at) {
-    const axis_form& axis = shape.axes[at];
-    const bool known = axis.dim < 0 || call.owners[static_cast<std::size_t>(axis.dim)] >= 0;
-    view.extent[at] = known ? extent_of(call, axis) : axis.plus + 2;
-  }
-  for (int number = 1; number < static_cast<int>(dtype_names.size()); ++number) {
-    const auto type = static_cast<dtype>(number);
-    if (!view.present() && form.types.has(type)) view.type = type;
-  }
-  if (!view.present()) view.type = problem.tensors[static_cast<std::size_t>(form.like)].type;
-  call.present |= 1u << tensor;
-}
-
 }  // namespace
 
 std::optional<owned_problem> drawn_problem(const operation& op, random_source& random,
@@ -430,19 +377,6 @@ std::optional<owned_problem> drawn_problem(const operation& op, random_source& r
     if (draw.draw()) return std::move(draw.problem());
   }
   return std::nullopt;
-}
-
-result<owned_problem> whole_problem(const operation& op, std::string_view fields, bool everything) {
-  result<owned_problem> parsed = parse_problem(op, fields);
-  if (!parsed) return parsed;
-  owned_problem problem = *parsed;
-  bound_call call{.op = &op, .tensors = problem.tensors.data(), .options = problem.options.data()};
-  status failure;
-  if (!checks::is_problem(call, problem.tensors.data(), failure)) return failure;
-  for (std::size_t i = 0; everything && i < problem.tensors.size(); ++i) {
-    add_tensor(call, problem, i);
-  }
-  return problem;
 }
 
 }  // namespace tessera::support
