@@ -71,7 +71,10 @@ def texts_of(family):
     """A launch, a table row and a table of two rows, with braces for configs."""
     row = "struct {} {{{{ static constexpr tessera::{} config{{{{{}}}}}; }}}};\n"
     kernels = "#include <tessera/kernels/{folder}/cpu/launch.hpp>\nusing namespace tessera;\n"
-    table = "#include <tessera/families/{folder}/table.hpp>\nusing namespace tessera;\n"
+    table = ("#include <tessera/families/{folder}/reflect.hpp>\n"
+             "#include <tessera/families/{folder}/row.hpp>\n"
+             "#include <tessera/families/{folder}/rules.hpp>\n"
+             "#include <tessera/spec/table.hpp>\nusing namespace tessera;\n")
     launch = (kernels + row.format("row_on_trial", family["config"], "{}") +
               "template status tessera::kernels::{launch}::cpu::launch<row_on_trial>(const {arguments}&, "
               "const launch_context&);\n")

@@ -68,6 +68,12 @@ inline const event_sink* installed_event_sink() noexcept {
 /// replaced.
 std::string json_of(const event& what);
 
+/// For programs that keep a log.
+///
+///   void write(void* file, std::string_view line) noexcept { std::fwrite(..., line ...); }
+///   tessera::event_line_writer log(&write, file);
+///   tessera::set_event_sink(&log.sink());
+///
 /// A sink that hands each event to a function of the application as a line of JSON, break included.
 /// The function may be called from several threads at once.
 class event_line_writer {
@@ -104,7 +110,7 @@ struct profiler {
 };
 
 /// Installs the profiler of the process, null for none, and returns the one before. It must outlive
-/// every launch that may use it.
+/// every launch that may use it. Without one a launch pays one relaxed atomic load.
 const profiler* set_profiler(const profiler* one) noexcept;
 
 /// The profiler of the process, or null.

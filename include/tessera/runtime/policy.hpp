@@ -29,7 +29,7 @@ enum class table_use : std::uint8_t {
 };
 
 /// Whether a table may answer with the measurement of a near size where the exact one is missing.
-/// Families declare how far (see `selectable_family`); the reason always says so.
+/// Families declare how far (see `family::max_log2_distance`); the reason always says so.
 enum class nearest_use : std::uint8_t { declared, never };
 
 /// Whether a problem without a measured row is measured now. Needs `context.tuner`.
@@ -88,6 +88,13 @@ class policy_scope {
 /// they never outlive what they were made from.
 std::uint64_t next_scope_number() noexcept;
 
+/// Rows that an application compiled itself: its own tile, its own kernel behind the same launcher.
+/// They are asked beside the rows of the build, in the same way.
+///
+///   constexpr std::array mine{tessera::row_of<my_tile>("my_app.f32.d80")};
+///   const tessera::application_rows rows(mine);
+///   auto plan = tessera::plan(problem, tessera::with_rows({}, rows));
+///
 /// Instances of any families. Refers to the instances, which must outlive every plan made with
 /// them. Where a name is also in the build, the application's row is meant.
 class application_rows {
@@ -124,6 +131,10 @@ struct autotune_answer {
   double default_us = 0;  ///< of the default row in the same session; 0: not measured
 };
 
+/// The hook of a tuner. The library never measures: a program that links a tuner hands it over in
+/// context.tuner and allows it by policy.autotune; then a problem without a measured row is given
+/// to the tuner before the cost model decides.
+///
 /// Measures and answers, or returns false to decline. May take seconds; runs on the thread of the
 /// call; must not call an operation with this tuner in its context.
 struct autotuner {

@@ -209,8 +209,8 @@ inline bool is_stand_in(const inquiry& asked, const instance& row) {
 
 /// Which of the rows that fit are meant.
 struct row_filter {
-  std::string_view pattern = "*";  ///< of their names
-  bool special = false;            ///< no stand-ins
+  std::string_view pattern{};  ///< of their names; empty: any
+  bool special = false;        ///< no stand-ins
 };
 
 /// The row with the lowest predicted time among those that fit and are meant; equal estimates go to
@@ -223,7 +223,7 @@ struct cheapest_row {
   [[gnu::cold]] explicit cheapest_row(const inquiry& asked, const row_filter& meant = {}) {
     const demand_facts facts = asked.facts();
     for (std::size_t at = 0; const instance* next = asked.next_fitting(at);) {
-      if (!matches_pattern(meant.pattern, next->name)) continue;
+      if (!meant.pattern.empty() && !matches_pattern(meant.pattern, next->name)) continue;
       if (meant.special && is_stand_in(asked, *next)) continue;
       ++count;
       const double predicted = asked.predicted(*next, facts);

@@ -22,14 +22,17 @@
 
 #include <tessera/runtime/lookup/store.hpp>
 #include <tessera/runtime/lookup/table.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 
-namespace tessera::lookup_form {
+namespace tessera {
+
+namespace lookup_form {
 
 /// The failure of the system call just made: "PATH: cannot be written: No space left on device".
 inline status system_failure(const std::string& path, std::string_view what) {
   const std::error_code reason(errno, std::system_category());
-  return {status_code::io, path + ": " + std::string(what) + ": " + reason.message()};
+  return refusal(status_code::io, {path, ": ", what, ": ", reason.message()});
 }
 
 /// A descriptor that is closed with the object, which also gives back its locks.
@@ -130,7 +133,7 @@ inline result<locked_file> open_locked(const std::string& path, if_absent absent
     struct stat named {};
     if (::fstat(opened.file.number(), &mine) != 0) return system_failure(path, "cannot be read");
     if (!S_ISREG(mine.st_mode)) {
-      return status(status_code::io, path + ": is not a regular file");
+      return refusal(status_code::io, {path, ": is not a regular file"});
     }
     if (::stat(path.c_str(), &named) != 0) {
       if (errno != ENOENT) return system_failure(path, "cannot be read");
@@ -162,12 +165,6 @@ inline std::string resolved(const std::string& path) {
   std::free(real);
   return text;
 }
-
-}  // namespace tessera::lookup_form
-
-namespace tessera {
-
-namespace lookup_form {
 
 inline std::string lines_of(std::span<const lookup_record> records) {
   std::string text;
@@ -214,11 +211,10 @@ inline result<std::string> content_of(const locked_file& opened, const std::stri
 inline status refuse_newer(const std::string& path, std::int64_t lines, std::int64_t newer,
                            int newest) {
   if (newer == 0) return {};
-  return {status_code::malformed, path + ": " + std::to_string(newer) + " of " +
-                                      std::to_string(lines) +
-                                      (newer == 1 ? " lines has schema " : " lines have schema ") +
-                                      std::to_string(newest) + ", this version reads up to " +
-                                      std::to_string(lookup_schema) + "; nothing was changed"};
+  return refusal(
+      status_code::malformed,
+      {path, ": ", newer, " of ", lines, newer == 1 ? " lines has schema " : " lines have schema ",
+       newest, ", this version reads up to ", lookup_schema, "; nothing was changed"});
 }
 
 /// A new file with this text, on the disk when it returns. Nothing remains of a failure.
@@ -275,9 +271,9 @@ inline void add_all(const lookup_table& table, std::vector<lookup_record>& recor
 inline result<table_rewrite> rewrite(const locked_file& opened, const std::string& path,
                                      std::vector<lookup_record> others) {
   if (!opened.locked) {
-    return status(status_code::io, path +
-                                       ": cannot be locked, and replacing it could lose rows that "
-                                       "another program appends");
+    return refusal(status_code::io,
+                   {path, ": cannot be locked, and replacing it could lose rows that another ",
+                    "program appends"});
   }
   auto old = content_of(opened, path);
   if (!old) return old.failure();
@@ -315,10 +311,10 @@ inline status add_input(const std::string& path, std::vector<lookup_record>& rec
   const lookup_table table = read_tables({&path, 1});
   const lookup_file_state& file = table.files().front();
   if (file.condition == lookup_file_condition::absent) {
-    return {status_code::io, path + ": there is no such file"};
+    return refusal(status_code::io, {path, ": there is no such file"});
   }
   if (file.condition == lookup_file_condition::unreadable) {
-    return {status_code::io, path + ": cannot be read: " + file.problem};
+    return refusal(status_code::io, {path, ": cannot be read: ", file.problem});
   }
   const std::int64_t lines = file.rows + file.damaged + file.newer;
   if (status newer = refuse_newer(path, lines, file.newer, file.newest_schema); !newer) {
@@ -337,10 +333,8 @@ status append_records(const std::string& path, std::span<const lookup_record> re
   for (std::size_t at = 0; at < records.size(); ++at) {
     const std::string fault = fault_of(records[at]);
     if (fault.empty()) continue;
-    std::string sentence = path;
-    sentence.append(": record ").append(std::to_string(at + 1)).append(" of ");
-    sentence.append(std::to_string(records.size())).append(" cannot be stored: ").append(fault);
-    return {status_code::invalid_argument, std::move(sentence)};
+    return refusal(status_code::invalid_argument, {path, ": record ", at + 1, " of ",
+                                                   records.size(), " cannot be stored: ", fault});
   }
   if (records.empty()) return {};
   if (status done = make_directories(parent_of(path)); !done) return done;
