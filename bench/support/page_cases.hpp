@@ -8,7 +8,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include <tessera/families/attention/page_declaration.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
@@ -31,8 +31,7 @@ template <class Measure>
 bool register_page_cases(const std::string& folder, const Measure& measure) {
   constexpr std::array<std::string_view, 1> ops{"page_attention"};
   for (const bench_case& one : read_cases(folder, ops)) {
-    const result<page_problem> problem =
-        parse_typed<page_problem>(paged_table::operations, one.problem);
+    const result<page_problem> problem = parse_problem<page_problem>(one.problem);
     if (!problem) {
       std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
       return false;

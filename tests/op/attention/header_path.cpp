@@ -3,7 +3,11 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
+
+#include "tests/support/random.hpp"
 
 namespace {
 
@@ -61,6 +65,49 @@ TEST(header_path_row, a_workspace_too_small_is_refused_before_anything_is_writte
   EXPECT_EQ(done.code(), tessera::status_code::workspace);
   EXPECT_NE(done.message().find("64"), std::string::npos) << done.message();
   EXPECT_TRUE(data.outputs_untouched());
+}
+
+struct paged_row {
+  static constexpr tessera::attention_config config{.target = tessera::native_cpu_backend,
+                                                    .head_dim = 16,
+                                                    .phase = tessera::attention_phase::decode,
+                                                    .keys = tessera::key_storage::paged};
+};
+struct contiguous_row {
+  static constexpr tessera::attention_config config{.target = tessera::native_cpu_backend,
+                                                    .head_dim = 16,
+                                                    .phase = tessera::attention_phase::decode};
+};
+
+TEST(header_path_row, of_pages_gives_the_bits_of_contiguous_keys) {
+  constexpr std::int64_t keys = 50, dim = 16, page_size = 8;
+  std::vector<float> q(dim), k(7 * page_size * dim), v(k.size()), out(dim), expected(dim);
+  random_source random(1);
+  for (std::vector<float>* values : {&q, &k, &v}) {
+    for (float& value : *values) value = random.bell();
+  }
+  const std::vector<std::int32_t> table{0, 1, 2, 3, 4, 5, 6}, length{keys};
+  tessera::page_attention_args args{.q = tessera::view(q.data(), {1, 1, dim}),
+                                    .k_pages = tessera::view(k.data(), {7, 1, page_size, dim}),
+                                    .v_pages = tessera::view(v.data(), {7, 1, page_size, dim}),
+                                    .block_table = tessera::view(table.data(), {1, 7}),
+                                    .seqlens_k = tessera::view(length.data(), {1}),
+                                    .out = tessera::view(out.data(), {1, 1, dim})};
+  const auto done = tessera::launch<paged_row>(args, tessera::page_attention_options{});
+  ASSERT_TRUE(done) << done.message();
+  const tessera::flash_attention_args dense{.q = tessera::view(q.data(), {1, 1, 1, dim}),
+                                            .k = tessera::view(k.data(), {1, keys, 1, dim}),
+                                            .v = tessera::view(v.data(), {1, keys, 1, dim}),
+                                            .out = tessera::view(expected.data(), {1, 1, 1, dim})};
+  ASSERT_TRUE(tessera::launch<contiguous_row>(dense, tessera::flash_attention_options{}));
+  EXPECT_EQ(out, expected);
+  EXPECT_EQ(tessera::launch<paged_row>(dense, tessera::flash_attention_options{}).message(),
+            "key storage is contiguous, the row has paged");
+  EXPECT_EQ(tessera::launch<contiguous_row>(args, tessera::page_attention_options{}).message(),
+            "key storage is paged, the row has contiguous");
+  args.block_table.extent[1] = 6;
+  EXPECT_EQ(tessera::launch<paged_row>(args, tessera::page_attention_options{}).message(),
+            "seqlens_k: entry 0 is 50, must be 0 to 48: block_table has 6 pages of 8 tokens");
 }
 
 }  // namespace

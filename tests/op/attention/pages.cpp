@@ -1,0 +1,138 @@
+// What keys in pages are besides a formula: where pages lie, what batch a sequence is in and how
+// many threads there are change no bit, and a plan serves other lengths and other pages.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/flash_attention.hpp>
+#include <tessera/page_attention.hpp>
+
+#include "tests/support/random.hpp"
+
+namespace tessera::support {
+namespace {
+
+constexpr std::int64_t sequences = 3, q_heads = 8, kv_heads = 2, head_dim = 64, page_size = 16,
+                       slots = 40, pages = sequences * slots + 5;
+constexpr std::int64_t token = kv_heads * head_dim;
+
+std::vector<float> bells(std::int64_t count, std::uint64_t seed) {
+  random_source random(seed);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = random.bell();
+  return values;
+}
+
+/// Sequences whose page m is number first + m * step modulo the pages of the pool, which is laid
+/// out as PTHD; the keys themselves do not depend on where they lie.
+struct paged_call {
+  std::vector<float> q = bells(sequences * q_heads * head_dim, 1);
+  std::vector<float> keys = bells(sequences * slots * page_size * token, 2);
+  std::vector<float> values = bells(sequences * slots * page_size * token, 3);
+  std::vector<float> k_pages, v_pages, out = std::vector<float>(q.size(), -1.0f);
+  std::vector<std::int32_t> table = std::vector<std::int32_t>(sequences * slots);
+  std::vector<std::int32_t> lengths{611, 0, slots* page_size};
+
+  explicit paged_call(std::int64_t step) {
+    k_pages.assign(pages * page_size * token, NAN);
+    v_pages.assign(pages * page_size * token, INFINITY);
+    for (std::int64_t at = 0; at < sequences * slots; ++at) {
+      const std::int64_t page = (3 + at * step) % pages;
+      table[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(page);
+      const auto from = at * page_size * token, to = page * page_size * token;
+      std::copy_n(keys.begin() + from, page_size * token, k_pages.begin() + to);
+      std::copy_n(values.begin() + from, page_size * token, v_pages.begin() + to);
+    }
+  }
+  page_attention_args args() {
+    return {.q = view(q.data(), {sequences, q_heads, head_dim}),
+            .k_pages = view(k_pages.data(), {pages, page_size, kv_heads, head_dim}),
+            .v_pages = view(v_pages.data(), {pages, page_size, kv_heads, head_dim}),
+            .block_table = view(table.data(), {sequences, slots}),
+            .seqlens_k = view(lengths.data(), {sequences}),
+            .out = view(out.data(), {sequences, q_heads, head_dim})};
+  }
+};
+constexpr page_attention_options in_order_of_tokens{.pool_layout = page_layout::PTHD};
+
+TEST(pages, where_they_lie_changes_no_bit) {
+  paged_call near(1), far(7);
+  ASSERT_TRUE(page_attention(near.args(), in_order_of_tokens));
+  ASSERT_TRUE(page_attention(far.args(), in_order_of_tokens));
+  EXPECT_EQ(near.out, far.out);
+}
+
+TEST(pages, are_the_same_attention_as_one_piece) {
+  paged_call paged(7);
+  ASSERT_TRUE(page_attention(paged.args(), in_order_of_tokens));
+  std::vector<float> out(paged.q.size(), -1.0f);
+  const auto tokens = [](std::vector<float>& from) {
+    return view(from.data(), {sequences, slots * page_size, kv_heads, head_dim});
+  };
+  ASSERT_TRUE(flash_attention({.q = view(paged.q.data(), {sequences, 1, q_heads, head_dim}),
+                               .k = tokens(paged.keys),
+                               .v = tokens(paged.values),
+                               .seqlens_k = view(paged.lengths.data(), {sequences}),
+                               .out = view(out.data(), {sequences, 1, q_heads, head_dim})}));
+  for (std::size_t at = 0; at < out.size(); ++at) EXPECT_NEAR(paged.out[at], out[at], 1e-5f) << at;
+}
+
+TEST(pages, neither_threads_nor_batch_change_a_bit) {
+  paged_call whole(7);
+  ASSERT_TRUE(page_attention(whole.args(), in_order_of_tokens, {.threads = 1}));
+  for (const int threads : {2, 3, 8}) {
+    paged_call again(7);
+    ASSERT_TRUE(page_attention(again.args(), in_order_of_tokens, {.threads = threads}));
+    EXPECT_EQ(whole.out, again.out) << threads << " threads";
+  }
+  paged_call last(7);
+  page_attention_args args = last.args();
+  const std::int64_t row = q_heads * head_dim;
+  args.q = view(last.q.data() + 2 * row, {1, q_heads, head_dim});
+  args.out = view(last.out.data() + 2 * row, {1, q_heads, head_dim});
+  args.block_table = view(last.table.data() + 2 * slots, {1, slots});
+  args.seqlens_k = view(last.lengths.data() + 2, {1});
+  ASSERT_TRUE(page_attention(args, in_order_of_tokens));
+  EXPECT_TRUE(std::equal(whole.out.begin() + 2 * row, whole.out.end(), last.out.begin() + 2 * row));
+}
+
+TEST(pages, a_plan_serves_other_lengths_and_pages) {
+  paged_call first(1);
+  const auto planned = plan(problem_of(first.args(), in_order_of_tokens));
+  ASSERT_TRUE(planned) << planned.message();
+  for (const std::int64_t step : {7, 11}) {
+    paged_call now(step);
+    now.lengths = {static_cast<std::int32_t>(step), 64, 0};
+    ASSERT_TRUE(planned->run(now.args()));
+    const std::vector<float> ran = now.out;
+    ASSERT_TRUE(page_attention(now.args(), in_order_of_tokens));
+    EXPECT_EQ(ran, now.out);
+  }
+  paged_call wrong(1);
+  wrong.table[1] = pages;
+  EXPECT_EQ(planned->run(wrong.args()).message(),
+            "block_table: entry 0,1 is 125, must be 0 to 124: there are 125 pages");
+  wrong.lengths[0] = 16;
+  EXPECT_TRUE(planned->run(wrong.args())) << "nobody uses that entry now";
+}
+
+TEST(pages, a_window_leaves_the_last_keys) {
+  paged_call paged(7);
+  page_attention_options last_token = in_order_of_tokens;
+  last_token.window_left = 0;
+  ASSERT_TRUE(page_attention(paged.args(), last_token));
+  const std::int64_t position = paged.lengths[0] - 1;
+  for (std::int64_t h = 0; h < q_heads; ++h) {
+    const float* value =
+        paged.values.data() + position * token + h / (q_heads / kv_heads) * head_dim;
+    for (std::int64_t d = 0; d < head_dim; ++d) {
+      EXPECT_NEAR(paged.out[static_cast<std::size_t>(h * head_dim + d)], value[d], 1e-6f);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::support
