@@ -20,6 +20,7 @@
 #include "bench/support/beside.hpp"
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
+#include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/rounds.hpp"
 #include "bench/support/work.hpp"
@@ -129,7 +130,7 @@ int main(int argc, char** argv) {
     }
     constexpr std::array<std::string_view, 3> ops{"flash_attention", "attention",
                                                   "scaled_dot_product_attention"};
-    if (!bench::register_attention_cases(TESSERA_SHAPES_DIR, ops, measure_case)) return 2;
+    if (!bench::register_cases<flash_problem>(TESSERA_SHAPES_DIR, ops, measure_case)) return 2;
     return bench::run_benches(argc, argv);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());

@@ -25,6 +25,7 @@
 #include "bench/support/device_matmul.hpp"
 #include "bench/support/gpu_workload.hpp"
 #include "bench/support/measured.hpp"
+#include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/work.hpp"
 
@@ -238,7 +239,7 @@ int main(int argc, char** argv) {
     const auto measure = [&](const bench::bench_case& one, const flash_problem& problem) {
       return measure_case(one, problem, flags.quick, on);
     };
-    if (!bench::register_attention_cases(flags.shapes, ops, measure)) return 2;
+    if (!bench::register_cases<flash_problem>(flags.shapes, ops, measure)) return 2;
     return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(),
                               [&] { return report_of(on, flags.quick); });
   } catch (const std::exception& failed) {

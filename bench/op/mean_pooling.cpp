@@ -14,6 +14,7 @@
 #include "bench/support/measured.hpp"
 #include "bench/support/memory.hpp"
 #include "bench/support/pooling_workload.hpp"
+#include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/rounds.hpp"
 #include "tests/support/compare.hpp"
@@ -59,18 +60,9 @@ bench::measured_case measure_case(const bench::bench_case& one,
 
 int main(int argc, char** argv) {
   try {
-    for (const bench::bench_case& one : bench::read_cases(TESSERA_SHAPES_DIR, mean_pooling_ops)) {
-      const result<mean_pooling_problem> problem = parse_problem<mean_pooling_problem>(one.problem);
-      if (!problem) {
-        std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
-        return 2;
-      }
-      benchmark::RegisterBenchmark(bench::name_of(one).c_str(),
-                                   [one, problem = *problem](benchmark::State& state) {
-                                     bench::put(state, measure_case(one, problem));
-                                   })
-          ->Iterations(1)
-          ->UseManualTime();
+    if (!bench::register_cases<mean_pooling_problem>(TESSERA_SHAPES_DIR, mean_pooling_ops,
+                                                     measure_case)) {
+      return 2;
     }
     return bench::run_benches(argc, argv);
   } catch (const std::exception& failed) {

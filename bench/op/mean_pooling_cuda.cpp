@@ -23,7 +23,7 @@
 
 #include "bench/support/alternate.hpp"
 #include "bench/support/case_list.hpp"
-#include "bench/support/device_ceilings.hpp"
+#include "bench/support/device_machine.hpp"
 #include "bench/support/device_mirror.hpp"
 #include "bench/support/measured.hpp"
 #include "bench/support/pooling_workload.hpp"
@@ -33,14 +33,7 @@ namespace {
 
 using namespace tessera;
 
-constexpr device_id gpu{device_kind::cuda, 0};
-
-/// The probe times by the stopwatch, which therefore stays where it is.
-struct machine {
-  device_facts facts{};
-  std::unique_ptr<bench::gpu_stopwatch> watch;
-  bench::device_probe probe;
-};
+using machine = bench::device_machine;
 
 /// Seconds of a call, the mean of so many that each use another piece of memory.
 result<double> seconds_of(const mean_pooling_plan& plan,
@@ -75,7 +68,7 @@ status measure(const mean_pooling_problem& problem, const mean_pooling_plan& pla
                bench::measured_case& found) {
   const bool backward = is_backward(problem.op);
   const bench::pooling_workload work(problem, 3 * static_cast<std::size_t>(on.facts.l2_bytes));
-  bench::device_mirror there(gpu, on.watch->stream());
+  bench::device_mirror there(machine::gpu, on.watch->stream());
   for (const auto& block : work.blocks()) {
     if (status done = there.add(block); !done) return done;
   }
@@ -113,7 +106,8 @@ status measure(const mean_pooling_problem& problem, const mean_pooling_plan& pla
 /// `row`: the one to take; empty: the chosen one.
 bench::measured_case measure_case(const bench::bench_case& one, const mean_pooling_problem& problem,
                                   std::string_view row, machine& on) {
-  const auto made = plan(problem, {.row = row, .device = gpu, .stream = on.watch->stream()});
+  const auto made =
+      plan(problem, {.row = row, .device = machine::gpu, .stream = on.watch->stream()});
   if (!made) return {.failure = made.message()};
   bench::measured_case found;
   found.row = std::string(made->choice().row());
@@ -121,17 +115,6 @@ bench::measured_case measure_case(const bench::bench_case& one, const mean_pooli
   found.goal = one.goal;
   found.failure = measure(problem, *made, on, found).message();
   return found;
-}
-
-result<machine> open_machine() {
-  const result<const device_facts*> facts = find_device(gpu);
-  if (!facts) return facts.failure();
-  result<bench::gpu_stopwatch> watch = bench::gpu_stopwatch::make(gpu);
-  if (!watch) return watch.failure();
-  auto kept = std::make_unique<bench::gpu_stopwatch>(*std::move(watch));
-  result<bench::device_probe> probe = bench::device_probe::make(*kept);
-  if (!probe) return probe.failure();
-  return machine{**facts, std::move(kept), *std::move(probe)};
 }
 
 /// The rows to measure a problem with: an empty name stands for the chosen one.
@@ -143,15 +126,6 @@ std::vector<std::string_view> rows_for(const mean_pooling_problem& problem, bool
     if (fits && is_cuda(row.target)) rows.push_back(row.name);
   }
   return rows;
-}
-
-bench::machine_report report_of(const machine& on) {
-  bench::machine_report report;
-  report.facts = {{"processor", std::string(on.facts.product_name())},
-                  {"multiprocessors", std::to_string(on.facts.multiprocessors)}};
-  report.ceilings = std::string(on.facts.product_name()) +
-                    "; shares are of reading, of copying for gradients, in the same rounds";
-  return report;
 }
 
 }  // namespace
@@ -168,7 +142,7 @@ int main(int argc, char** argv) {
       every_row = every_row || text == "--every-row";
       return names_shapes || text == "--every-row";
     });
-    result<machine> opened = open_machine();
+    result<machine> opened = machine::open();
     if (!opened) {
       std::fprintf(stderr, "%s: no case was run: %s\n", argv[0], opened.message().c_str());
       return 77;
@@ -190,8 +164,9 @@ int main(int argc, char** argv) {
             ->UseManualTime();
       }
     }
-    return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(),
-                              [&] { return report_of(on); });
+    return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(), [&] {
+      return on.report("shares are of reading, of copying for gradients, in the same rounds");
+    });
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());
     return 2;

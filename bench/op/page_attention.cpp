@@ -9,11 +9,12 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
+#include <tessera/families/attention/lower.hpp>
 
 #include "bench/support/attention_cases.hpp"
 #include "bench/support/memory.hpp"
-#include "bench/support/page_cases.hpp"
 #include "bench/support/page_workload.hpp"
+#include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/rounds.hpp"
 #include "bench/support/workload.hpp"
@@ -51,7 +52,8 @@ bench::measured_case measure_case(const bench::bench_case& one, const page_probl
 
 int main(int argc, char** argv) {
   try {
-    if (!bench::register_page_cases(TESSERA_SHAPES_DIR, measure_case)) return 2;
+    constexpr std::array<std::string_view, 1> ops{"page_attention"};
+    if (!bench::register_cases<page_problem>(TESSERA_SHAPES_DIR, ops, measure_case)) return 2;
     return bench::run_benches(argc, argv);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());

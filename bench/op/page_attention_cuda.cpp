@@ -4,6 +4,7 @@
 //   --shapes=FOLDER  other problems
 // Without a GPU it says so and ends with status 77.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -14,27 +15,21 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
+#include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/alternate.hpp"
 #include "bench/support/attention_cases.hpp"
-#include "bench/support/device_ceilings.hpp"
+#include "bench/support/device_machine.hpp"
 #include "bench/support/gpu_workload.hpp"
-#include "bench/support/page_cases.hpp"
 #include "bench/support/page_workload.hpp"
+#include "bench/support/registered_cases.hpp"
 
 namespace {
 
 using namespace tessera;
 
-constexpr device_id gpu{device_kind::cuda, 0};
-
-/// The probe times by the stopwatch, which therefore stays where it is.
-struct machine {
-  device_facts facts{};
-  std::unique_ptr<bench::gpu_stopwatch> watch;
-  bench::device_probe probe;
-};
+using machine = bench::device_machine;
 
 /// A plan and its tensors on the GPU, with as many calls of a round as are worth timing.
 template <class Plan, class Workload>
@@ -53,7 +48,7 @@ auto prepare(const Problem& problem, machine& on)
     -> result<ready_call<basic_plan<Problem>, Workload>> {
   using call = ready_call<basic_plan<Problem>, Workload>;
   result<basic_plan<Problem>> settled =
-      plan(problem, {.device = gpu, .stream = on.watch->stream()});
+      plan(problem, {.device = machine::gpu, .stream = on.watch->stream()});
   if (!settled) return settled.failure();
   auto tensors = bench::basic_gpu_workload<Workload>::make(
       Workload(problem, 3 * static_cast<std::size_t>(on.facts.l2_bytes)), *on.watch);
@@ -105,17 +100,6 @@ bench::measured_case measure_case(const bench::bench_case& one, const page_probl
   return found;
 }
 
-result<machine> open_machine() {
-  const result<const device_facts*> facts = find_device(gpu);
-  if (!facts) return facts.failure();
-  result<bench::gpu_stopwatch> watch = bench::gpu_stopwatch::make(gpu);
-  if (!watch) return watch.failure();
-  auto kept = std::make_unique<bench::gpu_stopwatch>(*std::move(watch));
-  result<bench::device_probe> probe = bench::device_probe::make(*kept);
-  if (!probe) return probe.failure();
-  return machine{**facts, std::move(kept), *std::move(probe)};
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -127,7 +111,7 @@ int main(int argc, char** argv) {
       if (text.starts_with(shapes_flag)) shapes = text.substr(shapes_flag.size());
       return text.starts_with(shapes_flag);
     });
-    result<machine> opened = open_machine();
+    result<machine> opened = machine::open();
     if (!opened) {
       std::fprintf(stderr, "%s: no case was run: %s\n", argv[0], opened.message().c_str());
       return 77;
@@ -136,14 +120,10 @@ int main(int argc, char** argv) {
     const auto measure = [&on](const bench::bench_case& one, const page_problem& problem) {
       return measure_case(one, problem, on);
     };
-    if (!bench::register_page_cases(shapes, measure)) return 2;
+    constexpr std::array<std::string_view, 1> ops{"page_attention"};
+    if (!bench::register_cases<page_problem>(shapes, ops, measure)) return 2;
     return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(), [&] {
-      bench::machine_report report;
-      report.facts = {{"processor", std::string(on.facts.product_name())},
-                      {"multiprocessors", std::to_string(on.facts.multiprocessors)}};
-      report.ceilings = std::string(on.facts.product_name()) +
-                        "; shares are of reading in the same rounds, beside: keys in one piece";
-      return report;
+      return on.report("shares are of reading in the same rounds, beside: keys in one piece");
     });
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());

@@ -1,13 +1,8 @@
-// Cases of attention: what is known of one before it is timed, the verdict on its results, and
-// their registration with Google Benchmark.
+// Cases of attention: what is known of one before it is timed, and the verdict on its results.
 #pragma once
 
-#include <cstdio>
-#include <span>
 #include <string>
 #include <string_view>
-
-#include <benchmark/benchmark.h>
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/families/attention/lower.hpp>
@@ -15,7 +10,6 @@
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
-#include "bench/support/report.hpp"
 #include "bench/support/sampled_check.hpp"
 #include "bench/support/work.hpp"
 
@@ -45,27 +39,6 @@ inline bool verify(const flash_attention_args& args, const flash_attention_optio
     found.failure = support::sentence_of(verdict, "out", {dtype::f64, 1, {args.out.elements()}});
   }
   return verdict.passed;
-}
-
-/// Registers the cases of a folder, each measured by `measure(case, problem)`; false if one is not
-/// a problem of attention, and says which.
-template <class Measure>
-bool register_attention_cases(const std::string& folder, std::span<const std::string_view> ops,
-                              const Measure& measure) {
-  for (const bench_case& one : read_cases(folder, ops)) {
-    const result<flash_problem> problem = parse_problem<flash_problem>(one.problem);
-    if (!problem) {
-      std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
-      return false;
-    }
-    benchmark::RegisterBenchmark(name_of(one).c_str(),
-                                 [one, problem = *problem, measure](benchmark::State& state) {
-                                   put(state, measure(one, problem));
-                                 })
-        ->Iterations(1)
-        ->UseManualTime();
-  }
-  return true;
 }
 
 }  // namespace tessera::bench

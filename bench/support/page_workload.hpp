@@ -19,6 +19,14 @@
 
 namespace tessera::bench {
 
+/// Attention on the keys and values of the sequences, all of them full, in one piece.
+inline flash_problem dense_problem(const page_problem& paged) {
+  flash_problem dense{.tensors = reference::dense_shapes(paged.tensors, paged.options),
+                      .options = reference::dense_options(paged.options)};
+  dense.tensors.seqlens_k = {};
+  return dense;
+}
+
 class page_workload {
  public:
   /// The pools are pieces of memory of at least `cold_bytes` together; 0: exactly their own.
