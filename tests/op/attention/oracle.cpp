@@ -11,7 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/problem_text.hpp>
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "tests/reference/flash_attention.hpp"
 #include "tests/support/flash_cases.hpp"

@@ -142,7 +142,7 @@ TEST(flash_cuda, alignment_is_read_off_pointers_and_strides_of_device_tensors) {
   absurd.args().k.rank = 100;
   absurd.args().k.stride[0] = INT64_MIN;
   EXPECT_TRUE(absurd.unaligned()) << "reads the strides there are, among them the last axis' 1";
-  EXPECT_FALSE(tessera::problem_of({}).unaligned);
+  EXPECT_FALSE(tessera::problem_of(tessera::flash_attention_args{}).unaligned);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -159,10 +158,12 @@ struct closest_point {
   /// First position in [begin, end) whose value on the axis is not below `value`.
   std::uint32_t lower(std::uint32_t begin, std::uint32_t end, std::uint32_t axis,
                       double value) const noexcept {
-    const auto positions = std::views::iota(begin, end);
-    return *std::ranges::partition_point(positions, [&](std::uint32_t position) {
-      return static_cast<double>(at(position, axis)) < value;
-    });
+    while (begin < end) {
+      const std::uint32_t middle = begin + (end - begin) / 2;
+      const bool below = static_cast<double>(at(middle, axis)) < value;
+      (below ? begin : end) = below ? middle + 1 : middle;
+    }
+    return begin;
   }
 
   /// Looks at the points of [begin, end), which agree on the axes before `axis` and are `distance`
