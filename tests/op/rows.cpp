@@ -70,8 +70,9 @@ TEST_P(rows, are_right_on_random_calls) {
       if (ran == 0 && index == 1) break;  // runs no call of this operation
     }
   }
-  EXPECT_GE(ran, calls) << "too few calls are drawn that the row runs: does its family say which "
-                           "extents it was compiled for (tests/reference)?";
+  EXPECT_GE(ran, calls / 2)
+      << "too few calls are drawn that the row runs: does its family say which "
+         "extents it was compiled for (tests/reference)?";
 }
 
 // Each pair with one of the operations that have both, in turn.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -248,13 +249,16 @@ template <class Problem>
 result<Problem> parse_problem(std::string_view line) {
   const std::string_view name = text::next_word(line);
   std::string known;
-  for (const operation& op : operation_table<typename Problem::op_type>::operations) {
+  const std::span<const operation> operations =
+      operation_table<typename Problem::op_type>::operations;
+  for (std::size_t number = 0; number < operations.size(); ++number) {
+    const operation& op = operations[number];
     if (!known.empty()) known += ", ";
     known += op.name;
     if (op.name != name) continue;
     const result<owned_problem> parsed = parse_problem(op, line);
     if (!parsed) return parsed.failure();
-    Problem problem{.op = static_cast<typename Problem::op_type>(op.number)};
+    Problem problem{.op = static_cast<typename Problem::op_type>(number)};
     std::copy(parsed->tensors.begin(), parsed->tensors.end(), tensors_of(problem.tensors));
     problem.unaligned = parsed->unaligned;
     std::memcpy(static_cast<void*>(&problem.options), parsed->options.data(),

@@ -10,8 +10,8 @@
 
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/family.hpp>
-#include <tessera/runtime/operation.hpp>
 #include <tessera/runtime/key.hpp>
+#include <tessera/runtime/operation.hpp>
 #include <tessera/spec/option_text.hpp>
 #include <tessera/spec/problem_text.hpp>
 
@@ -36,6 +36,7 @@ constexpr std::string_view plain_problems[] = {
     "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64]",
     "attention q=[2,64,8,64]f32 k=[2,64,8,64]",
     "scaled_dot_product_attention q=[2,64,8,64]f32 k=[2,64,8,64]",
+    "page_attention q=[2,8,64]f32 k_pages=[9,4,16,64] block_table=[2,4]i32 seqlens_k=[2]i32",
     "mean_pooling x=[2,64,96]f32",
     "mean_pooling_chunks x=[2,64,4,32]f32",
     "mean_pooling_backward x=[2,64,96]f32",

@@ -79,6 +79,18 @@ TEST(ProblemText, ComesBackUnchanged) {
   }
 }
 
+// The numbers of operations count through a family, those of its enumerators do not.
+TEST(ProblemText, ReadsOperationsOfEverySignature) {
+  const std::string line =
+      "page_attention q=[2,8,64]f16 k_pages=[9,16,2,64] block_table=[2,4]i32 pool_layout=PTHD";
+  const auto problem = parse_problem<page_problem>(line);
+  ASSERT_TRUE(problem) << problem.message();
+  EXPECT_EQ(problem->op, page_op::page_attention);
+  EXPECT_EQ(problem->options.pool_layout, page_layout::PTHD);
+  EXPECT_TRUE(same_shape(problem->tensors.v_pages, problem->tensors.k_pages));
+  EXPECT_EQ(to_text(*problem), line);
+}
+
 TEST(ProblemText, RefusesInOneSentence) {
   const auto message = [](std::string_view text) {
     const auto problem = parse_problem<flash_problem>(text);
