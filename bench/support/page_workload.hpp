@@ -42,7 +42,7 @@ class page_workload {
     args_.k_pages = pool(shapes.k_pages);
     args_.v_pages = pool(shapes.v_pages);
     args_.block_table = allocate(shapes.block_table);
-    args_.seqlens_k = allocate(shapes.seqlens_k);
+    args_.seqlens_k = allocate(shaped(dtype::i32, {shapes.q.extent[0]}));
     shuffle_pages();
     const std::int64_t page_size =
         shapes.k_pages.extent[reference::pool_axis(options_.pool_layout, 'T')];

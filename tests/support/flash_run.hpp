@@ -38,7 +38,7 @@ inline bool takes(const attention_config& row, const flash_problem& problem) {
       row.head_dim == 0 || (row.head_dim == sizes.head_dim && row.v_head_dim == sizes.v_head_dim);
   const bool placed = !(wants_alignment(row) && problem.unaligned);
   return runs_here(row.target) && row.type == problem.tensors.q.type && dims && placed &&
-         row.mask >= mask_needed(problem.options) &&
+         row.keys == key_storage::contiguous && row.mask >= mask_needed(problem.options) &&
          row.features.contains(features_needed(problem.tensors, problem.options));
 }
 

@@ -8,6 +8,7 @@
 // cu_seqlens_* and seqlens_* there are the caller's to keep within these rules.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -356,6 +357,13 @@ inline float scale_of(std::optional<double> softmax_scale, int head_dim) noexcep
                                           : 1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
+/// Rows and keys of a sequence that the scores of a packed call have room for.
+inline void bound_by_scores(const tensor_view& scores, kernel& filled) noexcept {
+  if (!scores.present()) return;
+  if (scores.extent[2] > 1) filled.most_rows = std::min(filled.most_rows, scores.extent[2]);
+  if (scores.extent[3] > 1) filled.most_keys = std::min(filled.most_keys, scores.extent[3]);
+}
+
 /// The scalars of a launch.
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
@@ -371,6 +379,10 @@ inline void finish(const bound_call& call, void* to) {
   filled.dropout_threshold = dropout_threshold(given.dropout_probability);
   filled.dropout_scale = static_cast<float>(1.0 / (1.0 - given.dropout_probability));
   filled.dropout_seed = given.dropout_seed;
+  if (!call.has(tensor("cu_seqlens_q"))) return;
+  for (const std::size_t scores : {tensor("bias_pre"), tensor("bias_post"), tensor("mask")}) {
+    bound_by_scores(call.tensors[scores], filled);
+  }
 }
 
 inline constexpr lowering lower{.bytes = sizeof(kernel),

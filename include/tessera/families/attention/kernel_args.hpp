@@ -42,11 +42,10 @@ struct token_ids {
 };
 
 /// Which pages of a pool hold the keys and values of a sequence: its token j lies in slot
-/// j % page_size of page numbers[sequence * row + j / page_size * column].
+/// j % page_size of page numbers[sequence * row + j / page_size].
 struct page_table {
   const std::int32_t* numbers = nullptr;  ///< null: keys and values are contiguous
   std::int64_t row = 0;
-  std::int64_t column = 0;
   std::int64_t page_size = 0;
   std::int64_t page_count = 0;  ///< pages of the pool
 };
@@ -77,6 +76,10 @@ struct attention_kernel_args {
   void* weights = nullptr;  ///< [batch, q_heads, q_len, kv_len], last axis contiguous
   dtype weights_type = dtype::none;
   std::int64_t weights_batch = 0, weights_head = 0, weights_row = 0;
+
+  /// Packed: rows and keys of a sequence that biases and mask have room for. Lengths that the host
+  /// has not looked at are cut to them.
+  std::int64_t most_rows = unbounded, most_keys = unbounded;
 
   std::int64_t batch = 0;   ///< batch entries, or sequences when packed
   std::int64_t q_len = 0;   ///< rows per entry; packed: rows in total

@@ -10,8 +10,9 @@
 // | out | [N,Hq,Dv] | that of q |
 // | lse | [N,Hq] | f32, natural logarithm |
 //
-// The last axis of q, pools and out has stride 1; every other stride is free. Entries of
-// block_table behind ceil(seqlens_k / T) are never read, nor is what pages hold behind seqlens_k.
+// The last axis of q, pools, block_table and out has stride 1; every other stride is free. Entries
+// of block_table behind ceil(seqlens_k / T) are never read, nor is what pages hold behind
+// seqlens_k.
 #pragma once
 
 #include <cstdint>

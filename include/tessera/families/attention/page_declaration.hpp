@@ -49,6 +49,7 @@ inline constexpr std::array tensor_texts{
     tensor_text{.name = "block_table",
                 .shapes = everywhere("N M"),
                 .types = dtype::i32,
+                .contiguous_rows = true,
                 .holds = tensor_contents::page_numbers,
                 .counts = "P",
                 .used_by = "seqlens_k",
@@ -127,8 +128,7 @@ inline constexpr auto bindings = declared::bindings_in(
         statistics_of("lse", offsetof(kernel, lse), "N", ""),
         binding_text{"block_table",
                      offsetof(kernel, pages) + offsetof(page_table, numbers),
-                     {{{"N", offsetof(kernel, pages) + offsetof(page_table, row)},
-                       {"M", offsetof(kernel, pages) + offsetof(page_table, column)}}}},
+                     {{{"N", offsetof(kernel, pages) + offsetof(page_table, row)}}}},
         binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
     },
     form);

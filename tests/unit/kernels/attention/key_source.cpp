@@ -99,7 +99,7 @@ void expect_pages_change_no_bit(std::int64_t q_len, int group) {
     paged.k = paged_k.data();
     paged.v = paged_v.data();
     paged.k_strides.batch = paged.v_strides.batch = page_size * kv_heads * head_dim;
-    paged.pages = {table.data(), pages, 1, page_size, pages};
+    paged.pages = {table.data(), pages, page_size, pages};
     const auto out = output_of<Kernel, attention::paged_source<element>, element>(paged);
     EXPECT_EQ(std::memcmp(out.data(), whole.data(), out.size() * sizeof(element)), 0)
         << "pages of " << page_size << " keys";
@@ -136,7 +136,7 @@ TEST(key_source, pages_are_runs) {
   const std::int64_t token = kv_heads * head_dim;
   attention_kernel_args args{.k = k.data(), .v = k.data()};
   args.k_strides = args.v_strides = {8 * token, token, head_dim};
-  args.pages = {table.data(), 2, 1, 8, 3};
+  args.pages = {table.data(), 2, 8, 3};
   const prim::sequence seq{.index = 1, .q_len = 1, .k_len = 11};
   const auto source = attention::paged_source<float>::of(args, seq);
   EXPECT_EQ(source.k.contiguous_run(0), 8);

@@ -97,15 +97,14 @@ class paged_tokens {
                               const prim::sequence& seq)
       : pool_(static_cast<const Element*>(pool)),
         numbers_(pages.numbers + seq.index * pages.row),
-        column_(pages.column),
         strides_(strides),
         page_(prim::divisor::of(static_cast<std::uint32_t>(pages.page_size))),
         count_(seq.k_len) {}
 
   TESSERA_INLINE const Element* row(std::int64_t j, int head) const {
     const std::int64_t page = page_.quotient(static_cast<int>(j));
-    return pool_ + numbers_[page * column_] * strides_.batch +
-           (j - page * page_.value) * strides_.row + head * strides_.head;
+    return pool_ + numbers_[page] * strides_.batch + (j - page * page_.value) * strides_.row +
+           head * strides_.head;
   }
 
   /// Tokens from `first` on, through all pages: those of its page without another look-up.
@@ -141,8 +140,7 @@ class paged_tokens {
   }
 
   const Element* pool_;          ///< slot 0 of page 0, head 0
-  const std::int32_t* numbers_;  ///< the sequence's pages, column_ apart
-  std::int64_t column_;
+  const std::int32_t* numbers_;  ///< the sequence's pages
   row_strides strides_;
   prim::divisor page_;
   std::int64_t count_;

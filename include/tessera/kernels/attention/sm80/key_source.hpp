@@ -88,9 +88,8 @@ struct contiguous_tokens {
 /// one: nobody has looked at tables in device memory.
 struct paged_tokens {
   const std::uint16_t* page0;   ///< slot 0 of page 0, of the head
-  const std::int32_t* numbers;  ///< of the sequence's pages, `column` apart
+  const std::int32_t* numbers;  ///< of the sequence's pages
   std::int64_t page_stride;
-  std::int64_t column;
   divisor page;
   int last_token;
   std::uint32_t last_page;
@@ -104,7 +103,6 @@ struct paged_tokens {
     return {reinterpret_cast<const std::uint16_t*>(head0 + work.kv_head * strides.head),
             pages.numbers + work.seq.index * pages.row,
             Traits::units * strides.batch,
-            pages.column,
             args.page,
             max(0, static_cast<int>(work.seq.k_len) - 1),
             static_cast<std::uint32_t>(pages.page_count - 1)};
@@ -128,7 +126,7 @@ struct paged_tokens {
   __device__ __forceinline__ token_place place_of(int token) const {
     token = min(token, last_token);
     const int index = page.quotient(token);
-    return {static_cast<std::uint32_t>(numbers[index * column]),
+    return {static_cast<std::uint32_t>(numbers[index]),
             token - index * static_cast<int>(page.value)};
   }
   __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {

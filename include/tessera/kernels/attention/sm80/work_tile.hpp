@@ -32,8 +32,8 @@ __device__ __forceinline__ prim::sequence sequence_of(const attention_kernel_arg
   prim::sequence seq = attention::sequence_of(call, index);
   seq.q_begin = cut_to(seq.q_begin, call.q_len);
   seq.k_begin = cut_to(seq.k_begin, call.kv_len);
-  seq.q_len = cut_to(seq.q_len, call.q_len - seq.q_begin);
-  seq.k_len = cut_to(seq.k_len, call.kv_len - seq.k_begin);
+  seq.q_len = cut_to(cut_to(seq.q_len, call.q_len - seq.q_begin), call.most_rows);
+  seq.k_len = cut_to(cut_to(seq.k_len, call.kv_len - seq.k_begin), call.most_keys);
   return seq;
 }
 
@@ -100,7 +100,9 @@ __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, i
     work.seq.index = sequence;
     if (sequence < sequences) {
       work.seq = sequence_of(call, sequence);
-      work.used = work.rows;
+      const int used =
+          static_cast<int>(work.seq.q_len) * static_cast<int>(args.group.value) - work.first_row;
+      work.used = max(0, min(used, work.rows));
     } else {
       work.seq.index = 0;
       work.seq.q_begin = __shfl_sync(prim::cuda::all_lanes, begin, nearest);
