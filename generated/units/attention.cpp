@@ -189,8 +189,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "291acb8242b9f09b";
-  if (kind == device_kind::cuda) return "1328bacf59fef1aa";
+  if (kind == device_kind::cpu) return "90eb8e688d4c5f5f";
+  if (kind == device_kind::cuda) return "61e223b1f2277498";
   return {};
 }
 
