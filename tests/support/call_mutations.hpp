@@ -13,17 +13,18 @@
 namespace tessera::support {
 
 struct call_mutation {
-  std::string what;       ///< "q axis 0 + 1"
-  bool contents = false;  ///< changes numbers behind a pointer, which `call_data::reset` puts back
-  bool option = false;    ///< changes an option, which plans have fixed
+  std::string what;     ///< "q axis 0 + 1"
+  bool option = false;  ///< changes an option, which plans have fixed
+  /// May change numbers behind a pointer, which `call_data::reset` puts back.
   std::function<void(owned_problem&)> apply;
 };
 
 /// Every change that fits a legal call, most of them illegal.
 std::vector<call_mutation> mutations_of(const call_data& legal);
 
-/// What the checks say of a changed call whose tensors lie on the host.
-status checked(const owned_problem& call);
+/// What the checks say of a changed call whose tensors lie on the host; without `contents`, of
+/// everything but the numbers that they hold, which nobody looks at on a device.
+status checked(const owned_problem& call, bool contents = true);
 
 /// A section of a file of refusals: a legal problem, and what is said of each change.
 struct refusal_section {

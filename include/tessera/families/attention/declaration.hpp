@@ -360,8 +360,8 @@ inline float scale_of(std::optional<double> softmax_scale, int head_dim) noexcep
 /// Rows and keys of a sequence that the scores of a packed call have room for.
 inline void bound_by_scores(const tensor_view& scores, kernel& filled) noexcept {
   if (!scores.present()) return;
-  if (scores.extent[2] > 1) filled.most_rows = std::min(filled.most_rows, scores.extent[2]);
-  if (scores.extent[3] > 1) filled.most_keys = std::min(filled.most_keys, scores.extent[3]);
+  if (scores.extent[2] != 1) filled.most_rows = std::min(filled.most_rows, scores.extent[2]);
+  if (scores.extent[3] != 1) filled.most_keys = std::min(filled.most_keys, scores.extent[3]);
 }
 
 /// The scalars of a launch.
