@@ -2,6 +2,7 @@
 // hold anything when a kernel reads them: it stays inside the tensors, ends, and leaves the device
 // in order.
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <string>
@@ -37,8 +38,13 @@ class wrong_lengths : public testing::TestWithParam<support::tested_operation> {
         data.reset();
         const double right = reference::read(numbers, offset);
         support::store(numbers, offset, static_cast<double>(wrong));
-        const status done = call_here(*GetParam().kind, data.problem(), {.row = row.name});
-        EXPECT_TRUE(done) << done.message();
+        SCOPED_TRACE(data.text());
+        try {
+          const status done = call_here(*GetParam().kind, data.problem(), {.row = row.name});
+          EXPECT_TRUE(done) << done.message();
+        } catch (const std::exception& failed) {
+          FAIL() << failed.what();
+        }
         support::store(numbers, offset, right);
         EXPECT_TRUE(data.intact()) << "memory outside the outputs was written";
       });

@@ -80,7 +80,7 @@ __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, i
     if (n <= sequences) {
       const int all = static_cast<int>(call.q_len);
       begin = max(0, min(call.cu_seqlens_q[n], all));
-      const int end = n < sequences ? min(call.cu_seqlens_q[n + 1], all) : all;
+      const int end = n < sequences ? max(0, min(call.cu_seqlens_q[n + 1], all)) : all;
       rows = max(0, end - begin) * static_cast<int>(args.group.value);
     }
     const int blocks = (rows + Traits::block_q - 1) / Traits::block_q;
