@@ -202,10 +202,10 @@ void print_report(const explanation& what, const device_facts& device, bool else
   const bool measured = what.tier == selection_tier::persistent || !what.measured.empty();
   if (measured || what.eligible.size() < 2 || elsewhere) return;
   const bool cpu = device.kind == device_kind::cpu;
-  print(fmt::format(
-      "\nno table line answers for this problem; to measure the rows that fit:\n"
-      "  echo '{}' | tessera tune{} --problems -\n",
-      what.problem, cpu ? "" : fmt::format(" --backend {}", text_of(device.id()))));
+  print(
+      fmt::format("\nno table line answers for this problem; to measure the rows that fit:\n"
+                  "  echo '{}' | tessera tune{} --problems -\n",
+                  what.problem, cpu ? "" : fmt::format(" --backend {}", text_of(device.id()))));
 }
 
 /// The facts of a device that is there.

@@ -35,8 +35,8 @@ result<device_facts> facts_in_child(device_id gpu) {
   const result<child_outcome> ended = run_in_child(work, receive, most_seconds);
   if (!ended) return ended.failure();
   if (ended->end != child_end::finished) {
-    return status(status_code::device, text_of(gpu) +
-                                           ": the process that asked for it " + ended->text);
+    return status(status_code::device,
+                  text_of(gpu) + ": the process that asked for it " + ended->text);
   }
   if (!known) return refusal;
   device_facts facts;

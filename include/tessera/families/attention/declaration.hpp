@@ -21,6 +21,7 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/option_forms.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/declaration.hpp>
@@ -162,28 +163,6 @@ consteval std::int8_t tensor(std::string_view name) {
 }
 consteval std::int8_t dim_of(std::string_view symbol) {
   return declared::dim_named(dims, symbol);
-}
-
-/// Options that several signatures have, by the offsets of their members.
-consteval option_form softmax_scale_at(std::size_t offset) {
-  return {.name = "softmax_scale",
-          .offset = static_cast<std::uint16_t>(offset),
-          .type = option_type::optional_number,
-          .limit = option_limit::finite_float,
-          .free = true};
-}
-consteval option_form window_at(std::string_view name, std::size_t offset) {
-  return {.name = name,
-          .offset = static_cast<std::uint16_t>(offset),
-          .type = option_type::optional_integer,
-          .limit = option_limit::at_least,
-          .unset = "unbounded"};
-}
-consteval option_form soft_cap_at(std::size_t offset) {
-  return {.name = "logits_soft_cap",
-          .offset = static_cast<std::uint16_t>(offset),
-          .type = option_type::optional_number,
-          .limit = option_limit::positive_float};
 }
 
 inline constexpr std::array<std::string_view, 2> alignments{"bottom_right", "top_left"};

@@ -1,0 +1,35 @@
+// Options that several signatures of attention have, declared once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/declaration.hpp>
+
+namespace tessera::attention_table {
+
+// By the offsets of their members.
+
+consteval option_form softmax_scale_at(std::size_t offset) {
+  return {.name = "softmax_scale",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_number,
+          .limit = option_limit::finite_float,
+          .free = true};
+}
+consteval option_form window_at(std::string_view name, std::size_t offset) {
+  return {.name = name,
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_integer,
+          .limit = option_limit::at_least,
+          .unset = "unbounded"};
+}
+consteval option_form soft_cap_at(std::size_t offset) {
+  return {.name = "logits_soft_cap",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_number,
+          .limit = option_limit::positive_float};
+}
+
+}  // namespace tessera::attention_table
