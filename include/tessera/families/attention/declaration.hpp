@@ -359,7 +359,7 @@ inline void finish(const bound_call& call, void* to) {
   filled.dropout_scale = static_cast<float>(1.0 / (1.0 - given.dropout_probability));
   filled.dropout_seed = given.dropout_seed;
   if (!call.has(tensor("cu_seqlens_q"))) return;
-  for (const std::size_t scores : {tensor("bias_pre"), tensor("bias_post"), tensor("mask")}) {
+  for (const std::int8_t scores : {tensor("bias_pre"), tensor("bias_post"), tensor("mask")}) {
     bound_by_scores(call.tensors[scores], filled);
   }
 }
