@@ -131,7 +131,6 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d192v128_128x64_w8b1, 5890, 253312, 166, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d256_64x32_w4b2r, 4050, 288768, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d256_decode_16x32_w1b3, 7130, 479104, 214, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d256_decode_paged_soft_cap_16x32_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d256_decode_soft_cap_16x32_w1b3, 7320, 492416, 215, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d256_every_64x32_w4b2, 7220, 514816, 222, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d256_soft_cap_64x32_w4b2r, 4220, 301184, 255, 0>
@@ -158,7 +157,6 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d192v128_128x64_w8b1, 5950, 253312, 166, 0>
     , table_row<rows::attention_cuda_sm80_f16_d256_64x32_w4b2r, 3880, 288768, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d256_decode_16x32_w1b3, 6300, 479104, 214, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d256_decode_paged_soft_cap_16x32_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d256_decode_soft_cap_16x32_w1b3, 6480, 492416, 215, 0>
     , table_row<rows::attention_cuda_sm80_f16_d256_every_64x32_w4b2, 6920, 514816, 222, 0>
     , table_row<rows::attention_cuda_sm80_f16_d256_soft_cap_64x32_w4b2r, 4050, 301184, 255, 0>

@@ -97,7 +97,6 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d192v128.cu
   units/cuda_sm80/attention_bf16_d256.cu
   units/cuda_sm80/attention_bf16_d256_decode.cu
-  units/cuda_sm80/attention_bf16_d256_decode_paged.cu
   units/cuda_sm80/attention_bf16_d40.cu
   units/cuda_sm80/attention_bf16_d64.cu
   units/cuda_sm80/attention_bf16_d64_decode.cu
@@ -116,7 +115,6 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_f16_d192v128.cu
   units/cuda_sm80/attention_f16_d256.cu
   units/cuda_sm80/attention_f16_d256_decode.cu
-  units/cuda_sm80/attention_f16_d256_decode_paged.cu
   units/cuda_sm80/attention_f16_d40.cu
   units/cuda_sm80/attention_f16_d64.cu
   units/cuda_sm80/attention_f16_d64_decode.cu

@@ -25,7 +25,9 @@ PER_SPILL = 32  # packed multiply-adds that pay for a vector operand on the stac
 # other row and no larger number passes.
 KNOWN = {
     "attention_cpu_avx512_f32_d128_decode_16x128": 1,
+    "attention_cpu_avx512_f32_d128_decode_paged_soft_cap_16x128": 1,
     "attention_cpu_avx512_f32_d256_decode_16x128": 1,
+    "attention_cpu_avx512_f32_d256_decode_paged_soft_cap_16x128": 1,
     "attention_cpu_avx512_f32_d256_decode_soft_cap_16x128": 5,
     "attention_cpu_avx512_f32_d32_896x256": 30,
 }

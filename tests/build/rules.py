@@ -31,6 +31,8 @@ FAMILIES = [
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
             "has_base_features": ".features = {}",
             "decode_has_no_weights": ".phase = attention_phase::decode, .features = every_feature",
+            "paged_keys_have_no_weights":
+                ".keys = key_storage::paged, .features = base_features | attention_feature::weights",
             "cpu_has_no_tiling": ".tiling = {.warps = 4}",
             "cuda_warps_in_range": ".target = backend::cuda_sm80, .tiling = {.warps = 17}",
             "cuda_blocks_per_sm_in_range":

@@ -81,16 +81,6 @@ inline std::vector<attention_axes> paged_attention_axes() {
           .features = features,
           .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 3}}},
       },
-      {
-          .about = "sm80, pages: decode with head dim 256",
-          .targets = {cuda_sm80},
-          .types = halves,
-          .dims = {{256}},
-          .phases = decode,
-          .keys = pages,
-          .features = features,
-          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 3}}},
-      },
   };
 }
 
