@@ -68,15 +68,15 @@ inline constexpr std::string_view no_segments =
 inline constexpr std::string_view no_scores =
     "is given with cu_seqlens_q; packed tensors have no such output";
 
-constexpr tensor_text operand(std::string_view name, const texts& shapes) {
+/// `shape_of`: the tensor whose shape it has unless problem text says another.
+constexpr tensor_text operand(std::string_view name, const texts& shapes,
+                              std::string_view shape_of = {}) {
   return {.name = name,
           .shapes = shapes,
           .like = "q",
           .contiguous_rows = true,
           .aligned_rows = true,
-          .shape_of = name == "v"         ? "k"
-                      : name == "v_pages" ? "k_pages"
-                                          : ""};
+          .shape_of = shape_of};
 }
 constexpr tensor_text statistic(std::string_view name) {
   return {.name = name,
@@ -123,7 +123,7 @@ inline constexpr std::array tensor_texts{
                 .contiguous_rows = true,
                 .aligned_rows = true},
     operand("k", {"B Sk Hkv D", "Sk Hkv D"}),
-    operand("v", {"B Sk Hkv Dv", "Sk Hkv Dv"}),
+    operand("v", {"B Sk Hkv Dv", "Sk Hkv Dv"}, "k"),
     of_each_score("bias_pre", floating_types),
     of_each_score("bias_post", floating_types),
     of_each_score("mask", dtype::u8),

@@ -45,7 +45,7 @@ inline constexpr std::array tensor_texts{
                 .contiguous_rows = true,
                 .aligned_rows = true},
     operand("k_pages", {"P Hkv T D", "Hkv P T D", "P T Hkv D"}),
-    operand("v_pages", {"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv"}),
+    operand("v_pages", {"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv"}, "k_pages"),
     tensor_text{.name = "block_table",
                 .shapes = everywhere("N M"),
                 .types = dtype::i32,
