@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t queries = 5;
 constexpr std::int64_t keys = 70;
 constexpr std::int64_t heads = 2;
+constexpr std::int64_t page_tokens = 7;
 
 /// A tensor in host memory and, for rows that run there, on a GPU.
 template <class Element>
@@ -45,6 +46,30 @@ struct tensor {
   tessera::device_id device{};
 };
 
+/// Every query is the last token of a sequence of its own; all sequences share the pages of k and
+/// v.
+template <class Element>
+tessera::status call_paged(tensor<Element>& q, tensor<Element>& k, tensor<Element>& v,
+                           tensor<Element>& out, std::int64_t dim, std::int64_t v_dim,
+                           tessera::device_id where, const tessera::context& context) {
+  constexpr std::int64_t pages = keys / page_tokens;
+  tensor<std::int32_t> block_table(queries * pages), lengths(queries);
+  for (std::size_t i = 0; i < block_table.host.size(); ++i) {
+    block_table.host[i] = std::int32_t((5 * i) % std::size_t(pages));
+  }
+  for (std::int32_t& length : lengths.host) length = keys - 3;
+  for (tensor<std::int32_t>* each : {&block_table, &lengths}) {
+    if (auto done = each->place(where); !done) return done;
+  }
+  return tessera::page_attention({.q = q.view({queries, heads, dim}),
+                                  .k_pages = k.view({pages, page_tokens, 1, dim}),
+                                  .v_pages = v.view({pages, page_tokens, 1, v_dim}),
+                                  .block_table = block_table.view({queries, pages}),
+                                  .seqlens_k = lengths.view({queries}),
+                                  .out = out.view({queries, heads, v_dim})},
+                                 {.pool_layout = tessera::page_layout::PTHD}, context);
+}
+
 template <class Element>
 std::string run(const tessera::instance& row, tessera::device_id where) {
   const auto& config = row.config_as<tessera::attention_config>();
@@ -57,16 +82,18 @@ std::string run(const tessera::instance& row, tessera::device_id where) {
   for (std::size_t i = 0; i < v.host.size(); ++i) {
     v.host[i] = Element(float(i % std::size_t(v_dim)));
   }
-  for (tensor<Element>* one : {&q, &k, &v, &out}) {
-    if (const auto done = one->place(where); !done) return done.message();
+  for (tensor<Element>* each : {&q, &k, &v, &out}) {
+    if (const auto done = each->place(where); !done) return done.message();
   }
   tessera::context context;
   context.row = row.name;
-  const auto done = tessera::flash_attention({.q = q.view({1, queries, heads, dim}),
-                                              .k = k.view({1, keys, 1, dim}),
-                                              .v = v.view({1, keys, 1, v_dim}),
-                                              .out = out.view({1, queries, heads, v_dim})},
-                                             {.causal = true}, context);
+  const auto done = config.keys == tessera::key_storage::paged
+                        ? call_paged(q, k, v, out, dim, v_dim, where, context)
+                        : tessera::flash_attention({.q = q.view({1, queries, heads, dim}),
+                                                    .k = k.view({1, keys, 1, dim}),
+                                                    .v = v.view({1, keys, 1, v_dim}),
+                                                    .out = out.view({1, queries, heads, v_dim})},
+                                                   {.causal = true}, context);
   if (!done) return done.message();
   if (const auto fetched = out.fetch(); !fetched) return fetched.message();
   for (std::size_t i = 0; i < out.host.size(); ++i) {

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/call_run.hpp"
+#include "tests/support/fuzz.hpp"
 
 namespace tessera::support {
 namespace {
@@ -60,7 +61,7 @@ class rows : public testing::TestWithParam<tested_row> {
 };
 
 TEST_P(rows, are_right_on_random_calls) {
-  constexpr std::uint64_t calls = 100;
+  const std::uint64_t calls = fuzz_setting("TESSERA_CALLS_PER_ROW", 100);
   std::uint64_t ran = 0;
   for (const operation& op : operations()) {
     for (std::uint64_t index = 0; index < calls; ++index) {
