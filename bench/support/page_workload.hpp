@@ -35,7 +35,7 @@ class page_workload {
       : options_(problem.options), random_(seed) {
     const page_attention_args& shapes = problem.tensors;
     args_.q = values(shapes.q);
-    page_axis_ = reference::pool_axis(options_.pool_layout, 'P');
+    page_axis_ = pool_axis(options_.pool_layout, 'P');
     pages_ = shapes.k_pages.extent[page_axis_];
     const std::size_t once = bytes_of(shapes.k_pages) + bytes_of(shapes.v_pages);
     if (once > 0) pieces_ = 1 + cold_bytes / once;
@@ -45,7 +45,7 @@ class page_workload {
     args_.seqlens_k = allocate(shaped(dtype::i32, {shapes.q.extent[0]}));
     shuffle_pages();
     const std::int64_t page_size =
-        shapes.k_pages.extent[reference::pool_axis(options_.pool_layout, 'T')];
+        shapes.k_pages.extent[pool_axis(options_.pool_layout, 'T')];
     const std::int64_t full = pages_ > 0 ? shapes.block_table.extent[1] * page_size : 0;
     for (std::int64_t n = 0; n < args_.seqlens_k.elements(); ++n) {
       static_cast<std::int32_t*>(args_.seqlens_k.data)[n] = static_cast<std::int32_t>(full);

@@ -187,8 +187,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "90eb8e688d4c5f5f";
-  if (kind == device_kind::cuda) return "8a7593a3d9b63bd1";
+  if (kind == device_kind::cpu) return "83b0bd2dfae3d456";
+  if (kind == device_kind::cuda) return "8c40bf712f8cd7e2";
   return {};
 }
 

@@ -16,12 +16,6 @@
 
 namespace tessera::reference {
 
-/// The number of an axis of the pools: P, H, T, D.
-inline std::size_t pool_axis(page_layout layout, char axis) {
-  constexpr std::array<std::string_view, 3> names{"PHTD", "HPTD", "PTHD"};
-  return names[static_cast<std::size_t>(layout)].find(axis);
-}
-
 /// Shapes of the dense call: no memory is looked at.
 inline flash_attention_args dense_shapes(const page_attention_args& paged,
                                          const page_attention_options& options) {

@@ -21,7 +21,7 @@ const args& args_of(const bound_call& call) {
 
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
-  const auto op = static_cast<mean_pooling_op>(call.op->number);
+  const auto op = static_cast<mean_pooling_op>(call.op->place);
   pooling_result result = mean_pooling<Precision>(op, args_of(call), call.options_as<options>());
   const std::size_t tensor = is_backward(op) ? 5 : 3;
   const tensor_view& output = call.tensors[tensor];
@@ -60,7 +60,7 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
 /// Tokens of weight 0 are not read.
 void mark_seen(const bound_call& call, seen_tensors seen) {
   const args& given = args_of(call);
-  if (!given.mask.present() || is_backward(static_cast<mean_pooling_op>(call.op->number))) return;
+  if (!given.mask.present() || is_backward(static_cast<mean_pooling_op>(call.op->place))) return;
   seen[0] = seen_elements(given.x);
   const std::int64_t tokens = given.x.extent[1], columns = given.x.extent[2];
   for_each_element(given.x, [&](std::int64_t flat, std::int64_t offset) {

@@ -63,9 +63,7 @@ outcome<std::optional<row>> cheapest_row(
   const known_row<typename Family::config_type>* best = nullptr;
   double least = 0;
   for (const auto& one : known) {
-    if (one.config.target != target ||
-        mismatch_of(one.config, demand) != decltype(mismatch_of(one.config, demand)){})
-      continue;
+    if (one.config.target != target || !runs(one.config, demand)) continue;
     const int workers = workers_of(device);
     const double seconds =
         predicted_seconds(estimate_of(one.config, facts, workers), target, device, workers);

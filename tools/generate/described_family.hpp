@@ -1,29 +1,29 @@
 // What every family's part of the generator shares: from configs to rows, and from the name of a
-// row back to the row. A family gives a struct of types and static functions:
+// row back to the row. A family gives a struct of types and static members:
 //
 // | member | what |
 // |---|---|
-// | config_type, axes_type, runtime_family | its config; a block of its axes; its runtime struct |
-// | blocks() | the default table |
-// | for_each_combination(axes, visit) | every config of a block |
-// | product_text(axes) | "2 targets x 3 types" |
-// | spelled_by(name) | the config whose fields a name spells, if it spells one |
+// | config_type, runtime_family | its config; its runtime struct |
+// | names | spelling of its rows' names (spec/row_name.hpp) |
+// | blocks() | the default table: a list of blocks of axes |
+// | axes | a tuple of `axis`: which values a block crosses, outermost first |
 // | unit_of(config) | rows with the same text share a translation unit |
-// | instantiations(config, type) | lines of the row's unit: its entry points |
-// | text_of(value) | a member of the config as C++; for numbers and enumerators see `member_text` |
+// | text_of(value) | optional: members of the config as C++ that are no numbers or enumerators |
+// | more_entry_points(config) | optional: templates of the kernel room besides the usual ones |
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <boost/type_index.hpp>
 #include <fmt/format.h>
 
 #include <tessera/spec/reflect.hpp>
@@ -35,51 +35,85 @@
 
 namespace tessera::generate {
 
-/// "backend::cpu_avx2", "48": a number, or an enumerator with the name of its type.
-inline std::string member_text(int value) {
-  return std::to_string(value);
-}
-template <described_enum Enum>
-std::string member_text(std::string_view type, Enum value) {
-  return fmt::format("{}::{}", type, enumerator_name(value));
-}
-inline std::string member_text(backend value) {
-  return member_text("backend", value);
-}
-inline std::string member_text(dtype value) {
-  return member_text("dtype", value);
-}
-
-/// The parts of a name.
-inline std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const std::size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
+/// "backend::cpu_avx2", "48": an enumerator with the name of its type, or a number.
+template <class Described, class Member>
+std::string member_text(const Member& value) {
+  if constexpr (requires { Described::text_of(value); }) {
+    return Described::text_of(value);
+  } else if constexpr (std::is_enum_v<Member>) {
+    std::string type = boost::typeindex::type_id<Member>().pretty_name();
+    return fmt::format("{}::{}", type.substr(type.rfind(':') + 1), enumerator_name(value));
+  } else {
+    return fmt::format("{}", value);
   }
 }
 
-inline std::optional<int> number_in(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-/// Builds "2 targets x 3 types": the axes of more than one value.
-class product {
- public:
-  product& factor(std::size_t size, std::string_view what) {
-    if (size != 1) text_ += fmt::format("{}{} {}", text_.empty() ? "" : " x ", size, what);
-    return *this;
-  }
-  std::string text() const { return text_.empty() ? "1 combination" : text_; }
-
- private:
-  std::string text_;
+/// One list of a block: what its values are called, the list, and the member of the config that
+/// takes a value, or a function that puts one there.
+template <class Values, class Put>
+struct axis {
+  std::string_view plural;
+  Values values;
+  Put put;
 };
+template <class Values, class Put>
+axis(std::string_view, Values, Put) -> axis<Values, Put>;
+
+/// Calls visit(config) for each combination of the block's lists from axis `At` on.
+template <class Described, std::size_t At = 0, class Block, class Visitor>
+void for_each_combination(const Block& block, typename Described::config_type config,
+                          const Visitor& visit) {
+  if constexpr (At == std::tuple_size_v<decltype(Described::axes)>) {
+    visit(config);
+  } else {
+    const auto& along = std::get<At>(Described::axes);
+    for (const auto& value : block.*along.values) {
+      if constexpr (std::is_member_pointer_v<decltype(along.put)>) {
+        config.*along.put = value;
+      } else {
+        along.put(config, value);
+      }
+      for_each_combination<Described, At + 1>(block, config, visit);
+    }
+  }
+}
+
+/// "2 targets x 3 types": the lists of more than one value.
+template <class Described, class Block>
+std::string product_text(const Block& block) {
+  std::string text;
+  const auto append = [&](const auto& along) {
+    const std::size_t size = (block.*along.values).size();
+    if (size == 1) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", size, along.plural);
+  };
+  std::apply([&](const auto&... along) { (append(along), ...); }, Described::axes);
+  return text.empty() ? "1 combination" : text;
+}
+
+/// Lines of the unit of a row: its entry points in the family's kernel room.
+template <class Described>
+std::vector<std::string> instantiations_of(const typename Described::config_type& config,
+                                           const std::string& type) {
+  const std::string_view family = Described::runtime_family::name;
+  const std::string_view room = is_cuda(config.target) ? "sm80" : "cpu";
+  std::vector<std::string> lines;
+  const auto add = [&](std::string_view returned, std::string_view function,
+                       std::string_view parameters) {
+    lines.push_back(fmt::format("template {} kernels::{}::{}::{}<rows::{}>({});", returned, family,
+                                room, function, type, parameters));
+  };
+  const std::string args = fmt::format("const {}_kernel_args&", family);
+  add("std::size_t", "workspace_bytes", args + ", int");
+  add("status", "launch", args + ", const launch_context&");
+  if (is_cuda(config.target)) add("status", "prepare", "");
+  if constexpr (requires { Described::more_entry_points(config); }) {
+    for (const auto& [function, parameters] : Described::more_entry_points(config)) {
+      add("status", function, parameters);
+    }
+  }
+  return lines;
+}
 
 template <class Described>
 row row_of(const typename Described::config_type& given) {
@@ -94,9 +128,9 @@ row row_of(const typename Described::config_type& given) {
   made.unit = Described::unit_of(config);
   for_each_member(config, [&](std::string_view, const auto& value) {
     if (!made.config.empty()) made.config += ", ";
-    made.config += Described::text_of(value);
+    made.config += member_text<Described>(value);
   });
-  made.instantiations = Described::instantiations(config, made.type_name);
+  made.instantiations = instantiations_of<Described>(config, made.type_name);
   return made;
 }
 
@@ -110,8 +144,8 @@ outcome<table> default_table_of() {
   for (const auto& axes : Described::blocks()) {
     block_report report;
     report.about = axes.about;
-    report.product = Described::product_text(axes);
-    Described::for_each_combination(axes, [&](const config_type& config) {
+    report.product = product_text<Described>(axes);
+    for_each_combination<Described>(axes, config_type{}, [&](const config_type& config) {
       ++report.combinations;
       const auto broken = broken_table_rule(config);
       if (broken != decltype(broken)::none) {
@@ -136,7 +170,7 @@ outcome<table> default_table_of() {
 /// The row of that name, legal and spelled as `name_of` spells it.
 template <class Described>
 outcome<row> row_named_in(std::string_view name) {
-  const auto config = Described::spelled_by(name);
+  const auto config = Described::names.config_of(name);
   if (!config) return refusal{"is not the name of a row"};
   if (const auto broken = broken_table_rule(*config); broken != decltype(broken)::none) {
     return refusal{fmt::format("is not a legal row; rule {}: {}", enumerator_name(broken),
@@ -154,7 +188,7 @@ std::vector<known_row<typename Described::config_type>> known_rows_of() {
   using config_type = typename Described::config_type;
   std::vector<known_row<config_type>> known;
   for (const auto& axes : Described::blocks()) {
-    Described::for_each_combination(axes, [&](const config_type& config) {
+    for_each_combination<Described>(axes, config_type{}, [&](const config_type& config) {
       const auto broken = broken_table_rule(config);
       if (broken != decltype(broken)::none) return;
       known.push_back({row_of<Described>(config), resolved(config)});

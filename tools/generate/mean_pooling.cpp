@@ -1,10 +1,9 @@
-// Mean pooling: from axes to rows, and from the name of a row back to the row.
+// Mean pooling: from axes to rows.
 #include "axes/mean_pooling.hpp"
 
-#include <optional>
 #include <string>
-
-#include <fmt/format.h>
+#include <tuple>
+#include <vector>
 
 #include <tessera/families/mean_pooling/family.hpp>
 
@@ -16,86 +15,20 @@ namespace {
 
 struct description {
   using config_type = mean_pooling_config;
-  using axes_type = mean_pooling_axes;
   using runtime_family = tessera::mean_pooling_family;
+  static constexpr const auto& names = mean_pooling_names;
 
   static std::vector<mean_pooling_axes> blocks() { return mean_pooling_blocks(); }
-
-  template <class Visitor>
-  static void for_each_combination(const mean_pooling_axes& axes, Visitor&& visit) {
-    for (const backend target : axes.targets) {
-      for (const dtype type : axes.types) {
-        for (const pooling_pass pass : axes.passes) {
-          for (const int streams : axes.streams) {
-            for (const pooling_stores stores : axes.stores) {
-              visit(mean_pooling_config{.target = target,
-                                        .type = type,
-                                        .pass = pass,
-                                        .streams = streams,
-                                        .stores = stores});
-            }
-          }
-        }
-      }
-    }
-  }
-
-  static std::string product_text(const mean_pooling_axes& axes) {
-    return product()
-        .factor(axes.targets.size(), "targets")
-        .factor(axes.types.size(), "types")
-        .factor(axes.passes.size(), "passes")
-        .factor(axes.streams.size(), "numbers of streams")
-        .factor(axes.stores.size(), "kinds of stores")
-        .text();
-  }
-
-  static std::optional<mean_pooling_config> spelled_by(std::string_view name) {
-    const auto parts = split(name, '.');
-    if (parts.size() != 5 || parts[0] != "mean_pooling") return std::nullopt;
-    const auto target = enumerator_named<backend>(parts[1]);
-    const auto type = enumerator_named<dtype>(parts[2]);
-    const auto pass = enumerator_named<pooling_pass>(parts[3]);
-    if (!target || !type || !pass) return std::nullopt;
-    mean_pooling_config config{.target = *target, .type = *type, .pass = *pass};
-    if (*pass == pooling_pass::backward) {
-      const auto stores = enumerator_named<pooling_stores>(parts[4]);
-      if (stores) config.stores = *stores;
-      return stores ? std::optional(config) : std::nullopt;
-    }
-    const auto streams = number_in(parts[4].substr(1));
-    if (!parts[4].starts_with('s') || !streams) return std::nullopt;
-    config.streams = *streams;
-    return config;
-  }
+  static constexpr std::tuple axes{
+      axis{"targets", &mean_pooling_axes::targets, &mean_pooling_config::target},
+      axis{"types", &mean_pooling_axes::types, &mean_pooling_config::type},
+      axis{"passes", &mean_pooling_axes::passes, &mean_pooling_config::pass},
+      axis{"numbers of streams", &mean_pooling_axes::streams, &mean_pooling_config::streams},
+      axis{"kinds of stores", &mean_pooling_axes::stores, &mean_pooling_config::stores}};
 
   static std::string unit_of(const mean_pooling_config& config) {
     return std::string(enumerator_name(config.type));
   }
-
-  static std::vector<std::string> instantiations(const mean_pooling_config& config,
-                                                 const std::string& type) {
-    const bool cuda = is_cuda(config.target);
-    const std::string_view space =
-        cuda ? "kernels::mean_pooling::sm80" : "kernels::mean_pooling::cpu";
-    std::vector<std::string> lines{
-        fmt::format("template std::size_t {}::workspace_bytes<rows::{}>("
-                    "const mean_pooling_kernel_args&, int);",
-                    space, type),
-        fmt::format("template status {}::launch<rows::{}>("
-                    "const mean_pooling_kernel_args&, const launch_context&);",
-                    space, type),
-    };
-    if (cuda) lines.push_back(fmt::format("template status {}::prepare<rows::{}>();", space, type));
-    return lines;
-  }
-
-  template <class Value>
-  static std::string text_of(const Value& value) {
-    return member_text(value);
-  }
-  static std::string text_of(pooling_pass value) { return member_text("pooling_pass", value); }
-  static std::string text_of(pooling_stores value) { return member_text("pooling_stores", value); }
 };
 
 }  // namespace

@@ -81,7 +81,7 @@ struct family {
   std::string_view row_macro;    ///< the macro of rows/<name>.inc
   std::string_view config_type;  ///< the config that a row's policy struct holds
   std::string config_members;    ///< its members in order
-  /// Declares `mismatch_of(config, problem)`, constexpr; its enumerator of value 0 means none.
+  /// Declares what spec/fits.hpp needs to say which problems a row runs.
   std::string_view fits_header;
   int number = 0;                                        ///< that of tessera::family
   std::span<const operation> operations;                 ///< that its rows run

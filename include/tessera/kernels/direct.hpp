@@ -5,6 +5,7 @@
 #include <span>
 
 #include <tessera/prim/cpu/parallel.hpp>
+#include <tessera/spec/fits.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -27,9 +28,8 @@ inline int threads_of(const cpu& where) {
 /// Refuses options, sizes and features that a row's config does not take.
 template <class Config, class Problem>
 status check_row(const Config& config, const Problem& problem) {
-  const auto mismatch = mismatch_of(config, problem);
-  if (mismatch == decltype(mismatch)::none) return {};
-  return {status_code::ineligible_row, sentence_of(mismatch, config, problem)};
+  if (runs(config, problem)) return {};
+  return {status_code::ineligible_row, obstacle_of(config, problem)};
 }
 
 }  // namespace direct

@@ -17,6 +17,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/device_facts.hpp>
+#include <tessera/spec/fits.hpp>
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
@@ -131,20 +132,18 @@ struct functions_of_family {
     const demand_type& wanted = typed(asked);
     for (std::size_t index = begin; index < rows.size(); ++index) {
       const config_type& config = rows[index].config_as<config_type>();
-      const auto mismatch = mismatch_of(config, wanted);
-      if (mismatch == decltype(mismatch){} && is_run_by(config, device)) return index;
+      if (tessera::runs(config, wanted) && is_run_by(config, device)) return index;
     }
     return rows.size();
   }
   static bool runs(const void* config, const demand& asked) noexcept {
-    const auto mismatch = mismatch_of(typed(config), typed(asked));
-    return mismatch == decltype(mismatch){};
+    return tessera::runs(typed(config), typed(asked));
   }
   static bool runs_on(const void* config, const device_facts& device) noexcept {
     return is_run_by(typed(config), device);
   }
   static std::string difference(const void* config, const demand& asked) {
-    return sentence_of(mismatch_of(typed(config), typed(asked)), typed(config), typed(asked));
+    return obstacle_of(typed(config), typed(asked));
   }
   static std::string missing_on(const void* config, const device_facts& device) {
     return Described::missing_on(typed(config), device);
@@ -172,7 +171,7 @@ struct functions_of_family {
 
 /// The record of a family whose rows are those of `Rows`. `Described`
 /// (families/<family>/family.hpp) has its types, its constants and what is said of its rows; the
-/// rest are the functions for these types: mismatch_of and sentence_of, distance_of, is_generic,
+/// rest are the functions for these types: what spec/fits.hpp makes of `fits_of`, is_generic,
 /// without_batch, facts_of, estimate_of.
 template <class Described, auto Rows, auto CodeVersion>
 consteval family family_of() {

@@ -230,6 +230,7 @@ struct operation {
   std::string_view name;
   const signature* form = nullptr;
   const lowering* how = nullptr;  ///< to the args of the family's kernels
+  int place = 0;                  ///< among those of its signature: the value of its enumerator
   int number = 0;                 ///< its place in the family
   std::array<std::uint8_t, max_tensors> order{};
   std::uint8_t tensor_count = 0;

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/problem.hpp>
 
 namespace tessera {
 
@@ -192,12 +194,50 @@ constexpr std::uint32_t fields_of(const operation& op) noexcept {
   return fields;
 }
 
+/// The same shape in every layout.
+constexpr std::array<std::string_view, max_layouts> everywhere(std::string_view shape) noexcept {
+  std::array<std::string_view, max_layouts> shapes{};
+  for (std::string_view& each : shapes) each = shape;
+  return shapes;
+}
+
+template <class Class, class Value>
+Class class_of_member(Value Class::*);
+
+/// `layout_of` of a signature whose calls name their layout by an option.
+template <auto Option>
+int layout_named(const bound_call& call) {
+  return static_cast<int>(call.options_as<decltype(class_of_member(Option))>().*Option);
+}
+
+template <class Options>
+inline constexpr Options default_options{};
+
+/// A signature of problems of this type: its options, and what a choice depends on.
+template <class Problem>
+consteval signature signature_of(signature form) {
+  using args = typename Problem::args_type;
+  using options = typename Problem::options_type;
+  if (sizeof(args) != form.tensors.size() * sizeof(tensor_view)) {
+    throw "a declaration has as many tensors as the args have members";
+  }
+  form.default_options = &default_options<options>;
+  form.options_bytes = sizeof(options);
+  form.demand_of = [](const problem_view& problem, demand& to) {
+    to = demand(demand_of(static_cast<typename Problem::op_type>(problem.op->place),
+                          *reinterpret_cast<const args*>(problem.tensors),
+                          *static_cast<const options*>(problem.options), problem.unaligned));
+  };
+  return form;
+}
+
 /// An operation from "q! k! v! out! lse": tensors in the order they are looked at, those with '!'
-/// required. `without` names options that the operation does not have.
-consteval operation operation_of(std::string_view name, int number, const signature& form,
+/// required. `place` is the value of its enumerator. `without` names options that the operation
+/// does not have.
+consteval operation operation_of(std::string_view name, int place, const signature& form,
                                  const lowering& how, std::string_view tensors,
                                  std::string_view without = {}) {
-  operation op{.name = name, .form = &form, .how = &how, .number = number};
+  operation op{.name = name, .form = &form, .how = &how, .place = place, .number = place};
   for (std::string_view rest = tensors; !rest.empty();) {
     std::string_view word = next_word(rest);
     const bool required = word.ends_with('!');

@@ -65,6 +65,16 @@ struct lowering {
 
 namespace declared {
 
+/// A list and what comes behind it.
+template <class Entry, std::size_t Count, class... More>
+consteval auto with(const std::array<Entry, Count>& list, const More&... more) {
+  std::array<Entry, Count + sizeof...(more)> all{};
+  std::size_t count = 0;
+  for (const Entry& entry : list) all[count++] = entry;
+  ((all[count++] = more), ...);
+  return all;
+}
+
 constexpr std::array<std::int8_t, 3> dims_in(std::string_view text, std::span<const dim> dims) {
   std::array<std::int8_t, 3> indices{-1, -1, -1};
   std::string_view rest = text;

@@ -34,6 +34,12 @@ struct problem_view {
   bool unaligned = false;
 };
 
+/// What a choice for a problem may depend on: the `demand_of` of its family.
+template <class Op, class Args, class Options>
+constexpr auto demand_of(const basic_problem<Op, Args, Options>& problem) noexcept {
+  return demand_of(problem.op, problem.tensors, problem.options, problem.unaligned);
+}
+
 /// Dtype and extents of a tensor.
 constexpr tensor_view without_memory(const tensor_view& view) noexcept {
   tensor_view shape;

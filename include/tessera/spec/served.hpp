@@ -16,6 +16,7 @@
 #include <cstddef>
 
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/fits.hpp>
 
 namespace tessera {
 
@@ -24,21 +25,14 @@ constexpr bool can_run(backend device, backend target) noexcept {
   return is_cpu(device) == is_cpu(target) && target <= device;
 }
 
-/// Rows of one family with a problem of that family.
-template <class Config, class Problem>
-concept row_of_problem = requires(const Config& row, const Problem& problem) {
-  {mismatch_of(row, problem)};
-};
-
 /// The first row that runs the problem, or `Rows`. Rows of another family than the problem's run
 /// nothing.
 template <class Config, std::size_t Rows, class Problem, class Condition>
 constexpr std::size_t first_row(const std::array<Config, Rows>& rows, const Problem& problem,
                                 const Condition& counts) noexcept {
-  if constexpr (row_of_problem<Config, Problem>) {
+  if constexpr (fits_problem<Config, Problem>) {
     for (std::size_t index = 0; index < Rows; ++index) {
-      const auto mismatch = mismatch_of(rows[index], problem);
-      if (counts(rows[index]) && mismatch == decltype(mismatch){}) return index;
+      if (counts(rows[index]) && runs(rows[index], problem)) return index;
     }
   }
   return Rows;

@@ -31,7 +31,7 @@ struct row {
 template <class Row>
 void expect_right() {
   for (const tessera::operation& op : tessera::mean_pooling_table::operations) {
-    const auto kind = static_cast<mean_pooling_op>(op.number);
+    const auto kind = static_cast<mean_pooling_op>(op.place);
     if (pass_of(kind) != Row::config.pass) continue;
     for (std::uint64_t index = 0; index < 75; ++index) {
       SCOPED_TRACE(std::string(op.name) + " " + std::to_string(index));

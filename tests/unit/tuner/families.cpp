@@ -77,7 +77,7 @@ TEST(Property11, CandidateGeneratorYieldsOnlyValidConfigsForEveryOpArchAndDtype)
         const attention_config& config = instance_named(row.name).config_as<attention_config>();
         EXPECT_EQ(broken_table_rule(config), attention_rule::none) << row.name;
         EXPECT_TRUE(device.runs(config.target)) << row.name;
-        EXPECT_EQ(mismatch_of(config, demand), attention_mismatch::none) << row.name << ' ' << text;
+        EXPECT_TRUE(runs(config, demand)) << row.name << ' ' << text;
         EXPECT_GT(row.predicted_seconds, 0) << row.name;
       }
     }

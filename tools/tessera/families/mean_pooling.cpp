@@ -16,7 +16,7 @@ boost::json::object config_of(const void* config) {
 /// An addition per element; tokens, means, weights and offsets once.
 call_work work_of(const problem_view& call) {
   const auto& args = *reinterpret_cast<const mean_pooling_args*>(call.tensors);
-  const auto op = static_cast<mean_pooling_op>(call.op->number);
+  const auto op = static_cast<mean_pooling_op>(call.op->place);
   const tensor_view& tokens = is_backward(op) ? args.d_x : args.x;
   call_work work{.flops = static_cast<double>(tokens.elements())};
   for (const tensor_view* view :

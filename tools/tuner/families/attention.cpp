@@ -22,7 +22,7 @@ namespace tessera::tuner {
 namespace {
 
 flash_problem typed(const problem_view& problem) {
-  return {.op = static_cast<flash_op>(problem.op->number),
+  return {.op = static_cast<flash_op>(problem.op->place),
           .tensors = *reinterpret_cast<const flash_attention_args*>(problem.tensors),
           .unaligned = problem.unaligned,
           .options = *static_cast<const flash_attention_options*>(problem.options)};

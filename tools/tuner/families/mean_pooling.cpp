@@ -147,7 +147,7 @@ const tunable_family& tunable_mean_pooling() {
                       [](const problem_view& problem, std::uint64_t seed,
                          std::size_t cold_bytes) -> std::unique_ptr<workload_inputs> {
                         const mean_pooling_problem typed{
-                            .op = static_cast<mean_pooling_op>(problem.op->number),
+                            .op = static_cast<mean_pooling_op>(problem.op->place),
                             .tensors = *reinterpret_cast<const mean_pooling_args*>(problem.tensors),
                             .options = *static_cast<const mean_pooling_options*>(problem.options)};
                         return std::make_unique<mean_pooling_inputs>(typed, seed, cold_bytes);

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <string_view>
 
 #include <tessera/families/attention/args.hpp>
@@ -31,19 +30,24 @@
 
 namespace tessera::attention_table {
 
-using args = flash_attention_args;
 using options = flash_attention_options;
 
 inline constexpr std::int64_t most_heads = std::numeric_limits<int>::max();
+inline constexpr dim query_heads{.symbol = "Hq", .label = "heads", .least = 1, .most = most_heads};
+inline constexpr dim key_heads{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads};
+inline constexpr dim head_dim_of_qk{
+    .symbol = "D", .label = "head_dim", .least = 1, .most = max_head_dim};
+inline constexpr dim head_dim_of_v{
+    .symbol = "Dv", .label = "head_dim", .least = 1, .most = max_head_dim};
 inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "N", .label = "sequences"},
     dim{.symbol = "Sq", .label = "length"},
     dim{.symbol = "Sk", .label = "length"},
-    dim{.symbol = "Hq", .label = "heads", .least = 1, .most = most_heads},
-    dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
-    dim{.symbol = "D", .label = "head_dim", .least = 1, .most = max_head_dim},
-    dim{.symbol = "Dv", .label = "head_dim", .least = 1, .most = max_head_dim},
+    query_heads,
+    key_heads,
+    head_dim_of_qk,
+    head_dim_of_v,
     dim{.symbol = "n", .label = "number of sinks", .most = most_heads},
     dim{.symbol = "Lq",
         .label = "rows",
@@ -68,6 +72,13 @@ inline constexpr std::string_view no_segments =
 inline constexpr std::string_view no_scores =
     "is given with cu_seqlens_q; packed tensors have no such output";
 
+constexpr tensor_text first_operand(std::string_view name, const texts& shapes) {
+  return {.name = name,
+          .shapes = shapes,
+          .types = floating_types,
+          .contiguous_rows = true,
+          .aligned_rows = true};
+}
 /// `shape_of`: the tensor whose shape it has unless problem text says another.
 constexpr tensor_text operand(std::string_view name, const texts& shapes,
                               std::string_view shape_of = {}) {
@@ -78,12 +89,16 @@ constexpr tensor_text operand(std::string_view name, const texts& shapes,
           .aligned_rows = true,
           .shape_of = shape_of};
 }
-constexpr tensor_text statistic(std::string_view name) {
+constexpr tensor_text result_of(std::string_view name, const texts& shapes) {
   return {.name = name,
-          .shapes = of_statistics,
-          .types = dtype::f32,
+          .shapes = shapes,
+          .like = "q",
           .use = tensor_use::output,
-          .free = true};
+          .contiguous_rows = true};
+}
+constexpr tensor_text statistic(std::string_view name, const texts& shapes) {
+  return {
+      .name = name, .shapes = shapes, .types = dtype::f32, .use = tensor_use::output, .free = true};
 }
 constexpr tensor_text of_each_score(std::string_view name, dtype_set types) {
   return {.name = name, .shapes = of_scores, .types = types};
@@ -117,11 +132,7 @@ constexpr tensor_text lengths(std::string_view name, std::string_view rows) {
 }
 
 inline constexpr std::array tensor_texts{
-    tensor_text{.name = "q",
-                .shapes = {"B Sq Hq D", "Sq Hq D"},
-                .types = floating_types,
-                .contiguous_rows = true,
-                .aligned_rows = true},
+    first_operand("q", {"B Sq Hq D", "Sq Hq D"}),
     operand("k", {"B Sk Hkv D", "Sk Hkv D"}),
     operand("v", {"B Sk Hkv Dv", "Sk Hkv Dv"}, "k"),
     of_each_score("bias_pre", floating_types),
@@ -134,13 +145,9 @@ inline constexpr std::array tensor_texts{
     offsets("cu_seqlens_k", "N+1:length", "Sk", "Lk"),
     lengths("seqlens_q", "Sq"),
     lengths("seqlens_k", "Sk"),
-    tensor_text{.name = "out",
-                .shapes = {"B Sq Hq Dv", "Sq Hq Dv"},
-                .like = "q",
-                .use = tensor_use::output,
-                .contiguous_rows = true},
-    statistic("lse"),
-    statistic("row_max"),
+    result_of("out", {"B Sq Hq Dv", "Sq Hq Dv"}),
+    statistic("lse", of_statistics),
+    statistic("row_max", of_statistics),
     tensor_text{.name = "weights",
                 .shapes = of_weights,
                 .types = dtype::f32,
@@ -157,7 +164,6 @@ inline constexpr std::array tensor_texts{
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-static_assert(sizeof(args) == tensors.size() * sizeof(tensor_view));
 consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
@@ -186,8 +192,6 @@ inline constexpr std::array option_forms{
                 .free = true},
     option_form{.name = "normalize", .offset = offsetof(options, normalize)},
 };
-inline constexpr options defaults{};
-
 inline constexpr std::array rules{
     tensor_rule{tensor("row_max"),
                 [](const bound_call& call) { return !call.options_as<options>().normalize; },
@@ -221,19 +225,18 @@ inline bool hook(const bound_call& call, status& failure) {
                           rows, ", k has ", keys);
   }
   const std::int64_t qk = call.dims[dim_of("D")], v = call.dims[dim_of("Dv")];
-  const auto op = static_cast<flash_op>(call.op->number);
+  const auto op = static_cast<flash_op>(call.op->place);
   return op != flash_op::scaled_dot_product_attention || qk == v ||
          checks::refuse(failure, "v: head_dim is ", v, ", q has ", qk, " and ", call.op->name,
                         " needs them equal");
 }
 
-inline constexpr signature form{
+inline constexpr signature form = declared::signature_of<flash_problem>({
     .tensors = tensors,
     .shapes = shapes,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
-    .default_options = &defaults,
     .rules = rules,
     .multiples = multiples,
     .layout_of =
@@ -241,27 +244,24 @@ inline constexpr signature form{
           return call.has(tensor("cu_seqlens_q")) || call.has(tensor("cu_seqlens_k")) ? 1 : 0;
         },
     .hook = &hook,
-    .options_bytes = sizeof(options),
-    .demand_of =
-        [](const problem_view& problem, demand& to) {
-          to = demand(demand_of(*reinterpret_cast<const args*>(problem.tensors),
-                                *static_cast<const options*>(problem.options), problem.unaligned));
-        },
-};
+});
 
 // Where a kernel finds them.
 
 using kernel = attention_kernel_args;
 inline constexpr kernel kernel_defaults{.sink_stride = 0};
-inline constexpr auto sizes = declared::sizes_in(
-    std::array{size_text{"N|B", offsetof(kernel, batch)}, size_text{"Sq", offsetof(kernel, q_len)},
-               size_text{"Sk", offsetof(kernel, kv_len)},
-               size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
-               size_text{"Hkv", offsetof(kernel, kv_heads), sizeof(int)},
-               size_text{"D", offsetof(kernel, head_dim), sizeof(int)},
-               size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
-               size_text{"n", offsetof(kernel, sink_count), sizeof(int)}},
-    form);
+inline constexpr std::array head_sizes{
+    size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
+    size_text{"Hkv", offsetof(kernel, kv_heads), sizeof(int)},
+    size_text{"D", offsetof(kernel, head_dim), sizeof(int)},
+    size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
+};
+inline constexpr auto sizes =
+    declared::sizes_in(declared::with(head_sizes, size_text{"N|B", offsetof(kernel, batch)},
+                                      size_text{"Sq", offsetof(kernel, q_len)},
+                                      size_text{"Sk", offsetof(kernel, kv_len)},
+                                      size_text{"n", offsetof(kernel, sink_count), sizeof(int)}),
+                       form);
 
 consteval binding_text rows_of(std::string_view name, std::size_t data, std::size_t strides,
                                std::string_view entries, std::string_view length,
@@ -331,9 +331,13 @@ inline std::uint64_t dropout_threshold(double probability) noexcept {
   return static_cast<std::uint64_t>(std::ceil(probability * 0x1p32));
 }
 
-inline float scale_of(std::optional<double> softmax_scale, int head_dim) noexcept {
-  return static_cast<float>(softmax_scale ? *softmax_scale
-                                          : 1.0 / std::sqrt(static_cast<double>(head_dim)));
+/// Scale, cap and left window, which every signature has under these names.
+template <class Options>
+void set_scores(const Options& wanted, kernel& filled) noexcept {
+  const double root = std::sqrt(static_cast<double>(filled.head_dim));
+  filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
+  filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
+  filled.window_left = wanted.window_left.value_or(unbounded);
 }
 
 /// Rows and keys of a sequence that the scores of a packed call have room for.
@@ -347,12 +351,10 @@ inline void bound_by_scores(const tensor_view& scores, kernel& filled) noexcept 
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& given = call.options_as<options>();
-  filled.softmax_scale = scale_of(given.softmax_scale, filled.head_dim);
+  set_scores(given, filled);
   filled.causal = given.causal;
   filled.top_left = given.causal_alignment == alignment::top_left;
-  filled.window_left = given.window_left.value_or(unbounded);
   filled.window_right = given.window_right.value_or(unbounded);
-  filled.soft_cap = static_cast<float>(given.logits_soft_cap.value_or(0.0));
   filled.normalize = given.normalize;
   filled.dropout = given.dropout_probability > 0.0;
   filled.dropout_threshold = dropout_threshold(given.dropout_probability);

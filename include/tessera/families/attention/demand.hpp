@@ -103,7 +103,7 @@ constexpr attention_features features_needed(const flash_attention_args& args,
   return needed;
 }
 
-constexpr attention_demand demand_of(const flash_attention_args& args,
+constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
                                      const flash_attention_options& options,
                                      bool unaligned) noexcept {
   return {.type = args.q.type,
@@ -116,18 +116,14 @@ constexpr attention_demand demand_of(const flash_attention_args& args,
           .window_right = options.window_right.value_or(-1),
           .sizes = sizes_of(args)};
 }
-constexpr attention_demand demand_of(const flash_problem& problem) noexcept {
-  return demand_of(problem.tensors, problem.options, problem.unaligned);
-}
 
 /// Lengths are not known: sequences count as if they filled their pages.
-constexpr attention_demand demand_of(const page_attention_args& args,
+constexpr attention_demand demand_of(page_op, const page_attention_args& args,
                                      const page_attention_options& options,
                                      bool unaligned) noexcept {
-  const auto& pool = args.k_pages.extent;
-  const bool tokens_before_heads = options.pool_layout == page_layout::PTHD;
-  const bool heads_first = options.pool_layout == page_layout::HPTD;
-  const std::int64_t page_size = pool[tokens_before_heads ? 1 : 2];
+  const auto pool_extent = [&](char axis) {
+    return args.k_pages.extent[pool_axis(options.pool_layout, axis)];
+  };
   attention_features needed{static_cast<std::uint16_t>(attention_feature::lengths)};
   if (options.logits_soft_cap) needed = needed | attention_feature::soft_cap;
   return {.type = args.q.type,
@@ -138,17 +134,12 @@ constexpr attention_demand demand_of(const page_attention_args& args,
           .window_left = options.window_left.value_or(-1),
           .sizes = {.batch = args.q.extent[0],
                     .q_len = 1,
-                    .kv_len = args.block_table.extent[1] * page_size,
+                    .kv_len = args.block_table.extent[1] * pool_extent('T'),
                     .q_heads = args.q.extent[1],
-                    .kv_heads = pool[heads_first           ? 0
-                                     : tokens_before_heads ? 2
-                                                           : 1],
+                    .kv_heads = pool_extent('H'),
                     .head_dim = static_cast<std::int32_t>(args.q.extent[2]),
                     .v_head_dim = static_cast<std::int32_t>(args.v_pages.extent[3])},
-          .page_size = page_size};
-}
-constexpr attention_demand demand_of(const page_problem& problem) noexcept {
-  return demand_of(problem.tensors, problem.options, problem.unaligned);
+          .page_size = pool_extent('T')};
 }
 
 /// One entry. Packed sequences, whose mean lengths depend on the others, count as one token each

@@ -1,59 +1,18 @@
-// Which rows can run which problems, what is in the way if one cannot, and how far off it is.
+// Which attention rows can run which problems.
 #pragma once
 
-#include <concepts>
-#include <cstdint>
+#include <array>
 #include <string>
-#include <string_view>
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/demand.hpp>
-#include <tessera/families/attention/problem.hpp>
+#include <tessera/spec/fits.hpp>
 
 namespace tessera {
-
-/// The first thing that keeps a row from running a problem.
-enum class attention_mismatch : std::uint8_t {
-  none,
-  type,
-  head_dim,
-  v_head_dim,
-  mask,
-  keys,
-  features,
-  alignment,
-};
 
 /// CUDA rows of a fixed head dim copy 16 bytes at a time; those of any take tokens at any address.
 constexpr bool needs_aligned_rows(const attention_config& config) noexcept {
   return is_cuda(config.target) && config.head_dim != 0;
-}
-
-/// Compares a row with what is asked; the device is not looked at.
-constexpr attention_mismatch mismatch_of(const attention_config& config,
-                                         const attention_demand& demand) noexcept {
-  const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
-  if (config.type != demand.type) return attention_mismatch::type;
-  if (config.head_dim != 0 && config.head_dim != demand.sizes.head_dim) {
-    return attention_mismatch::head_dim;
-  }
-  if (v_head_dim != 0 && v_head_dim != demand.sizes.v_head_dim)
-    return attention_mismatch::v_head_dim;
-  if (config.mask < demand.mask) return attention_mismatch::mask;
-  if (config.keys != demand.keys()) return attention_mismatch::keys;
-  if (!config.features.contains(demand.features)) return attention_mismatch::features;
-  if (needs_aligned_rows(config) && !demand.aligned16) return attention_mismatch::alignment;
-  return attention_mismatch::none;
-}
-
-/// The same for a problem of any operation; its shapes must fit together (see `lower`).
-template <class Problem>
-requires requires(const Problem& problem) {
-  { demand_of(problem) } -> std::same_as<attention_demand>;
-}
-constexpr attention_mismatch mismatch_of(const attention_config& config,
-                                         const Problem& problem) noexcept {
-  return mismatch_of(config, demand_of(problem));
 }
 
 /// "bias+mask"; "nothing" for the empty set.
@@ -67,62 +26,72 @@ inline std::string list_of(attention_features features) {
   return list.empty() ? "nothing" : list;
 }
 
-/// The mismatch as a sentence with both sides: "head_dim is 96, the row has 128".
-inline std::string sentence_of(attention_mismatch mismatch, const attention_config& config,
-                               const attention_demand& demand) {
-  const auto sides = [](std::string_view what, std::string_view asked, std::string_view row) {
-    std::string sentence(what);
-    return sentence.append(" is ").append(asked).append(", the row has ").append(row);
-  };
-  switch (mismatch) {
-    case attention_mismatch::none:
-      return "the row runs the problem";
-    case attention_mismatch::type:
-      return sides("dtype", name_of(demand.type), name_of(config.type));
-    case attention_mismatch::head_dim:
-      return sides("head_dim", std::to_string(demand.sizes.head_dim),
-                   std::to_string(config.head_dim));
-    case attention_mismatch::v_head_dim:
-      return sides("v_head_dim", std::to_string(demand.sizes.v_head_dim),
-                   std::to_string(config.v_head_dim != 0 ? config.v_head_dim : config.head_dim));
-    case attention_mismatch::mask:
-      return sides("mask", name_of(demand.mask), name_of(config.mask));
-    case attention_mismatch::keys:
-      return sides("key storage", name_of(demand.keys()), name_of(config.keys));
-    case attention_mismatch::features:
-      return list_of(demand.features) + " is needed, the row lacks " +
-             list_of(demand.features.without(config.features));
-    case attention_mismatch::alignment:
-      return "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs";
-  }
-  return "invalid";
-}
-template <class Problem>
-requires requires(const Problem& problem) {
-  demand_of(problem);
-}
-std::string sentence_of(attention_mismatch mismatch, const attention_config& config,
-                        const Problem& problem) {
-  return sentence_of(mismatch, config, demand_of(problem));
-}
+template <>
+struct fits_of<attention_config> {
+  using config = attention_config;
+  using asked = attention_demand;
+  using rule = fit_rule<config, asked>;
 
-/// How far a row is from running the problem; 0: it does.
-constexpr int distance_of(const attention_config& config, const attention_demand& demand) noexcept {
-  attention_config nearer = config;
-  int differences = 0;
-  const auto differs = [&](bool condition, int weight) { differences += condition ? weight : 0; };
-  differs(config.type != demand.type, 8);
-  differs(config.head_dim != 0 && config.head_dim != demand.sizes.head_dim, 4);
-  nearer.type = demand.type;
-  nearer.head_dim = nearer.v_head_dim = 0;
-  differs(mismatch_of(config, demand) == attention_mismatch::v_head_dim, 4);
-  differs(config.mask < demand.mask, 2);
-  nearer.mask = mask_mode::window;
-  differs(config.keys != demand.keys(), 2);
-  nearer.keys = demand.keys();
-  differs(mismatch_of(nearer, demand) != attention_mismatch::none, 1);
-  return differences;
-}
+  static constexpr int v_head_dim_of(const config& row) noexcept {
+    return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
+  }
+  static constexpr std::array rules{
+      same_value<&config::type, &asked::type>("dtype", 8),
+      rule{.name = "head_dim",
+           .distance = 4,
+           .holds =
+               [](const config& row, const asked& wanted) noexcept {
+                 return row.head_dim == 0 || row.head_dim == wanted.sizes.head_dim;
+               },
+           .asked = [](const asked& wanted) noexcept -> sentence_part {
+             return wanted.sizes.head_dim;
+           },
+           .present = [](const config& row) noexcept -> sentence_part { return row.head_dim; }},
+      rule{.name = "v_head_dim",
+           .distance = 3,
+           .holds =
+               [](const config& row, const asked& wanted) noexcept {
+                 const int v_head_dim = v_head_dim_of(row);
+                 return v_head_dim == 0 || v_head_dim == wanted.sizes.v_head_dim;
+               },
+           .asked = [](const asked& wanted) noexcept -> sentence_part {
+             return wanted.sizes.v_head_dim;
+           },
+           .present = [](const config& row) noexcept -> sentence_part {
+             return v_head_dim_of(row);
+           }},
+      rule{
+          .name = "mask",
+          .distance = 2,
+          .holds = [](const config& row,
+                      const asked& wanted) noexcept { return row.mask >= wanted.mask; },
+          .asked = [](const asked& wanted) noexcept -> sentence_part {
+            return name_of(wanted.mask);
+          },
+          .present = [](const config& row) noexcept -> sentence_part { return name_of(row.mask); }},
+      same_value<&config::keys, &asked::keys>("key storage", 2),
+      rule{.name = "features",
+           .holds =
+               [](const config& row, const asked& wanted) noexcept {
+                 return row.features.contains(wanted.features);
+               },
+           .obstacle =
+               [](const config& row, const asked& wanted) {
+                 return list_of(wanted.features) + " is needed, the row lacks " +
+                        list_of(wanted.features.without(row.features));
+               }},
+      rule{.name = "alignment",
+           .holds =
+               [](const config& row, const asked& wanted) noexcept {
+                 return wanted.aligned16 || !needs_aligned_rows(row);
+               },
+           .obstacle = [](const config&, const asked&) -> std::string {
+             return "q, k, v: not every row starts at a multiple of 16 bytes, which the row "
+                    "needs";
+           }},
+  };
+};
+
 /// True for rows that take head dims as they come: the last resort of a backend.
 constexpr bool is_generic(const attention_config& config) noexcept {
   return config.head_dim == 0;

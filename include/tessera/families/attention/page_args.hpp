@@ -15,10 +15,14 @@
 // seqlens_k.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <tessera/families/attention/problem.hpp>
+#include <tessera/spec/names.hpp>
 #include <tessera/spec/problem.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
@@ -38,6 +42,13 @@ struct page_attention_args {
 
 /// The axes of a pool of pages, outermost first: P page, H key/value head, T token, D head dim.
 enum class page_layout : std::uint8_t { PHTD, HPTD, PTHD };
+inline constexpr std::array<std::string_view, 3> page_layout_names{"PHTD", "HPTD", "PTHD"};
+
+/// The number of the axis with that letter; 0 for a layout that is none.
+constexpr std::size_t pool_axis(page_layout layout, char axis) noexcept {
+  const std::size_t number = name_in(page_layout_names, layout).find(axis);
+  return number < 4 ? number : 0;
+}
 
 struct page_attention_options {
   /// Multiplies q.k before everything else. Unset: 1 / sqrt(D). Must be finite.

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string_view>
 
 #include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/page_args.hpp>
@@ -15,7 +13,7 @@
 
 namespace tessera::paged_table {
 
-using args = page_attention_args;
+using declared::everywhere;
 using options = page_attention_options;
 using kernel = attention_kernel_args;
 using namespace attention_table;  // NOLINT: what the operations of a family share
@@ -26,24 +24,13 @@ inline constexpr std::array dims{
     dim{.symbol = "P", .label = "pages", .most = most},
     dim{.symbol = "T", .label = "page size", .least = 1, .most = most},
     dim{.symbol = "M", .label = "pages of a sequence", .most = most},
-    dim{.symbol = "Hq", .label = "heads", .least = 1, .most = most_heads},
-    dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
-    dim{.symbol = "D", .label = "head_dim", .least = 1, .most = max_head_dim},
-    dim{.symbol = "Dv", .label = "head_dim", .least = 1, .most = max_head_dim},
+    query_heads,
+    key_heads,
+    head_dim_of_qk,
+    head_dim_of_v,
 };
-inline constexpr std::array<std::string_view, 3> layouts{"PHTD", "HPTD", "PTHD"};
-
-/// A tensor of the same shape in every layout.
-constexpr texts everywhere(std::string_view shape) {
-  return {shape, shape, shape};
-}
-
 inline constexpr std::array tensor_texts{
-    tensor_text{.name = "q",
-                .shapes = everywhere("N Hq D"),
-                .types = floating_types,
-                .contiguous_rows = true,
-                .aligned_rows = true},
+    first_operand("q", everywhere("N Hq D")),
     operand("k_pages", {"P Hkv T D", "Hkv P T D", "P T Hkv D"}),
     operand("v_pages", {"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv"}, "k_pages"),
     tensor_text{.name = "block_table",
@@ -58,21 +45,11 @@ inline constexpr std::array tensor_texts{
                 .shapes = everywhere("N"),
                 .types = dtype::i32,
                 .contiguous_rows = true},
-    tensor_text{.name = "out",
-                .shapes = everywhere("N Hq Dv"),
-                .like = "q",
-                .use = tensor_use::output,
-                .contiguous_rows = true},
-    tensor_text{.name = "lse",
-                .shapes = everywhere("N Hq"),
-                .types = dtype::f32,
-                .use = tensor_use::output,
-                .free = true},
+    result_of("out", everywhere("N Hq Dv")),
+    statistic("lse", everywhere("N Hq")),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-static_assert(sizeof(args) == tensors.size() * sizeof(tensor_view));
-
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     window_at("window_left", offsetof(options, window_left)),
@@ -80,45 +57,30 @@ inline constexpr std::array option_forms{
     option_form{.name = "pool_layout",
                 .offset = offsetof(options, pool_layout),
                 .type = option_type::choice,
-                .enumerators = layouts},
+                .enumerators = page_layout_names},
 };
-inline constexpr options defaults{};
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
-inline constexpr signature form{
+inline constexpr signature form = declared::signature_of<page_problem>({
     .tensors = tensors,
     .shapes = shapes,
     .dims = dims,
-    .layouts = layouts,
+    .layouts = page_layout_names,
     .options = option_forms,
-    .default_options = &defaults,
     .multiples = multiples,
-    .layout_of =
-        [](const bound_call& call) {
-          return static_cast<int>(call.options_as<options>().pool_layout);
-        },
-    .options_bytes = sizeof(options),
-    .demand_of =
-        [](const problem_view& problem, demand& to) {
-          to = demand(tessera::demand_of(*reinterpret_cast<const args*>(problem.tensors),
-                                         *static_cast<const options*>(problem.options),
-                                         problem.unaligned));
-        },
-};
+    .layout_of = &declared::layout_named<&options::pool_layout>,
+});
 
 // Where a kernel finds them.
 
+inline constexpr std::size_t pages = offsetof(kernel, pages);
 inline constexpr kernel kernel_defaults{.sink_stride = 0, .q_len = 1};
-inline constexpr auto sizes = declared::sizes_in(
-    std::array{size_text{"N", offsetof(kernel, batch)},
-               size_text{"T", offsetof(kernel, pages) + offsetof(page_table, page_size)},
-               size_text{"P", offsetof(kernel, pages) + offsetof(page_table, page_count)},
-               size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
-               size_text{"Hkv", offsetof(kernel, kv_heads), sizeof(int)},
-               size_text{"D", offsetof(kernel, head_dim), sizeof(int)},
-               size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)}},
-    form);
+inline constexpr auto sizes =
+    declared::sizes_in(declared::with(head_sizes, size_text{"N", offsetof(kernel, batch)},
+                                      size_text{"T", pages + offsetof(page_table, page_size)},
+                                      size_text{"P", pages + offsetof(page_table, page_count)}),
+                       form);
 inline constexpr auto bindings = declared::bindings_in(
     std::array{
         rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "N", "", "Hq"),
@@ -127,28 +89,26 @@ inline constexpr auto bindings = declared::bindings_in(
         rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "N", "", "Hq"),
         statistics_of("lse", offsetof(kernel, lse), "N", ""),
         binding_text{"block_table",
-                     offsetof(kernel, pages) + offsetof(page_table, numbers),
-                     {{{"N", offsetof(kernel, pages) + offsetof(page_table, row)}}}},
+                     pages + offsetof(page_table, numbers),
+                     {{{"N", pages + offsetof(page_table, row)}}}},
         binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
     },
     form);
 
 /// The row of a sequence stands at its last key, so that a mask is needed for windows only.
-inline void finish_pages(const bound_call& call, void* to) {
+inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
   filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
-  filled.softmax_scale = scale_of(wanted.softmax_scale, filled.head_dim);
   filled.causal = wanted.window_left.has_value();
-  filled.window_left = wanted.window_left.value_or(unbounded);
-  filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
+  set_scores(wanted, filled);
 }
 
 inline constexpr lowering lower{.bytes = sizeof(kernel),
                                 .defaults = &kernel_defaults,
                                 .sizes = sizes,
                                 .bindings = bindings,
-                                .finish = &finish_pages};
+                                .finish = &finish};
 
 inline constexpr std::array operations{
     declared::operation_of("page_attention", 0, form, lower,

@@ -1,6 +1,7 @@
 // Reflection over the flash attention family, and the names of its rows.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include <boost/describe/class.hpp>
@@ -12,6 +13,7 @@
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
 
 namespace tessera {
 
@@ -44,72 +46,89 @@ BOOST_DESCRIBE_STRUCT(flash_attention_args, (),
                        cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, out, lse, row_max, weights,
                        dropout_mask))
 
-/// Room for the name of any row, legal or not: ten digits in each of the six numbers fit.
-using flash_row_name = fixed_text<128>;
-
 /// Every feature that a row of the phase may have: what `every` means in its name.
 constexpr attention_features every_feature_of(attention_phase phase) noexcept {
   if (phase == attention_phase::prefill) return every_feature;
   return every_feature.without({static_cast<std::uint16_t>(attention_feature::weights)});
 }
 
-/// The features beyond `base_features`, joined by '+'; `every` for all of the phase; empty for
-/// none.
-constexpr flash_row_name name_of(attention_features features, attention_phase phase) {
-  flash_row_name name;
-  if (features == every_feature_of(phase)) {
-    name += "every";
-    return name;
+/// ".soft_cap+mask": the features beyond `base_features`; ".every" for all of the phase; nothing
+/// for none. The tile behind them begins with a digit.
+struct spelled_features {
+  constexpr void write(row_name& name, const attention_config& row) const {
+    if (row.features == every_feature_of(row.phase)) {
+      name += ".every";
+      return;
+    }
+    char separator = '.';
+    for (const attention_feature feature : all_attention_features) {
+      if (!row.features.without(base_features).has(feature)) continue;
+      (name += separator) += enumerator_name(feature);
+      separator = '+';
+    }
   }
-  const attention_features extra = features.without(base_features);
-  for (const attention_feature one : all_attention_features) {
-    if (!extra.has(one)) continue;
-    if (!name.view().empty()) name += '+';
-    name += enumerator_name(one);
+  constexpr bool read(std::string_view& rest, attention_config& row) const {
+    if (rest.size() > 1 && rest[1] >= '0' && rest[1] <= '9') return true;
+    std::string_view list = spelling::next_word(rest);
+    if (list == "every") {
+      row.features = every_feature_of(row.phase);
+      return true;
+    }
+    while (!list.empty()) {
+      const std::string_view word = list.substr(0, list.find('+'));
+      list.remove_prefix(std::min(word.size() + 1, list.size()));
+      const auto feature = enumerator_named<attention_feature>(word);
+      if (!feature) return false;
+      row.features = row.features | *feature;
+    }
+    return true;
   }
-  return name;
-}
+};
 
-/// The stable name of a row:
+/// "v64": the head dim of v where it is another one.
+struct spelled_v_head_dim {
+  static constexpr spelling::number number{"v", &attention_config::v_head_dim};
+
+  constexpr void write(row_name& name, const attention_config& row) const {
+    if (row.v_head_dim != row.head_dim) number.write(name, row);
+  }
+  constexpr bool read(std::string_view& rest, attention_config& row) const {
+    row.v_head_dim = row.head_dim;
+    return !rest.starts_with('v') || number.read(rest, row);
+  }
+};
+
 /// `attention.<backend>.<dtype>.d<D>[v<Dv>][.decode][.paged][.<features>].<block_q>x<block_kv>`,
 /// and for CUDA `.w<warps>b<blocks_per_sm>[r]` behind it, r: Q in registers. `dany` stands for head
 /// dims known at run time. The mask is not part of it: rows of the table take every mask. Two legal
 /// table rows have the same name only if they are the same row.
-constexpr flash_row_name name_of(attention_config config) {
-  config = resolved(config);
-  flash_row_name name;
-  name += "attention.";
-  name += enumerator_name(config.target);
-  name += '.';
-  name += enumerator_name(config.type);
-  name += ".d";
-  if (config.head_dim == 0) {
-    name += "any";
-  } else {
-    name += config.head_dim;
+inline constexpr auto attention_names = row_names<attention_config>(
+    "attention", spelling::word{&attention_config::target}, spelling::word{&attention_config::type},
+    spelling::number{".d", &attention_config::head_dim, "any"}, spelled_v_head_dim{},
+    spelling::mark{".decode", &attention_config::phase, attention_phase::decode},
+    spelling::mark{".paged", &attention_config::keys, key_storage::paged}, spelled_features{},
+    spelling::number{".", &attention_config::block_q},
+    spelling::number{"x", &attention_config::block_kv},
+    spelling::where{
+        [](const attention_config& row) {
+  return is_cuda(row.target); },
+        spelling::number{".w", [](auto& row) -> auto& { return row.tiling.warps;
+}  // namespace tessera
+}
+, spelling::number{"b", [](auto& row) -> auto& {return row.tiling.blocks_per_sm;
+}
+}
+, spelling::mark {
+  "r", [](auto& row) -> auto& {
+    return row.tiling.q_in_registers;
   }
-  if (config.v_head_dim != config.head_dim) {
-    name += 'v';
-    name += config.v_head_dim;
-  }
-  if (config.phase == attention_phase::decode) name += ".decode";
-  if (config.keys == key_storage::paged) name += ".paged";
-  if (const auto features = name_of(config.features, config.phase); !features.view().empty()) {
-    name += '.';
-    name += features;
-  }
-  name += '.';
-  name += config.block_q;
-  name += 'x';
-  name += config.block_kv;
-  if (is_cuda(config.target)) {
-    name += ".w";
-    name += config.tiling.warps;
-    name += 'b';
-    name += config.tiling.blocks_per_sm;
-    if (config.tiling.q_in_registers) name += 'r';
-  }
-  return name;
+  , true
+}
+});
+
+/// The stable name of a row.
+constexpr row_name name_of(const attention_config& config) {
+  return attention_names.name_of(config);
 }
 
 }  // namespace tessera

@@ -19,9 +19,11 @@
 
 namespace tessera::mean_pooling_table {
 
-using args = mean_pooling_args;
 using options = mean_pooling_options;
 
+inline mean_pooling_op op_of(const bound_call& call) noexcept {
+  return static_cast<mean_pooling_op>(call.op->place);
+}
 constexpr std::int64_t chunks_of(std::int64_t tokens, std::int64_t chunk) noexcept {
   return tokens / chunk + (tokens % chunk != 0 ? 1 : 0);
 }
@@ -97,35 +99,24 @@ inline constexpr std::array tensor_texts{
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-static_assert(sizeof(args) == tensors.size() * sizeof(tensor_view));
 
 inline constexpr std::array option_forms{option_form{.name = "chunk_size",
                                                      .offset = offsetof(options, chunk_size),
                                                      .type = option_type::integer,
                                                      .limit = option_limit::at_least,
                                                      .least = 1}};
-inline constexpr options defaults{};
 
-inline constexpr signature form{
+inline constexpr signature form = declared::signature_of<mean_pooling_problem>({
     .tensors = tensors,
     .shapes = shapes,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
-    .default_options = &defaults,
     .layout_of =
         [](const bound_call& call) {
-          return (has_chunks(static_cast<mean_pooling_op>(call.op->number)) ? 2 : 0) +
-                 (call.has(2) ? 1 : 0);
+          return (has_chunks(op_of(call)) ? 2 : 0) + (call.has(2) ? 1 : 0);
         },
-    .options_bytes = sizeof(options),
-    .demand_of =
-        [](const problem_view& problem, demand& to) {
-          to = demand(demand_of(static_cast<mean_pooling_op>(problem.op->number),
-                                *reinterpret_cast<const args*>(problem.tensors),
-                                *static_cast<const options*>(problem.options)));
-        },
-};
+});
 
 using kernel = mean_pooling_kernel_args;
 inline constexpr kernel kernel_defaults{.heads = 1};
@@ -164,8 +155,7 @@ inline void finish(const bound_call& call, void* to) {
         std::min(call.options_as<options>().chunk_size, std::max<std::int64_t>(filled.tokens, 1));
   }
   // Of packed chunks in device memory only the tensor says how many means there is room for.
-  const tensor_view& means =
-      call.tensors[is_backward(static_cast<mean_pooling_op>(call.op->number)) ? 4 : 3];
+  const tensor_view& means = call.tensors[is_backward(op_of(call)) ? 4 : 3];
   filled.means = call.layout >= 2 ? means.extent[1] : call.layout == 1 ? means.extent[0] : 1;
   const bool wide = filled.heads == 1 || (filled.token_strides.head == filled.columns &&
                                           filled.mean_strides.head == filled.columns);

@@ -40,7 +40,8 @@ constexpr const tensor_view& tokens_of(mean_pooling_op op, const mean_pooling_ar
 }
 
 constexpr mean_pooling_demand demand_of(mean_pooling_op op, const mean_pooling_args& args,
-                                        const mean_pooling_options& options) noexcept {
+                                        const mean_pooling_options& options,
+                                        bool /*unaligned*/) noexcept {
   const tensor_view& tokens = tokens_of(op, args);
   const auto& x = tokens.extent;
   const bool packed = args.cu_seqlens.present();
@@ -58,9 +59,6 @@ constexpr mean_pooling_demand demand_of(mean_pooling_op op, const mean_pooling_a
           .packed = packed,
           .weighted = args.mask.present(),
           .sizes = sizes};
-}
-constexpr mean_pooling_demand demand_of(const mean_pooling_problem& problem) noexcept {
-  return demand_of(problem.op, problem.tensors, problem.options);
 }
 
 /// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them

@@ -10,6 +10,7 @@
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
 
 namespace tessera {
 
@@ -26,28 +27,21 @@ BOOST_DESCRIBE_STRUCT(mean_pooling_config, (), (target, type, pass, streams, sto
 BOOST_DESCRIBE_STRUCT(mean_pooling_options, (), (chunk_size))
 BOOST_DESCRIBE_STRUCT(mean_pooling_args, (), (x, mask, cu_seqlens, out, d_out, d_x))
 
-/// Room for the name of any row, legal or not.
-using mean_pooling_row_name = fixed_text<96>;
-
-/// The stable name of a row: `mean_pooling.<backend>.<dtype>.forward.s<streams>` or
+/// `mean_pooling.<backend>.<dtype>.forward.s<streams>` or
 /// `mean_pooling.<backend>.<dtype>.backward.<stores>`.
-constexpr mean_pooling_row_name name_of(mean_pooling_config config) {
-  config = resolved(config);
-  mean_pooling_row_name name;
-  name += "mean_pooling.";
-  name += name_of(config.target);
-  name += '.';
-  name += name_of(config.type);
-  name += '.';
-  name += enumerator_name(config.pass);
-  name += '.';
-  if (config.pass == pooling_pass::backward) {
-    name += enumerator_name(config.stores);
-  } else {
-    name += 's';
-    name += config.streams;
-  }
-  return name;
+inline constexpr auto mean_pooling_names = row_names<mean_pooling_config>(
+    "mean_pooling", spelling::word{&mean_pooling_config::target},
+    spelling::word{&mean_pooling_config::type}, spelling::word{&mean_pooling_config::pass},
+    spelling::where{
+        [](const mean_pooling_config& row) { return row.pass == pooling_pass::forward; },
+        spelling::number{".s", &mean_pooling_config::streams}},
+    spelling::where{
+        [](const mean_pooling_config& row) { return row.pass == pooling_pass::backward; },
+        spelling::word{&mean_pooling_config::stores}});
+
+/// The stable name of a row.
+constexpr row_name name_of(const mean_pooling_config& config) {
+  return mean_pooling_names.name_of(config);
 }
 
 }  // namespace tessera
