@@ -6,6 +6,7 @@
 #include <tessera/flash_attention.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
+#include <tessera/ragged_decode_attention.hpp>
 #include <tessera/runtime/config_classes.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/events.hpp>

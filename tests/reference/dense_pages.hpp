@@ -16,29 +16,34 @@
 
 namespace tessera::reference {
 
-/// Shapes of the dense call: no memory is looked at.
-inline flash_attention_args dense_shapes(const page_attention_args& paged,
+/// Shapes of the dense call: no memory is looked at. q, out and lse have an axis more, of extent 1:
+/// the rows of a sequence, or the sequences of a chunk.
+inline flash_attention_args dense_shapes(page_op op, const page_attention_args& paged,
                                          const page_attention_options& options) {
-  const auto extent_of = [&](char axis) {
-    return paged.k_pages.extent[pool_axis(options.pool_layout, axis)];
-  };
+  const bool chunk = op == page_op::prefill_page_attention;
   const auto& q = paged.q.extent;
-  const std::int64_t keys = paged.block_table.extent[1] * extent_of('T');
-  const auto tokens = [&](const tensor_view& pool) {
-    return shaped(pool.type, {q[0], keys, extent_of('H'), pool.extent[3]});
+  const std::int64_t entries = chunk ? 1 : q[0], rows = chunk ? q[0] : 1;
+  const std::int64_t keys = paged.block_table.extent[1] * page_tokens(paged.k_pages, options);
+  const auto width = [&](const tensor_view& pool) {
+    return pool.extent[pool_axis(options.pool_layout, 'D')];
   };
-  flash_attention_args dense{.q = shaped(paged.q.type, {q[0], 1, q[1], q[2]}),
+  const auto tokens = [&](const tensor_view& pool) {
+    return shaped(pool.type,
+                  {entries, keys, pool.extent[pool_axis(options.pool_layout, 'H')], width(pool)});
+  };
+  flash_attention_args dense{.q = shaped(paged.q.type, {entries, rows, q[1], q[2]}),
                              .k = tokens(paged.k_pages),
                              .v = tokens(paged.v_pages),
                              .seqlens_k = paged.seqlens_k};
-  dense.out = shaped(paged.q.type, {q[0], 1, q[1], paged.v_pages.extent[3]});
-  if (paged.lse.present()) dense.lse = shaped(dtype::f32, {q[0], q[1], 1});
+  dense.out = shaped(paged.q.type, {entries, rows, q[1], width(paged.v_pages)});
+  if (paged.lse.present()) dense.lse = shaped(dtype::f32, {entries, q[1], rows});
   return dense;
 }
 
-inline flash_attention_options dense_options(const page_attention_options& paged) {
+inline flash_attention_options dense_options(page_op op, const page_attention_options& paged) {
   flash_attention_options dense;
   dense.softmax_scale = paged.softmax_scale;
+  dense.causal = op == page_op::prefill_page_attention;
   dense.window_left = paged.window_left;
   dense.logits_soft_cap = paged.logits_soft_cap;
   return dense;
@@ -47,19 +52,20 @@ inline flash_attention_options dense_options(const page_attention_options& paged
 /// The dense call of tensors in host memory; q, out and lse are those of the call itself.
 class dense_pages {
  public:
-  dense_pages(const page_attention_args& paged, const page_attention_options& options)
-      : args_(dense_shapes(paged, options)), options_(dense_options(options)) {
+  dense_pages(page_op op, const page_attention_args& paged, const page_attention_options& options)
+      : args_(dense_shapes(op, paged, options)), options_(dense_options(op, options)) {
     gather(paged, options, paged.k_pages, args_.k, keys_);
     gather(paged, options, paged.v_pages, args_.v, values_);
-    const auto with_rows = [](const tensor_view& view, tensor_view& to, std::size_t rows) {
+    const auto with_axis = [](const tensor_view& view, tensor_view& to, std::size_t added) {
       to.data = view.data;
       for (std::size_t axis = 0, from = 0; axis < static_cast<std::size_t>(to.rank); ++axis) {
-        to.stride[axis] = axis == rows ? 0 : view.stride[from++];
+        to.stride[axis] = axis == added ? 0 : view.stride[from++];
       }
     };
-    with_rows(paged.q, args_.q, 1);
-    with_rows(paged.out, args_.out, 1);
-    if (paged.lse.present()) with_rows(paged.lse, args_.lse, 2);
+    const bool chunk = op == page_op::prefill_page_attention;
+    with_axis(paged.q, args_.q, chunk ? 0 : 1);
+    with_axis(paged.out, args_.out, chunk ? 0 : 1);
+    if (paged.lse.present()) with_axis(paged.lse, args_.lse, chunk ? 0 : 2);
   }
   dense_pages(const dense_pages&) = delete;
   dense_pages& operator=(const dense_pages&) = delete;
@@ -77,7 +83,7 @@ class dense_pages {
     const auto stride_of = [&](char axis) {
       return pool.stride[pool_axis(options.pool_layout, axis)];
     };
-    const std::int64_t page_size = pool.extent[pool_axis(options.pool_layout, 'T')];
+    const std::int64_t page_size = page_tokens(pool, options);
     const auto entry = [](const tensor_view& view, std::int64_t at) {
       return static_cast<const std::int32_t*>(view.data)[at];
     };
@@ -88,8 +94,8 @@ class dense_pages {
         const std::int64_t page =
             entry(table, n * table.stride[0] + j / page_size * table.stride[1]);
         for (std::int64_t h = 0; h < tokens.extent[2]; ++h) {
-          const std::int64_t from =
-              page * stride_of('P') + j % page_size * stride_of('T') + h * stride_of('H');
+          const std::int64_t from = page * page_distance(pool, options) +
+                                    j % page_size * stride_of('T') + h * stride_of('H');
           const std::int64_t to =
               n * tokens.stride[0] + j * tokens.stride[1] + h * tokens.stride[2];
           std::memcpy(

@@ -61,6 +61,7 @@ const operation_reference* reference_of(std::string_view op) noexcept;
 /// Tables of the families.
 std::span<const operation_reference> attention_references() noexcept;
 std::span<const operation_reference> paged_references() noexcept;
+std::span<const operation_reference> ragged_decode_references() noexcept;
 std::span<const operation_reference> mean_pooling_references() noexcept;
 
 /// The tensor of that name; absent where the signature has none.

@@ -1,4 +1,4 @@
-// What tests need to know of page_attention.
+// What tests need to know of attention over keys in pages.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,7 +27,8 @@ consteval std::size_t number_of(std::string_view name) {
 
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
-  const dense_pages dense(args_of(call), call.options_as<page_attention_options>());
+  const dense_pages dense(static_cast<page_op>(call.op->place), args_of(call),
+                          call.options_as<page_attention_options>());
   flash_result result = flash_attention<Precision>(dense.args(), dense.options());
   expected_tensors all{{.tensor = number_of("out"),
                         .values = std::move(result.out),
@@ -41,15 +42,17 @@ expected_tensors evaluated(const bound_call& call) {
   return all;
 }
 
-/// The keys of each sequence inside its window, and the queries of sequences that have keys.
+/// The keys of each sequence inside the windows of its rows, and the queries that stand at keys.
 void mark_seen(const bound_call& call, seen_tensors seen) {
   const page_attention_args& args = args_of(call);
   const auto& options = call.options_as<page_attention_options>();
   const auto stride_of = [&](const tensor_view& pool, char axis) {
     return pool.stride[pool_axis(options.pool_layout, axis)];
   };
-  const std::int64_t page_size = args.k_pages.extent[pool_axis(options.pool_layout, 'T')];
+  const std::int64_t page_size = page_tokens(args.k_pages, options);
   const std::int64_t heads = args.k_pages.extent[pool_axis(options.pool_layout, 'H')];
+  const bool chunk = static_cast<page_op>(call.op->place) == page_op::prefill_page_attention;
+  const std::int64_t rows = chunk ? args.q.extent[0] : 1;  // of a sequence
   constexpr std::array pools{number_of("k_pages"), number_of("v_pages")};
   seen_elements& queries = seen[number_of("q")];
   queries = seen_elements(args.q);
@@ -57,22 +60,28 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   const auto number_at = [](const tensor_view& view, std::int64_t offset) {
     return static_cast<std::int64_t>(read(view, offset));
   };
-  for (std::int64_t n = 0; n < args.q.extent[0]; ++n) {
+  for (std::int64_t n = 0; n < args.block_table.extent[0]; ++n) {
     const std::int64_t length = number_at(args.seqlens_k, n * args.seqlens_k.stride[0]);
-    for (std::int64_t h = 0; length > 0 && h < args.q.extent[1]; ++h) {
-      queries.mark(n * args.q.stride[0] + h * args.q.stride[1], args.q.extent[2]);
+    const std::int64_t first_row = std::max<std::int64_t>(rows - length, 0);  // at key 0 or later
+    for (std::int64_t row = first_row; row < rows; ++row) {
+      const std::int64_t token = chunk ? row : n;
+      for (std::int64_t h = 0; h < args.q.extent[1]; ++h) {
+        queries.mark(token * args.q.stride[0] + h * args.q.stride[1], args.q.extent[2]);
+      }
     }
+    const std::int64_t position = std::max<std::int64_t>(length - rows, 0);  // of the first
     const std::int64_t before = std::min(options.window_left.value_or(length), length);
-    for (std::int64_t j = std::max<std::int64_t>(length - 1 - before, 0); j < length; ++j) {
+    const std::int64_t first_key = std::max<std::int64_t>(position - before, 0);
+    for (std::int64_t j = first_row < rows ? first_key : length; j < length; ++j) {
       const tensor_view& table = args.block_table;
       const std::int64_t page =
           number_at(table, n * table.stride[0] + j / page_size * table.stride[1]);
       for (const std::size_t pool : pools) {
         const tensor_view& view = call.tensors[pool];
         for (std::int64_t h = 0; h < heads; ++h) {
-          seen[pool].mark(page * stride_of(view, 'P') + j % page_size * stride_of(view, 'T') +
-                              h * stride_of(view, 'H'),
-                          view.extent[3]);
+          seen[pool].mark(page * page_distance(view, options) +
+                              j % page_size * stride_of(view, 'T') + h * stride_of(view, 'H'),
+                          view.extent[pool_axis(options.pool_layout, 'D')]);
         }
       }
     }
@@ -86,11 +95,15 @@ std::int64_t row_extent(const void* config, std::string_view dim) {
   return 0;
 }
 
-constexpr std::array table{operation_reference{.op = "page_attention",
-                                               .exact = &evaluated<exact>,
-                                               .as_stored = &evaluated<as_stored>,
-                                               .mark_seen = &mark_seen,
-                                               .row_extent = &row_extent}};
+constexpr operation_reference reference_named(std::string_view op) {
+  return {.op = op,
+          .exact = &evaluated<exact>,
+          .as_stored = &evaluated<as_stored>,
+          .mark_seen = &mark_seen,
+          .row_extent = &row_extent};
+}
+constexpr std::array table{reference_named("page_attention"), reference_named("decode_attention"),
+                           reference_named("prefill_page_attention")};
 
 }  // namespace
 

@@ -188,10 +188,21 @@ class mutation_list {
     }
   }
 
+  /// The dim is the extent of some axis, not part of a product only.
+  bool is_extent(std::size_t index) const {
+    for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
+      const shape_form& shape = form_.shape(i, legal_.call().layout);
+      for (int at = 0; at < shape.rank; ++at) {
+        if (shape.axes[static_cast<std::size_t>(at)].dim == static_cast<int>(index)) return true;
+      }
+    }
+    return false;
+  }
   /// A dim beyond its limits, in every tensor that has it.
   void mutate_dim(std::size_t index) {
     const dim& of = form_.dims[index];
     if (of.source != dim_source::tensor || legal_.call().owners[index] < 0) return;
+    if (!is_extent(index)) return;
     if (of.least > 0) set_dim(index, of.least - 1);
     if (of.most < 100000) set_dim(index, of.most + 1);
     for (const multiple_rule& rule : form_.multiples) {
@@ -202,13 +213,17 @@ class mutation_list {
   void set_dim(std::size_t index, std::int64_t extent) {
     const int layout = legal_.call().layout;
     add("every " + std::string(form_.dims[index].symbol) + " = " + std::to_string(extent),
-        [=, form = &form_](owned_problem& call) {
+        [=, form = &form_, dims = legal_.call().dims](owned_problem& call) {
           for (std::size_t i = 0; i < call.tensors.size(); ++i) {
             const shape_form& shape = form->shape(i, layout);
             for (std::size_t at = 0; at < static_cast<std::size_t>(std::max<int>(shape.rank, 0));
                  ++at) {
               const bool here = shape.axes[at].dim == static_cast<int>(index);
-              if (here) call.tensors[i].extent[at] = extent + shape.axes[at].plus;
+              if (!here) continue;
+              const std::int8_t times = shape.axes[at].times;
+              call.tensors[i].extent[at] = times < 0
+                                               ? extent + shape.axes[at].plus
+                                               : extent * dims[static_cast<std::size_t>(times)];
             }
           }
         });

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -43,6 +44,7 @@ class problem_draw {
     draw_types();
     draw_dims();
     if (work() > 8 * wishes_.work) return false;
+    say_dims_by_options();
     for (std::size_t i = 0; i < form_.tensors.size(); ++i) draw_extents(i);
     status failure;
     call_.owners.fill(-1);
@@ -329,6 +331,22 @@ class problem_draw {
     double most = 0;
     for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
     return most;
+  }
+
+  /// Options that say a dim have its extent where some product needs it, else none.
+  void say_dims_by_options() {
+    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
+      if (form_.dims[i].option.empty()) continue;
+      bool needed = false;
+      for (std::size_t tensor = 0; tensor < form_.tensors.size(); ++tensor) {
+        const shape_form& shape = form_.shape(tensor, call_.layout);
+        for (int at = 0; at < shape.rank; ++at) {
+          needed |= shape.axes[static_cast<std::size_t>(at)].times == static_cast<int>(i);
+        }
+      }
+      const std::int64_t said = needed ? call_.dims[i] : 0;
+      std::memcpy(problem_.options.data() + form_.dims[i].option_offset, &said, sizeof said);
+    }
   }
 
   void draw_extents(std::size_t tensor) {

@@ -60,6 +60,6 @@ bool runs(const family& kind, const instance& row, const problem_view& problem);
 bool is_allowed(const bound_call& call, std::size_t tensor);
 
 /// Extent of an axis that is not broadcast.
-std::int64_t extent_of(const bound_call& call, const axis_form& axis);
+using checks::extent_of;
 
 }  // namespace tessera::support

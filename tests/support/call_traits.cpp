@@ -13,10 +13,6 @@ bool is_allowed(const bound_call& call, std::size_t tensor) {
   });
 }
 
-std::int64_t extent_of(const bound_call& call, const axis_form& axis) {
-  return axis.plus + (axis.dim < 0 ? 0 : call.dims[static_cast<std::size_t>(axis.dim)]);
-}
-
 bool runs(const family& kind, const instance& row, const problem_view& problem) {
   demand asked;
   problem.op->form->demand_of(problem, asked);

@@ -89,7 +89,7 @@ family attention_family() {
   made.row_macro = "TESSERA_ATTENTION_ROW";
   made.config_type = "attention_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
-                               .limits = {.rows = 160, .seconds = 720, .bytes = 32 << 20}};
+                               .limits = {.rows = 192, .seconds = 860, .bytes = 40 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
                                 .limits = {.rows = 64,
                                            .seconds = 720,

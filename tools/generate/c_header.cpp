@@ -81,6 +81,9 @@ std::vector<c_structs> structs_of(const family& family) {
 std::string axis_text(const axis_form& axis, const signature& form) {
   if (axis.dim < 0) return std::to_string(axis.plus);
   std::string text(form.dims[static_cast<std::size_t>(axis.dim)].symbol);
+  if (axis.times >= 0) {
+    text += fmt::format("*{}", form.dims[static_cast<std::size_t>(axis.times)].symbol);
+  }
   if (axis.plus != 0) text += fmt::format("+{}", axis.plus);
   const bool at_least =
       axis.rule == extent_rule::at_least || axis.rule == extent_rule::one_or_at_least;

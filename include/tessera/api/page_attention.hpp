@@ -1,5 +1,6 @@
-// Attention of one new token of each sequence over keys and values in pages of a pool, as serving
-// engines keep them: the pages of a sequence lie anywhere, a block table lists them.
+// Attention over keys and values in pages of a pool, as serving engines keep them: the pages of a
+// sequence lie anywhere, a block table lists them. One new token of each sequence (page_attention,
+// and decode_attention, which is the same), or a chunk of one sequence (prefill_page_attention).
 //
 //   tessera::page_attention_args args{
 //       .q = tessera::view(q, {N, 32, 128}), .k_pages = tessera::view(k, {pages, 8, 16, 128}),
@@ -16,7 +17,9 @@
 //   out[n, h] = sum_j softmax(s)[j] * v[j]    over the last window_left + 1 keys
 //   lse[n, h] = log sum exp(s)
 //
-// The token of q is the last key. A sequence without keys gives out 0 and lse -inf. Where calls
+// The token of q is the last key. A sequence without keys gives out 0 and lse -inf. Of a chunk of C
+// tokens, row i stands at key seqlens_k - C + i and sees that one and those before; rows before key
+// 0 see nothing. Where calls
 // run, what is checked and how errors are told: api/flash_attention.hpp. On a GPU lengths and page
 // numbers may change between runs of a plan, and of a captured graph; those outside the table and
 // the pool are cut to what is there.
@@ -35,11 +38,32 @@ namespace tessera {
 status page_attention(const page_attention_args& args, const page_attention_options& options = {},
                       const context& context = {});
 
+/// The same under the name that it has where requests list the slots of their tokens: pools are
+/// (PT)HD, with `page_size` 1 or more.
+status decode_attention(const page_attention_args& args, const page_attention_options& options = {},
+                        const context& context = {});
+
+/// q [C,Hq,D]: the last C tokens of one sequence, whose keys and values lie in the pages already.
+/// block_table [1,M], seqlens_k [1], lse [Hq,C].
+status prefill_page_attention(const page_attention_args& args,
+                              const page_attention_options& options = {},
+                              const context& context = {});
+
 /// The same; a refusal is thrown as tessera::error.
 inline void page_attention_or_throw(const page_attention_args& args,
                                     const page_attention_options& options = {},
                                     const context& context = {}) {
   throw_if_failed(page_attention(args, options, context));
+}
+inline void decode_attention_or_throw(const page_attention_args& args,
+                                      const page_attention_options& options = {},
+                                      const context& context = {}) {
+  throw_if_failed(decode_attention(args, options, context));
+}
+inline void prefill_page_attention_or_throw(const page_attention_args& args,
+                                            const page_attention_options& options = {},
+                                            const context& context = {}) {
+  throw_if_failed(prefill_page_attention(args, options, context));
 }
 
 /// Pages, their numbers and lengths are free; their counts are planned.

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -112,6 +114,9 @@ inline bool has_type(const bound_call& call, std::size_t tensor, status& failure
     const axis_form& axis = wanted.axes[static_cast<std::size_t>(at)];
     if (at > 0) letters += ',';
     if (axis.dim >= 0) letters += call.form().dims[static_cast<std::size_t>(axis.dim)].symbol;
+    if (axis.times >= 0) {
+      (letters += '*') += call.form().dims[static_cast<std::size_t>(axis.times)].symbol;
+    }
     if (axis.dim < 0) letters += std::to_string(axis.plus);
     if (axis.dim >= 0 && axis.plus > 0) letters += "+1";
     if (axis.rule == extent_rule::one_or_exact || axis.rule == extent_rule::one_or_at_least) {
@@ -123,6 +128,14 @@ inline bool has_type(const bound_call& call, std::size_t tensor, status& failure
                 static_cast<int>(call.tensors[tensor].rank), ", ",
                 call.form().layouts[static_cast<std::size_t>(call.layout)], " tensors have ",
                 static_cast<int>(wanted.rank), std::string_view(letters));
+}
+
+/// The extent of an axis whose dims are known.
+inline std::int64_t extent_of(const bound_call& call, const axis_form& axis) noexcept {
+  if (axis.dim < 0) return axis.plus;
+  const std::int64_t extent = call.dims[static_cast<std::size_t>(axis.dim)];
+  return axis.times < 0 ? extent + axis.plus
+                        : extent * call.dims[static_cast<std::size_t>(axis.times)];
 }
 
 [[gnu::cold, gnu::noinline]] inline bool refuse_extent(const bound_call& call, std::size_t tensor,
@@ -152,7 +165,7 @@ inline bool has_type(const bound_call& call, std::size_t tensor, status& failure
     note = " (more is legal)";
   }
   return refuse(failure, name, ": ", axis.label, " is ", extent, ", ", owner, " has ",
-                call.dims[index] + axis.plus, note);
+                extent_of(call, axis), note);
 }
 
 inline bool meets(const axis_form& axis, std::int64_t extent, std::int64_t wanted) noexcept {
@@ -169,9 +182,35 @@ inline bool meets(const axis_form& axis, std::int64_t extent, std::int64_t wante
   return false;
 }
 
+/// What a product is made of besides the dim that its tensor decides: an option says it.
+inline bool bind_factor(bound_call& call, std::size_t tensor, const axis_form& axis,
+                        std::int64_t extent, status& failure) {
+  const auto index = static_cast<std::size_t>(axis.times);
+  const dim& factor = call.form().dims[index];
+  std::int64_t value = 0;
+  std::memcpy(&value, static_cast<const std::byte*>(call.options) + factor.option_offset,
+              sizeof value);
+  if (value < factor.least || value > factor.most) {
+    return refuse(failure, factor.option, ": is ", value, ", ",
+                  call.form().layouts[static_cast<std::size_t>(call.layout)],
+                  " tensors need one of ", factor.least, " to ", factor.most);
+  }
+  if (extent % value != 0) {
+    return refuse(failure, call.form().tensors[tensor].name, ": ", axis.label, " is ", extent,
+                  ", not a multiple of ", factor.option, ", which is ", value);
+  }
+  call.dims[index] = value;
+  call.owners[index] = static_cast<std::int8_t>(tensor);
+  return true;
+}
+
 /// A tensor decides a dim.
 inline bool bind_dim(bound_call& call, std::size_t tensor, const axis_form& axis,
                      std::int64_t extent, status& failure) {
+  if (axis.times >= 0) {
+    if (!bind_factor(call, tensor, axis, extent, failure)) return false;
+    extent /= call.dims[static_cast<std::size_t>(axis.times)];
+  }
   const auto index = static_cast<std::size_t>(axis.dim);
   const dim& kind = call.form().dims[index];
   const std::int64_t value = extent - axis.plus;
@@ -224,7 +263,7 @@ inline bool has_axes(bound_call& call, std::size_t tensor, bool late, status& fa
       if (!follows(call, index)) continue;
     }
     if (!late && call.form().dims[index].source == dim_source::contents) continue;
-    if (!meets(axis, extent, call.dims[index] + axis.plus)) {
+    if (!meets(axis, extent, extent_of(call, axis))) {
       return refuse_extent(call, tensor, axis, extent, failure);
     }
   }

@@ -11,6 +11,7 @@
 // | `Hq?` | that of Hq, or 1 (broadcasts) |
 // | `Lq+?` | at least Lq, or 1 |
 // | `D+` | at least D |
+// | `P*T` | that of P times that of T: an axis in which two are one |
 // | `1` | the number itself |
 // | `Sq:rows`, `1:batch` | the same, called "rows" or "batch" in sentences |
 //
@@ -76,7 +77,8 @@ enum class extent_rule : std::uint8_t { exact, one_or_exact, one_or_at_least, at
 /// One axis of a shape. A literal extent has no dim.
 struct axis_form {
   std::int8_t dim = -1;
-  std::int8_t plus = 0;  ///< added to the dim; the extent itself where there is none
+  std::int8_t times = -1;  ///< the dim it is multiplied by
+  std::int8_t plus = 0;    ///< added to the dim; the extent itself where there is none
   extent_rule rule = extent_rule::exact;
   std::string_view label{};
 };
@@ -105,6 +107,10 @@ struct dim {
   /// Formula, and contents other than the longest of some offsets. Dims before it are known.
   std::int64_t (*value)(const bound_call&) = nullptr;
   std::string_view owner{};  ///< contents: who has it, in sentences
+  /// Where only a product has the dim: the integer option that says it, and where that is in the
+  /// options.
+  std::string_view option{};
+  std::uint16_t option_offset = 0;
 };
 
 enum class tensor_use : std::uint8_t { input, output, input_and_output };

@@ -71,6 +71,13 @@ constexpr axis_form axis_in(std::string_view text, std::span<const dim> dims) {
     axis.plus = 1;
     word.remove_suffix(2);
   }
+  if (const auto star = word.find('*'); star != std::string_view::npos) {
+    axis.times = dim_named(dims, word.substr(star + 1));
+    if (dims[static_cast<std::size_t>(axis.times)].option.empty()) {
+      throw "a dim that a product is made of is said by an option";
+    }
+    word = word.substr(0, star);
+  }
   axis.dim = dim_named(dims, word);
   if (axis.label.empty()) axis.label = dims[static_cast<std::size_t>(axis.dim)].label;
   return axis;

@@ -209,7 +209,7 @@ inline bool derive(bound_call& call, std::size_t tensor, tensor_view& view) noex
     const bool counted = call.form().dims[index].source == dim_source::contents;
     const bool known = call.owners[index] >= 0 || follows(call, index);
     if (!known && !counted) return false;
-    view.extent[at] += known ? call.dims[index] : 1;
+    view.extent[at] = known ? extent_of(call, axis) : axis.plus + 1;
   }
   view.type = type;
   return true;

@@ -93,7 +93,7 @@ TEST(header_path_row, of_pages_gives_the_bits_of_contiguous_keys) {
                                     .block_table = tessera::view(table.data(), {1, 7}),
                                     .seqlens_k = tessera::view(length.data(), {1}),
                                     .out = tessera::view(out.data(), {1, 1, dim})};
-  const auto done = tessera::launch<paged_row>(args, tessera::page_attention_options{});
+  const auto done = tessera::launch<paged_row>(tessera::page_op::page_attention, args, {});
   ASSERT_TRUE(done) << done.message();
   const tessera::flash_attention_args dense{.q = tessera::view(q.data(), {1, 1, 1, dim}),
                                             .k = tessera::view(k.data(), {1, keys, 1, dim}),
@@ -103,10 +103,10 @@ TEST(header_path_row, of_pages_gives_the_bits_of_contiguous_keys) {
   EXPECT_EQ(out, expected);
   EXPECT_EQ(tessera::launch<paged_row>(dense, tessera::flash_attention_options{}).message(),
             "key storage is contiguous, the row has paged");
-  EXPECT_EQ(tessera::launch<contiguous_row>(args, tessera::page_attention_options{}).message(),
+  EXPECT_EQ(tessera::launch<contiguous_row>(tessera::page_op::page_attention, args, {}).message(),
             "key storage is paged, the row has contiguous");
   args.block_table.extent[1] = 6;
-  EXPECT_EQ(tessera::launch<paged_row>(args, tessera::page_attention_options{}).message(),
+  EXPECT_EQ(tessera::launch<paged_row>(tessera::page_op::page_attention, args, {}).message(),
             "seqlens_k: entry 0 is 50, must be 0 to 48: block_table has 6 pages of 8 tokens");
 }
 

@@ -1,7 +1,9 @@
-// Rows whose keys lie in pages of a pool: one token of each sequence, with or without a soft cap,
-// which costs decode nothing where there is none.
+// Rows whose keys lie in pages of a pool: one token of each sequence, and chunks of one; with or
+// without a soft cap, which costs nothing where there is none.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include <tessera/families/attention/config.hpp>
@@ -10,7 +12,8 @@
 
 namespace tessera::generate {
 
-inline std::vector<attention_axes> paged_attention_axes() {
+/// One token of each sequence.
+inline std::vector<attention_axes> paged_decode_axes() {
   using enum backend;
   const std::vector<attention_phase> decode{attention_phase::decode};
   const std::vector<key_storage> pages{key_storage::paged};
@@ -82,6 +85,70 @@ inline std::vector<attention_axes> paged_attention_axes() {
           .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 3}}},
       },
   };
+}
+
+/// Chunks of prompts.
+inline std::vector<attention_axes> paged_prefill_axes() {
+  using enum backend;
+  const std::vector<key_storage> pages{key_storage::paged};
+  const std::vector<attention_features> features{base_features | attention_feature::soft_cap};
+  const std::vector<dtype> halves{dtype::f16, dtype::bf16};
+  return {
+      {
+          .about = "pages: any chunk, portable",
+          .targets = {cpu_generic},
+          .keys = pages,
+          .features = features,
+          .tiles = {{128, 64}},
+      },
+      {
+          .about = "pages: any chunk, and the common head dim, on AVX2",
+          .targets = {cpu_avx2},
+          .dims = {{}, {128}},
+          .keys = pages,
+          .features = features,
+          .tiles = {{384, 128}},
+      },
+      {
+          .about = "pages: any chunk, and the common head dim, on AVX-512",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{}, {128}},
+          .keys = pages,
+          .features = features,
+          .tiles = {{896, 256}},
+      },
+      {
+          .about = "sm80, pages: any chunk",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .keys = pages,
+          .features = features,
+          .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80, pages: any chunk in f32",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32},
+          .keys = pages,
+          .features = features,
+          .tiles = {{64, 16, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80, pages: chunks with common head dims",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{64}, {128}},
+          .keys = pages,
+          .features = features,
+          .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+  };
+}
+
+inline std::vector<attention_axes> paged_attention_axes() {
+  std::vector<attention_axes> all = paged_decode_axes();
+  std::ranges::copy(paged_prefill_axes(), std::back_inserter(all));
+  return all;
 }
 
 }  // namespace tessera::generate

@@ -289,6 +289,11 @@ consteval binding_text scores_of(std::string_view name, std::size_t at) {
             {"Sk|Lk", at + offsetof(score_tensor, column)}}},
           at + offsetof(score_tensor, type)};
 }
+consteval binding_text sinks_at(std::size_t at) {
+  return {"sinks",
+          at,
+          {{{"Hq", offsetof(kernel, sink_head_stride)}, {"n", offsetof(kernel, sink_stride)}}}};
+}
 consteval binding_text ids_of(std::string_view name, std::size_t at, std::string_view length) {
   return {name,
           at + offsetof(token_ids, data),
@@ -309,10 +314,7 @@ inline constexpr auto bindings = declared::bindings_in(
         ids_of("q_segment_ids", offsetof(kernel, q_segments), "Sq"),
         ids_of("q_segment_ids", offsetof(kernel, kv_segments), "Sq"),  // if there are no others
         ids_of("kv_segment_ids", offsetof(kernel, kv_segments), "Sk"),
-        binding_text{
-            "sinks",
-            offsetof(kernel, sinks),
-            {{{"Hq", offsetof(kernel, sink_head_stride)}, {"n", offsetof(kernel, sink_stride)}}}},
+        sinks_at(offsetof(kernel, sinks)),
         binding_text{"cu_seqlens_q", offsetof(kernel, cu_seqlens_q)},
         binding_text{"cu_seqlens_k", offsetof(kernel, cu_seqlens_k)},
         binding_text{"seqlens_q", offsetof(kernel, seqlens_q)},

@@ -9,6 +9,7 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/page_args.hpp>
 #include <tessera/families/attention/problem.hpp>
+#include <tessera/families/attention/ragged_decode_args.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -118,28 +119,54 @@ constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
 }
 
 /// Lengths are not known: sequences count as if they filled their pages.
-constexpr attention_demand demand_of(page_op, const page_attention_args& args,
+constexpr attention_demand demand_of(page_op op, const page_attention_args& args,
                                      const page_attention_options& options,
                                      bool unaligned) noexcept {
-  const auto pool_extent = [&](char axis) {
-    return args.k_pages.extent[pool_axis(options.pool_layout, axis)];
-  };
+  const bool prefill = op == page_op::prefill_page_attention;
+  const std::int64_t page_size = page_tokens(args.k_pages, options);
   attention_features needed{static_cast<std::uint16_t>(attention_feature::lengths)};
   if (options.logits_soft_cap) needed = needed | attention_feature::soft_cap;
+  const bool causal = prefill || options.window_left.has_value();
   return {.type = args.q.type,
-          .mask = options.window_left ? mask_mode::window : mask_mode::full,
+          .mask = options.window_left ? mask_mode::window
+                  : causal            ? mask_mode::causal
+                                      : mask_mode::full,
           .features = needed,
-          .causal = options.window_left.has_value(),
+          .causal = causal,
           .aligned16 = !unaligned,
           .window_left = options.window_left.value_or(-1),
+          .sizes = {.batch = prefill ? 1 : args.q.extent[0],
+                    .q_len = prefill ? args.q.extent[0] : 1,
+                    .kv_len = args.block_table.extent[1] * page_size,
+                    .q_heads = args.q.extent[1],
+                    .kv_heads = args.k_pages.extent[pool_axis(options.pool_layout, 'H')],
+                    .head_dim = static_cast<std::int32_t>(args.q.extent[2]),
+                    .v_head_dim = static_cast<std::int32_t>(
+                        args.v_pages.extent[pool_axis(options.pool_layout, 'D')])},
+          .page_size = page_size};
+}
+
+constexpr attention_demand demand_of(ragged_decode_op, const ragged_decode_args& args,
+                                     const ragged_decode_options& options,
+                                     bool unaligned) noexcept {
+  const bool windowed = options.window_left || options.window_right;
+  attention_features needed = attention_feature::lengths | attention_feature::sinks;
+  if (!args.sinks.present())
+    needed = needed.without({static_cast<std::uint16_t>(attention_feature::sinks)});
+  if (options.logits_soft_cap) needed = needed | attention_feature::soft_cap;
+  return {.type = args.q.type,
+          .mask = windowed ? mask_mode::window : mask_mode::full,
+          .features = needed,
+          .aligned16 = !unaligned,
+          .window_left = options.window_left.value_or(-1),
+          .window_right = options.window_right.value_or(-1),
           .sizes = {.batch = args.q.extent[0],
                     .q_len = 1,
-                    .kv_len = args.block_table.extent[1] * pool_extent('T'),
+                    .kv_len = args.k.extent[1],
                     .q_heads = args.q.extent[1],
-                    .kv_heads = pool_extent('H'),
+                    .kv_heads = args.k.extent[2],
                     .head_dim = static_cast<std::int32_t>(args.q.extent[2]),
-                    .v_head_dim = static_cast<std::int32_t>(args.v_pages.extent[3])},
-          .page_size = pool_extent('T')};
+                    .v_head_dim = static_cast<std::int32_t>(args.v.extent[3])}};
 }
 
 /// One entry. Packed sequences, whose mean lengths depend on the others, count as one token each

@@ -7,10 +7,9 @@
 #include <string_view>
 
 #include <tessera/families/attention/cost.hpp>
-#include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/families/attention/fits.hpp>
-#include <tessera/families/attention/page_declaration.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/device_facts.hpp>

@@ -73,6 +73,11 @@ struct attention_kernel_args {
   const std::int32_t* seqlens_q = nullptr;  ///< dense, optional; contiguous
   const std::int32_t* seqlens_k = nullptr;
 
+  /// Dense, optional, contiguous: entry n has keys [kv_start[n], kv_end[n]), and its last row
+  /// stands at kv_end[n] - 1.
+  const std::int32_t* kv_start = nullptr;
+  const std::int32_t* kv_end = nullptr;
+
   void* weights = nullptr;  ///< [batch, q_heads, q_len, kv_len], last axis contiguous
   dtype weights_type = dtype::none;
   std::int64_t weights_batch = 0, weights_head = 0, weights_row = 0;

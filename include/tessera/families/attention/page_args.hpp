@@ -1,14 +1,14 @@
-// The tensors and options of page_attention, under the names that tools and files use.
+// The tensors and options of attention over keys in pages, under the names that tools and files
+// use.
 //
 // | tensor | shape | dtype |
 // |---|---|---|
-// | q | [N,Hq,D]: a token of each sequence | f32, f16, bf16 |
-// | k_pages | PHTD: [P,Hkv,T,D]; HPTD: [Hkv,P,T,D]; PTHD: [P,T,Hkv,D] | that of q |
-// | v_pages | the same with Dv | that of q |
-// | block_table | [N,M]: page m holds keys [m T, m T + T) of sequence n | i32 |
-// | seqlens_k | [N]: keys of the sequence, the token of q included; 0 to M T | i32 |
-// | out | [N,Hq,Dv] | that of q |
-// | lse | [N,Hq] | f32, natural logarithm |
+// | q | [N,Hq,D]: a token of each sequence; prefill: [C,Hq,D]: a chunk of one | f32, f16, bf16 |
+// | k_pages | PHTD: [P,Hkv,T,D]; HPTD: [Hkv,P,T,D]; PTHD: [P,T,Hkv,D]; (PT)HD: [P T,Hkv,D] | that
+// of q | | v_pages | the same with Dv | that of q | | block_table | [N,M]: page m holds keys [m T,
+// m T + T) of sequence n; prefill: [1,M] | i32 | | seqlens_k | [N]: keys of the sequence, the
+// tokens of q included; 0 to M T; prefill: [1] | i32 | | out | [N,Hq,Dv]; prefill: [C,Hq,Dv] | that
+// of q | | lse | [N,Hq]; prefill: [Hq,C] | f32, natural logarithm |
 //
 // The last axis of q, pools, block_table and out has stride 1; every other stride is free. Entries
 // of block_table behind ceil(seqlens_k / T) are never read, nor is what pages hold behind
@@ -41,13 +41,22 @@ struct page_attention_args {
 };
 
 /// The axes of a pool of pages, outermost first: P page, H key/value head, T token, D head dim.
-enum class page_layout : std::uint8_t { PHTD, HPTD, PTHD };
-inline constexpr std::array<std::string_view, 3> page_layout_names{"PHTD", "HPTD", "PTHD"};
+/// PT_HD, called "(PT)HD": pages and tokens are one axis, of slots.
+enum class page_layout : std::uint8_t { PHTD, HPTD, PTHD, PT_HD };
+inline constexpr std::array<std::string_view, 4> page_layout_names{"PHTD", "HPTD", "PTHD",
+                                                                   "(PT)HD"};
 
 /// The number of the axis with that letter; 0 for a layout that is none.
 constexpr std::size_t pool_axis(page_layout layout, char axis) noexcept {
-  const std::size_t number = name_in(page_layout_names, layout).find(axis);
-  return number < 4 ? number : 0;
+  std::size_t number = 0;
+  bool joined = false;
+  for (const char letter : name_in(page_layout_names, layout)) {
+    if (letter == axis) return number;
+    if (letter == '(') joined = true;
+    if (letter == ')') joined = false;
+    if (letter != '(' && !joined) ++number;
+  }
+  return 0;
 }
 
 struct page_attention_options {
@@ -58,12 +67,28 @@ struct page_attention_options {
   /// cap * tanh(s / cap). Must be positive.
   std::optional<double> logits_soft_cap{};
   page_layout pool_layout = page_layout::PHTD;
+  /// Tokens of a page of a (PT)HD pool. Other pools have an axis that says it: 0.
+  std::int64_t page_size = 0;
 
   friend bool operator==(const page_attention_options&, const page_attention_options&) = default;
 };
 
-/// Operations on keys and values in pages.
-enum class page_op : std::uint8_t { page_attention };
+/// Tokens of a page, and the distances of pages and of the tokens of one, in elements of a pool.
+constexpr std::int64_t page_tokens(const tensor_view& pool,
+                                   const page_attention_options& options) noexcept {
+  return options.pool_layout == page_layout::PT_HD
+             ? options.page_size
+             : pool.extent[pool_axis(options.pool_layout, 'T')];
+}
+constexpr std::int64_t page_distance(const tensor_view& pool,
+                                     const page_attention_options& options) noexcept {
+  const std::int64_t stride = pool.stride[pool_axis(options.pool_layout, 'P')];
+  return options.pool_layout == page_layout::PT_HD ? stride * options.page_size : stride;
+}
+
+/// Operations on keys and values in pages. The first two are one operation: decode_attention is its
+/// name where requests have lists of the slots of their tokens.
+enum class page_op : std::uint8_t { page_attention, decode_attention, prefill_page_attention };
 
 /// A call of one of them without its memory.
 using page_problem = basic_problem<page_op, page_attention_args, page_attention_options>;

@@ -1,5 +1,6 @@
-// page_attention, declared: one token of each sequence against keys and values in pages of a pool.
-// Kernels see sequences of one row with lengths, whose keys lie in pages.
+// Attention over keys in pages of a pool, declared: one token of each sequence (page_attention,
+// decode_attention), and a chunk of one (prefill_page_attention). Kernels see sequences with
+// lengths, whose keys lie in pages.
 #pragma once
 
 #include <array>
@@ -21,35 +22,52 @@ using namespace attention_table;  // NOLINT: what the operations of a family sha
 inline constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
 inline constexpr std::array dims{
     dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "C", .label = "length", .most = most},
     dim{.symbol = "P", .label = "pages", .most = most},
-    dim{.symbol = "T", .label = "page size", .least = 1, .most = most},
+    dim{.symbol = "T",
+        .label = "page size",
+        .least = 1,
+        .most = most,
+        .option = "page_size",
+        .option_offset = offsetof(options, page_size)},
     dim{.symbol = "M", .label = "pages of a sequence", .most = most},
     query_heads,
     key_heads,
     head_dim_of_qk,
     head_dim_of_v,
 };
-inline constexpr std::array tensor_texts{
-    first_operand("q", everywhere("N Hq D")),
-    operand("k_pages", {"P Hkv T D", "Hkv P T D", "P T Hkv D"}),
-    operand("v_pages", {"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv"}, "k_pages"),
-    tensor_text{.name = "block_table",
-                .shapes = everywhere("N M"),
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::page_numbers,
-                .counts = "P",
-                .used_by = "seqlens_k",
-                .page = "T"},
-    tensor_text{.name = "seqlens_k",
-                .shapes = everywhere("N"),
-                .types = dtype::i32,
-                .contiguous_rows = true},
-    result_of("out", everywhere("N Hq Dv")),
-    statistic("lse", everywhere("N Hq")),
-};
-inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+inline constexpr texts pools_of_keys{"P Hkv T D", "Hkv P T D", "P T Hkv D", "P*T:slots Hkv D"};
+inline constexpr texts pools_of_values{"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv",
+                                       "P*T:slots Hkv Dv"};
+
+/// `tokens`: rows of q; `sequences`: entries of the table; `statistics`: shape of lse.
+consteval std::array<tensor_text, 7> tensors_for(std::string_view q, std::string_view table,
+                                                 std::string_view lengths, std::string_view out,
+                                                 std::string_view lse) {
+  return {first_operand("q", everywhere(q)),
+          operand("k_pages", pools_of_keys),
+          operand("v_pages", pools_of_values, "k_pages"),
+          tensor_text{.name = "block_table",
+                      .shapes = everywhere(table),
+                      .types = dtype::i32,
+                      .contiguous_rows = true,
+                      .holds = tensor_contents::page_numbers,
+                      .counts = "P",
+                      .used_by = "seqlens_k",
+                      .page = "T"},
+          tensor_text{.name = "seqlens_k",
+                      .shapes = everywhere(lengths),
+                      .types = dtype::i32,
+                      .contiguous_rows = true},
+          result_of("out", everywhere(out)),
+          statistic("lse", everywhere(lse))};
+}
+inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
+inline constexpr auto of_chunks = tensors_for("C Hq D", "1 M", "1", "C Hq Dv", "Hq C");
+inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(of_tokens, dims);
+inline constexpr auto tensors = declared::tensors_in(of_tokens, shapes, dims);
+inline constexpr auto chunk_shapes = declared::shapes_in<page_layout_names.size()>(of_chunks, dims);
+inline constexpr auto chunk_tensors = declared::tensors_in(of_chunks, chunk_shapes, dims);
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     window_at("window_left", offsetof(options, window_left)),
@@ -58,69 +76,106 @@ inline constexpr std::array option_forms{
                 .offset = offsetof(options, pool_layout),
                 .type = option_type::choice,
                 .enumerators = page_layout_names},
+    option_form{.name = "page_size",
+                .offset = offsetof(options, page_size),
+                .type = option_type::integer,
+                .limit = option_limit::at_least},
 };
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
-inline constexpr signature form = declared::signature_of<page_problem>({
-    .tensors = tensors,
-    .shapes = shapes,
-    .dims = dims,
-    .layouts = page_layout_names,
-    .options = option_forms,
-    .multiples = multiples,
-    .layout_of = &declared::layout_named<&options::pool_layout>,
-});
+/// A pool with an axis of tokens says the page size itself.
+inline bool hook(const bound_call& call, status& failure) {
+  const auto& wanted = call.options_as<options>();
+  return wanted.pool_layout == page_layout::PT_HD || wanted.page_size == 0 ||
+         checks::refuse(failure, "page_size: is ", wanted.page_size,
+                        ", must be 0: ", name_in(page_layout_names, wanted.pool_layout),
+                        " pools have an axis of tokens");
+}
+
+consteval signature form_of(std::span<const tensor_form> list, std::span<const shape_form> forms) {
+  return declared::signature_of<page_problem>({
+      .tensors = list,
+      .shapes = forms,
+      .dims = dims,
+      .layouts = page_layout_names,
+      .options = option_forms,
+      .multiples = multiples,
+      .layout_of = &declared::layout_named<&options::pool_layout>,
+      .hook = &hook,
+  });
+}
+inline constexpr signature form = form_of(tensors, shapes);
+inline constexpr signature chunk_form = form_of(chunk_tensors, chunk_shapes);
 
 // Where a kernel finds them.
 
 inline constexpr std::size_t pages = offsetof(kernel, pages);
-inline constexpr kernel kernel_defaults{.sink_stride = 0, .q_len = 1};
-inline constexpr auto sizes =
-    declared::sizes_in(declared::with(head_sizes, size_text{"N", offsetof(kernel, batch)},
-                                      size_text{"T", pages + offsetof(page_table, page_size)},
-                                      size_text{"P", pages + offsetof(page_table, page_count)}),
-                       form);
-inline constexpr auto bindings = declared::bindings_in(
-    std::array{
-        rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "N", "", "Hq"),
-        rows_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "P", "T", "Hkv"),
-        rows_of("v_pages", offsetof(kernel, v), offsetof(kernel, v_strides), "P", "T", "Hkv"),
-        rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "N", "", "Hq"),
-        statistics_of("lse", offsetof(kernel, lse), "N", ""),
-        binding_text{"block_table",
-                     pages + offsetof(page_table, numbers),
-                     {{{"N", pages + offsetof(page_table, row)}}}},
-        binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
-    },
-    form);
+inline constexpr kernel kernel_defaults{.sink_stride = 0, .batch = 1, .q_len = 1};
 
-/// The row of a sequence stands at its last key, so that a mask is needed for windows only.
+consteval auto sizes_for(const signature& of) {
+  return declared::sizes_in(
+      declared::with(head_sizes, size_text{"T", pages + offsetof(page_table, page_size)},
+                     size_text{"P", pages + offsetof(page_table, page_count)},
+                     &of == &form ? size_text{"N", offsetof(kernel, batch)}
+                                  : size_text{"C", offsetof(kernel, q_len)}),
+      of);
+}
+/// `entries`, `length`: the axis of q and out.
+consteval auto bindings_for(const signature& of, std::string_view entries,
+                            std::string_view length) {
+  return declared::bindings_in(
+      std::array{
+          rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), entries, length, "Hq"),
+          rows_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "P", "T", "Hkv"),
+          rows_of("v_pages", offsetof(kernel, v), offsetof(kernel, v_strides), "P", "T", "Hkv"),
+          rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), entries, length,
+                  "Hq"),
+          statistics_of("lse", offsetof(kernel, lse), entries, length),
+          binding_text{"block_table",
+                       pages + offsetof(page_table, numbers),
+                       {{{"N", pages + offsetof(page_table, row)}}}},
+          binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
+      },
+      of);
+}
+inline constexpr auto sizes = sizes_for(form);
+inline constexpr auto bindings = bindings_for(form, "N", "");
+inline constexpr auto chunk_sizes = sizes_for(chunk_form);
+inline constexpr auto chunk_bindings = bindings_for(chunk_form, "", "C");
+
+/// The row of a token stands at its sequence's last key, so that of single tokens a mask is needed
+/// for windows only. Slots become tokens of pages.
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
   filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
-  filled.causal = wanted.window_left.has_value();
+  filled.causal = wanted.window_left.has_value() || &call.form() == &chunk_form;
   set_scores(wanted, filled);
+  if (wanted.pool_layout != page_layout::PT_HD) return;
+  for (row_strides* pool : {&filled.k_strides, &filled.v_strides}) {
+    pool->row = pool->batch;
+    pool->batch *= filled.pages.page_size;
+  }
 }
 
-inline constexpr lowering lower{.bytes = sizeof(kernel),
-                                .defaults = &kernel_defaults,
-                                .sizes = sizes,
-                                .bindings = bindings,
-                                .finish = &finish};
+consteval lowering lower_with(std::span<const size_form> to_sizes,
+                              std::span<const binding_form> to_bindings) {
+  return {.bytes = sizeof(kernel),
+          .defaults = &kernel_defaults,
+          .sizes = to_sizes,
+          .bindings = to_bindings,
+          .finish = &finish};
+}
+inline constexpr lowering lower = lower_with(sizes, bindings);
+inline constexpr lowering lower_chunk = lower_with(chunk_sizes, chunk_bindings);
 
+inline constexpr std::string_view tensors_of_all =
+    "q! k_pages! v_pages! block_table! seqlens_k! out! lse";
 inline constexpr std::array operations{
-    declared::operation_of("page_attention", 0, form, lower,
-                           "q! k_pages! v_pages! block_table! seqlens_k! out! lse"),
+    declared::operation_of("page_attention", 0, form, lower, tensors_of_all),
+    declared::operation_of("decode_attention", 1, form, lower, tensors_of_all),
+    declared::operation_of("prefill_page_attention", 2, chunk_form, lower_chunk, tensors_of_all),
 };
 
 }  // namespace tessera::paged_table
-
-namespace tessera {
-
-/// Every operation of the family, whatever its tensors.
-inline constexpr auto attention_operations =
-    declared::joined(attention_table::operations, paged_table::operations);
-
-}  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
+#include <tessera/api/ragged_decode_attention.hpp>
 #include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
@@ -41,9 +42,10 @@ constinit const family attention_record =
 
 namespace {
 
-status call(flash_op op, const flash_attention_args& args, const flash_attention_options& options,
-            const context& where) {
-  return call_operation(attention_record, attention_operations[static_cast<std::size_t>(op)],
+template <class Op, class Args, class Options>
+status call(Op op, const Args& args, const Options& options, const context& where) {
+  return call_operation(attention_record,
+                        operation_table<Op>::operations[static_cast<std::size_t>(op)],
                         tensors_of(args), &options, where);
 }
 
@@ -72,13 +74,32 @@ result<explanation> explain(const flash_problem& problem, const context& where,
 
 status page_attention(const page_attention_args& args, const page_attention_options& options,
                       const context& where) {
-  return call_operation(attention_record, operation_table<page_op>::operations[0], tensors_of(args),
-                        &options, where);
+  return call(page_op::page_attention, args, options, where);
+}
+status decode_attention(const page_attention_args& args, const page_attention_options& options,
+                        const context& where) {
+  return call(page_op::decode_attention, args, options, where);
+}
+status prefill_page_attention(const page_attention_args& args,
+                              const page_attention_options& options, const context& where) {
+  return call(page_op::prefill_page_attention, args, options, where);
 }
 result<page_attention_plan> plan(const page_problem& problem, const context& where) {
   return plan_of(attention_record, problem, where);
 }
 result<explanation> explain(const page_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(attention_record, numbered(problem), where, device);
+}
+
+status ragged_decode_attention(const ragged_decode_args& args, const ragged_decode_options& options,
+                               const context& where) {
+  return call(ragged_decode_op::ragged_decode_attention, args, options, where);
+}
+result<ragged_decode_plan> plan(const ragged_decode_problem& problem, const context& where) {
+  return plan_of(attention_record, problem, where);
+}
+result<explanation> explain(const ragged_decode_problem& problem, const context& where,
                             const device_facts* device) {
   return explain_operation(attention_record, numbered(problem), where, device);
 }

@@ -10,6 +10,16 @@
 
 namespace tessera::kernels::attention {
 
+/// An entry with a range of keys of its own. Keys outside the tensor are nobody's.
+TESSERA_HD constexpr prim::sequence range_of(const attention_kernel_args& args,
+                                             std::int64_t index) noexcept {
+  const auto inside = [&](std::int64_t key) {
+    return key < 0 ? 0 : (key < args.kv_len ? key : args.kv_len);
+  };
+  const std::int64_t begin = inside(args.kv_start[index]), end = inside(args.kv_end[index]);
+  return {index, 0, begin, args.q_len, end > begin ? end - begin : 0};
+}
+
 /// The sequence number `index` of a launch.
 TESSERA_HD constexpr prim::sequence sequence_of(const attention_kernel_args& args,
                                                 std::int64_t index) noexcept {
@@ -18,17 +28,20 @@ TESSERA_HD constexpr prim::sequence sequence_of(const attention_kernel_args& arg
             args.cu_seqlens_q[index + 1] - args.cu_seqlens_q[index],
             args.cu_seqlens_k[index + 1] - args.cu_seqlens_k[index]};
   }
+  if (args.kv_end != nullptr) return range_of(args, index);
   return {index, 0, 0, args.seqlens_q != nullptr ? args.seqlens_q[index] : args.q_len,
           args.seqlens_k != nullptr ? args.seqlens_k[index] : args.kv_len};
 }
 
-/// Diagonal and window of a sequence. With bottom-right alignment its last row sees its last key.
+/// Diagonal and window of a sequence. With bottom-right alignment its last row sees its last key,
+/// or stands where the range says, be it behind the keys there are.
 template <mask_mode Mode>
 TESSERA_HD constexpr prim::row_visibility<Mode> visibility_of(const attention_kernel_args& args,
                                                               const prim::sequence& seq) noexcept {
+  const std::int64_t end =
+      args.kv_end != nullptr ? args.kv_end[seq.index] - seq.k_begin : seq.k_len;
   return {seq.k_len,
-          {args.causal, args.window_left, args.window_right,
-           args.top_left ? 0 : seq.k_len - seq.q_len}};
+          {args.causal, args.window_left, args.window_right, args.top_left ? 0 : end - seq.q_len}};
 }
 
 /// Query heads that share one key/value head.

@@ -76,15 +76,17 @@ requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
   return launch<Kernel>(args, {.causal = Kernel::config.mask == mask_mode::causal}, where, hooks);
 }
 
-/// The same as `page_attention`; the row's config has `keys` paged.
-template <class Kernel, class Hooks = flash_hooks<>>
-requires prim::is_hooks<Hooks> status launch(const page_attention_args& args,
-                                             const page_attention_options& options,
-                                             const cpu& where = {}, const Hooks& hooks = {}) {
+/// The same for other operations, by their enumerators: `launch<row>(page_op::page_attention, args,
+/// options)` with a row whose config has `keys` paged.
+template <class Kernel, class Op, class Hooks = flash_hooks<>>
+requires prim::is_hooks<Hooks> status
+launch(Op op, const typename operation_table<Op>::problem_type::args_type& args,
+       const typename operation_table<Op>::problem_type::options_type& options,
+       const cpu& where = {}, const Hooks& hooks = {}) {
   attention_kernel_args lowered;
-  if (status done = lower(page_op::page_attention, args, options, lowered); !done) return done;
-  return kernels::attention::cpu::launch_direct<Kernel>(problem_of(args, options), lowered, where,
-                                                        hooks);
+  if (status done = lower(op, args, options, lowered); !done) return done;
+  return kernels::attention::cpu::launch_direct<Kernel>(problem_of(args, options, op), lowered,
+                                                        where, hooks);
 }
 
 }  // namespace tessera

@@ -1,0 +1,208 @@
+// What tests need to know of ragged_decode_attention: each range of keys as a sequence of its own.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/ragged_decode_declaration.hpp>
+
+#include "../support/random.hpp"
+#include "flash_attention.hpp"
+#include "operations.hpp"
+#include "store.hpp"
+
+namespace tessera::reference {
+namespace {
+
+const ragged_decode_args& args_of(const bound_call& call) {
+  return *reinterpret_cast<const ragged_decode_args*>(call.tensors);
+}
+
+consteval std::size_t number_of(std::string_view name) {
+  return static_cast<std::size_t>(declared::index_of(
+      std::span<const tensor_form>(ragged_decode_table::tensors), name, &tensor_form::name));
+}
+
+std::int64_t entry_of(const tensor_view& numbers, std::int64_t entry) {
+  return static_cast<std::int64_t>(read(numbers, entry * numbers.stride[0]));
+}
+
+/// The call as one of dense entries with lengths. A range that ends behind the tensor has keys
+/// there that a mask hides, so that its row stands where it should.
+class dense_ranges {
+ public:
+  explicit dense_ranges(const ragged_decode_args& args) : given_(args) {
+    const std::int64_t entries = args.q.extent[0];
+    for (std::int64_t b = 0; b < entries; ++b) {
+      const std::int64_t length =
+          std::max<std::int64_t>(entry_of(args.kv_end, b) - entry_of(args.kv_start, b), 0);
+      lengths_.push_back(static_cast<std::int32_t>(length));
+      longest_ = std::max(longest_, length);
+    }
+    gather(args.k, dense_.k, keys_);
+    gather(args.v, dense_.v, values_);
+    hide_what_is_not_there();
+    dense_.q = with_axis(args.q, 1);
+    dense_.out = with_axis(args.out, 1);
+    if (args.lse.present()) dense_.lse = with_axis(args.lse, 2);
+    dense_.sinks = args.sinks;
+    dense_.seqlens_k = view(lengths_.data(), {entries});
+  }
+  dense_ranges(const dense_ranges&) = delete;
+  dense_ranges& operator=(const dense_ranges&) = delete;
+
+  const flash_attention_args& args() const noexcept { return dense_; }
+
+ private:
+  static tensor_view with_axis(const tensor_view& from, std::size_t added) {
+    tensor_view to = from;
+    ++to.rank;
+    for (std::size_t axis = 0, at = 0; axis < static_cast<std::size_t>(to.rank); ++axis) {
+      to.extent[axis] = axis == added ? 1 : from.extent[at];
+      to.stride[axis] = axis == added ? 0 : from.stride[at];
+      if (axis != added) ++at;
+    }
+    return to;
+  }
+
+  /// Key j of an entry is key kv_start + j of the tensor; zeros behind it.
+  void gather(const tensor_view& from, tensor_view& to, std::vector<std::byte>& memory) {
+    to = without_memory(from);
+    to.extent[1] = longest_;
+    to.stride = contiguous_strides(to.extent, to.rank);
+    const std::size_t bytes = size_of(from.type);
+    memory.assign(std::max<std::size_t>(static_cast<std::size_t>(to.elements()) * bytes, 1),
+                  std::byte{});
+    to.data = memory.data();
+    for (std::int64_t b = 0; b < to.extent[0]; ++b) {
+      const std::int64_t start = entry_of(given_.kv_start, b);
+      const std::int64_t there =
+          std::min<std::int64_t>(lengths_[static_cast<std::size_t>(b)], from.extent[1] - start);
+      for (std::int64_t j = 0; j < there; ++j) {
+        for (std::int64_t h = 0; h < to.extent[2]; ++h) {
+          const std::int64_t source =
+              b * from.stride[0] + (start + j) * from.stride[1] + h * from.stride[2];
+          const std::int64_t target = b * to.stride[0] + j * to.stride[1] + h * to.stride[2];
+          std::memcpy(
+              memory.data() + static_cast<std::size_t>(target) * bytes,
+              static_cast<const std::byte*>(from.data) + source * static_cast<std::int64_t>(bytes),
+              static_cast<std::size_t>(to.extent[3]) * bytes);
+        }
+      }
+    }
+  }
+
+  void hide_what_is_not_there() {
+    const std::int64_t entries = given_.q.extent[0];
+    for (std::int64_t b = 0; b < entries; ++b) {
+      const std::int64_t start = entry_of(given_.kv_start, b);
+      for (std::int64_t j = 0; j < longest_; ++j) {
+        mask_.push_back(start + j < given_.k.extent[1] ? 1 : 0);
+      }
+    }
+    if (longest_ > 0) dense_.mask = view(mask_.data(), {entries, 1, 1, longest_});
+  }
+
+  const ragged_decode_args& given_;
+  flash_attention_args dense_;
+  std::int64_t longest_ = 0;
+  std::vector<std::int32_t> lengths_;
+  std::vector<std::byte> keys_, values_;
+  std::vector<std::uint8_t> mask_;
+};
+
+flash_attention_options dense_options(const ragged_decode_options& wanted) {
+  flash_attention_options dense;
+  dense.softmax_scale = wanted.softmax_scale;
+  dense.window_left = wanted.window_left;
+  dense.window_right = wanted.window_right;
+  dense.logits_soft_cap = wanted.logits_soft_cap;
+  return dense;
+}
+
+template <class Precision>
+expected_tensors evaluated(const bound_call& call) {
+  const dense_ranges dense(args_of(call));
+  flash_result result = flash_attention<Precision>(
+      dense.args(), dense_options(call.options_as<ragged_decode_options>()));
+  expected_tensors all{{.tensor = number_of("out"),
+                        .values = std::move(result.out),
+                        .sizes = std::move(result.out_size),
+                        .logits = std::move(result.out_logit_size)}};
+  if (!call.has(number_of("lse"))) return all;
+  std::vector<double> sizes;
+  for (const double value : result.lse) sizes.push_back(std::max(1.0, std::fabs(value)));
+  all.push_back({number_of("lse"), std::move(result.lse), std::move(sizes),
+                 std::move(result.lse_logit_size), 0});
+  return all;
+}
+
+/// Ends from before the start to a little behind the tensor.
+bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  if (tensor != number_of("kv_end")) return false;
+  const tensor_view& ends = call.tensors[tensor];
+  const std::int64_t keys = call.tensors[number_of("k")].extent[1];
+  for (std::int64_t b = 0; b < ends.extent[0]; ++b) {
+    const std::int64_t end = random.chance(0.3) ? keys : random.between(-1, keys + 3);
+    store(ends, b * ends.stride[0], static_cast<double>(end));
+  }
+  return true;
+}
+
+/// Keys inside range and window, and the queries of entries that have some.
+void mark_seen(const bound_call& call, seen_tensors seen) {
+  const ragged_decode_args& args = args_of(call);
+  const auto& wanted = call.options_as<ragged_decode_options>();
+  constexpr std::array both{number_of("k"), number_of("v")};
+  seen_elements& queries = seen[number_of("q")];
+  queries = seen_elements(args.q);
+  for (const std::size_t tensor : both) seen[tensor] = seen_elements(call.tensors[tensor]);
+  for (std::int64_t b = 0; b < args.q.extent[0]; ++b) {
+    const std::int64_t position = entry_of(args.kv_end, b) - 1;
+    const std::int64_t end = std::min(position + 1, args.k.extent[1]);
+    std::int64_t begin = entry_of(args.kv_start, b);
+    if (begin >= end) continue;
+    for (std::int64_t h = 0; h < args.q.extent[1]; ++h) {
+      queries.mark(b * args.q.stride[0] + h * args.q.stride[1], args.q.extent[2]);
+    }
+    if (wanted.window_left && *wanted.window_left < position) {
+      begin = std::max(begin, position - *wanted.window_left);
+    }
+    for (const std::size_t tensor : both) {
+      const tensor_view& view = call.tensors[tensor];
+      for (std::int64_t j = begin; j < end; ++j) {
+        for (std::int64_t h = 0; h < view.extent[2]; ++h) {
+          seen[tensor].mark(b * view.stride[0] + j * view.stride[1] + h * view.stride[2],
+                            view.extent[3]);
+        }
+      }
+    }
+  }
+}
+
+std::int64_t row_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const attention_config*>(config);
+  if (dim == "D") return row.head_dim;
+  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
+  return 0;
+}
+
+constexpr std::array table{operation_reference{.op = "ragged_decode_attention",
+                                               .exact = &evaluated<exact>,
+                                               .as_stored = &evaluated<as_stored>,
+                                               .fill = &fill,
+                                               .mark_seen = &mark_seen,
+                                               .row_extent = &row_extent}};
+
+}  // namespace
+
+std::span<const operation_reference> ragged_decode_references() noexcept {
+  return table;
+}
+
+}  // namespace tessera::reference
