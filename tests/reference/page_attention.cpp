@@ -12,6 +12,8 @@
 #include "dense_pages.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
+#include "sampled_rows.hpp"
+#include "visible_pairs.hpp"
 
 namespace tessera::reference {
 namespace {
@@ -79,6 +81,24 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   }
 }
 
+output_sample sample(const bound_call& call, const tensor_view* computed, const sample_plan& plan) {
+  page_attention_args shown = args_of(call);
+  shown.out = computed[number_of("out")];
+  const dense_pages dense(shown, call.options_as<page_attention_options>());
+  return sampled_rows(dense.args(), dense.options(), number_of("out"), plan);
+}
+
+/// Pages count as the keys and values that they hold for the sequences, inside their windows.
+void count(const bound_call& call, call_work& work) {
+  const page_attention_args& args = args_of(call);
+  const auto& options = call.options_as<page_attention_options>();
+  double held = 0;
+  for (const double length : to_doubles(args.seqlens_k)) held += length;
+  put_counts(counts_of(dense_shapes(args, options), dense_options(options)), held,
+             args.k_pages.extent[pool_axis(options.pool_layout, 'H')], args.k_pages, args.v_pages,
+             work);
+}
+
 std::int64_t row_extent(const void* config, std::string_view dim) {
   const auto& row = *static_cast<const attention_config*>(config);
   if (dim == "D") return row.head_dim;
@@ -90,7 +110,9 @@ constexpr std::array table{operation_reference{.op = "page_attention",
                                                .exact = &evaluated<exact>,
                                                .as_stored = &evaluated<as_stored>,
                                                .mark_seen = &mark_seen,
-                                               .row_extent = &row_extent}};
+                                               .row_extent = &row_extent,
+                                               .sample = &sample,
+                                               .count = &count}};
 
 }  // namespace
 
