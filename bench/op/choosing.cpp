@@ -165,7 +165,7 @@ void explain_off(benchmark::State& state) {
 }
 
 void bare_launch(benchmark::State& state) {
-  const bench::workload work(small_problem());
+  const bench::workload_of work(small_problem());
   const result<flash_plan> made = plan(small_problem(), {.threads = 1});
   if (!made) return state.SkipWithError(made.message().c_str());
   attention_kernel_args lowered;
@@ -180,7 +180,7 @@ void bare_launch(benchmark::State& state) {
 }
 
 void planned_run(benchmark::State& state) {
-  const bench::workload work(small_problem());
+  const bench::workload_of work(small_problem());
   const result<flash_plan> made = plan(small_problem(), {.threads = 1});
   if (!made) return state.SkipWithError(made.message().c_str());
   const flash_attention_args args = work.args();
@@ -195,7 +195,7 @@ void recorded_run(benchmark::State& state) {
 }
 
 void whole_call(benchmark::State& state) {
-  const bench::workload work(small_problem());
+  const bench::workload_of work(small_problem());
   const flash_attention_args args = work.args();
   measure_batches(state, [&] {
     benchmark::DoNotOptimize(flash_attention(args, work.options(), {.threads = 1}));

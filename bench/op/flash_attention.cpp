@@ -16,25 +16,23 @@
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
 
-#include "bench/support/attention_cases.hpp"
 #include "bench/support/beside.hpp"
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
+#include "bench/support/operation_case.hpp"
 #include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/rounds.hpp"
-#include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 
 namespace {
 
 using namespace tessera;
 
-/// One problem ready to run: its plan, its tensors, what it costs on paper.
+/// One problem ready to run: its plan and its tensors.
 struct prepared_call {
   flash_plan plan;
-  bench::workload tensors;
-  bench::work counted;
+  bench::workload_of<flash_problem> tensors;
 
   /// The tensors of call `index`; false if the library refuses.
   bool run(std::size_t index) const { return static_cast<bool>(plan.run(tensors.args(index))); }
@@ -62,11 +60,11 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
   const bool decode = sizes_of(problem).q_len == 1;
   const auto lengths =
       one.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
-  bench::workload tensors(problem, decode ? 3 * bench::last_level_cache_bytes() : 0, 1, lengths);
+  bench::workload_of tensors(
+      problem,
+      {.cold_bytes = decode ? 3 * bench::last_level_cache_bytes() : 0, .lengths = lengths});
   if (const status done = made->run(tensors.args()); !done) return done;
-  const bench::work counted = bench::work_of(tensors.args(), tensors.options());
-  return std::make_unique<prepared_call>(
-      prepared_call{*std::move(made), std::move(tensors), counted});
+  return std::make_unique<prepared_call>(prepared_call{*std::move(made), std::move(tensors)});
 }
 
 bench::measured_case measure_case(const bench::bench_case& one, const flash_problem& problem) {
@@ -74,8 +72,8 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
   if (!call) return {.failure = call.message()};
   const prepared_call& ready = **call;
   bench::measured_case found =
-      bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.counted, one.goal);
-  if (!bench::verify(ready.tensors.args(), ready.tensors.options(), found)) return found;
+      bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.tensors, one.goal);
+  if (!bench::verify(ready.tensors, found)) return found;
   const auto run = [&](std::size_t index) { return ready.run(index); };
   const backend target = ready.row().target;
   if (one.beside.empty()) {
@@ -90,7 +88,7 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
   }
   bench::take_rounds(found, target, run,
                      bench::call_beside{[&](std::size_t index) { return (*beside)->run(index); },
-                                        (*beside)->counted.flops});
+                                        (*beside)->tensors.work().flops});
   return found;
 }
 

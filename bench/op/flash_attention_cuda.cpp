@@ -18,16 +18,15 @@
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/alternate.hpp"
-#include "bench/support/attention_cases.hpp"
 #include "bench/support/beside.hpp"
 #include "bench/support/case_list.hpp"
 #include "bench/support/device_ceilings.hpp"
 #include "bench/support/device_matmul.hpp"
 #include "bench/support/gpu_workload.hpp"
 #include "bench/support/measured.hpp"
+#include "bench/support/operation_case.hpp"
 #include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/work.hpp"
 
 namespace {
 
@@ -83,12 +82,11 @@ result<std::unique_ptr<machine>> open_machine(device_id gpu) {
   return made;
 }
 
-/// One problem ready to run: its plan, its tensors, what it costs on paper.
+/// One problem ready to run: its plan and its tensors.
 struct prepared_call {
   flash_plan plan;
-  bench::gpu_workload tensors;
-  flash_attention_args computed{};  ///< of the first run, in host memory
-  bench::work counted{};
+  bench::gpu_workload_of<flash_problem> tensors;
+  const bench::workload* computed = nullptr;  ///< with the results of the first run, on the host
   std::size_t group = 1;
 
   status run(const flash_attention_args& args) const { return plan.run(args); }
@@ -107,8 +105,9 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
   const auto cache = static_cast<std::size_t>(on.facts.l2_bytes);
   const auto lengths =
       one.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
-  auto tensors = bench::gpu_workload::make(
-      bench::workload(problem, decode ? 3 * cache : 0, 1, lengths), on.watch);
+  auto tensors = bench::gpu_workload_of<flash_problem>::make(
+      bench::workload_of(problem, {.cold_bytes = decode ? 3 * cache : 0, .lengths = lengths}),
+      on.watch);
   if (!tensors) return tensors.failure();
   auto call = std::make_unique<prepared_call>(
       prepared_call{.plan = *std::move(made), .tensors = *std::move(tensors)});
@@ -116,7 +115,6 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
   const auto computed = call->tensors.fetched();
   if (!computed) return computed.failure();
   call->computed = *computed;
-  call->counted = bench::work_of(*computed, call->tensors.options());
   const auto group =
       call->tensors.group_size([&](const flash_attention_args& args) { return call->run(args); });
   if (!group) return group.failure();
@@ -154,9 +152,9 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
   if (!call) return {.failure = call.message()};
   prepared_call& ready = **call;
   bench::measured_case found =
-      bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.counted, one.goal);
+      bench::described(ready.plan.choice().row(), ready.plan.threads(), *ready.computed, one.goal);
   found.matmul_gflops = problem.tensors.q.type == dtype::f32 ? 0 : on.matmul_gflops;
-  if (!bench::verify(ready.computed, ready.tensors.options(), found)) return found;
+  if (!bench::verify(*ready.computed, found)) return found;
   std::unique_ptr<prepared_call> beside;
   if (!one.beside.empty()) {
     const auto [how, other] = bench::beside_of(one, problem);
@@ -176,7 +174,7 @@ bench::measured_case measure_case(const bench::bench_case& one, const flash_prob
     found.failure = "a timed run: " + done.message();
     return found;
   }
-  bench::summarise(found, taken, reading, above, beside ? beside->counted.flops : 0);
+  bench::summarise(found, taken, reading, above, beside ? beside->computed->work().flops : 0);
   return found;
 }
 

@@ -17,9 +17,8 @@
 #include <tessera/launch.hpp>
 #include <tessera/spec/problem_text.hpp>
 
-#include "bench/support/attention_cases.hpp"
+#include "bench/support/operation_case.hpp"
 #include "bench/support/rounds.hpp"
-#include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 
 namespace {
@@ -56,6 +55,8 @@ struct same_document {
   TESSERA_HD bool operator()(const position& at) const { return at.key / 512 == at.query / 512; }
 };
 
+using prompt_tensors = bench::workload_of<flash_problem>;
+
 flash_problem prompt() {
   flash_problem problem;
   problem.tensors.q = shaped(dtype::f32, {1, 2048, heads, 128});
@@ -67,34 +68,32 @@ flash_problem prompt() {
 /// Measures `run` beside `plain` on one set of tensors. What functors compute the tests judge;
 /// `verified`: here the definition without functors is the judge.
 template <class Run, class Plain>
-bench::measured_case measure_path(const bench::workload& tensors, const Run& run,
-                                  const Plain& plain, double most_time, bool verified) {
+bench::measured_case measure_path(const prompt_tensors& tensors, const Run& run, const Plain& plain,
+                                  double most_time, bool verified) {
   const flash_attention_args args = tensors.args();
-  const bench::work counted = bench::work_of(args, tensors.options());
   bench::measured_case found = bench::described(
-      name_of(table_row::config).view(), omp_get_max_threads(), counted, {"time", most_time});
+      name_of(table_row::config).view(), omp_get_max_threads(), tensors, {"time", most_time});
   for (const status& done : {plain(args), run(args)}) {
     if (!done) {
       found.failure = done.message();
       return found;
     }
   }
-  if (verified && !bench::verify(args, tensors.options(), found)) return found;
+  if (verified && !bench::verify(tensors, found)) return found;
   bench::take_rounds(
       found, table_row::config.target, [&](std::size_t) { return static_cast<bool>(run(args)); },
-      bench::call_beside{[&](std::size_t) { return static_cast<bool>(plain(args)); },
-                         counted.flops});
+      bench::call_beside{[&](std::size_t) { return static_cast<bool>(plain(args)); }, found.flops});
   return found;
 }
 
 template <class Hooks>
-status launch_row(const bench::workload& tensors, const flash_attention_args& args,
+status launch_row(const prompt_tensors& tensors, const flash_attention_args& args,
                   const Hooks& hooks) {
   return launch<table_row>(args, tensors.options(), cpu{}, hooks);
 }
 
 void header_beside_table(benchmark::State& state) {
-  const bench::workload tensors(prompt());
+  const prompt_tensors tensors(prompt());
   const auto name = name_of(table_row::config);
   const result<flash_plan> made = plan(prompt(), {.row = name.view()});
   if (!made) return state.SkipWithError(made.message().c_str());
@@ -109,7 +108,7 @@ void header_beside_table(benchmark::State& state) {
 
 template <class Hooks>
 void functor_beside_plain(benchmark::State& state, const Hooks& hooks) {
-  const bench::workload tensors(prompt());
+  const prompt_tensors tensors(prompt());
   bench::put(state,
              measure_path(
                  tensors,

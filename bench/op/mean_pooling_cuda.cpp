@@ -6,8 +6,6 @@
 // Without a GPU it says so and ends with status 77.
 #include <cstdio>
 #include <exception>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,9 +22,9 @@
 #include "bench/support/alternate.hpp"
 #include "bench/support/case_list.hpp"
 #include "bench/support/device_machine.hpp"
-#include "bench/support/device_mirror.hpp"
+#include "bench/support/gpu_workload.hpp"
 #include "bench/support/measured.hpp"
-#include "bench/support/pooling_workload.hpp"
+#include "bench/support/operation_case.hpp"
 #include "bench/support/report.hpp"
 
 namespace {
@@ -35,28 +33,19 @@ using namespace tessera;
 
 using machine = bench::device_machine;
 
-/// Seconds of a call, the mean of so many that each use another piece of memory.
-result<double> seconds_of(const mean_pooling_plan& plan,
-                          const std::vector<mean_pooling_args>& calls,
-                          bench::gpu_stopwatch& watch) {
-  const result<double> took = watch.seconds_of([&] {
-    for (const mean_pooling_args& one : calls) {
-      if (status done = plan.run(one); !done) return done;
-    }
-    return status();
-  });
-  if (!took) return took.failure();
-  return *took / static_cast<double>(calls.size());
-}
+using gpu_tensors = bench::gpu_workload_of<mean_pooling_problem>;
 
-status take_rounds(const mean_pooling_plan& plan, std::vector<mean_pooling_args> calls,
+status take_rounds(const mean_pooling_plan& plan, gpu_tensors& tensors, std::size_t calls,
                    bool backward, machine& on, bench::alternation& taken) {
   const bench::alternation_budget budget{.min_rounds = 5, .max_rounds = 100, .seconds = 0.3};
   const double begin = bench::now_seconds();
-  result<double> took = seconds_of(plan, calls, *on.watch);  // warms up
+  const auto seconds = [&] {
+    return tensors.seconds_of(calls, [&](const mean_pooling_args& args) { return plan.run(args); });
+  };
+  result<double> took = seconds();  // warms up
   while (took &&
          !budget.is_spent(taken.rounds.size(), taken.rounds.size(), bench::now_seconds() - begin)) {
-    took = seconds_of(plan, calls, *on.watch);
+    took = seconds();
     const result<double> limit = backward ? on.probe.copy_gbytes() : on.probe.read_gbytes();
     if (!limit) return limit.failure();
     if (took) taken.rounds.push_back({.seconds = *took, .limit = *limit});
@@ -64,43 +53,21 @@ status take_rounds(const mean_pooling_plan& plan, std::vector<mean_pooling_args>
   return took ? status() : took.failure();
 }
 
-status measure(const mean_pooling_problem& problem, const mean_pooling_plan& plan, machine& on,
-               bench::measured_case& found) {
-  const bool backward = is_backward(problem.op);
-  const bench::pooling_workload work(problem, 3 * static_cast<std::size_t>(on.facts.l2_bytes));
-  bench::device_mirror there(machine::gpu, on.watch->stream());
-  for (const auto& block : work.blocks()) {
-    if (status done = there.add(block); !done) return done;
-  }
-  const auto args = [&](std::size_t round) {
-    mean_pooling_args one = work.args(round);
-    for (tensor_view& view : std::span(tensors_of(one), sizeof one / sizeof(tensor_view))) {
-      view = there.at(view);
-    }
-    return one;
-  };
-  if (status done = plan.run(args(0)); !done) return done;
-  for (const auto& block : work.blocks()) {
-    if (status done = there.fetch(block); !done) return done;
-  }
-  const support::comparison verdict = bench::verify(problem, work.args());
-  found.error = verdict.error;
-  found.error_bound = verdict.bound;
-  found.bytes = work.bytes();
-  const mean_pooling_sizes sizes = demand_of(problem).sizes;
-  found.flops = static_cast<double>(sizes.tokens) * static_cast<double>(sizes.columns);
-  if (!verdict.passed) {
-    return {status_code::invalid_argument,
-            support::sentence_of(verdict, "result", {dtype::f64, 1, {sizes.columns}})};
-  }
-  std::vector<mean_pooling_args> calls;
-  for (std::size_t round = 0; round < (found.bytes < 1e8 ? 50u : 4u); ++round) {
-    calls.push_back(args(round));
-  }
+status measure(const mean_pooling_problem& problem, const mean_pooling_plan& plan,
+               const bench::case_goal& goal, machine& on, bench::measured_case& found) {
+  const bench::workload_wishes cold{.cold_bytes = 3 * static_cast<std::size_t>(on.facts.l2_bytes)};
+  auto tensors = gpu_tensors::make(bench::workload_of(problem, cold), *on.watch);
+  if (!tensors) return tensors.failure();
+  if (status done = plan.run(tensors->args(0)); !done) return done;
+  const auto computed = tensors->fetched();
+  if (!computed) return computed.failure();
+  found = bench::described(plan.choice().row(), plan.threads(), **computed, goal);
+  if (!bench::verify(**computed, found)) return {};
   bench::alternation taken;
-  if (status done = take_rounds(plan, std::move(calls), backward, on, taken); !done) return done;
-  bench::summarise(found, taken, true, {}, 0);
-  return {};
+  status done =
+      take_rounds(plan, *tensors, found.bytes < 1e8 ? 50 : 4, is_backward(problem.op), on, taken);
+  if (done) bench::summarise(found, taken, true, {}, 0);
+  return done;
 }
 
 /// `row`: the one to take; empty: the chosen one.
@@ -110,10 +77,9 @@ bench::measured_case measure_case(const bench::bench_case& one, const mean_pooli
       plan(problem, {.row = row, .device = machine::gpu, .stream = on.watch->stream()});
   if (!made) return {.failure = made.message()};
   bench::measured_case found;
-  found.row = std::string(made->choice().row());
-  found.threads = made->threads();
-  found.goal = one.goal;
-  found.failure = measure(problem, *made, on, found).message();
+  if (const status done = measure(problem, *made, one.goal, on, found); !done) {
+    found.failure = done.message();
+  }
   return found;
 }
 

@@ -11,13 +11,13 @@
 #include <tessera/api/page_attention.hpp>
 #include <tessera/families/attention/lower.hpp>
 
-#include "bench/support/attention_cases.hpp"
 #include "bench/support/memory.hpp"
-#include "bench/support/page_workload.hpp"
+#include "bench/support/operation_case.hpp"
 #include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/rounds.hpp"
 #include "bench/support/workload.hpp"
+#include "tests/reference/dense_pages.hpp"
 
 namespace {
 
@@ -27,24 +27,22 @@ bench::measured_case measure_case(const bench::bench_case& one, const page_probl
   const context where{.threads = one.threads};
   const result<page_attention_plan> paged = plan(problem, where);
   if (!paged) return {.failure = paged.message()};
-  const result<flash_plan> dense = plan(bench::dense_problem(problem), where);
+  const result<flash_plan> dense = plan(reference::dense_problem(problem), where);
   if (!dense) return {.failure = "beside: " + dense.message()};
-  const std::size_t cold = 3 * bench::last_level_cache_bytes();
-  const bench::page_workload tensors(problem, cold);
-  const bench::workload beside(bench::dense_problem(problem), cold);
+  const bench::workload_wishes cold{.cold_bytes = 3 * bench::last_level_cache_bytes()};
+  const bench::workload_of tensors(problem, cold);
+  const bench::workload_of beside(reference::dense_problem(problem), cold);
   if (status done = paged->run(tensors.args()); !done) return {.failure = done.message()};
 
-  const reference::dense_pages definition(tensors.args(), tensors.options());
-  const bench::work counted = bench::work_of(definition.args(), definition.options());
   bench::measured_case found =
-      bench::described(paged->choice().row(), paged->threads(), counted, one.goal);
-  if (!bench::verify(definition.args(), definition.options(), found)) return found;
+      bench::described(paged->choice().row(), paged->threads(), tensors, one.goal);
+  if (!bench::verify(tensors, found)) return found;
   bench::take_rounds(
       found, paged->choice().instance->target,
       [&](std::size_t index) { return static_cast<bool>(paged->run(tensors.args(index))); },
       bench::call_beside{
           [&](std::size_t index) { return static_cast<bool>(dense->run(beside.args(index))); },
-          counted.flops});
+          found.flops});
   return found;
 }
 

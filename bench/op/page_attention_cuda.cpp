@@ -19,11 +19,11 @@
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/alternate.hpp"
-#include "bench/support/attention_cases.hpp"
 #include "bench/support/device_machine.hpp"
 #include "bench/support/gpu_workload.hpp"
-#include "bench/support/page_workload.hpp"
+#include "bench/support/operation_case.hpp"
 #include "bench/support/registered_cases.hpp"
+#include "tests/reference/dense_pages.hpp"
 
 namespace {
 
@@ -32,10 +32,10 @@ using namespace tessera;
 using machine = bench::device_machine;
 
 /// A plan and its tensors on the GPU, with as many calls of a round as are worth timing.
-template <class Plan, class Workload>
+template <class Problem>
 struct ready_call {
-  Plan plan;
-  bench::basic_gpu_workload<Workload> tensors;
+  basic_plan<Problem> plan;
+  bench::gpu_workload_of<Problem> tensors;
   std::size_t calls = 1;
 
   result<double> seconds() {
@@ -43,17 +43,16 @@ struct ready_call {
   }
 };
 
-template <class Workload, class Problem>
-auto prepare(const Problem& problem, machine& on)
-    -> result<ready_call<basic_plan<Problem>, Workload>> {
-  using call = ready_call<basic_plan<Problem>, Workload>;
+template <class Problem>
+result<ready_call<Problem>> prepare(const Problem& problem, machine& on) {
   result<basic_plan<Problem>> settled =
       plan(problem, {.device = machine::gpu, .stream = on.watch->stream()});
   if (!settled) return settled.failure();
-  auto tensors = bench::basic_gpu_workload<Workload>::make(
-      Workload(problem, 3 * static_cast<std::size_t>(on.facts.l2_bytes)), *on.watch);
+  const bench::workload_wishes cold{.cold_bytes = 3 * static_cast<std::size_t>(on.facts.l2_bytes)};
+  auto tensors =
+      bench::gpu_workload_of<Problem>::make(bench::workload_of(problem, cold), *on.watch);
   if (!tensors) return tensors.failure();
-  call ready{*std::move(settled), *std::move(tensors)};
+  ready_call<Problem> ready{*std::move(settled), *std::move(tensors)};
   const auto calls =
       ready.tensors.group_size([&](const auto& args) { return ready.plan.run(args); });
   if (!calls) return calls.failure();
@@ -62,23 +61,21 @@ auto prepare(const Problem& problem, machine& on)
 }
 
 /// The first round's results against the definition.
-status verify(ready_call<page_attention_plan, bench::page_workload>& call,
-              const bench::bench_case& one, bench::measured_case& found) {
+status verify(ready_call<page_problem>& call, const bench::bench_case& one,
+              bench::measured_case& found) {
   if (status done = call.plan.run(call.tensors.args(0)); !done) return done;
   const auto computed = call.tensors.fetched();
   if (!computed) return computed.failure();
-  const reference::dense_pages definition(*computed, call.tensors.options());
-  const bench::work counted = bench::work_of(definition.args(), definition.options());
-  found = bench::described(call.plan.choice().row(), call.plan.threads(), counted, one.goal);
-  bench::verify(definition.args(), definition.options(), found);
+  found = bench::described(call.plan.choice().row(), call.plan.threads(), **computed, one.goal);
+  bench::verify(**computed, found);
   return {};
 }
 
 bench::measured_case measure_case(const bench::bench_case& one, const page_problem& problem,
                                   machine& on) {
-  auto paged = prepare<bench::page_workload>(problem, on);
+  auto paged = prepare(problem, on);
   if (!paged) return {.failure = paged.message()};
-  auto dense = prepare<bench::workload>(bench::dense_problem(problem), on);
+  auto dense = prepare(reference::dense_problem(problem), on);
   if (!dense) return {.failure = "beside: " + dense.message()};
   bench::measured_case found;
   if (status done = verify(*paged, one, found); !done) return {.failure = done.message()};

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,15 +19,20 @@
 #include <ggml.h>
 
 #include <tessera/families/attention/lower.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/measured.hpp"
+#include "bench/support/operation_case.hpp"
 #include "bench/support/pinning.hpp"
 #include "bench/support/rounds.hpp"
-#include "bench/support/sampled_check.hpp"
-#include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
+
+/// No rows of ours are in this program.
+std::span<const tessera::family* const> tessera::families() noexcept {
+  return {};
+}
 
 namespace {
 
@@ -165,28 +171,23 @@ bench::measured_case measure(const bench::bench_case& one) {
   if (!found.failure.empty()) return found;
   const bool decode = sizes_of(*problem).q_len == 1;
   const std::size_t cold = decode ? 3 * bench::last_level_cache_bytes() : 0;
-  const bench::workload tensors(*problem, cold);
+  const bench::workload_of tensors(*problem, {.cold_bytes = cold});
   flash_attention_args args = tensors.args();
-  const bench::work counted = bench::work_of(args, tensors.options());
-  const double once = bench::detail::bytes_of(args.k) + bench::detail::bytes_of(args.v);
+  const auto once = static_cast<double>(args.k.elements() + args.v.elements()) *
+                    static_cast<double>(size_of(args.k.type));
   constexpr std::size_t most_copies = 64;
   const std::size_t copies =
       std::min(1 + static_cast<std::size_t>(static_cast<double>(cold) / once), most_copies);
-  found.row = PEER_VERSION;
-  found.threads = one.threads > 0 ? one.threads : omp_get_max_threads();
-  found.flops = counted.flops;
-  found.bytes = counted.touched_bytes;
-  found.visible_pairs = counted.visible_pairs;
+  found = bench::described(PEER_VERSION, one.threads > 0 ? one.threads : omp_get_max_threads(),
+                           tensors, {});
   ggml_call call(*problem, args, copies, found.threads);
   if (!call.run(0)) {
     found.failure = "ggml_graph_compute failed";
     return found;
   }
   call.store(args.out);
-  const support::comparison verdict = bench::sampled_check(args, tensors.options());
-  found.error = verdict.error;
-  found.error_bound = verdict.bound;
-
+  bench::verify(tensors, found);
+  found.failure.clear();  // another library is measured, not judged
   bench::take_rounds(
       found, backend::cpu_avx512, [&](std::size_t index) { return call.run(index); },
       bench::nothing_beside{});

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -18,25 +17,23 @@
 
 namespace tessera::bench {
 
-/// Tensors of a problem, filled on the host (`Host`) and copied.
-template <class Host>
-class basic_gpu_workload {
-  using args_type = decltype(std::declval<const Host&>().args());
+/// Tensors of a problem, filled on the host and copied.
+template <class Problem>
+class gpu_workload_of {
+  using host_type = workload_of<Problem>;
+  using args_type = typename Problem::args_type;
 
  public:
   /// Everything is copied in the stream of the stopwatch, which outlives it.
-  static result<basic_gpu_workload> make(Host host, gpu_stopwatch& watch) {
-    basic_gpu_workload made(std::move(host), watch);
-    for (const auto& block : made.host_.input_blocks()) {
-      if (status done = made.there_.add(block); !done) return done;
+  static result<gpu_workload_of> make(host_type host, gpu_stopwatch& watch) {
+    gpu_workload_of copied(std::move(host), watch);
+    for (const memory_block& block : copied.host_.blocks()) {
+      status done =
+          block.is_read ? copied.there_.add(block.bytes) : copied.there_.reserve(block.bytes);
+      if (!done) return done;
     }
-    for (const auto& block : made.host_.output_blocks()) {
-      if (status done = made.there_.reserve(block); !done) return done;
-    }
-    return made;
+    return copied;
   }
-
-  const auto& options() const noexcept { return host_.options(); }
 
   args_type args(std::size_t round) const {
     args_type theirs = host_.args(round);
@@ -45,12 +42,13 @@ class basic_gpu_workload {
     return theirs;
   }
 
-  /// The arguments of the first round in host memory, with the outputs of the device's last run.
-  result<args_type> fetched() const {
-    for (const std::span<std::byte> block : host_.output_blocks()) {
-      if (status done = there_.fetch(block); !done) return done;
+  /// The tensors in host memory, with the outputs of the device's last run.
+  result<const host_type*> fetched() const {
+    for (const memory_block& block : host_.blocks()) {
+      if (!block.is_written) continue;
+      if (status done = there_.fetch(block.bytes); !done) return done;
     }
-    return host_.args();
+    return &host_;
   }
 
   /// Seconds of one of `runs` calls of `run(args)`, which puts its work into the stream; another
@@ -96,15 +94,13 @@ class basic_gpu_workload {
   }
 
  private:
-  basic_gpu_workload(Host host, gpu_stopwatch& watch)
+  gpu_workload_of(host_type host, gpu_stopwatch& watch)
       : host_(std::move(host)), watch_(&watch), there_(watch.device(), watch.stream()) {}
 
-  Host host_;
+  host_type host_;
   gpu_stopwatch* watch_;
   device_mirror there_;
   std::size_t round_ = 0;
 };
-
-using gpu_workload = basic_gpu_workload<workload>;
 
 }  // namespace tessera::bench

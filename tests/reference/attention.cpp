@@ -11,7 +11,9 @@
 #include "../support/random.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
+#include "sampled_rows.hpp"
 #include "store.hpp"
+#include "visible_pairs.hpp"
 
 namespace tessera::reference {
 namespace {
@@ -111,6 +113,40 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
                 &seen[tensor("bias_pre")], &seen[tensor("bias_post")]});
 }
 
+/// Masks show three of four; segments are of equal length, eight in a row of tokens.
+double ordinary(const bound_call& call, std::size_t index, std::int64_t position,
+                support::random_source& random) {
+  if (index == tensor("mask")) return random.chance(0.75) ? 1 : 0;
+  if (index == tensor("q_segment_ids") || index == tensor("kv_segment_ids")) {
+    const std::int64_t tokens = call.tensors[index].extent[1];
+    const std::int64_t segment = position % tokens * 8 / tokens;
+    return static_cast<double>(segment);
+  }
+  return static_cast<double>(random.bell());
+}
+
+output_sample sample(const bound_call& call, const tensor_view* computed, const sample_plan& plan) {
+  args shown = args_of(call);
+  shown.out = computed[tensor("out")];
+  return sampled_rows(shown, call.options_as<options>(), tensor("out"), plan);
+}
+
+void count(const bound_call& call, call_work& work) {
+  const args& shown = args_of(call);
+  const attention_counts counts = counts_of(shown, call.options_as<options>());
+  put_counts(counts, counts.keys, extents_of(shown).kv_heads, shown.k, shown.v, work);
+}
+
+/// Rows behind each other see windows behind each other.
+read_part part_read(const bound_call& call) {
+  const auto& wanted = call.options_as<options>();
+  if (!wanted.window_left || !(wanted.causal || wanted.window_right)) return {};
+  const std::int64_t rows = call.dims[attention_table::dim_of("Sq")];
+  const std::int64_t keys = call.dims[attention_table::dim_of("Sk")];
+  const std::int64_t right = wanted.causal ? 0 : std::min(*wanted.window_right, keys);
+  return {"Sk", std::min(*wanted.window_left, keys) + right + rows};
+}
+
 std::int64_t row_extent(const void* config, std::string_view dim) {
   const auto& row = *static_cast<const attention_config*>(config);
   if (dim == "D") return row.head_dim;
@@ -124,7 +160,11 @@ constexpr operation_reference reference_named(std::string_view op) {
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
           .mark_seen = &mark_seen,
-          .row_extent = &row_extent};
+          .row_extent = &row_extent,
+          .ordinary = &ordinary,
+          .sample = &sample,
+          .count = &count,
+          .part_read = &part_read};
 }
 constexpr std::array table{reference_named("flash_attention"), reference_named("attention"),
                            reference_named("scaled_dot_product_attention")};

@@ -49,6 +49,14 @@ inline flash_attention_options dense_options(page_op op, const page_attention_op
   return dense;
 }
 
+/// Attention on the keys and values of the sequences, all of them full, in one piece.
+inline flash_problem dense_problem(const page_problem& paged) {
+  flash_problem dense{.tensors = dense_shapes(paged.op, paged.tensors, paged.options),
+                      .options = dense_options(paged.op, paged.options)};
+  dense.tensors.seqlens_k = {};
+  return dense;
+}
+
 /// The dense call of tensors in host memory; q, out and lse are those of the call itself.
 class dense_pages {
  public:

@@ -1,7 +1,10 @@
 // What tests need to know of the mean pooling operations.
 #include "mean_pooling.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <utility>
 
 #include <tessera/families/mean_pooling/declaration.hpp>
 
@@ -69,12 +72,49 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   });
 }
 
+/// The mean of ordinary values is not 0, or means would say nothing about a kernel; masks of bytes
+/// keep nine tokens of ten.
+double ordinary(const bound_call& call, std::size_t tensor, std::int64_t,
+                support::random_source& random) {
+  if (call.tensors[tensor].type == dtype::u8) return random.chance(0.9) ? 1 : 0;
+  return 0.5 + static_cast<double>(random.bell());
+}
+
+/// The first columns of the last head, of every token and every mean: each column is pooled by
+/// itself.
+output_sample sample(const bound_call& call, const tensor_view* computed, const sample_plan&) {
+  constexpr std::int64_t most = 4;
+  const auto op = static_cast<mean_pooling_op>(call.op->place);
+  args part = args_of(call);
+  const std::size_t output = is_backward(op) ? 5 : 3;
+  tensors_of(part)[output] = computed[output];
+  for (tensor_view* view : {&part.x, &part.out, &part.d_out, &part.d_x}) {
+    if (!view->present()) continue;
+    const auto last = static_cast<std::size_t>(view->rank - 1);
+    view->extent[last] = std::min(view->extent[last], most);
+    if (!has_chunks(op) || view->elements() == 0) continue;
+    const std::int64_t skipped = (view->extent[2] - 1) * view->stride[2];
+    view->data = static_cast<std::byte*>(view->data) +
+                 skipped * static_cast<std::int64_t>(size_of(view->type));
+    view->extent[2] = 1;
+  }
+  const auto& wanted = call.options_as<options>();
+  pooling_result truth = mean_pooling<pooling_exact>(op, part, wanted);
+  pooling_result peer = mean_pooling<pooling_as_stored>(op, part, wanted);
+  const double scale = truth.sizes.empty() ? 0 : *std::ranges::max_element(truth.sizes);
+  return {.exact = {.tensor = output, .values = std::move(truth.values), .sizes = {scale}},
+          .as_stored = {.tensor = output, .values = std::move(peer.values)},
+          .computed = to_doubles(tensors_of(part)[output])};
+}
+
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<pooling_exact>,
           .as_stored = &evaluated<pooling_as_stored>,
           .fill = &fill,
-          .mark_seen = &mark_seen};
+          .mark_seen = &mark_seen,
+          .ordinary = &ordinary,
+          .sample = &sample};
 }
 constexpr std::array table{reference_named("mean_pooling"), reference_named("mean_pooling_chunks"),
                            reference_named("mean_pooling_backward"),

@@ -1,5 +1,5 @@
-// The reference of each operation, by name: what the tests that follow from a declaration need to
-// know of an operation beyond it. A family adds its table to `operations.cpp`.
+// The reference of each operation, by name: what tests, tuner, benches and command need to know of
+// an operation beyond its declaration. A family adds its table to `operations.cpp`.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <tessera/spec/declaration.hpp>
+#include <tessera/spec/problem.hpp>
 
 #include "elements.hpp"
 
@@ -37,6 +38,31 @@ using expected_tensors = std::vector<expected_tensor>;
 /// to the contents of the call (lengths, offsets, pages).
 using seen_tensors = std::span<seen_elements>;
 
+/// What a call costs on paper.
+struct call_work {
+  double flops = 0;
+  double bytes = 0;          ///< inputs and outputs once, as far as some row looks at them
+  double visible_pairs = 0;  ///< attention: triples of query head, query row and key in a softmax
+};
+
+/// Which rows of a large call are looked at.
+struct sample_plan {
+  std::int64_t rows_per_head = 4;
+  std::int64_t heads = 2;
+};
+
+/// A part of a computed output beside the same part of the definition.
+struct output_sample {
+  expected_tensor exact, as_stored;
+  std::vector<double> computed;
+};
+
+/// What a call reads of its largest inputs: the last `extent` of that dim. No dim: all of them.
+struct read_part {
+  std::string_view dim{};
+  std::int64_t extent = 0;
+};
+
 struct operation_reference {
   std::string_view op;
   /// The plain definition in double: the outputs that are present.
@@ -53,10 +79,33 @@ struct operation_reference {
   void (*mark_seen)(const bound_call&, seen_tensors) = nullptr;
   /// The extent of a dim that a row was compiled for; 0: any.
   std::int64_t (*row_extent)(const void* config, std::string_view dim) = nullptr;
+
+  // For calls that are timed (bench/support/workload.hpp).
+
+  /// Element `at` of an input as ordinary calls have it, where tests `fill` in edges. Null: as
+  /// `fill` does, else of mean 0 and variance 1.
+  double (*ordinary)(const bound_call&, std::size_t tensor, std::int64_t at,
+                     support::random_source&) = nullptr;
+  /// Part of the outputs of a call that is too large for `exact`; `computed` are the call's tensors
+  /// behind it. Null: there are none so large.
+  output_sample (*sample)(const bound_call&, const tensor_view* computed,
+                          const sample_plan&) = nullptr;
+  /// Makes the flops, which are one for each element of the largest tensor, and the bytes, which
+  /// are those of all tensors, what they are. Null: they are.
+  void (*count)(const bound_call&, call_work&) = nullptr;
+  /// Null: a call reads its inputs as a whole.
+  read_part (*part_read)(const bound_call&) = nullptr;
 };
 
 /// Null where an operation has no reference yet.
 const operation_reference* reference_of(std::string_view op) noexcept;
+
+/// What a call costs whose tensors of numbers (offsets, lengths, pages) lie in host memory. Pages
+/// count as far as sequences use them, axes that broadcast once.
+call_work work_of(bound_call call);
+inline call_work work_of(const problem_view& call) {
+  return work_of(bound_call{.op = call.op, .tensors = call.tensors, .options = call.options});
+}
 
 /// Tables of the families.
 std::span<const operation_reference> attention_references() noexcept;

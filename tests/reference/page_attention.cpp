@@ -12,12 +12,18 @@
 #include "dense_pages.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
+#include "sampled_rows.hpp"
+#include "visible_pairs.hpp"
 
 namespace tessera::reference {
 namespace {
 
 const page_attention_args& args_of(const bound_call& call) {
   return *reinterpret_cast<const page_attention_args*>(call.tensors);
+}
+
+page_op op_of(const bound_call& call) {
+  return static_cast<page_op>(call.op->place);
 }
 
 consteval std::size_t number_of(std::string_view name) {
@@ -27,8 +33,7 @@ consteval std::size_t number_of(std::string_view name) {
 
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
-  const dense_pages dense(static_cast<page_op>(call.op->place), args_of(call),
-                          call.options_as<page_attention_options>());
+  const dense_pages dense(op_of(call), args_of(call), call.options_as<page_attention_options>());
   flash_result result = flash_attention<Precision>(dense.args(), dense.options());
   expected_tensors all{{.tensor = number_of("out"),
                         .values = std::move(result.out),
@@ -51,7 +56,7 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   };
   const std::int64_t page_size = page_tokens(args.k_pages, options);
   const std::int64_t heads = args.k_pages.extent[pool_axis(options.pool_layout, 'H')];
-  const bool chunk = static_cast<page_op>(call.op->place) == page_op::prefill_page_attention;
+  const bool chunk = op_of(call) == page_op::prefill_page_attention;
   const std::int64_t rows = chunk ? args.q.extent[0] : 1;  // of a sequence
   constexpr std::array pools{number_of("k_pages"), number_of("v_pages")};
   seen_elements& queries = seen[number_of("q")];
@@ -88,6 +93,25 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   }
 }
 
+output_sample sample(const bound_call& call, const tensor_view* computed, const sample_plan& plan) {
+  page_attention_args shown = args_of(call);
+  shown.out = computed[number_of("out")];
+  const dense_pages dense(op_of(call), shown, call.options_as<page_attention_options>());
+  return sampled_rows(dense.args(), dense.options(), number_of("out"), plan);
+}
+
+/// Pages count as the keys and values that they hold for the sequences, inside their windows.
+void count(const bound_call& call, call_work& work) {
+  const page_attention_args& args = args_of(call);
+  const auto& options = call.options_as<page_attention_options>();
+  double held = 0;
+  for (const double length : to_doubles(args.seqlens_k)) held += length;
+  put_counts(
+      counts_of(dense_shapes(op_of(call), args, options), dense_options(op_of(call), options)),
+      held, args.k_pages.extent[pool_axis(options.pool_layout, 'H')], args.k_pages, args.v_pages,
+      work);
+}
+
 std::int64_t row_extent(const void* config, std::string_view dim) {
   const auto& row = *static_cast<const attention_config*>(config);
   if (dim == "D") return row.head_dim;
@@ -100,7 +124,9 @@ constexpr operation_reference reference_named(std::string_view op) {
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .mark_seen = &mark_seen,
-          .row_extent = &row_extent};
+          .row_extent = &row_extent,
+          .sample = &sample,
+          .count = &count};
 }
 constexpr std::array table{reference_named("page_attention"), reference_named("decode_attention"),
                            reference_named("prefill_page_attention")};

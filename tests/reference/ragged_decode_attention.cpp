@@ -14,7 +14,9 @@
 #include "../support/random.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
+#include "sampled_rows.hpp"
 #include "store.hpp"
+#include "visible_pairs.hpp"
 
 namespace tessera::reference {
 namespace {
@@ -31,6 +33,25 @@ consteval std::size_t number_of(std::string_view name) {
 std::int64_t entry_of(const tensor_view& numbers, std::int64_t entry) {
   return static_cast<std::int64_t>(read(numbers, entry * numbers.stride[0]));
 }
+/// The first key of an entry.
+std::int64_t start_of(const ragged_decode_args& args, std::int64_t entry) {
+  return std::max<std::int64_t>(entry_of(args.kv_start, entry), 0);
+}
+
+/// Keys of an entry inside range, tensor and the window to the left.
+struct key_range {
+  std::int64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+};
+key_range keys_of(const ragged_decode_args& args, const ragged_decode_options& wanted,
+                  std::int64_t entry) {
+  const std::int64_t position = entry_of(args.kv_end, entry) - 1;
+  key_range keys{start_of(args, entry), std::min(position + 1, args.k.extent[1])};
+  if (wanted.window_left && *wanted.window_left < position) {
+    keys.begin = std::max(keys.begin, position - *wanted.window_left);
+  }
+  return keys;
+}
 
 /// The call as one of dense entries with lengths. A range that ends behind the tensor has keys
 /// there that a mask hides, so that its row stands where it should.
@@ -40,7 +61,7 @@ class dense_ranges {
     const std::int64_t entries = args.q.extent[0];
     for (std::int64_t b = 0; b < entries; ++b) {
       const std::int64_t length =
-          std::max<std::int64_t>(entry_of(args.kv_end, b) - entry_of(args.kv_start, b), 0);
+          std::max<std::int64_t>(entry_of(args.kv_end, b) - start_of(args, b), 0);
       lengths_.push_back(static_cast<std::int32_t>(length));
       longest_ = std::max(longest_, length);
     }
@@ -80,7 +101,7 @@ class dense_ranges {
                   std::byte{});
     to.data = memory.data();
     for (std::int64_t b = 0; b < to.extent[0]; ++b) {
-      const std::int64_t start = entry_of(given_.kv_start, b);
+      const std::int64_t start = start_of(given_, b);
       const std::int64_t there =
           std::min<std::int64_t>(lengths_[static_cast<std::size_t>(b)], from.extent[1] - start);
       for (std::int64_t j = 0; j < there; ++j) {
@@ -100,7 +121,7 @@ class dense_ranges {
   void hide_what_is_not_there() {
     const std::int64_t entries = given_.q.extent[0];
     for (std::int64_t b = 0; b < entries; ++b) {
-      const std::int64_t start = entry_of(given_.kv_start, b);
+      const std::int64_t start = start_of(given_, b);
       for (std::int64_t j = 0; j < longest_; ++j) {
         mask_.push_back(start + j < given_.k.extent[1] ? 1 : 0);
       }
@@ -142,16 +163,51 @@ expected_tensors evaluated(const bound_call& call) {
   return all;
 }
 
-/// Ends from before the start to a little behind the tensor.
+/// Bounds from before the tensor to a little behind it.
 bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
-  if (tensor != number_of("kv_end")) return false;
-  const tensor_view& ends = call.tensors[tensor];
+  if (tensor != number_of("kv_start") && tensor != number_of("kv_end")) return false;
+  const tensor_view& bounds = call.tensors[tensor];
   const std::int64_t keys = call.tensors[number_of("k")].extent[1];
-  for (std::int64_t b = 0; b < ends.extent[0]; ++b) {
-    const std::int64_t end = random.chance(0.3) ? keys : random.between(-1, keys + 3);
-    store(ends, b * ends.stride[0], static_cast<double>(end));
+  const std::int64_t usual = tensor == number_of("kv_end") ? keys : 0;
+  for (std::int64_t b = 0; b < bounds.extent[0]; ++b) {
+    const std::int64_t bound = random.chance(0.3) ? usual : random.between(-1, keys + 3);
+    store(bounds, b * bounds.stride[0], static_cast<double>(bound));
   }
   return true;
+}
+
+/// A batch that is padded on the left by up to a quarter.
+double ordinary(const bound_call& call, std::size_t tensor, std::int64_t,
+                support::random_source& random) {
+  const std::int64_t keys = call.tensors[number_of("k")].extent[1];
+  if (tensor == number_of("kv_end")) return static_cast<double>(keys);
+  if (tensor == number_of("kv_start")) return static_cast<double>(random.below(keys / 4 + 1));
+  return static_cast<double>(random.bell());
+}
+
+output_sample sample(const bound_call& call, const tensor_view* computed, const sample_plan& plan) {
+  ragged_decode_args shown = args_of(call);
+  shown.out = computed[number_of("out")];
+  const dense_ranges dense(shown);
+  return sampled_rows(dense.args(), dense_options(call.options_as<ragged_decode_options>()),
+                      number_of("out"), plan);
+}
+
+void count(const bound_call& call, call_work& work) {
+  const ragged_decode_args& args = args_of(call);
+  const auto& wanted = call.options_as<ragged_decode_options>();
+  attention_counts counts;
+  const std::int64_t entries = args.q.extent[0];
+  for (std::int64_t b = 0; b < entries; ++b) {
+    const bool known = args.kv_end.data != nullptr;
+    const key_range keys = known ? keys_of(args, wanted, b) : key_range{0, args.k.extent[1]};
+    if (!keys.empty()) counts.seen_keys += static_cast<double>(keys.end - keys.begin);
+  }
+  counts.visible_pairs = counts.seen_keys * static_cast<double>(args.q.extent[1]);
+  counts.flops =
+      counts.visible_pairs * 2.0 * static_cast<double>(args.q.extent[2] + args.v.extent[3]);
+  put_counts(counts, static_cast<double>(entries * args.k.extent[1]), args.k.extent[2], args.k,
+             args.v, work);
 }
 
 /// Keys inside range and window, and the queries of entries that have some.
@@ -163,19 +219,15 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   queries = seen_elements(args.q);
   for (const std::size_t tensor : both) seen[tensor] = seen_elements(call.tensors[tensor]);
   for (std::int64_t b = 0; b < args.q.extent[0]; ++b) {
-    const std::int64_t position = entry_of(args.kv_end, b) - 1;
-    const std::int64_t end = std::min(position + 1, args.k.extent[1]);
-    std::int64_t begin = entry_of(args.kv_start, b);
-    if (begin >= end) continue;
+    const ragged_decode_options unwindowed;
+    if (keys_of(args, unwindowed, b).empty()) continue;
     for (std::int64_t h = 0; h < args.q.extent[1]; ++h) {
       queries.mark(b * args.q.stride[0] + h * args.q.stride[1], args.q.extent[2]);
     }
-    if (wanted.window_left && *wanted.window_left < position) {
-      begin = std::max(begin, position - *wanted.window_left);
-    }
+    const key_range keys = keys_of(args, wanted, b);
     for (const std::size_t tensor : both) {
       const tensor_view& view = call.tensors[tensor];
-      for (std::int64_t j = begin; j < end; ++j) {
+      for (std::int64_t j = keys.begin; j < keys.end; ++j) {
         for (std::int64_t h = 0; h < view.extent[2]; ++h) {
           seen[tensor].mark(b * view.stride[0] + j * view.stride[1] + h * view.stride[2],
                             view.extent[3]);
@@ -197,7 +249,10 @@ constexpr std::array table{operation_reference{.op = "ragged_decode_attention",
                                                .as_stored = &evaluated<as_stored>,
                                                .fill = &fill,
                                                .mark_seen = &mark_seen,
-                                               .row_extent = &row_extent}};
+                                               .row_extent = &row_extent,
+                                               .ordinary = &ordinary,
+                                               .sample = &sample,
+                                               .count = &count}};
 
 }  // namespace
 

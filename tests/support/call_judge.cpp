@@ -19,20 +19,9 @@ double vanishing(dtype type) {
   return type == dtype::f16 ? 0x1p-24 : 0x1p-110;
 }
 
-}  // namespace
-
-call_expectation::call_expectation(const bound_call& call) : form_(call.form()) {
-  const reference::operation_reference& known = *reference::reference_of(call.op->name);
-  truth_ = known.exact(call);
-  if (known.as_stored != nullptr) peer_ = known.as_stored(call);
-  for (int i = 0; i < call.op->tensor_count && operands_ == dtype::none; ++i) {
-    const tensor_view& view = call.tensors[call.op->order[static_cast<std::size_t>(i)]];
-    if (is_floating_16_or_32(view.type)) operands_ = view.type;
-  }
-}
-
-std::vector<double> call_expectation::units(const reference::expected_tensor& truth,
-                                            const tensor_view& view, double floor) const {
+/// What the error of each row of elements is relative to.
+std::vector<double> units(const reference::expected_tensor& truth, const tensor_view& view,
+                          double floor) {
   std::vector<double> sizes = truth.sizes;
   if (sizes.empty()) {
     const auto last = static_cast<std::size_t>(view.rank - 1);
@@ -53,27 +42,108 @@ std::vector<double> call_expectation::units(const reference::expected_tensor& tr
   return sizes;
 }
 
-std::string call_expectation::complaints(const tensor_view* tensors) const {
-  std::string text;
+/// `peer` may be null; `view` has the type and the last axis of the output.
+comparison compared(std::span<const double> computed, const reference::expected_tensor& truth,
+                    const reference::expected_tensor* peer, const tensor_view& view, double floor) {
+  const bool whole = is_whole(view.type);
+  const std::vector<double> sizes = whole ? std::vector<double>(1, 0.0) : units(truth, view, floor);
+  const std::size_t width =
+      std::max<std::size_t>(truth.values.size() / std::max<std::size_t>(sizes.size(), 1), 1);
+  const auto unit = [&](std::size_t index) { return sizes[index / width]; };
+  const double peer_error =
+      peer == nullptr ? 0.0 : compare_in_units(peer->values, truth.values, unit).error;
+  return judged(compare_in_units(computed, truth.values, unit), peer_error, whole ? 0.0 : floor);
+}
+
+/// The type whose precision sets the floor.
+dtype operands_of(const bound_call& call) {
+  for (int i = 0; i < call.op->tensor_count; ++i) {
+    const tensor_view& view = call.tensors[call.op->order[static_cast<std::size_t>(i)]];
+    if (is_floating_16_or_32(view.type)) return view.type;
+  }
+  return dtype::none;
+}
+
+/// Whether all of a call is evaluated in no time: about so many multiply-adds, the largest product
+/// of the dims of two of its tensors.
+bool is_small(const bound_call& call) {
+  constexpr double most = 0x1p21;
+  const signature& form = call.form();
+  std::vector<std::uint32_t> dims;
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    if ((call.op->required >> i & 1u) == 0) continue;
+    std::uint32_t& bits = dims.emplace_back();
+    for (const axis_form& axis : form.shape(i, call.layout).axes) {
+      if (axis.dim >= 0) bits |= 1u << axis.dim;
+    }
+  }
+  for (const std::uint32_t first : dims) {
+    for (const std::uint32_t second : dims) {
+      double work = 1;
+      for (std::size_t dim = 0; dim < form.dims.size(); ++dim) {
+        if (((first | second) >> dim & 1u) != 0) work *= static_cast<double>(call.dims[dim]);
+      }
+      if (work > most) return false;
+    }
+  }
+  return true;
+}
+
+/// How far out of bound an output is.
+double excess_of(const comparison& found) {
+  if (!found.specials_agree) return HUGE_VAL;
+  return found.bound > 0 ? found.error / found.bound : found.error > 0 ? HUGE_VAL : 0;
+}
+
+}  // namespace
+
+call_expectation::call_expectation(const bound_call& call) : form_(call.form()) {
+  const reference::operation_reference& known = *reference::reference_of(call.op->name);
+  truth_ = known.exact(call);
+  if (known.as_stored != nullptr) peer_ = known.as_stored(call);
+  operands_ = operands_of(call);
+}
+
+std::vector<judged_output> call_expectation::outputs(const tensor_view* tensors) const {
+  std::vector<judged_output> all;
   for (std::size_t n = 0; n < truth_.size(); ++n) {
     const reference::expected_tensor& truth = truth_[n];
     const tensor_view& view = tensors[truth.tensor];
     if (!view.present()) continue;
     const std::string_view name = form_.tensors[truth.tensor].name;
-    const bool whole = is_whole(view.type);
-    const double floor = whole ? 0.0 : floor_of(name, operands_);
-    const std::vector<double> sizes =
-        whole ? std::vector<double>(1, 0.0) : units(truth, view, floor);
-    const std::size_t width =
-        std::max<std::size_t>(truth.values.size() / std::max<std::size_t>(sizes.size(), 1), 1);
-    const auto unit = [&](std::size_t index) { return sizes[index / width]; };
-    const double peer_error =
-        peer_.empty() ? 0.0 : compare_in_units(peer_[n].values, truth.values, unit).error;
-    const comparison found = judged(
-        compare_in_units(reference::to_doubles(view), truth.values, unit), peer_error, floor);
-    if (!found.passed) text += sentence_of(found, name, view.shape()) + "\n";
+    all.push_back({std::string(name), view.shape(),
+                   compared(reference::to_doubles(view), truth, peer_.empty() ? nullptr : &peer_[n],
+                            view, floor_of(name, operands_))});
+  }
+  return all;
+}
+
+std::string call_expectation::complaints(const tensor_view* tensors) const {
+  std::string text;
+  for (const judged_output& output : outputs(tensors)) {
+    if (!output.found.passed) text += output.complaint() + "\n";
   }
   return text;
+}
+
+judged_output worst_output(const bound_call& call, const tensor_view* computed,
+                           const reference::sample_plan& plan, bool thorough) {
+  const reference::operation_reference& known = *reference::reference_of(call.op->name);
+  if (known.sample != nullptr && !is_small(call)) {
+    const reference::output_sample sample = known.sample(call, computed, plan);
+    const tensor_view& view = computed[sample.exact.tensor];
+    const std::string_view name = call.form().tensors[sample.exact.tensor].name;
+    const tensor_shape shape{view.type, 1, {static_cast<std::int64_t>(sample.exact.values.size())}};
+    return {"sampled rows of " + std::string(name), shape,
+            compared(sample.computed, sample.exact, &sample.as_stored, view,
+                     floor_of(name, operands_of(call)))};
+  }
+  judged_output worst;
+  if (!thorough && !is_small(call)) return worst;
+  for (const judged_output& output : call_expectation(call).outputs(computed)) {
+    if (worst.name.empty() || excess_of(output.found) > excess_of(worst.found)) worst = output;
+  }
+  return worst;
 }
 
 }  // namespace tessera::support

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tessera/spec/declaration.hpp>
@@ -21,6 +22,16 @@
 
 namespace tessera::support {
 
+/// An output and how it compares with the definition.
+struct judged_output {
+  std::string name{};
+  tensor_shape shape{};
+  comparison found{.passed = true};
+
+  /// What is wrong; empty: nothing.
+  std::string complaint() const { return found.passed ? "" : sentence_of(found, name, shape); }
+};
+
 /// Truth and same-precision peer of one call. Made once, before the call writes in place; used for
 /// every row that runs it.
 class call_expectation {
@@ -28,19 +39,23 @@ class call_expectation {
   /// The operation has a reference.
   explicit call_expectation(const bound_call& call);
 
-  /// One sentence for each output that is wrong; empty if all are right. `tensors` may lie in other
-  /// memory than those of the call.
+  /// The outputs among `tensors`, which may lie in other memory than those of the call.
+  std::vector<judged_output> outputs(const tensor_view* tensors) const;
+  /// One sentence for each of them that is wrong; empty if all are right.
   std::string complaints(const tensor_view* tensors) const;
 
   const reference::expected_tensors& truth() const noexcept { return truth_; }
 
  private:
-  std::vector<double> units(const reference::expected_tensor& truth, const tensor_view& view,
-                            double floor) const;
-
   const signature& form_;
   dtype operands_ = dtype::none;  ///< whose precision sets the floor
   reference::expected_tensors truth_, peer_;
 };
+
+/// The output of a call of any size that is furthest out of bound: in small calls of all of their
+/// elements, in others of a sample. An operation that has no sample (`operation_reference::sample`)
+/// is judged as a whole if `thorough`, else not at all.
+judged_output worst_output(const bound_call& call, const tensor_view* computed,
+                           const reference::sample_plan& plan = {}, bool thorough = true);
 
 }  // namespace tessera::support

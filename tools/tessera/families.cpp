@@ -148,8 +148,7 @@ class declared_family final : public family {
 
   std::unique_ptr<file_call> open(std::string path, safetensors_file file,
                                   std::string_view op) const override {
-    return open_declared(kind_, *kind_.operation_named(op), words_, std::move(path),
-                         std::move(file));
+    return open_declared(kind_, *kind_.operation_named(op), std::move(path), std::move(file));
   }
 
   /// The gradient of an operation has its name and "_backward".

@@ -22,6 +22,7 @@
 #include <tessera/spec/status.hpp>
 
 #include "execution.hpp"
+#include "tests/reference/operations.hpp"
 
 namespace tessera::tool {
 
@@ -34,12 +35,6 @@ struct listed_row {
   std::uint32_t bytes = 0;     ///< 0: not measured
   row_resources resources{};   ///< CUDA rows
   int shared_bytes = 0;        ///< CUDA rows: of a block, for the largest head dim they take
-};
-
-/// What a call costs on paper.
-struct call_work {
-  double flops = 0;
-  double bytes = 0;  ///< every input and output once
 };
 
 /// A row chosen for the shapes of a file, ready to run on its tensors. Lives no longer than the
@@ -73,7 +68,7 @@ class file_call {
   virtual std::string problem() const = 0;
   /// Dtype of the operands: what tolerances depend on.
   virtual dtype operand_type() const = 0;
-  virtual call_work work() const = 0;
+  virtual reference::call_work work() const = 0;
 
   /// Sets one option by its name. Fails with `subject`, the name and the value if the name is
   /// unknown or the value is of another kind.

@@ -18,9 +18,7 @@
 #include "bench/support/ceilings.hpp"
 #include "bench/support/device_ceilings.hpp"
 #include "bench/support/gpu_workload.hpp"
-#include "bench/support/sampled_check.hpp"
 #include "bench/support/timing.hpp"
-#include "bench/support/work.hpp"
 #include "bench/support/workload.hpp"
 #include "command.hpp"
 #include "device_file.hpp"
@@ -54,13 +52,13 @@ struct measured_layer {
   selection_tier tier = selection_tier::none;
   selection_reason reason = selection_reason::none;
   bench::timing time{};
-  bench::work counted{};
+  reference::call_work counted{};
   bool memory_bound = false;  ///< the ceiling that would be reached first is bandwidth
   double of_ceiling = 0;      ///< time at that ceiling over measured time
   support::comparison error{};
 
   double rate() const {
-    return (memory_bound ? counted.touched_bytes : counted.flops) / time.median * 1e-9;
+    return (memory_bound ? counted.bytes : counted.flops) / time.median * 1e-9;
   }
 };
 
@@ -120,7 +118,7 @@ Value value_of(result<Value> found, const std::string& subject) {
 void compare_with(const limits_of_device& limits, const instance& row, measured_layer& one) {
   const double peak = limits.peak_gflops(row.config_as<attention_config>());
   const double computing = one.counted.flops / peak * 1e-9;
-  const double reading = one.counted.touched_bytes / limits.read_gbytes() * 1e-9;
+  const double reading = one.counted.bytes / limits.read_gbytes() * 1e-9;
   one.memory_bound = reading > computing;
   one.of_ceiling = std::max(computing, reading) / one.time.median;
 }
@@ -128,14 +126,14 @@ void compare_with(const limits_of_device& limits, const instance& row, measured_
 void measure_here(measured_layer& one, const flash_plan& plan, const std::string& subject) {
   // A server's keys and values come from memory, not from the last-level cache.
   const bool cold = one.phase != model_phase::prefill;
-  const bench::workload work(one.problem, cold ? 3 * bench::last_level_cache_bytes() : 0);
-  const flash_attention_args args = work.args();
-  require(plan.run(args), subject);  // warms up what is timed below
-  one.error = bench::sampled_check(args, work.options());
+  const bench::workload_of work(one.problem,
+                                {.cold_bytes = cold ? 3 * bench::last_level_cache_bytes() : 0});
+  require(plan.run(work.args()), subject);  // warms up what is timed below
+  one.error = work.verdict().found;
   one.time =
       bench::measure({.warm_ups = 0, .min_rounds = 2, .seconds = 0.25},
                      [&](std::size_t round) { require(plan.run(work.args(round)), subject); });
-  one.counted = bench::work_of(args, work.options());
+  one.counted = work.work();
 }
 
 void measure_on_gpu(measured_layer& one, const flash_plan& plan, bench::gpu_stopwatch& watch,
@@ -144,12 +142,13 @@ void measure_on_gpu(measured_layer& one, const flash_plan& plan, bench::gpu_stop
   if (!facts) require(facts.failure(), subject);
   const bool cold = one.phase != model_phase::prefill;
   const std::size_t cache = cold ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
-  auto work =
-      value_of(bench::gpu_workload::make(bench::workload(one.problem, 3 * cache), watch), subject);
+  auto work = value_of(bench::gpu_workload_of<flash_problem>::make(
+                           bench::workload_of(one.problem, {.cold_bytes = 3 * cache}), watch),
+                       subject);
   require(plan.run(work.args(0)), subject);
-  const flash_attention_args here = value_of(work.fetched(), subject);
-  one.error = bench::sampled_check(here, work.options());
-  one.counted = bench::work_of(here, work.options());
+  const bench::workload& here = *value_of(work.fetched(), subject);
+  one.error = here.verdict().found;
+  one.counted = here.work();
   one.time = value_of(
       work.measure([&](const flash_attention_args& args) { return plan.run(args); }), subject);
 }
@@ -190,7 +189,7 @@ json::object to_json(const measured_layer& one) {
           {"flops", one.counted.flops},
           {"bytes", one.counted.bytes},
           {"gflops_per_second", one.counted.flops / one.time.median * 1e-9},
-          {"gigabytes_per_second", one.counted.touched_bytes / one.time.median * 1e-9},
+          {"gigabytes_per_second", one.counted.bytes / one.time.median * 1e-9},
           {"bound_by", one.memory_bound ? "read bandwidth" : "multiply-adds"},
           {"percent_of_ceiling", one.of_ceiling * 100},
           {"error", one.error.error},

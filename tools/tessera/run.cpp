@@ -64,7 +64,7 @@ void write(const file_call& call, const planned_call& plan, const std::string& p
 
 void print_json_report(const file_call& call, const planned_call& plan, const bench::timing& time,
                        const run_flags& flags) {
-  const call_work counted = call.work();
+  const reference::call_work counted = call.work();
   json::object outputs;
   for (const safetensors_entry& output : call.outputs()) {
     outputs[output.name] = shape_text(output.tensor);
@@ -92,7 +92,7 @@ void print_json_report(const file_call& call, const planned_call& plan, const be
 
 void print_report(const file_call& call, const planned_call& plan, const bench::timing& time,
                   const run_flags& flags) {
-  const call_work counted = call.work();
+  const reference::call_work counted = call.work();
   const auto line = [](std::string_view name, const std::string& text) {
     print(fmt::format("{} {}\n", styled(style::bold, fmt::format("{:<8}", name)), text));
   };

@@ -7,7 +7,7 @@
 
 #include <tessera/runtime/device_facts.hpp>
 
-#include "tools/tuner/tunable_family.hpp"
+#include "tools/tuner/tunable_problem.hpp"
 
 namespace tessera::tool {
 

@@ -1,8 +1,8 @@
-#include "declared_problem.hpp"
-
+// A tunable problem of any declared operation.
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <omp.h>
 
@@ -11,9 +11,11 @@
 #include <tessera/runtime/operation.hpp>
 #include <tessera/spec/lower.hpp>
 
+#include "bench/support/workload.hpp"
 #include "measuring_place.hpp"
 #include "tests/reference/elements.hpp"
 #include "tests/support/compare.hpp"
+#include "tunable_problem.hpp"
 
 namespace tessera::tuner {
 namespace {
@@ -47,10 +49,10 @@ struct result_tensor {
 
 class declared_problem final : public tunable_problem {
  public:
-  static result<std::unique_ptr<tunable_problem>> open(const family& kind, workload_maker make,
+  static result<std::unique_ptr<tunable_problem>> open(const family& kind,
                                                        const owned_problem& asked,
                                                        const conditions& where) {
-    auto opened = std::unique_ptr<declared_problem>(new declared_problem(kind, make, asked, where));
+    auto opened = std::unique_ptr<declared_problem>(new declared_problem(kind, asked, where));
     lowered_args lowered(*opened->problem_.op);
     bound_call call{.op = opened->problem_.op,
                     .tensors = opened->problem_.tensors.data(),
@@ -75,8 +77,14 @@ class declared_problem final : public tunable_problem {
 
   status make_inputs(std::uint64_t seed) override {
     place_->drop();
-    inputs_ = make_(problem_.view(), seed, 3 * place_->cache_bytes());
-    return find_results();
+    inputs_ = std::make_unique<bench::workload>(
+        problem_.view(), bench::workload_wishes{.cold_bytes = 3 * place_->cache_bytes(),
+                                                .lengths = bench::length_profile::ragged,
+                                                .seed = seed,
+                                                .outputs = false});
+    if (!inputs_->refusal()) return inputs_->refusal();
+    find_results();
+    return {};
   }
   void drop_inputs() override {
     inputs_.reset();
@@ -85,9 +93,15 @@ class declared_problem final : public tunable_problem {
 
   status prepare(std::size_t row) override {
     row_ = instances_[row];
-    if (status done = place_->bring(inputs_->blocks()); !done) return done;
+    std::vector<std::span<const std::byte>> blocks;
+    for (const bench::memory_block& block : inputs_->blocks()) blocks.push_back(block.bytes);
+    if (status done = place_->bring(blocks); !done) return done;
     for (std::size_t i = 0; i < results_.size(); ++i) {
       if (status done = place_->reset(i, results_[i].bytes()); !done) return done;
+      // What is written in place holds what it holds before the call.
+      const auto* const before = static_cast<const std::byte*>(results_[i].shape.data);
+      if (before == nullptr) continue;
+      if (status done = place_->fill(i, {before, results_[i].bytes()}); !done) return done;
     }
     lowered_args lowered(*problem_.op);
     const std::vector<tensor_view> tensors = tensors_of_round(0);
@@ -133,15 +147,16 @@ class declared_problem final : public tunable_problem {
       if (!place_->intact(i)) return "writes beyond " + std::string(name_of(results_[i]));
     }
     std::string text = difference(expected);
-    if (text.empty()) text = inputs_->disagreement(computed(), expected.empty());
-    return text;
+    if (!text.empty()) return text;
+    // Where the reference row has spoken a few rows are enough.
+    const bool alone = expected.empty();
+    const reference::sample_plan plan{.rows_per_head = alone ? 16 : 3, .heads = alone ? 4 : 2};
+    return inputs_->verdict(computed().data(), plan, alone).complaint();
   }
 
  private:
-  declared_problem(const family& kind, workload_maker make, const owned_problem& asked,
-                   const conditions& where)
+  declared_problem(const family& kind, const owned_problem& asked, const conditions& where)
       : kind_(kind),
-        make_(make),
         problem_(asked),
         text_(text_of(asked.view())),
         device_(where.device != nullptr ? *where.device : this_device()),
@@ -230,33 +245,13 @@ class declared_problem final : public tunable_problem {
 
   std::size_t scratch() const noexcept { return results_.size(); }
 
-  /// The outputs that the inputs ask for, but those that no kernel writes.
-  status find_results() {
+  void find_results() {
     results_.clear();
-    std::vector<tensor_view> tensors = inputs_->tensors(0);
+    const std::vector<tensor_view> tensors = inputs_->tensors(0);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const bool asked =
-          problem_.op->form->tensors[i].is_output() && !problem_.op->form->tensors[i].free;
-      if (asked && (problem_.op->required >> i & 1u) == 0) tensors[i] = problem_.tensors[i];
+      if (!tensors[i].present() || !problem_.op->form->tensors[i].is_output()) continue;
+      results_.push_back({i, tensors[i]});
     }
-    bound_call call{
-        .op = problem_.op, .tensors = tensors.data(), .options = problem_.options.data()};
-    status unfit;
-    if (!checks::are_shapes(call, ~0u, unfit) || !checks::are_contents(call, unfit)) return unfit;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const tensor_form& form = problem_.op->form->tensors[i];
-      if (!form.is_output() || (problem_.op->taken >> i & 1u) == 0) continue;
-      if (form.name == kind_.side_output) continue;
-      if (checks::forbidding_rule(call, 1u << i) != nullptr) continue;
-      const bool optional = !form.free && (problem_.op->required >> i & 1u) == 0;
-      tensor_view shape;
-      // What follows from contents is known now, the rest from the problem.
-      if (optional || !checks::derive_output(call, i, shape)) shape = problem_.tensors[i];
-      if (!shape.present()) continue;
-      shape.stride = contiguous_strides(shape.extent, shape.rank);
-      results_.push_back({i, shape});
-    }
-    return {};
   }
 
   /// The tensors of a round where the rows run.
@@ -330,7 +325,6 @@ class declared_problem final : public tunable_problem {
   }
 
   const family& kind_;
-  workload_maker make_;
   owned_problem problem_;
   demand demand_;
   std::string text_;
@@ -344,42 +338,18 @@ class declared_problem final : public tunable_problem {
   std::vector<const instance*> instances_;
   std::size_t reference_ = 0;
   const instance* row_ = nullptr;
-  std::unique_ptr<workload_inputs> inputs_;
+  std::unique_ptr<bench::workload> inputs_;
   std::size_t scratch_bytes_ = 0;
-};
-
-class declared_tunable_family final : public tunable_family {
- public:
-  declared_tunable_family(std::string_view name, workload_maker make) : make_(make) {
-    for (const family* kind : families()) {
-      if (kind->name == name) kind_ = kind;
-    }
-    name_ = name;
-    if (kind_ == nullptr) return;
-    for (const operation& op : kind_->operations) ops_.push_back(op.name);
-  }
-
-  std::string_view name() const noexcept override { return name_; }
-  std::span<const std::string_view> ops() const noexcept override { return ops_; }
-  result<std::unique_ptr<tunable_problem>> open(std::string_view text,
-                                                const conditions& where) const override {
-    const family* kind = nullptr;
-    const result<owned_problem> problem = parse_problem(text, kind);
-    if (!problem) return problem.failure();
-    return declared_problem::open(*kind, make_, *problem, where);
-  }
-
- private:
-  const family* kind_ = nullptr;
-  std::string_view name_;
-  std::vector<std::string_view> ops_;
-  workload_maker make_;
 };
 
 }  // namespace
 
-std::unique_ptr<tunable_family> declared_family(std::string_view name, workload_maker make) {
-  return std::make_unique<declared_tunable_family>(name, make);
+result<std::unique_ptr<tunable_problem>> open_problem(std::string_view text,
+                                                      const conditions& where) {
+  const family* kind = nullptr;
+  const result<owned_problem> problem = parse_problem(text, kind);
+  if (!problem) return problem.failure();
+  return declared_problem::open(*kind, *problem, where);
 }
 
 }  // namespace tessera::tuner

@@ -55,6 +55,10 @@ status gpu_place::reset(std::size_t slot, std::size_t bytes) {
   return fill_memory(gpu_, one.there.data(), guarded_memory::pattern, all, stream());
 }
 
+status gpu_place::fill(std::size_t slot, std::span<const std::byte> bytes) {
+  return copy_memory(gpu_, data(slot), bytes.data(), bytes.size(), stream());
+}
+
 std::byte* gpu_place::data(std::size_t slot) const noexcept {
   return slots_[slot].there.data() + guarded_memory::band;
 }

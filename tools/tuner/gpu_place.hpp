@@ -32,6 +32,7 @@ class gpu_place final : public measuring_place {
   tensor_view brought(const tensor_view& host) const noexcept override;
 
   status reset(std::size_t slot, std::size_t bytes) override;
+  status fill(std::size_t slot, std::span<const std::byte> bytes) override;
   std::byte* data(std::size_t slot) const noexcept override;
   status fetch() override;
   std::span<std::byte> bytes(std::size_t slot) const noexcept override {

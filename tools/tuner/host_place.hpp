@@ -1,6 +1,7 @@
 // This machine's processor as a place to measure on: tensors stay where they are.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -24,6 +25,10 @@ class host_place final : public measuring_place {
   status reset(std::size_t slot, std::size_t bytes) override {
     if (slots_.size() <= slot) slots_.resize(slot + 1);
     slots_[slot].reset(bytes);
+    return {};
+  }
+  status fill(std::size_t slot, std::span<const std::byte> bytes) override {
+    std::ranges::copy(bytes, slots_[slot].bytes().begin());
     return {};
   }
   std::byte* data(std::size_t slot) const noexcept override { return slots_[slot].bytes().data(); }

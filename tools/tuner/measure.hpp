@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "statistics.hpp"
-#include "tunable_family.hpp"
+#include "tunable_problem.hpp"
 
 namespace tessera::tuner {
 

@@ -33,6 +33,8 @@ class measuring_place {
 
   /// Makes a slot so large, with canaries on both sides and a pattern everywhere.
   virtual status reset(std::size_t slot, std::size_t bytes) = 0;
+  /// Puts bytes into a slot of that size.
+  virtual status fill(std::size_t slot, std::span<const std::byte> bytes) = 0;
   /// Where a row finds a slot.
   virtual std::byte* data(std::size_t slot) const noexcept = 0;
   /// Makes `bytes` and `intact` tell what the rows wrote.

@@ -12,7 +12,7 @@
 
 #include "cover.hpp"
 #include "measurement_log.hpp"
-#include "tunable_family.hpp"
+#include "tunable_problem.hpp"
 #include "tune.hpp"
 
 namespace tessera::tuner {

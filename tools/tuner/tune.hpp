@@ -16,7 +16,7 @@
 #include "measure.hpp"
 #include "measurement_log.hpp"
 #include "statistics.hpp"
-#include "tunable_family.hpp"
+#include "tunable_problem.hpp"
 
 namespace tessera::tuner {
 

@@ -166,7 +166,7 @@ TEST(workload, zipf_lengths_fill_the_tokens) {
   const auto problem = tessera::parse_problem<tessera::flash_problem>(
       "flash_attention q=[1000,2,32]f32 k=[1000,2,32] cu_seqlens_q=[17]i32 cu_seqlens_k=[17]i32");
   ASSERT_TRUE(problem) << problem.message();
-  const workload tensors(*problem, 0, 1, length_profile::zipf);
+  const workload_of tensors(*problem, {.lengths = length_profile::zipf});
   const auto* offset = static_cast<const std::int32_t*>(tensors.args().cu_seqlens_q.data);
   EXPECT_EQ(offset[0], 0);
   EXPECT_EQ(offset[16], 1000);

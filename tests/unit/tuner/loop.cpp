@@ -74,7 +74,7 @@ class Loop : public ::testing::Test {
     const flash_problem problem = *parse_problem<flash_problem>(text);
     const auto made = plan(problem, with_rows({.threads = 2}, mine));
     EXPECT_TRUE(made) << made.message();
-    const bench::workload work(problem);
+    const bench::workload_of work(problem);
     const status done = made->run(work.args());
     EXPECT_TRUE(done) << done.message();
     return made->choice();

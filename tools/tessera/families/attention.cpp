@@ -1,13 +1,9 @@
 // Attention, forward, in words for the commands.
 #include <algorithm>
 
-#include <tessera/families/attention/page_declaration.hpp>
 #include <tessera/families/attention/reflect.hpp>
-#include <tessera/spec/problem.hpp>
 
-#include "bench/support/work.hpp"
 #include "declared_call.hpp"
-#include "tests/reference/dense_pages.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -55,27 +51,9 @@ std::string remark(std::span<const listed_row> rows) {
   return list.empty() ? "" : "every row has " + list + ".";
 }
 
-/// Pages count as the keys and values that they hold for the sequences.
-call_work work_of(const problem_view& call) {
-  if (call.op->form == &paged_table::form) {
-    const auto& paged = *reinterpret_cast<const page_attention_args*>(call.tensors);
-    const auto& options = *static_cast<const page_attention_options*>(call.options);
-    const bench::work counted =
-        bench::work_of(reference::dense_shapes(paged, options), reference::dense_options(options));
-    return {counted.flops, counted.touched_bytes};
-  }
-  const bench::work counted =
-      bench::work_of(*reinterpret_cast<const flash_attention_args*>(call.tensors),
-                     *static_cast<const flash_attention_options*>(call.options));
-  return {counted.flops, counted.bytes};
-}
-
 }  // namespace
 
-const family_words attention_words{.name = "attention",
-                                   .config_of = &config_of,
-                                   .shared_bytes = &shared_bytes,
-                                   .remark = &remark,
-                                   .work_of = &work_of};
+const family_words attention_words{
+    .name = "attention", .config_of = &config_of, .shared_bytes = &shared_bytes, .remark = &remark};
 
 }  // namespace tessera::tool

@@ -22,9 +22,9 @@ namespace {
 
 class declared_call final : public file_call {
  public:
-  declared_call(const tessera::family& kind, const operation& op, const family_words& words,
-                std::string path, safetensors_file file)
-      : file_call(std::move(path), std::move(file)), kind_(kind), words_(words), call_(op) {
+  declared_call(const tessera::family& kind, const operation& op, std::string path,
+                safetensors_file file)
+      : file_call(std::move(path), std::move(file)), kind_(kind), call_(op) {
     read_options();
     read_tensors();
   }
@@ -36,7 +36,7 @@ class declared_call final : public file_call {
         std::ranges::find_if(call_.tensors, [](const tensor_view& view) { return view.present(); });
     return first != call_.tensors.end() ? first->type : dtype::none;
   }
-  call_work work() const override { return words_.work_of(call_.view()); }
+  reference::call_work work() const override { return reference::work_of(call_.view()); }
   boost::json::value options() const override { return options_json(form(), call_.options.data()); }
 
   void set_option(std::string_view name, const boost::json::value& value,
@@ -182,7 +182,6 @@ class declared_call final : public file_call {
   }
 
   const tessera::family& kind_;
-  const family_words& words_;
   owned_problem call_;  ///< with the memory of its tensors
   output_memory memory_;
 };
@@ -190,9 +189,8 @@ class declared_call final : public file_call {
 }  // namespace
 
 std::unique_ptr<file_call> open_declared(const tessera::family& kind, const operation& op,
-                                         const family_words& words, std::string path,
-                                         safetensors_file file) {
-  return std::make_unique<declared_call>(kind, op, words, std::move(path), std::move(file));
+                                         std::string path, safetensors_file file) {
+  return std::make_unique<declared_call>(kind, op, std::move(path), std::move(file));
 }
 
 }  // namespace tessera::tool

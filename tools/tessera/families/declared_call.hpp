@@ -26,8 +26,6 @@ struct family_words {
   int (*shared_bytes)(const void* config) = nullptr;
   /// What the rows of a listing have in common; may be empty.
   std::string (*remark)(std::span<const listed_row> rows) = nullptr;
-  /// What a call costs on paper.
-  call_work (*work_of)(const problem_view& call) = nullptr;
 };
 
 /// The members of a described config: numbers and enumerators, others by `json_of`.
@@ -53,7 +51,6 @@ extern const family_words attention_words, mean_pooling_words;
 
 /// A call of an operation, read from a file.
 std::unique_ptr<file_call> open_declared(const tessera::family& kind, const operation& op,
-                                         const family_words& words, std::string path,
-                                         safetensors_file file);
+                                         std::string path, safetensors_file file);
 
 }  // namespace tessera::tool

@@ -4,7 +4,7 @@
 // |---|---|---|
 // | q | [B,Hq,D]: a token of each entry | f32, f16, bf16 |
 // | k, v | [B,S,Hkv,D], [B,S,Hkv,Dv] | that of q |
-// | kv_start | [B]: the first key of the entry; 0 to S | i32 |
+// | kv_start | [B]: the first key of the entry; below 0 counts as 0 | i32 |
 // | kv_end | [B]: one behind the last key; the token stands just before it | i32 |
 // | sinks | [Hq or 1, number of sinks] | f32 |
 // | out | [B,Hq,Dv] | that of q |

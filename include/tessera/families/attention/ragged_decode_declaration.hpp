@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <string_view>
 
 #include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/ragged_decode_args.hpp>
@@ -25,17 +26,16 @@ inline constexpr std::array dims{
     dim{.symbol = "n", .label = "number of sinks", .most = most_heads},
 };
 inline constexpr std::array<std::string_view, 1> layouts{"dense"};
+/// Any number is legal: keys outside the tensor are nobody's.
+constexpr tensor_text bound_of_keys(std::string_view name) {
+  return {.name = name, .shapes = {"B"}, .types = dtype::i32, .contiguous_rows = true};
+}
 inline constexpr std::array tensor_texts{
     first_operand("q", {"B Hq D"}),
     operand("k", {"B S Hkv D"}),
     operand("v", {"B S Hkv Dv"}, "k"),
-    tensor_text{.name = "kv_start",
-                .shapes = {"B"},
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::lengths,
-                .counts = "S"},
-    tensor_text{.name = "kv_end", .shapes = {"B"}, .types = dtype::i32, .contiguous_rows = true},
+    bound_of_keys("kv_start"),
+    bound_of_keys("kv_end"),
     tensor_text{.name = "sinks", .shapes = {"Hq? n"}, .types = dtype::f32},
     result_of("out", {"B Hq Dv"}),
     statistic("lse", {"B Hq"}),

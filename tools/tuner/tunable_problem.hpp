@@ -1,6 +1,6 @@
-// What the tuner needs of a family of kernels: which rows may run a problem, inputs for it, a way
-// to run one row on them and a verdict on what it wrote. The tuner knows no family beyond this; to
-// add one, implement tunable_family in families/ and list it in families.cpp.
+// What the tuner needs of a problem: which rows may run it, inputs for it, a way to run one row on
+// them and a verdict on what it wrote. All of it follows from the declaration of the operation and
+// its reference (declared_problem.cpp).
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/policy.hpp>
@@ -92,27 +91,9 @@ struct conditions {
   std::string_view identity{};
 };
 
-/// A family of kernels.
-class tunable_family {
- public:
-  virtual ~tunable_family() = default;
-  virtual std::string_view name() const noexcept = 0;
-  /// First words of problem text.
-  virtual std::span<const std::string_view> ops() const noexcept = 0;
-  /// Reads a problem text. Refuses what the operation refuses, and problems that no row of this
-  /// build runs on the device.
-  virtual result<std::unique_ptr<tunable_problem>> open(std::string_view text,
-                                                        const conditions& where) const = 0;
-};
-
-/// Every family of this version.
-std::span<const tunable_family* const> tunable_families();
-
-/// The family of an operation, or null.
-const tunable_family* family_of_op(std::string_view op);
-
-/// Reads a problem text with the family that its first word names; refuses other first words with
-/// the list of those there are.
+/// Reads a problem text of any operation of this build. Refuses what the operation refuses, first
+/// words that name none with the list of those there are, and problems that no row runs on the
+/// device.
 result<std::unique_ptr<tunable_problem>> open_problem(std::string_view text,
                                                       const conditions& where = {});
 

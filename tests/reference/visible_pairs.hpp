@@ -1,4 +1,4 @@
-// What an attention call costs on paper: visible pairs, floating point operations, bytes.
+// How many pairs of a query and a key see each other in an attention call.
 #pragma once
 
 #include <algorithm>
@@ -7,16 +7,17 @@
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/options.hpp>
 
-#include "tests/reference/visibility.hpp"
+#include "operations.hpp"
+#include "visibility.hpp"
 
-namespace tessera::bench {
+namespace tessera::reference {
 
 /// Exact counts for one call.
-struct work {
+struct attention_counts {
   double visible_pairs = 0;  ///< (query head, query row, key) triples that enter a softmax
   double flops = 0;          ///< 2 (D + Dv) per visible pair
-  double bytes = 0;          ///< every input and output once; broadcast axes count once
-  double touched_bytes = 0;  ///< the same, but only those keys and values that some row sees
+  double keys = 0;           ///< of all entries
+  double seen_keys = 0;      ///< those that some row sees
 };
 
 namespace detail {
@@ -29,8 +30,8 @@ struct key_range {
 };
 
 /// Keys that row i sees by lengths, diagonal and window.
-inline key_range interval_of(const reference::used_rows& rows,
-                             const flash_attention_options& options, std::int64_t i) {
+inline key_range interval_of(const used_rows& rows, const flash_attention_options& options,
+                             std::int64_t i) {
   const bool bottom_right = options.causal_alignment == alignment::bottom_right;
   const std::int64_t position = bottom_right ? i + rows.k_length - rows.q_length : i;
   key_range range{0, rows.k_length};
@@ -49,8 +50,8 @@ inline key_range interval_of(const reference::used_rows& rows,
 /// Pairs of entry b that some tensor does not hide, over all heads. Heads that share every tensor
 /// are counted once.
 inline double unhidden_pairs(const flash_attention_args& args,
-                             const flash_attention_options& options,
-                             const reference::used_rows& rows, std::int64_t b, std::int64_t heads) {
+                             const flash_attention_options& options, const used_rows& rows,
+                             std::int64_t b, std::int64_t heads) {
   const auto per_head = [](const tensor_view& view) {
     return view.present() && view.extent[1] > 1 && view.stride[1] != 0;
   };
@@ -61,34 +62,24 @@ inline double unhidden_pairs(const flash_attention_args& args,
     for (std::int64_t i = 0; i < rows.q_length; ++i) {
       const key_range range = interval_of(rows, options, i);
       for (std::int64_t j = range.begin; j < range.end; ++j) {
-        if (reference::sees(args, options, rows, b, h, i, j)) pairs += 1;
+        if (sees(args, options, rows, b, h, i, j)) pairs += 1;
       }
     }
   }
   return differ ? pairs : pairs * static_cast<double>(heads);
 }
 
-inline double bytes_of(const tensor_view& view) {
-  if (!view.present()) return 0;
-  double count = static_cast<double>(size_of(view.type));
-  for (int axis = 0; axis < view.rank; ++axis) {
-    const auto a = static_cast<std::size_t>(axis);
-    if (view.stride[a] != 0 || view.extent[a] == 0) count *= static_cast<double>(view.extent[a]);
-  }
-  return count;
-}
-
 }  // namespace detail
 
 /// Counts one valid call; looks at lengths, masks, segments and minus infinities in the biases.
-inline work work_of(const flash_attention_args& args, const flash_attention_options& options) {
-  const reference::flash_extents size = reference::extents_of(args);
+inline attention_counts counts_of(const flash_attention_args& args,
+                                  const flash_attention_options& options) {
+  const flash_extents size = extents_of(args);
   const bool hidden = args.mask.present() || args.q_segment_ids.present() ||
                       args.bias_pre.present() || args.bias_post.present();
-  work total;
-  double seen_keys = 0;
+  attention_counts total;
   for (std::int64_t b = 0; b < size.entries; ++b) {
-    const reference::used_rows rows = reference::rows_of(args, b);
+    const used_rows rows = rows_of(args, b);
     detail::key_range seen{rows.k_length, 0};
     double pairs = 0;
     for (std::int64_t i = 0; i < rows.q_length; ++i) {
@@ -100,22 +91,26 @@ inline work work_of(const flash_attention_args& args, const flash_attention_opti
     pairs *= static_cast<double>(size.q_heads);
     if (hidden) pairs = detail::unhidden_pairs(args, options, rows, b, size.q_heads);
     total.visible_pairs += pairs;
-    seen_keys += static_cast<double>(seen.size());
+    total.seen_keys += static_cast<double>(seen.size());
   }
   total.flops = total.visible_pairs * 2.0 * static_cast<double>(size.head_dim + size.v_head_dim);
-
-  const double keys_and_values = detail::bytes_of(args.k) + detail::bytes_of(args.v);
-  for (const tensor_view* view :
-       {&args.q, &args.k, &args.v, &args.bias_pre, &args.bias_post, &args.mask, &args.q_segment_ids,
-        &args.kv_segment_ids, &args.sinks, &args.cu_seqlens_q, &args.cu_seqlens_k, &args.seqlens_q,
-        &args.seqlens_k, &args.out, &args.lse, &args.row_max, &args.weights, &args.dropout_mask}) {
-    total.bytes += detail::bytes_of(*view);
-  }
-  const double all_keys =
+  total.keys =
       static_cast<double>(size.k_rows) * (size.packed ? 1.0 : static_cast<double>(size.entries));
-  const double share = all_keys > 0 ? seen_keys / all_keys : 0.0;
-  total.touched_bytes = total.bytes - keys_and_values * (1.0 - share);
   return total;
 }
 
-}  // namespace tessera::bench
+/// Says so of a call whose bytes count `held` keys and values of `heads` heads: those that no row
+/// sees are none.
+inline void put_counts(const attention_counts& counts, double held, std::int64_t heads,
+                       const tensor_view& k, const tensor_view& v, call_work& work) {
+  const auto width_of = [](const tensor_view& rows) {
+    const auto last = static_cast<std::size_t>(rows.rank - 1);
+    return static_cast<double>(rows.extent[last]) * static_cast<double>(size_of(rows.type));
+  };
+  work.flops = counts.flops;
+  work.visible_pairs = counts.visible_pairs;
+  work.bytes -=
+      (held - counts.seen_keys) * static_cast<double>(heads) * (width_of(k) + width_of(v));
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,113 @@
+#include "lengths.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tests/reference/elements.hpp"
+#include "tests/reference/store.hpp"
+#include "tests/support/random.hpp"
+
+namespace tessera::bench {
+namespace {
+
+std::int64_t dim_of(const bound_call& call, std::int8_t dim) {
+  return call.dims[static_cast<std::size_t>(dim)];
+}
+
+void put(const tensor_view& list, std::int64_t at, std::int64_t number) {
+  reference::store(list, at * list.stride[0], static_cast<double>(number));
+}
+
+/// Where each of `count` parts of `tokens` tokens begins, and the end.
+std::vector<std::int64_t> cut(std::int64_t tokens, std::int64_t count, length_profile profile,
+                              std::uint64_t seed) {
+  support::random_source random(seed);
+  std::vector<double> ends{0};
+  // Zipf: the sequence at place n has rank (7 n + 3) mod count, so that long and short ones mix.
+  const std::int64_t step = count % 7 == 0 ? 1 : 7;
+  for (std::int64_t n = 0; n < count; ++n) {
+    double share = 1;
+    if (profile == length_profile::zipf) {
+      share = 1.0 / static_cast<double>((n * step + 3) % count + 1);
+    }
+    if (profile == length_profile::ragged) share = std::exp(2.2 * random.uniform() - 1.1);
+    ends.push_back(ends.back() + share);
+  }
+  std::vector<std::int64_t> offsets{0};
+  for (std::int64_t n = 1; n <= count; ++n) {
+    const double share = ends[static_cast<std::size_t>(n)] / ends.back();
+    offsets.push_back(profile == length_profile::equal
+                          ? tokens * n / count
+                          : std::llround(static_cast<double>(tokens) * share));
+  }
+  return offsets;
+}
+
+/// Ragged ones are full in the first entry, as the longest of a padded batch is.
+void fill_with_lengths(const tensor_view& list, std::int64_t longest, length_profile profile,
+                       std::uint64_t seed) {
+  support::random_source random(seed);
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    const bool full = profile != length_profile::ragged || n == 0;
+    put(list, n, full ? longest : random.between((longest + 1) / 2, longest));
+  }
+}
+
+/// Entry i of the table is page i of a shuffled pool; pools that are too small are shared.
+void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile profile,
+                     std::uint64_t seed) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& table = call.tensors[tensor];
+  const std::int64_t pages = dim_of(call, form.counts);
+  support::random_source random(seed);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(std::max<std::int64_t>(pages, 1)));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  for (std::size_t n = order.size(); n > 1; --n) {
+    std::swap(order[n - 1],
+              order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n)))]);
+  }
+  reference::for_each_element(table, [&](std::int64_t n, std::int64_t offset) {
+    const auto page = static_cast<double>(order[static_cast<std::size_t>(n) % order.size()]);
+    reference::store(table, offset, page);
+  });
+  const auto used_by = static_cast<std::size_t>(form.used_by);
+  if (!call.has(used_by)) return;
+  const std::int8_t within = call.form().tensors[used_by].counts;
+  std::int64_t most = pages > 0 ? table.extent[1] * dim_of(call, form.page) : 0;
+  if (within >= 0) most = std::min(most, dim_of(call, within));
+  fill_with_lengths(call.tensors[used_by], most, profile, seed);
+}
+
+}  // namespace
+
+void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t seed) {
+  const signature& form = call.form();
+  // Pages come last: they also decide how many of them are used.
+  std::vector<std::size_t> tables;
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    const tensor_form& what = form.tensors[i];
+    const tensor_view& list = call.tensors[i];
+    if (!call.has(i) || what.holds == tensor_contents::values) continue;
+    if (what.holds == tensor_contents::page_numbers) {
+      tables.push_back(i);
+      continue;
+    }
+    const std::int64_t counted = dim_of(call, what.counts);
+    if (what.holds == tensor_contents::lengths) {
+      fill_with_lengths(list, counted, profile, seed);
+      continue;
+    }
+    const bool sizes = what.holds == tensor_contents::group_sizes;
+    const auto offsets = cut(counted, list.extent[0] - (sizes ? 0 : 1), profile, seed);
+    for (std::size_t n = 0; n < static_cast<std::size_t>(list.extent[0]); ++n) {
+      put(list, static_cast<std::int64_t>(n), sizes ? offsets[n + 1] - offsets[n] : offsets[n]);
+    }
+  }
+  for (const std::size_t table : tables) fill_with_pages(call, table, profile, seed);
+}
+
+}  // namespace tessera::bench
