@@ -1,6 +1,6 @@
-// page_attention over the problems of bench/shapes/pages.txt: each is verified against the
-// definition on a sample of rows, then timed through a plan, in turn with the limit that binds it
-// and with attention on the same keys and values in one piece.
+// Attention on keys in pages over the problems of bench/shapes/pages.txt: each is verified against
+// the definition on a sample of rows, then timed through a plan, in turn with the limit that binds
+// it and with attention on the same keys and values in one piece.
 #include <array>
 #include <cstdio>
 #include <exception>
@@ -50,7 +50,8 @@ bench::measured_case measure_case(const bench::bench_case& one, const page_probl
 
 int main(int argc, char** argv) {
   try {
-    constexpr std::array<std::string_view, 1> ops{"page_attention"};
+    constexpr std::array<std::string_view, 3> ops{"page_attention", "decode_attention",
+                                                  "prefill_page_attention"};
     if (!bench::register_cases<page_problem>(TESSERA_SHAPES_DIR, ops, measure_case)) return 2;
     return bench::run_benches(argc, argv);
   } catch (const std::exception& failed) {

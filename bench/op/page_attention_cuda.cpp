@@ -117,7 +117,8 @@ int main(int argc, char** argv) {
     const auto measure = [&on](const bench::bench_case& one, const page_problem& problem) {
       return measure_case(one, problem, on);
     };
-    constexpr std::array<std::string_view, 1> ops{"page_attention"};
+    constexpr std::array<std::string_view, 3> ops{"page_attention", "decode_attention",
+                                                  "prefill_page_attention"};
     if (!bench::register_cases<page_problem>(shapes, ops, measure)) return 2;
     return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(), [&] {
       return on.report("shares are of reading in the same rounds, beside: keys in one piece");

@@ -6,11 +6,14 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 8> all{{
+  static constexpr std::array<operation_name, 11> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
       {103, "page_attention", "attention"},
+      {104, "decode_attention", "attention"},
+      {105, "prefill_page_attention", "attention"},
+      {106, "ragged_decode_attention", "attention"},
       {200, "mean_pooling", "mean_pooling"},
       {201, "mean_pooling_chunks", "mean_pooling"},
       {202, "mean_pooling_backward", "mean_pooling"},

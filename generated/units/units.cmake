@@ -93,6 +93,7 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu
   units/cuda_sm80/attention_bf16_d128_decode.cu
   units/cuda_sm80/attention_bf16_d128_decode_paged.cu
+  units/cuda_sm80/attention_bf16_d128_paged.cu
   units/cuda_sm80/attention_bf16_d192.cu
   units/cuda_sm80/attention_bf16_d192v128.cu
   units/cuda_sm80/attention_bf16_d256.cu
@@ -101,6 +102,7 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d64.cu
   units/cuda_sm80/attention_bf16_d64_decode.cu
   units/cuda_sm80/attention_bf16_d64_decode_paged.cu
+  units/cuda_sm80/attention_bf16_d64_paged.cu
   units/cuda_sm80/attention_bf16_d72.cu
   units/cuda_sm80/attention_bf16_d80.cu
   units/cuda_sm80/attention_bf16_d96.cu
@@ -108,9 +110,11 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_dany.cu
   units/cuda_sm80/attention_bf16_dany_decode.cu
   units/cuda_sm80/attention_bf16_dany_decode_paged.cu
+  units/cuda_sm80/attention_bf16_dany_paged.cu
   units/cuda_sm80/attention_f16_d128.cu
   units/cuda_sm80/attention_f16_d128_decode.cu
   units/cuda_sm80/attention_f16_d128_decode_paged.cu
+  units/cuda_sm80/attention_f16_d128_paged.cu
   units/cuda_sm80/attention_f16_d192.cu
   units/cuda_sm80/attention_f16_d192v128.cu
   units/cuda_sm80/attention_f16_d256.cu
@@ -119,6 +123,7 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_f16_d64.cu
   units/cuda_sm80/attention_f16_d64_decode.cu
   units/cuda_sm80/attention_f16_d64_decode_paged.cu
+  units/cuda_sm80/attention_f16_d64_paged.cu
   units/cuda_sm80/attention_f16_d72.cu
   units/cuda_sm80/attention_f16_d80.cu
   units/cuda_sm80/attention_f16_d96.cu
@@ -126,11 +131,13 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_f16_dany.cu
   units/cuda_sm80/attention_f16_dany_decode.cu
   units/cuda_sm80/attention_f16_dany_decode_paged.cu
+  units/cuda_sm80/attention_f16_dany_paged.cu
   units/cuda_sm80/attention_f32_d128.cu
   units/cuda_sm80/attention_f32_d256.cu
   units/cuda_sm80/attention_f32_d64.cu
   units/cuda_sm80/attention_f32_dany.cu
   units/cuda_sm80/attention_f32_dany_decode_paged.cu
+  units/cuda_sm80/attention_f32_dany_paged.cu
   units/cuda_sm80/mean_pooling_bf16.cu
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu

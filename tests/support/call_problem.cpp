@@ -345,7 +345,8 @@ class problem_draw {
         }
       }
       const std::int64_t said = needed ? call_.dims[i] : 0;
-      std::memcpy(problem_.options.data() + form_.dims[i].option_offset, &said, sizeof said);
+      auto* const options = reinterpret_cast<std::byte*>(problem_.options.data());
+      std::memcpy(options + form_.dims[i].option_offset, &said, sizeof said);
     }
   }
 

@@ -92,9 +92,9 @@ std::string axis_text(const axis_form& axis, const signature& form) {
   return fmt::format("{}{}{}", at_least ? ">=" : "", text, or_one ? "|1" : "");
 }
 
-/// "dense [B,Sq,Hq,D], packed [Sq,Hq,D]".
+/// "dense [B,Sq,Hq,D], packed [Sq,Hq,D]"; the shape alone where it is the same in every layout.
 std::string shapes_text(const signature& form, std::size_t tensor) {
-  std::string text;
+  std::vector<std::string> shapes, named;
   for (std::size_t layout = 0; layout < form.layouts.size(); ++layout) {
     const shape_form& shape = form.shape(tensor, static_cast<int>(layout));
     if (shape.rank < 0) continue;
@@ -102,11 +102,23 @@ std::string shapes_text(const signature& form, std::size_t tensor) {
     for (std::size_t axis = 0; axis < static_cast<std::size_t>(shape.rank); ++axis) {
       axes.push_back(axis_text(shape.axes[axis], form));
     }
-    if (!text.empty()) text += ", ";
-    if (form.layouts.size() > 1) text += fmt::format("{} ", form.layouts[layout]);
-    text += fmt::format("[{}]", fmt::join(axes, ","));
+    shapes.push_back(fmt::format("[{}]", fmt::join(axes, ",")));
+    named.push_back(fmt::format("{} {}", form.layouts[layout], shapes.back()));
   }
-  return text;
+  const bool same = shapes.size() == form.layouts.size() &&
+                    std::ranges::all_of(
+                        shapes, [&](const std::string& shape) { return shape == shapes.front(); });
+  return same ? shapes.front() : fmt::format("{}", fmt::join(named, ", "));
+}
+
+/// Some tensor of the signature has the dim.
+bool is_used(const signature& form, std::size_t dim) {
+  const auto number = static_cast<int>(dim);
+  return std::ranges::any_of(form.shapes, [&](const shape_form& shape) {
+    return std::ranges::any_of(
+        std::span(shape.axes).first(static_cast<std::size_t>(std::max<int>(shape.rank, 0))),
+        [&](const axis_form& axis) { return axis.dim == number || axis.times == number; });
+  });
 }
 
 std::string tensor_text(const signature& form, std::size_t index) {
@@ -127,7 +139,9 @@ std::string tensor_text(const signature& form, std::size_t index) {
 std::string args_struct(const c_structs& structs) {
   const signature& form = *structs.form;
   std::vector<std::string> dims;
-  for (const dim& axis : form.dims) {
+  for (std::size_t i = 0; i < form.dims.size(); ++i) {
+    const dim& axis = form.dims[i];
+    if (!is_used(form, i)) continue;
     dims.push_back(fmt::format("{} {}", axis.symbol, axis.label));
     if (!axis.owner.empty()) dims.back() += fmt::format(" of {}", axis.owner);
   }
@@ -141,8 +155,13 @@ std::string args_struct(const c_structs& structs) {
   return text + fmt::format("}} tessera_{}_args;\n\n", structs.name());
 }
 
+/// "(PT)HD" is PT_HD in C.
 std::string enumerator(const option_form& option, std::string_view value) {
-  return fmt::format("TESSERA_{}_{}", upper(option.name), upper(value));
+  std::string name;
+  for (const char letter : value) {
+    if (letter != '(') name += letter == ')' ? '_' : letter;
+  }
+  return fmt::format("TESSERA_{}_{}", upper(option.name), upper(name));
 }
 
 std::string values_text(const option_form& option) {

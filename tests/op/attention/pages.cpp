@@ -134,5 +134,54 @@ TEST(pages, a_window_leaves_the_last_keys) {
   }
 }
 
+TEST(pages, slots_of_one_axis_are_the_tokens_of_pages) {
+  paged_call paged(7), slotted(7);
+  ASSERT_TRUE(page_attention(paged.args(), in_order_of_tokens));
+  page_attention_args args = slotted.args();
+  for (tensor_view* pool : {&args.k_pages, &args.v_pages}) {
+    *pool = view(static_cast<float*>(pool->data), {pages * page_size, kv_heads, head_dim});
+  }
+  const page_attention_options in_slots{.pool_layout = page_layout::PT_HD, .page_size = page_size};
+  ASSERT_TRUE(decode_attention(args, in_slots));
+  EXPECT_EQ(paged.out, slotted.out);
+  EXPECT_EQ(decode_attention(args, {.pool_layout = page_layout::PT_HD}).message(),
+            "page_size: is 0, (PT)HD tensors need one of 1 to 2147483647");
+  EXPECT_EQ(decode_attention(args, {.pool_layout = page_layout::PT_HD, .page_size = 7}).message(),
+            "k_pages: slots is 2000, not a multiple of page_size, which is 7");
+}
+
+/// Attention of `count` tokens of a prompt from token `first` on, whose keys lie in the pages of
+/// sequence 0.
+std::vector<float> prefilled(paged_call& paged, const std::vector<float>& prompt,
+                             std::int64_t first, std::int64_t count) {
+  std::vector<float> out(static_cast<std::size_t>(count * q_heads * head_dim), -1.0f);
+  const auto length = static_cast<std::int32_t>(first + count);
+  page_attention_args args = paged.args();
+  args.q = view(prompt.data() + first * q_heads * head_dim, {count, q_heads, head_dim});
+  args.out = view(out.data(), {count, q_heads, head_dim});
+  args.block_table = view(paged.table.data(), {1, slots});
+  args.seqlens_k = view(&length, {1});
+  const status done = prefill_page_attention(args, in_order_of_tokens);
+  EXPECT_TRUE(done) << done.message();
+  return out;
+}
+
+TEST(pages, chunks_of_a_prompt_are_its_rows) {
+  constexpr std::int64_t tokens = 130, cut = 47;
+  paged_call paged(7);
+  const std::vector<float> prompt = bells(tokens * q_heads * head_dim, 5);
+  std::vector<float> expected(prompt.size());
+  ASSERT_TRUE(flash_attention({.q = view(prompt.data(), {1, tokens, q_heads, head_dim}),
+                               .k = view(paged.keys.data(), {1, tokens, kv_heads, head_dim}),
+                               .v = view(paged.values.data(), {1, tokens, kv_heads, head_dim}),
+                               .out = view(expected.data(), {1, tokens, q_heads, head_dim})},
+                              {.causal = true}));
+  std::vector<float> out = prefilled(paged, prompt, 0, cut);
+  const std::vector<float> rest = prefilled(paged, prompt, cut, tokens - cut);
+  out.insert(out.end(), rest.begin(), rest.end());
+  ASSERT_EQ(out.size(), expected.size());
+  for (std::size_t at = 0; at < out.size(); ++at) EXPECT_NEAR(out[at], expected[at], 1e-5f) << at;
+}
+
 }  // namespace
 }  // namespace tessera::support

@@ -36,7 +36,13 @@ constexpr std::string_view plain_problems[] = {
     "flash_attention q=[2,64,8,64]f32 k=[2,64,8,64]",
     "attention q=[2,64,8,64]f32 k=[2,64,8,64]",
     "scaled_dot_product_attention q=[2,64,8,64]f32 k=[2,64,8,64]",
-    "page_attention q=[2,8,64]f32 k_pages=[9,4,16,64] block_table=[2,4]i32 seqlens_k=[2]i32",
+    "page_attention q=[2,8,64]f32 k_pages=[144,4,64] block_table=[2,4]i32 pool_layout=(PT)HD "
+    "page_size=16",
+    "decode_attention q=[2,8,64]f32 k_pages=[144,4,64] block_table=[2,4]i32 pool_layout=(PT)HD "
+    "page_size=16",
+    "prefill_page_attention q=[9,8,64]f32 k_pages=[144,4,64] block_table=[1,4]i32 "
+    "pool_layout=(PT)HD page_size=16",
+    "ragged_decode_attention q=[2,8,64]f32 k=[2,64,4,64]",
     "mean_pooling x=[2,64,96]f32",
     "mean_pooling_chunks x=[2,64,4,32]f32",
     "mean_pooling_backward x=[2,64,96]f32",

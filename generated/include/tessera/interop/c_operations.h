@@ -14,6 +14,9 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_ATTENTION = 101,
   TESSERA_OPERATION_SCALED_DOT_PRODUCT_ATTENTION = 102,
   TESSERA_OPERATION_PAGE_ATTENTION = 103,
+  TESSERA_OPERATION_DECODE_ATTENTION = 104,
+  TESSERA_OPERATION_PREFILL_PAGE_ATTENTION = 105,
+  TESSERA_OPERATION_RAGGED_DECODE_ATTENTION = 106,
   TESSERA_OPERATION_MEAN_POOLING = 200,
   TESSERA_OPERATION_MEAN_POOLING_CHUNKS = 201,
   TESSERA_OPERATION_MEAN_POOLING_BACKWARD = 202,
@@ -22,7 +25,7 @@ typedef enum tessera_operation {
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
-enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2 };
+enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -42,7 +45,7 @@ typedef struct tessera_flash_attention_args {
   const tessera_tensor* mask; /* dense [B|1,Hq|1,Sq|1,Sk|1], packed [N|1,Hq|1,>=Lq|1,>=Lk|1]; u8 */
   const tessera_tensor* q_segment_ids; /* dense [B,Sq]; i32 */
   const tessera_tensor* kv_segment_ids; /* dense [B,Sk]; i32 */
-  const tessera_tensor* sinks; /* dense [Hq|1,n], packed [Hq|1,n]; f32 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
   const tessera_tensor* cu_seqlens_q; /* packed [N+1]; i32 */
   const tessera_tensor* cu_seqlens_k; /* packed [N+1]; i32 */
   const tessera_tensor* seqlens_q; /* dense [B]; i32 */
@@ -147,16 +150,15 @@ static inline int32_t tessera_run_scaled_dot_product_attention(const tessera_pla
 typedef struct tessera_page_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* q; /* PHTD [N,Hq,D], HPTD [N,Hq,D], PTHD [N,Hq,D]; f32, f16, bf16 */
-  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D]; type of q */
+  const tessera_tensor* q; /* [N,Hq,D]; f32, f16, bf16 */
+  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
   const tessera_tensor* k_pages;
-  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv]; type of q */
+  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of q */
   const tessera_tensor* v_pages;
-  const tessera_tensor* block_table; /* PHTD [N,M], HPTD [N,M], PTHD [N,M]; i32 */
-  const tessera_tensor* seqlens_k; /* PHTD [N], HPTD [N], PTHD [N]; i32 */
-  /* written; PHTD [N,Hq,Dv], HPTD [N,Hq,Dv], PTHD [N,Hq,Dv]; type of q */
-  const tessera_tensor* out;
-  const tessera_tensor* lse; /* written; PHTD [N,Hq], HPTD [N,Hq], PTHD [N,Hq]; f32 */
+  const tessera_tensor* block_table; /* [N,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [N]; i32 */
+  const tessera_tensor* out; /* written; [N,Hq,Dv]; type of q */
+  const tessera_tensor* lse; /* written; [N,Hq]; f32 */
 } tessera_page_attention_args;
 
 /* Bits of `given`. */
@@ -164,7 +166,8 @@ enum {
   TESSERA_PAGE_ATTENTION_SOFTMAX_SCALE = 1,
   TESSERA_PAGE_ATTENTION_WINDOW_LEFT = 2,
   TESSERA_PAGE_ATTENTION_LOGITS_SOFT_CAP = 4,
-  TESSERA_PAGE_ATTENTION_POOL_LAYOUT = 8
+  TESSERA_PAGE_ATTENTION_POOL_LAYOUT = 8,
+  TESSERA_PAGE_ATTENTION_PAGE_SIZE = 16
 };
 typedef struct tessera_page_attention_options {
   uint32_t size;
@@ -172,9 +175,10 @@ typedef struct tessera_page_attention_options {
   double softmax_scale; /* finite as a float; optional */
   int64_t window_left; /* at least 0; optional, else unbounded */
   double logits_soft_cap; /* above 0; optional */
-  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD; default
-   * TESSERA_POOL_LAYOUT_PHTD */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD; default TESSERA_POOL_LAYOUT_PHTD */
   int64_t pool_layout;
+  int64_t page_size; /* at least 0; default 0 */
 } tessera_page_attention_options;
 
 /* page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes lse. */
@@ -191,6 +195,134 @@ static inline int32_t tessera_plan_page_attention(const tessera_page_attention_a
 static inline int32_t tessera_run_page_attention(const tessera_plan* plan,
     const tessera_page_attention_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* decode_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes lse. */
+static inline int32_t tessera_decode_attention(const tessera_page_attention_args* args,
+    const tessera_page_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_DECODE_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_decode_attention(const tessera_page_attention_args* args,
+    const tessera_page_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_DECODE_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_decode_attention(const tessera_plan* plan,
+    const tessera_page_attention_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- prefill_page_attention: family attention ---- */
+
+/* Axes: C length; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D head_dim; Dv
+ * head_dim. */
+typedef struct tessera_prefill_page_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [C,Hq,D]; f32, f16, bf16 */
+  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
+  const tessera_tensor* k_pages;
+  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of q */
+  const tessera_tensor* v_pages;
+  const tessera_tensor* block_table; /* [1,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [1]; i32 */
+  const tessera_tensor* out; /* written; [C,Hq,Dv]; type of q */
+  const tessera_tensor* lse; /* written; [Hq,C]; f32 */
+} tessera_prefill_page_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_PREFILL_PAGE_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_PREFILL_PAGE_ATTENTION_WINDOW_LEFT = 2,
+  TESSERA_PREFILL_PAGE_ATTENTION_LOGITS_SOFT_CAP = 4,
+  TESSERA_PREFILL_PAGE_ATTENTION_POOL_LAYOUT = 8,
+  TESSERA_PREFILL_PAGE_ATTENTION_PAGE_SIZE = 16
+};
+typedef struct tessera_prefill_page_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD; default TESSERA_POOL_LAYOUT_PHTD */
+  int64_t pool_layout;
+  int64_t page_size; /* at least 0; default 0 */
+} tessera_prefill_page_attention_options;
+
+/* prefill_page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes lse. */
+static inline int32_t tessera_prefill_page_attention(
+    const tessera_prefill_page_attention_args* args,
+    const tessera_prefill_page_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_PREFILL_PAGE_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_prefill_page_attention(
+    const tessera_prefill_page_attention_args* args,
+    const tessera_prefill_page_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_PREFILL_PAGE_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_prefill_page_attention(const tessera_plan* plan,
+    const tessera_prefill_page_attention_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- ragged_decode_attention: family attention ---- */
+
+/* Axes: B batch; S length; Hq heads; Hkv heads; D head_dim; Dv head_dim; n number of sinks. */
+typedef struct tessera_ragged_decode_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [B,Hq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* [B,S,Hkv,D]; type of q */
+  const tessera_tensor* v; /* [B,S,Hkv,Dv]; type of q */
+  const tessera_tensor* kv_start; /* [B]; i32 */
+  const tessera_tensor* kv_end; /* [B]; i32 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* written; [B,Hq,Dv]; type of q */
+  const tessera_tensor* lse; /* written; [B,Hq]; f32 */
+} tessera_ragged_decode_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RAGGED_DECODE_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_RAGGED_DECODE_ATTENTION_WINDOW_LEFT = 2,
+  TESSERA_RAGGED_DECODE_ATTENTION_WINDOW_RIGHT = 4,
+  TESSERA_RAGGED_DECODE_ATTENTION_LOGITS_SOFT_CAP = 8
+};
+typedef struct tessera_ragged_decode_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+} tessera_ragged_decode_attention_options;
+
+/* ragged_decode_attention: needs q, k, v, kv_start, kv_end, out; takes sinks, lse. */
+static inline int32_t tessera_ragged_decode_attention(
+    const tessera_ragged_decode_attention_args* args,
+    const tessera_ragged_decode_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RAGGED_DECODE_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_ragged_decode_attention(
+    const tessera_ragged_decode_attention_args* args,
+    const tessera_ragged_decode_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RAGGED_DECODE_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_ragged_decode_attention(const tessera_plan* plan,
+    const tessera_ragged_decode_attention_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

@@ -231,6 +231,10 @@ inline bool hook(const bound_call& call, status& failure) {
                         " needs them equal");
 }
 
+inline int layout_of(const bound_call& call) {
+  return call.has(tensor("cu_seqlens_q")) || call.has(tensor("cu_seqlens_k")) ? 1 : 0;
+}
+
 inline constexpr signature form = declared::signature_of<flash_problem>({
     .tensors = tensors,
     .shapes = shapes,
@@ -239,10 +243,7 @@ inline constexpr signature form = declared::signature_of<flash_problem>({
     .options = option_forms,
     .rules = rules,
     .multiples = multiples,
-    .layout_of =
-        [](const bound_call& call) {
-          return call.has(tensor("cu_seqlens_q")) || call.has(tensor("cu_seqlens_k")) ? 1 : 0;
-        },
+    .layout_of = &layout_of,
     .hook = &hook,
 });
 

@@ -63,7 +63,8 @@ consteval std::array<tensor_text, 7> tensors_for(std::string_view q, std::string
           statistic("lse", everywhere(lse))};
 }
 inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
-inline constexpr auto of_chunks = tensors_for("C Hq D", "1 M", "1", "C Hq Dv", "Hq C");
+inline constexpr auto of_chunks =
+    tensors_for("C Hq D", "1:sequences M", "1:sequences", "C Hq Dv", "Hq C");
 inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(of_tokens, dims);
 inline constexpr auto tensors = declared::tensors_in(of_tokens, shapes, dims);
 inline constexpr auto chunk_shapes = declared::shapes_in<page_layout_names.size()>(of_chunks, dims);

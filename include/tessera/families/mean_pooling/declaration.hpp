@@ -106,16 +106,17 @@ inline constexpr std::array option_forms{option_form{.name = "chunk_size",
                                                      .limit = option_limit::at_least,
                                                      .least = 1}};
 
+inline int layout_of(const bound_call& call) {
+  return (has_chunks(op_of(call)) ? 2 : 0) + (call.has(2) ? 1 : 0);
+}
+
 inline constexpr signature form = declared::signature_of<mean_pooling_problem>({
     .tensors = tensors,
     .shapes = shapes,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
-    .layout_of =
-        [](const bound_call& call) {
-          return (has_chunks(op_of(call)) ? 2 : 0) + (call.has(2) ? 1 : 0);
-        },
+    .layout_of = &layout_of,
 });
 
 using kernel = mean_pooling_kernel_args;
