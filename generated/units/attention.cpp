@@ -143,7 +143,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_16x64_w1b3, 7790, 456064, 196, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_every_128x32_w4b2, 7640, 565632, 250, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_soft_cap_segments_128x64_w4b2, 5940, 440192, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d192_64x48_w4b2, 6010, 269184, 188, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d192v128_128x64_w8b1, 5890, 253312, 166, 0>
@@ -172,7 +172,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_16x64_w1b3, 7970, 456064, 196, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_every_128x32_w4b2, 7330, 565632, 250, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_soft_cap_segments_128x64_w4b2, 5700, 440192, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d192_64x48_w4b2, 6310, 269184, 188, 0>
     , table_row<rows::attention_cuda_sm80_f16_d192v128_128x64_w8b1, 5950, 253312, 166, 0>

@@ -339,9 +339,8 @@ class problem_draw {
       if (form_.dims[i].option.empty()) continue;
       bool needed = false;
       for (std::size_t tensor = 0; tensor < form_.tensors.size(); ++tensor) {
-        const shape_form& shape = form_.shape(tensor, call_.layout);
-        for (int at = 0; at < shape.rank; ++at) {
-          needed |= shape.axes[static_cast<std::size_t>(at)].times == static_cast<int>(i);
+        for (const axis_form& axis : form_.shape(tensor, call_.layout).axes) {
+          needed |= axis.times == static_cast<int>(i);
         }
       }
       const std::int64_t said = needed ? call_.dims[i] : 0;

@@ -198,6 +198,86 @@ static void check_pages(tessera_status* status) {
                  "seqlens_k: entry 0 is 7, must be 0 to 6", status);
 }
 
+/* The same keys in a pool of slots, and as the chunk of one token. */
+static void check_slots(tessera_status* status) {
+  int32_t table_data[] = {2, 0, -1}, length = 3;
+  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
+                 k = TENSOR(TESSERA_F32, k_pages_data, PAGES * PAGE_SIZE, 1, DIM),
+                 v = TENSOR(TESSERA_F32, v_pages_data, PAGES * PAGE_SIZE, 1, DIM),
+                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
+                 lengths = TENSOR(TESSERA_I32, &length, 1),
+                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
+  tessera_page_attention_args args = {.size = sizeof args,
+                                      .q = &q,
+                                      .k_pages = &k,
+                                      .v_pages = &v,
+                                      .block_table = &table,
+                                      .seqlens_k = &lengths,
+                                      .out = &out};
+  tessera_page_attention_options options = {
+      .size = sizeof options, .pool_layout = TESSERA_POOL_LAYOUT_PT_HD, .page_size = PAGE_SIZE};
+  tessera_plan* plan = NULL;
+  expect(tessera_decode_attention(&args, &options, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_of_three),
+         "decode_attention", status);
+  expect(tessera_plan_decode_attention(&args, &options, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_decode_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_of_three),
+         "planned decode_attention", status);
+  tessera_plan_free(plan);
+  tessera_prefill_page_attention_args chunk = {.size = sizeof chunk,
+                                               .q = &q,
+                                               .k_pages = &k,
+                                               .v_pages = &v,
+                                               .block_table = &table,
+                                               .seqlens_k = &lengths,
+                                               .out = &out};
+  tessera_prefill_page_attention_options last = {
+      .size = sizeof last,
+      .given = TESSERA_PREFILL_PAGE_ATTENTION_WINDOW_LEFT,
+      .pool_layout = TESSERA_POOL_LAYOUT_PT_HD,
+      .page_size = PAGE_SIZE};
+  expect(tessera_prefill_page_attention(&chunk, &last, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, third_key),
+         "prefill_page_attention with a window of one key", status);
+  expect(
+      tessera_plan_prefill_page_attention(&chunk, &last, NULL, &plan, status) == TESSERA_OK &&
+          tessera_run_prefill_page_attention(plan, &chunk, NULL, 0, NULL, status) == TESSERA_OK &&
+          are_near(out_data, DIM, third_key),
+      "planned prefill_page_attention", status);
+  tessera_plan_free(plan);
+}
+
+/* Three keys in the middle of a batch entry: NaN lies before and behind them. */
+static void check_ranges(tessera_status* status) {
+  int32_t start = 1, end = 4;
+  const float values[] = {NAN, 0.0f, 1.0f, 2.0f, NAN, NAN};
+  for (int i = 0; i < PAGES * PAGE_SIZE * DIM; ++i) v_pages_data[i] = values[i / DIM];
+  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
+                 k = TENSOR(TESSERA_F32, k_pages_data, 1, PAGES * PAGE_SIZE, 1, DIM),
+                 v = TENSOR(TESSERA_F32, v_pages_data, 1, PAGES * PAGE_SIZE, 1, DIM),
+                 starts = TENSOR(TESSERA_I32, &start, 1), ends = TENSOR(TESSERA_I32, &end, 1),
+                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
+  tessera_ragged_decode_attention_args args = {.size = sizeof args,
+                                               .q = &q,
+                                               .k = &k,
+                                               .v = &v,
+                                               .kv_start = &starts,
+                                               .kv_end = &ends,
+                                               .out = &out};
+  expect(tessera_ragged_decode_attention(&args, NULL, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_of_three),
+         "ragged_decode_attention", status);
+  tessera_plan* plan = NULL;
+  expect(tessera_plan_ragged_decode_attention(&args, NULL, NULL, &plan, status) == TESSERA_OK,
+         "a plan for ragged_decode_attention", status);
+  start = 3;
+  expect(tessera_run_ragged_decode_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, third_key),
+         "planned ragged_decode_attention with another range", status);
+  tessera_plan_free(plan);
+}
+
 enum { TOKENS = 6, COLUMNS = 3 };
 
 static float x_data[TOKENS * COLUMNS], means[2 * COLUMNS];
@@ -284,6 +364,8 @@ int check_operations(void) {
   tessera_status status = {.size = sizeof status};
   check_attention(&status);
   check_pages(&status);
+  check_slots(&status);
+  check_ranges(&status);
   check_pooling(&status);
   check_pooling_backward(&status);
   return faults;

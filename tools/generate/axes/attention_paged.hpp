@@ -134,13 +134,22 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .tiles = {{64, 16, {.warps = 4, .blocks_per_sm = 2}}},
       },
       {
-          .about = "sm80, pages: chunks with common head dims",
+          .about = "sm80, pages: chunks with head dim 64",
           .targets = {cuda_sm80},
           .types = halves,
-          .dims = {{64}, {128}},
+          .dims = {{64}},
           .keys = pages,
           .features = features,
           .tiles = {{128, 64, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80, pages: chunks with head dim 128; wider tiles have no registers for pages",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{128}},
+          .keys = pages,
+          .features = features,
+          .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
       },
   };
 }

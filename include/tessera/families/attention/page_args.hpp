@@ -1,18 +1,18 @@
 // The tensors and options of attention over keys in pages, under the names that tools and files
-// use.
+// use. N sequences with a token each; prefill_page_attention: a chunk of C tokens of one sequence.
 //
-// | tensor | shape | dtype |
+// | tensor | shape; of prefill_page_attention | dtype |
 // |---|---|---|
-// | q | [N,Hq,D]: a token of each sequence; prefill: [C,Hq,D]: a chunk of one | f32, f16, bf16 |
-// | k_pages | PHTD: [P,Hkv,T,D]; HPTD: [Hkv,P,T,D]; PTHD: [P,T,Hkv,D]; (PT)HD: [P T,Hkv,D] | that
-// of q | | v_pages | the same with Dv | that of q | | block_table | [N,M]: page m holds keys [m T,
-// m T + T) of sequence n; prefill: [1,M] | i32 | | seqlens_k | [N]: keys of the sequence, the
-// tokens of q included; 0 to M T; prefill: [1] | i32 | | out | [N,Hq,Dv]; prefill: [C,Hq,Dv] | that
-// of q | | lse | [N,Hq]; prefill: [Hq,C] | f32, natural logarithm |
+// | q | [N,Hq,D]; [C,Hq,D] | f32, f16, bf16 |
+// | k_pages | axes by pool_layout: [P,Hkv,T,D], ... | that of q |
+// | v_pages | the same with Dv | that of q |
+// | block_table | [N,M]; [1,M]: page m holds keys [m T, m T + T) of the sequence | i32 |
+// | seqlens_k | [N]; [1]: keys of the sequence, the tokens of q included; 0 to M T | i32 |
+// | out | [N,Hq,Dv]; [C,Hq,Dv] | that of q |
+// | lse | [N,Hq]; [Hq,C] | f32, natural logarithm |
 //
 // The last axis of q, pools, block_table and out has stride 1; every other stride is free. Entries
-// of block_table behind ceil(seqlens_k / T) are never read, nor is what pages hold behind
-// seqlens_k.
+// of block_table behind ceil(seqlens_k / T) are never read, nor what pages hold behind seqlens_k.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ struct page_attention_args {
 };
 
 /// The axes of a pool of pages, outermost first: P page, H key/value head, T token, D head dim.
-/// PT_HD, called "(PT)HD": pages and tokens are one axis, of slots.
+/// PT_HD, called "(PT)HD": pages and tokens are one axis, of slots: [P T,Hkv,D].
 enum class page_layout : std::uint8_t { PHTD, HPTD, PTHD, PT_HD };
 inline constexpr std::array<std::string_view, 4> page_layout_names{"PHTD", "HPTD", "PTHD",
                                                                    "(PT)HD"};
