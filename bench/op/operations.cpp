@@ -6,41 +6,37 @@
 #include <exception>
 #include <string_view>
 
-#include <benchmark/benchmark.h>
-
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
 #include "bench/support/operation_case.hpp"
+#include "bench/support/registered_cases.hpp"
 #include "bench/support/report.hpp"
 
 namespace {
 
 using namespace tessera;
 
-constexpr std::array<std::string_view, 5> operations{
-    "mean_pooling", "mean_pooling_chunks", "mean_pooling_backward", "mean_pooling_chunks_backward",
-    "ragged_decode_attention"};
+constexpr std::array<std::string_view, 9> operations{"mean_pooling",
+                                                     "mean_pooling_chunks",
+                                                     "mean_pooling_backward",
+                                                     "mean_pooling_chunks_backward",
+                                                     "ragged_decode_attention",
+                                                     "unified_attention",
+                                                     "chunked_prefill_paged_decode",
+                                                     "ragged_page_attention_v2",
+                                                     "ragged_page_attention_v3"};
 
-bench::measured_case measure_case(const bench::bench_case& one) {
-  const std::size_t end = one.problem.find(' ');
-  const operation& op = *operation_named(one.problem.substr(0, end)).op;
-  const result<owned_problem> problem = parse_problem(op, one.problem.substr(end + 1));
-  if (!problem) return {.failure = problem.message()};
-  return bench::measure_alone(one, problem->view());
+bench::measured_case measure_case(const bench::bench_case& one, const owned_problem& problem) {
+  return bench::measure_alone(one, problem.view());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    for (const bench::bench_case& one : bench::read_cases(TESSERA_SHAPES_DIR, operations)) {
-      benchmark::RegisterBenchmark(
-          bench::name_of(one).c_str(),
-          [one](benchmark::State& state) { bench::put(state, measure_case(one)); })
-          ->Iterations(1)
-          ->UseManualTime();
-    }
+    if (!bench::register_cases<owned_problem>(TESSERA_SHAPES_DIR, operations, measure_case))
+      return 2;
     return bench::run_benches(argc, argv);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());

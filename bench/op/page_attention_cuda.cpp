@@ -1,6 +1,6 @@
-// page_attention on the first GPU, over the problems of bench/shapes/cuda/*.txt: each is verified
-// against the definition on a sample of rows, then timed through a plan by the clock of the GPU, in
-// turn with reading memory and with attention on the same keys and values in one piece.
+// Attention over pages on the first GPU, over the problems of bench/shapes/cuda/*.txt: each is
+// verified against the definition on a sample of rows, then timed through a plan by the clock of
+// the GPU, in turn with reading memory and with attention on the same keys and values in one piece.
 //   --shapes=FOLDER  other problems
 // Without a GPU it says so and ends with status 77.
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
+#include <tessera/api/unified_attention.hpp>
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
@@ -60,8 +61,33 @@ result<ready_call<Problem>> prepare(const Problem& problem, machine& on) {
   return ready;
 }
 
+/// The same batch with keys and values in one piece, all sequences full.
+flash_problem contiguous(const page_problem& problem) {
+  return reference::dense_problem(problem);
+}
+flash_problem contiguous(const unified_problem& problem) {
+  const unified_attention_args& paged = problem.tensors;
+  const auto axis = [&](char letter) { return pool_axis(problem.options.pool_layout, letter); };
+  const std::int64_t keys = paged.block_table.extent[0] * paged.block_table.extent[1] *
+                            page_tokens(paged.k_pages, problem.options);
+  const auto in_one_piece = [&](const tensor_view& pool) {
+    return shaped(pool.type, {keys, pool.extent[axis('H')], pool.extent[axis('D')]});
+  };
+  flash_problem packed;
+  packed.tensors.q = paged.q;
+  packed.tensors.k = in_one_piece(paged.k_pages);
+  packed.tensors.v = in_one_piece(paged.v_pages);
+  packed.tensors.cu_seqlens_q = packed.tensors.cu_seqlens_k = paged.cu_seqlens_q;
+  packed.options.causal = true;
+  packed.options.softmax_scale = problem.options.softmax_scale;
+  packed.options.window_left = problem.options.window_left;
+  packed.options.logits_soft_cap = problem.options.logits_soft_cap;
+  return packed;
+}
+
 /// The first round's results against the definition.
-status verify(ready_call<page_problem>& call, const bench::bench_case& one,
+template <class Problem>
+status verify(ready_call<Problem>& call, const bench::bench_case& one,
               bench::measured_case& found) {
   if (status done = call.plan.run(call.tensors.args(0)); !done) return done;
   const auto computed = call.tensors.fetched();
@@ -71,11 +97,12 @@ status verify(ready_call<page_problem>& call, const bench::bench_case& one,
   return {};
 }
 
-bench::measured_case measure_case(const bench::bench_case& one, const page_problem& problem,
+template <class Problem>
+bench::measured_case measure_case(const bench::bench_case& one, const Problem& problem,
                                   machine& on) {
   auto paged = prepare(problem, on);
   if (!paged) return {.failure = paged.message()};
-  auto dense = prepare(reference::dense_problem(problem), on);
+  auto dense = prepare(contiguous(problem), on);
   if (!dense) return {.failure = "beside: " + dense.message()};
   bench::measured_case found;
   if (status done = verify(*paged, one, found); !done) return {.failure = done.message()};
@@ -114,12 +141,15 @@ int main(int argc, char** argv) {
       return 77;
     }
     machine on = *std::move(opened);
-    const auto measure = [&on](const bench::bench_case& one, const page_problem& problem) {
+    const auto measure = [&on](const bench::bench_case& one, const auto& problem) {
       return measure_case(one, problem, on);
     };
     constexpr std::array<std::string_view, 3> ops{"page_attention", "decode_attention",
                                                   "prefill_page_attention"};
+    constexpr std::array<std::string_view, 2> batches{"unified_attention",
+                                                      "chunked_prefill_paged_decode"};
     if (!bench::register_cases<page_problem>(shapes, ops, measure)) return 2;
+    if (!bench::register_cases<unified_problem>(shapes, batches, measure)) return 2;
     return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(), [&] {
       return on.report("shares are of reading in the same rounds, beside: keys in one piece");
     });

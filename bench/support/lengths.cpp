@@ -66,10 +66,7 @@ void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile 
   support::random_source random(seed);
   std::vector<std::int64_t> order(static_cast<std::size_t>(std::max<std::int64_t>(pages, 1)));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  for (std::size_t n = order.size(); n > 1; --n) {
-    std::swap(order[n - 1],
-              order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n)))]);
-  }
+  support::shuffle(order, random);
   reference::for_each_element(table, [&](std::int64_t n, std::int64_t offset) {
     const auto page = static_cast<double>(order[static_cast<std::size_t>(n) % order.size()]);
     reference::store(table, offset, page);
@@ -79,7 +76,18 @@ void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile 
   const std::int8_t within = call.form().tensors[used_by].counts;
   std::int64_t most = pages > 0 ? table.extent[1] * dim_of(call, form.page) : 0;
   if (within >= 0) most = std::min(most, dim_of(call, within));
-  fill_with_lengths(call.tensors[used_by], most, profile, seed);
+  const tensor_view& lengths = call.tensors[used_by];
+  fill_with_lengths(lengths, most, profile, seed);
+  const std::int8_t covered = call.form().tensors[used_by].covers;
+  if (covered < 0) return;
+  const std::vector<double> offsets =
+      reference::to_doubles(call.tensors[static_cast<std::size_t>(covered)]);
+  const std::vector<double> filled = reference::to_doubles(lengths);
+  for (std::size_t n = 0; n < filled.size(); ++n) {
+    const double rows = offsets[n + 1] - offsets[n];
+    if (filled[n] < rows)
+      put(lengths, static_cast<std::int64_t>(n), static_cast<std::int64_t>(rows));
+  }
 }
 
 }  // namespace
@@ -94,6 +102,10 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
     if (!call.has(i) || what.holds == tensor_contents::values) continue;
     if (what.holds == tensor_contents::page_numbers) {
       tables.push_back(i);
+      continue;
+    }
+    if (what.holds == tensor_contents::count) {
+      put(list, 0, dim_of(call, what.counts));
       continue;
     }
     const std::int64_t counted = dim_of(call, what.counts);

@@ -5,9 +5,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <benchmark/benchmark.h>
 
+#include <tessera/runtime/operation.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/case_list.hpp"
@@ -15,13 +17,24 @@
 
 namespace tessera::bench {
 
+/// The problem of a line, of the operations that `Problem` is for; of any as owned_problem.
+template <class Problem>
+result<Problem> problem_in(std::string_view line) {
+  if constexpr (std::is_same_v<Problem, owned_problem>) {
+    const family* kind = nullptr;
+    return parse_problem(line, kind);
+  } else {
+    return parse_problem<Problem>(line);
+  }
+}
+
 /// Registers the cases of a folder, each measured by `measure(case, problem)`; false if one is not
 /// a problem of `Problem`'s operations, and says which.
 template <class Problem, class Measure>
 bool register_cases(const std::string& folder, std::span<const std::string_view> ops,
                     const Measure& measure) {
   for (const bench_case& one : read_cases(folder, ops)) {
-    const result<Problem> problem = parse_problem<Problem>(one.problem);
+    const result<Problem> problem = problem_in<Problem>(one.problem);
     if (!problem) {
       std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
       return false;

@@ -14,18 +14,6 @@ std::size_t bytes_of(const tensor_view& shape) {
   return static_cast<std::size_t>(shape.elements()) * size_of(shape.type);
 }
 
-bool is_list(const signature& form, std::size_t tensor) {
-  return form.tensors[tensor].holds != tensor_contents::values ||
-         std::ranges::any_of(form.tensors, [&](const tensor_form& other) {
-           return other.holds == tensor_contents::page_numbers &&
-                  other.used_by == static_cast<int>(tensor);
-         });
-}
-
-bool is_floating(dtype type) {
-  return is_floating_16_or_32(type) || type == dtype::f64;
-}
-
 /// A byte of numbers that tests cannot write one by one: below 2 in formats of 8 bits, scales from
 /// 2^-7 to 2^7.
 std::byte ordinary_byte(dtype type, support::random_source& random) {
@@ -88,7 +76,7 @@ void workload::drop_what_only_has_a_shape() {
 void workload::make_lists(length_profile profile) {
   const signature& form = *problem_.op->form;
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
-    if (problem_.tensors[i].present() && is_list(form, i)) make(i, {}, 1);
+    if (problem_.tensors[i].present() && reference::decides_what_is_read(form, i)) make(i, {}, 1);
   }
   fill_lengths(call_, profile, wishes_.seed);
 }
@@ -100,12 +88,10 @@ void workload::settle_late_extents(const bound_call& call) {
     const shape_form& shape = form.shape(i, call.layout);
     for (std::size_t at = 0; view.present() && at < static_cast<std::size_t>(view.rank); ++at) {
       const axis_form& axis = shape.axes[at];
-      if (axis.dim < 0) continue;
-      const auto dim = static_cast<std::size_t>(axis.dim);
-      if (form.dims[dim].source != dim_source::contents) continue;
-      if (!checks::meets(axis, view.extent[at], call.dims[dim] + axis.plus)) {
-        view.extent[at] = call.dims[dim] + axis.plus;
-      }
+      const bool late = axis.dim >= 0 && form.dims[static_cast<std::size_t>(axis.dim)].source ==
+                                             dim_source::contents;
+      const std::int64_t extent = checks::extent_of(call, axis);
+      if (late && !checks::meets(axis, view.extent[at], extent)) view.extent[at] = extent;
     }
   }
 }
@@ -151,7 +137,8 @@ void workload::make_values() {
   const signature& form = *problem_.op->form;
   const auto is_made = [&](std::size_t i) {
     const bool shape_only = form.tensors[i].use == tensor_use::output && !wishes_.outputs;
-    return problem_.tensors[i].present() && !is_list(form, i) && !shape_only;
+    return problem_.tensors[i].present() && !reference::decides_what_is_read(form, i) &&
+           !shape_only;
   };
   std::size_t largest = 0, once = 0, step = 0;
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
@@ -169,7 +156,7 @@ void workload::make_values() {
     tensor_view& view = problem_.tensors[i];
     if (is_made(i)) {
       make(i, moves[i], pieces);
-    } else if (!is_list(form, i)) {
+    } else if (!reference::decides_what_is_read(form, i)) {
       view.stride = contiguous_strides(view.extent, view.rank);
     }
   }
@@ -197,7 +184,7 @@ void workload::make(std::size_t tensor, const movement& moves, std::size_t piece
     std::memset(memory.bytes.data(), 0xff, memory.bytes.size());
     return;
   }
-  if (!is_list(*problem_.op->form, tensor)) fill(tensor, all);
+  if (!reference::decides_what_is_read(*problem_.op->form, tensor)) fill(tensor, all);
   for (std::size_t piece = 1; whole && piece < memory.pieces; ++piece) {
     std::memcpy(memory.bytes.data() + piece * memory.step, memory.bytes.data(), once);
   }
@@ -210,7 +197,7 @@ void workload::make(std::size_t tensor, const movement& moves, std::size_t piece
 /// Whole numbers may follow from their places.
 void workload::fill(std::size_t tensor, const tensor_view& memory) {
   constexpr std::int64_t most_drawn = std::int64_t{1} << 22;
-  const bool repeats = is_floating(memory.type) || size_of(memory.type) == 1;
+  const bool repeats = reference::is_floating(memory.type) || size_of(memory.type) == 1;
   const tensor_view part = repeats ? first_part(memory, most_drawn) : memory;
   draw(tensor, part);
   auto* const data = static_cast<std::byte*>(memory.data);
@@ -230,7 +217,7 @@ void workload::draw(std::size_t tensor, const tensor_view& part) {
       known->fill(call, tensor, random_)) {
     return;
   }
-  const bool bytes = size_of(part.type) == 1, floating = is_floating(part.type);
+  const bool bytes = size_of(part.type) == 1, floating = reference::is_floating(part.type);
   for (std::int64_t n = 0; n < part.elements(); ++n) {
     if (ordinary != nullptr) {
       reference::store(part, n, ordinary(call, tensor, n, random_));

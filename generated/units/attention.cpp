@@ -29,9 +29,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cpu_avx2_bf16_d256_384x128, 2830, 43219>
     , table_row<rows::attention_cpu_avx2_bf16_d64_384x128, 2570, 40684>
     , table_row<rows::attention_cpu_avx2_bf16_dany_decode_every_16x128, 3470, 117052>
-    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx2_bf16_dany_every_384x128, 4990, 168234>
-    , table_row<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_bias_384x128, 0, 0>
     , table_row<rows::attention_cpu_avx2_f16_d128_384x128, 2030, 41212>
     , table_row<rows::attention_cpu_avx2_f16_d128_decode_16x128, 2010, 40831>
     , table_row<rows::attention_cpu_avx2_f16_d128_decode_paged_soft_cap_16x128, 0, 0>
@@ -39,9 +39,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cpu_avx2_f16_d256_384x128, 2530, 41041>
     , table_row<rows::attention_cpu_avx2_f16_d64_384x128, 2850, 45185>
     , table_row<rows::attention_cpu_avx2_f16_dany_decode_every_16x128, 3360, 117687>
-    , table_row<rows::attention_cpu_avx2_f16_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx2_f16_dany_every_384x128, 4960, 173584>
-    , table_row<rows::attention_cpu_avx2_f16_dany_paged_soft_cap_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f16_dany_paged_soft_cap_bias_384x128, 0, 0>
     , table_row<rows::attention_cpu_avx2_f32_d128_384x128, 1950, 42718>
     , table_row<rows::attention_cpu_avx2_f32_d128_decode_16x128, 1860, 40610>
     , table_row<rows::attention_cpu_avx2_f32_d128_decode_paged_soft_cap_16x128, 0, 0>
@@ -49,9 +49,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cpu_avx2_f32_d256_384x128, 2460, 41463>
     , table_row<rows::attention_cpu_avx2_f32_d64_384x128, 2420, 41240>
     , table_row<rows::attention_cpu_avx2_f32_dany_decode_every_16x128, 2960, 99679>
-    , table_row<rows::attention_cpu_avx2_f32_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f32_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx2_f32_dany_every_384x128, 4960, 166655>
-    , table_row<rows::attention_cpu_avx2_f32_dany_paged_soft_cap_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f32_dany_paged_soft_cap_bias_384x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_bf16_d128_896x256, 2030, 55135>
     , table_row<rows::attention_cpu_avx512_bf16_d128_decode_16x128, 2110, 57351>
     , table_row<rows::attention_cpu_avx512_bf16_d128_decode_paged_soft_cap_16x128, 0, 0>
@@ -67,9 +67,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cpu_avx512_bf16_d64_decode_paged_soft_cap_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_bf16_d96_896x256, 2870, 55496>
     , table_row<rows::attention_cpu_avx512_bf16_dany_decode_every_16x128, 3250, 102433>
-    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_bf16_dany_every_896x256, 6140, 193878>
-    , table_row<rows::attention_cpu_avx512_bf16_dany_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
     , table_row<rows::attention_cpu_avx512_f16_d128_896x256, 2170, 59362>
     , table_row<rows::attention_cpu_avx512_f16_d128_decode_16x128, 2100, 57510>
     , table_row<rows::attention_cpu_avx512_f16_d128_decode_paged_soft_cap_16x128, 0, 0>
@@ -85,9 +85,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cpu_avx512_f16_d64_decode_paged_soft_cap_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_f16_d96_896x256, 2960, 58115>
     , table_row<rows::attention_cpu_avx512_f16_dany_decode_every_16x128, 3400, 99718>
-    , table_row<rows::attention_cpu_avx512_f16_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_f16_dany_every_896x256, 6620, 194165>
-    , table_row<rows::attention_cpu_avx512_f16_dany_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_dany_paged_soft_cap_bias_896x256, 0, 0>
     , table_row<rows::attention_cpu_avx512_f32_d128_896x256, 2130, 55821>
     , table_row<rows::attention_cpu_avx512_f32_d128_decode_16x128, 2130, 55913>
     , table_row<rows::attention_cpu_avx512_f32_d128_decode_paged_soft_cap_16x128, 0, 0>
@@ -104,9 +104,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cpu_avx512_f32_d64_decode_paged_soft_cap_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_f32_d96_896x256, 2910, 55530>
     , table_row<rows::attention_cpu_avx512_f32_dany_decode_every_16x128, 3190, 97292>
-    , table_row<rows::attention_cpu_avx512_f32_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_f32_dany_every_896x256, 6310, 192508>
-    , table_row<rows::attention_cpu_avx512_f32_dany_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_dany_paged_soft_cap_bias_896x256, 0, 0>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_896x256, 2330, 64090>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_16x128, 2320, 63923>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_paged_soft_cap_16x128, 0, 0>
@@ -122,21 +122,21 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_decode_paged_soft_cap_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_d96_896x256, 3310, 64540>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_every_16x128, 4030, 103698>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_every_896x256, 7090, 182535>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
     , table_row<rows::attention_cpu_generic_bf16_dany_decode_every_16x128, 3570, 102271>
-    , table_row<rows::attention_cpu_generic_bf16_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_generic_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_generic_bf16_dany_every_128x64, 5990, 171874>
-    , table_row<rows::attention_cpu_generic_bf16_dany_paged_soft_cap_128x64, 0, 0>
+    , table_row<rows::attention_cpu_generic_bf16_dany_paged_soft_cap_bias_128x64, 0, 0>
     , table_row<rows::attention_cpu_generic_f16_dany_decode_every_16x128, 6700, 244165>
-    , table_row<rows::attention_cpu_generic_f16_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_generic_f16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_generic_f16_dany_every_128x64, 4650, 169352>
-    , table_row<rows::attention_cpu_generic_f16_dany_paged_soft_cap_128x64, 0, 0>
+    , table_row<rows::attention_cpu_generic_f16_dany_paged_soft_cap_bias_128x64, 0, 0>
     , table_row<rows::attention_cpu_generic_f32_dany_decode_every_16x128, 2550, 85674>
-    , table_row<rows::attention_cpu_generic_f32_dany_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_generic_f32_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
     , table_row<rows::attention_cpu_generic_f32_dany_every_128x64, 5040, 169422>
-    , table_row<rows::attention_cpu_generic_f32_dany_paged_soft_cap_128x64, 0, 0>
+    , table_row<rows::attention_cpu_generic_f32_dany_paged_soft_cap_bias_128x64, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::attention_cuda_sm80_bf16_d128_128x64_w4b2, 4110, 304384, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_bias_mask_128x48_w4b2, 5290, 391552, 255, 0>
@@ -164,9 +164,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d96_128x64_w4b2, 6830, 291328, 239, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d96_decode_16x64_w1b3, 7960, 423424, 162, 0>
     , table_row<rows::attention_cuda_sm80_bf16_dany_decode_every_16x32_w1b3, 39770, 3030016, 255, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_dany_decode_paged_soft_cap_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_dany_decode_paged_soft_cap_bias_16x32_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_dany_every_64x32_w4b2, 25560, 1956992, 244, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_dany_paged_soft_cap_64x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_dany_paged_soft_cap_bias_64x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_128x64_w4b2, 3940, 304384, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_bias_mask_128x48_w4b2, 5070, 391424, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_16x64_w1b3, 7970, 456064, 196, 0>
@@ -193,15 +193,15 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d96_128x64_w4b2, 6440, 291328, 239, 0>
     , table_row<rows::attention_cuda_sm80_f16_d96_decode_16x64_w1b3, 7560, 423424, 162, 0>
     , table_row<rows::attention_cuda_sm80_f16_dany_decode_every_16x32_w1b3, 40860, 3029632, 255, 0>
-    , table_row<rows::attention_cuda_sm80_f16_dany_decode_paged_soft_cap_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_dany_decode_paged_soft_cap_bias_16x32_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_dany_every_64x32_w4b2, 23900, 1956864, 244, 0>
-    , table_row<rows::attention_cuda_sm80_f16_dany_paged_soft_cap_64x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_dany_paged_soft_cap_bias_64x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f32_d128_64x32_w4b2, 6750, 297600, 255, 0>
     , table_row<rows::attention_cuda_sm80_f32_d256_64x16_w4b2, 7690, 339712, 255, 0>
     , table_row<rows::attention_cuda_sm80_f32_d64_64x32_w4b3, 6030, 249472, 167, 0>
-    , table_row<rows::attention_cuda_sm80_f32_dany_decode_paged_soft_cap_16x16_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f32_dany_decode_paged_soft_cap_bias_16x16_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f32_dany_every_64x16_w4b2, 26110, 2052864, 255, 0>
-    , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_64x16_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_bias_64x16_w4b2, 0, 0, 0, 0>
 #endif
     >::checked();
 }  // namespace
@@ -211,8 +211,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "14a51b297b00ab7c";
-  if (kind == device_kind::cuda) return "7b0f29ed270bc79a";
+  if (kind == device_kind::cpu) return "dc57135a22020dae";
+  if (kind == device_kind::cuda) return "1a58f5cfab7ed4ed";
   return {};
 }
 

@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 11> all{{
+  static constexpr std::array<operation_name, 15> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -14,6 +14,10 @@ std::span<const operation_name> operation_names() noexcept {
       {104, "decode_attention", "attention"},
       {105, "prefill_page_attention", "attention"},
       {106, "ragged_decode_attention", "attention"},
+      {107, "unified_attention", "attention"},
+      {108, "chunked_prefill_paged_decode", "attention"},
+      {109, "ragged_page_attention_v2", "attention"},
+      {110, "ragged_page_attention_v3", "attention"},
       {200, "mean_pooling", "mean_pooling"},
       {201, "mean_pooling_chunks", "mean_pooling"},
       {202, "mean_pooling_backward", "mean_pooling"},

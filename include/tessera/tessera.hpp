@@ -7,6 +7,7 @@
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
 #include <tessera/ragged_decode_attention.hpp>
+#include <tessera/ragged_page_attention.hpp>
 #include <tessera/runtime/config_classes.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/events.hpp>
@@ -15,4 +16,5 @@
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/unified_attention.hpp>
 #include <tessera/version.hpp>

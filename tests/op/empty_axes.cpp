@@ -41,6 +41,7 @@ class empty_axes : public testing::TestWithParam<tested_operation> {
     const family& kind = *GetParam().kind;
     std::vector<std::vector<std::byte>> first;
     for (const int threads : {1, 2, 64}) {
+      if (row.empty()) first.clear();  // what the library chooses may depend on them
       const context where{.row = row, .threads = threads};
       EXPECT_EQ(complaints_of_call(kind, data, expectation, where, first), "") << threads;
       EXPECT_EQ(complaints_of_plan(kind, data, expectation, where), "") << threads;

@@ -9,6 +9,7 @@
 #include <tessera/families/attention/declaration.hpp>
 
 #include "../support/random.hpp"
+#include "attention_outputs.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
 #include "sampled_rows.hpp"
@@ -26,12 +27,6 @@ const args& args_of(const bound_call& call) {
   return *reinterpret_cast<const args*>(call.tensors);
 }
 
-std::vector<double> at_least_one(const std::vector<double>& values) {
-  std::vector<double> sizes;
-  for (const double value : values) sizes.push_back(std::max(1.0, std::fabs(value)));
-  return sizes;
-}
-
 /// The largest weight of each row of scores.
 std::vector<double> row_weights(const std::vector<double>& weights, std::size_t rows) {
   std::vector<double> most(rows, 0.0);
@@ -45,20 +40,14 @@ std::vector<double> row_weights(const std::vector<double>& weights, std::size_t 
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const args& given = args_of(call);
-  flash_result result = flash_attention<Precision>(given, call.options_as<options>());
-  expected_tensors all{{.tensor = tensor("out"),
-                        .values = std::move(result.out),
-                        .sizes = std::move(result.out_size),
-                        .logits = std::move(result.out_logit_size)}};
-  const auto add = [&](std::size_t index, std::vector<double> values, std::vector<double> sizes,
-                       double least_share) {
-    if (!call.has(index)) return;
-    all.push_back({index, std::move(values), std::move(sizes), result.lse_logit_size, least_share});
-  };
-  const std::size_t rows = result.lse.size();
-  add(tensor("lse"), result.lse, at_least_one(result.lse), 0);
-  add(tensor("row_max"), result.row_max, at_least_one(result.row_max), 0);
-  add(tensor("weights"), result.weights, row_weights(result.weights, rows), 0.01);
+  const flash_result result = flash_attention<Precision>(given, call.options_as<options>());
+  expected_tensors all = expected_out_and_lse(result, call, tensor("out"), tensor("lse"));
+  if (call.has(tensor("row_max")))
+    all.push_back(expected_statistic(result, result.row_max, tensor("row_max")));
+  if (call.has(tensor("weights"))) {
+    all.push_back({tensor("weights"), result.weights,
+                   row_weights(result.weights, result.lse.size()), result.lse_logit_size});
+  }
   if (call.has(tensor("dropout_mask"))) {
     all.push_back({.tensor = tensor("dropout_mask"),
                    .values = {result.dropout_mask.begin(), result.dropout_mask.end()}});
@@ -147,20 +136,13 @@ read_part part_read(const bound_call& call) {
   return {"Sk", std::min(*wanted.window_left, keys) + right + rows};
 }
 
-std::int64_t row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const attention_config*>(config);
-  if (dim == "D") return row.head_dim;
-  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
-  return 0;
-}
-
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
           .mark_seen = &mark_seen,
-          .row_extent = &row_extent,
+          .row_extent = &attention_row_extent,
           .ordinary = &ordinary,
           .sample = &sample,
           .count = &count,

@@ -1,14 +1,13 @@
 // What tests need to know of attention over keys in pages.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/page_declaration.hpp>
 
+#include "attention_outputs.hpp"
 #include "dense_pages.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
@@ -34,17 +33,8 @@ consteval std::size_t number_of(std::string_view name) {
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const dense_pages dense(op_of(call), args_of(call), call.options_as<page_attention_options>());
-  flash_result result = flash_attention<Precision>(dense.args(), dense.options());
-  expected_tensors all{{.tensor = number_of("out"),
-                        .values = std::move(result.out),
-                        .sizes = std::move(result.out_size),
-                        .logits = std::move(result.out_logit_size)}};
-  if (!call.has(number_of("lse"))) return all;
-  std::vector<double> sizes;
-  for (const double value : result.lse) sizes.push_back(std::max(1.0, std::fabs(value)));
-  all.push_back({number_of("lse"), std::move(result.lse), std::move(sizes),
-                 std::move(result.lse_logit_size), 0});
-  return all;
+  return expected_out_and_lse(flash_attention<Precision>(dense.args(), dense.options()), call,
+                              number_of("out"), number_of("lse"));
 }
 
 /// The keys of each sequence inside the windows of its rows, and the queries that stand at keys.
@@ -112,19 +102,12 @@ void count(const bound_call& call, call_work& work) {
       work);
 }
 
-std::int64_t row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const attention_config*>(config);
-  if (dim == "D") return row.head_dim;
-  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
-  return 0;
-}
-
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .mark_seen = &mark_seen,
-          .row_extent = &row_extent,
+          .row_extent = &attention_row_extent,
           .sample = &sample,
           .count = &count};
 }

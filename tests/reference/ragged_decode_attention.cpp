@@ -1,17 +1,16 @@
 // What tests need to know of ragged_decode_attention: each range of keys as a sequence of its own.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/ragged_decode_declaration.hpp>
 
 #include "../support/random.hpp"
+#include "attention_outputs.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
 #include "sampled_rows.hpp"
@@ -149,18 +148,9 @@ flash_attention_options dense_options(const ragged_decode_options& wanted) {
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const dense_ranges dense(args_of(call));
-  flash_result result = flash_attention<Precision>(
-      dense.args(), dense_options(call.options_as<ragged_decode_options>()));
-  expected_tensors all{{.tensor = number_of("out"),
-                        .values = std::move(result.out),
-                        .sizes = std::move(result.out_size),
-                        .logits = std::move(result.out_logit_size)}};
-  if (!call.has(number_of("lse"))) return all;
-  std::vector<double> sizes;
-  for (const double value : result.lse) sizes.push_back(std::max(1.0, std::fabs(value)));
-  all.push_back({number_of("lse"), std::move(result.lse), std::move(sizes),
-                 std::move(result.lse_logit_size), 0});
-  return all;
+  const flash_attention_options wanted = dense_options(call.options_as<ragged_decode_options>());
+  return expected_out_and_lse(flash_attention<Precision>(dense.args(), wanted), call,
+                              number_of("out"), number_of("lse"));
 }
 
 /// Bounds from before the tensor to a little behind it.
@@ -237,19 +227,12 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   }
 }
 
-std::int64_t row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const attention_config*>(config);
-  if (dim == "D") return row.head_dim;
-  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
-  return 0;
-}
-
 constexpr std::array table{operation_reference{.op = "ragged_decode_attention",
                                                .exact = &evaluated<exact>,
                                                .as_stored = &evaluated<as_stored>,
                                                .fill = &fill,
                                                .mark_seen = &mark_seen,
-                                               .row_extent = &row_extent,
+                                               .row_extent = &attention_row_extent,
                                                .ordinary = &ordinary,
                                                .sample = &sample,
                                                .count = &count}};

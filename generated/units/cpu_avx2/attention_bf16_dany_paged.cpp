@@ -3,16 +3,16 @@
 
 namespace tessera {
 namespace rows {
-struct attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_16x128 {
-  static constexpr attention_config config{backend::cpu_avx2, dtype::bf16, 0, 0, mask_mode::window, attention_phase::decode, key_storage::paged, base_features | attention_feature::soft_cap, 16, 128, {}};
+struct attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_bias_16x128 {
+  static constexpr attention_config config{backend::cpu_avx2, dtype::bf16, 0, 0, mask_mode::window, attention_phase::decode, key_storage::paged, base_features | attention_feature::soft_cap | attention_feature::bias, 16, 128, {}};
 };
-struct attention_cpu_avx2_bf16_dany_paged_soft_cap_384x128 {
-  static constexpr attention_config config{backend::cpu_avx2, dtype::bf16, 0, 0, mask_mode::window, attention_phase::prefill, key_storage::paged, base_features | attention_feature::soft_cap, 384, 128, {}};
+struct attention_cpu_avx2_bf16_dany_paged_soft_cap_bias_384x128 {
+  static constexpr attention_config config{backend::cpu_avx2, dtype::bf16, 0, 0, mask_mode::window, attention_phase::prefill, key_storage::paged, base_features | attention_feature::soft_cap | attention_feature::bias, 384, 128, {}};
 };
 }  // namespace rows
 
-template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_16x128>(const attention_kernel_args&, int);
-template status kernels::attention::cpu::launch<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_16x128>(const attention_kernel_args&, const launch_context&);
-template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_384x128>(const attention_kernel_args&, int);
-template status kernels::attention::cpu::launch<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_384x128>(const attention_kernel_args&, const launch_context&);
+template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_bias_16x128>(const attention_kernel_args&, int);
+template status kernels::attention::cpu::launch<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_bias_16x128>(const attention_kernel_args&, const launch_context&);
+template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_bias_384x128>(const attention_kernel_args&, int);
+template status kernels::attention::cpu::launch<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_bias_384x128>(const attention_kernel_args&, const launch_context&);
 }  // namespace tessera

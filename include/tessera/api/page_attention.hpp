@@ -19,10 +19,9 @@
 //
 // The token of q is the last key. A sequence without keys gives out 0 and lse -inf. Of a chunk of C
 // tokens, row i stands at key seqlens_k - C + i and sees that one and those before; rows before key
-// 0 see nothing. Where calls
-// run, what is checked and how errors are told: api/flash_attention.hpp. On a GPU lengths and page
-// numbers may change between runs of a plan, and of a captured graph; those outside the table and
-// the pool are cut to what is there.
+// 0 see nothing. Where calls run, what is checked and how errors are told: api/flash_attention.hpp.
+// On a GPU lengths and page numbers may change between runs of a plan, and of a captured graph;
+// those outside the table and the pool are cut to what is there.
 #pragma once
 
 #include <tessera/api/context.hpp>

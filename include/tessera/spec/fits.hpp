@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <tessera/spec/names.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -38,17 +39,14 @@ constexpr sentence_part shown(Value value) noexcept {
   }
 }
 
-template <class Class, class Value>
-Class class_of(Value Class::*);
-
 }  // namespace fits_impl
 
 /// The row was compiled for the value that is asked for: pointers to members of both, of a demand
 /// to a member function too.
 template <auto Row, auto Asked>
 consteval auto same_value(std::string_view name, int distance = 1) {
-  using row_type = decltype(fits_impl::class_of(Row));
-  using asked_type = decltype(fits_impl::class_of(Asked));
+  using row_type = decltype(class_of_member(Row));
+  using asked_type = decltype(class_of_member(Asked));
   return fit_rule<row_type, asked_type>{
       .name = name,
       .distance = distance,

@@ -133,6 +133,18 @@ constexpr std::array<size_form, Count> sizes_in(const std::array<size_text, Coun
   return sizes;
 }
 
+/// The args that begin as `Defaults` and are filled by these tables, `finish` last.
+template <const auto& Defaults>
+consteval lowering lowering_of(std::span<const size_form> sizes,
+                               std::span<const binding_form> bindings,
+                               void (*finish)(const bound_call&, void* kernel_args)) {
+  return {.bytes = sizeof(Defaults),
+          .defaults = &Defaults,
+          .sizes = sizes,
+          .bindings = bindings,
+          .finish = finish};
+}
+
 }  // namespace declared
 
 /// The stride of an axis; 0 where it has at most one element.

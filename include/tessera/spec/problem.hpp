@@ -81,4 +81,12 @@ inline bool rows_are_aligned(const tensor_view& view) noexcept {
   return true;
 }
 
+/// True if the first of these tensors lies on a GPU and some row of one does not start so: what a
+/// problem says of a call.
+template <class... Tensors>
+bool are_unaligned(const tensor_view& first, const Tensors&... more) noexcept {
+  return first.device.kind == device_kind::cuda &&
+         !(rows_are_aligned(first) && (rows_are_aligned(more) && ...));
+}
+
 }  // namespace tessera

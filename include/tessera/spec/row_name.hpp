@@ -9,10 +9,12 @@
 // it would write; a part that may be missing leaves its member at the default.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <tuple>
 #include <type_traits>
 
@@ -41,16 +43,19 @@ constexpr std::string_view next_word(std::string_view& rest) noexcept {
   return word;
 }
 
-/// Takes decimal digits off the beginning of `rest`.
-constexpr std::optional<int> next_number(std::string_view& rest) noexcept {
-  int value = 0;
-  std::size_t digits = 0;
-  for (; digits < rest.size() && digits < 9 && rest[digits] >= '0' && rest[digits] <= '9'; ++digits)
-    value = value * 10 + (rest[digits] - '0');
-  if (digits == 0) return std::nullopt;
-  rest.remove_prefix(digits);
-  return value;
-}
+/// A member of a member, for the parts below.
+template <class Outer, class Inner>
+struct within {
+  Outer outer;
+  Inner inner;
+
+  template <class Config>
+  constexpr auto& operator()(Config& config) const {
+    return config.*outer.*inner;
+  }
+};
+template <class Outer, class Inner>
+within(Outer, Inner) -> within<Outer, Inner>;
 
 /// ".cpu_avx2": an enumerator.
 template <class Member>
@@ -96,9 +101,10 @@ struct number {
     int& value = std::invoke(member, config);
     value = 0;
     if (!zero.empty() && take_word(rest, zero)) return true;
-    const std::optional<int> known = next_number(rest);
-    value = known.value_or(0);
-    return known.has_value();
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+    if (error != std::errc{}) return false;
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    return true;
   }
 };
 template <class Member>

@@ -162,15 +162,18 @@ static double mean_of_three(int i) {
 }
 
 /* One sequence of three keys in pages 2 and 0: key j has value j, page 1 is nobody's. */
+static int32_t table_data[] = {2, 0, -1}, page_length;
+static const int32_t page_offsets[] = {0, 1};
+
 static void check_pages(tessera_status* status) {
-  int32_t table_data[] = {2, 0, -1}, length = 3;
+  page_length = 3;
   const float values[] = {2.0f, NAN, NAN, NAN, 0.0f, 1.0f};
   for (int i = 0; i < PAGES * PAGE_SIZE * DIM; ++i) v_pages_data[i] = values[i / DIM];
   tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
                  k = TENSOR(TESSERA_F32, k_pages_data, PAGES, 1, PAGE_SIZE, DIM),
                  v = TENSOR(TESSERA_F32, v_pages_data, PAGES, 1, PAGE_SIZE, DIM),
                  table = TENSOR(TESSERA_I32, table_data, 1, 3),
-                 lengths = TENSOR(TESSERA_I32, &length, 1),
+                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
                  out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
   tessera_page_attention_args args = {.size = sizeof args,
                                       .q = &q,
@@ -193,19 +196,19 @@ static void check_pages(tessera_status* status) {
   options.pool_layout = TESSERA_POOL_LAYOUT_PTHD;
   expect_refusal(tessera_page_attention(&args, &options, NULL, status),
                  "q: heads is 1, not a multiple of the 2 of k_pages", status);
-  length = 7;
+  page_length = 7;
   expect_refusal(tessera_page_attention(&args, NULL, NULL, status),
                  "seqlens_k: entry 0 is 7, must be 0 to 6", status);
 }
 
 /* The same keys in a pool of slots, and as the chunk of one token. */
 static void check_slots(tessera_status* status) {
-  int32_t table_data[] = {2, 0, -1}, length = 3;
+  page_length = 3;
   tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
                  k = TENSOR(TESSERA_F32, k_pages_data, PAGES * PAGE_SIZE, 1, DIM),
                  v = TENSOR(TESSERA_F32, v_pages_data, PAGES * PAGE_SIZE, 1, DIM),
                  table = TENSOR(TESSERA_I32, table_data, 1, 3),
-                 lengths = TENSOR(TESSERA_I32, &length, 1),
+                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
                  out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
   tessera_page_attention_args args = {.size = sizeof args,
                                       .q = &q,
@@ -245,6 +248,128 @@ static void check_slots(tessera_status* status) {
           tessera_run_prefill_page_attention(plan, &chunk, NULL, 0, NULL, status) == TESSERA_OK &&
           are_near(out_data, DIM, third_key),
       "planned prefill_page_attention", status);
+  tessera_plan_free(plan);
+}
+
+static double mean_with_new(int i) {
+  (void)i;
+  return (0.0 + 1.0 + 8.0) / 3.0;
+}
+
+/* The same keys as a batch of one row; then with the third of them written by the call. */
+static void check_batch(tessera_status* status) {
+  page_length = 3;
+  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
+                 k = TENSOR(TESSERA_F32, k_pages_data, PAGES, PAGE_SIZE, 1, DIM),
+                 v = TENSOR(TESSERA_F32, v_pages_data, PAGES, PAGE_SIZE, 1, DIM),
+                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
+                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
+                 offsets = TENSOR(TESSERA_I32, (void*)page_offsets, 2),
+                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
+  tessera_unified_attention_args args = {.size = sizeof args,
+                                         .q = &q,
+                                         .k_pages = &k,
+                                         .v_pages = &v,
+                                         .block_table = &table,
+                                         .seqlens_k = &lengths,
+                                         .cu_seqlens_q = &offsets,
+                                         .out = &out};
+  tessera_plan* plan = NULL;
+  expect(tessera_unified_attention(&args, NULL, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_of_three),
+         "unified_attention", status);
+  expect(tessera_plan_unified_attention(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_unified_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_of_three),
+         "planned unified_attention", status);
+  tessera_plan_free(plan);
+  float new_keys[DIM] = {0}, new_values[DIM];
+  for (int d = 0; d < DIM; ++d) new_values[d] = 8.0f;
+  tessera_tensor k_new = TENSOR(TESSERA_F32, new_keys, 1, 1, DIM),
+                 v_new = TENSOR(TESSERA_F32, new_values, 1, 1, DIM);
+  tessera_chunked_prefill_paged_decode_args writing = {.size = sizeof writing,
+                                                       .q = &q,
+                                                       .k_pages = &k,
+                                                       .v_pages = &v,
+                                                       .block_table = &table,
+                                                       .seqlens_k = &lengths,
+                                                       .cu_seqlens_q = &offsets,
+                                                       .k_new = &k_new,
+                                                       .v_new = &v_new,
+                                                       .out = &out};
+  memset(q_data, 0, sizeof(float) * DIM); /* every key counts the same */
+  expect(tessera_chunked_prefill_paged_decode(&writing, NULL, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_with_new) && is_near(v_pages_data[0], 8.0),
+         "chunked_prefill_paged_decode", status);
+  expect(tessera_plan_chunked_prefill_paged_decode(&writing, NULL, NULL, &plan, status) ==
+                 TESSERA_OK &&
+             tessera_run_chunked_prefill_paged_decode(plan, &writing, NULL, 0, NULL, status) ==
+                 TESSERA_OK &&
+             are_near(out_data, DIM, mean_with_new),
+         "planned chunked_prefill_paged_decode", status);
+  tessera_plan_free(plan);
+  page_length = 0;
+  expect_refusal(tessera_chunked_prefill_paged_decode(&writing, NULL, NULL, status),
+                 "seqlens_k: entry 0 is 0, cu_seqlens_q gives the sequence 1 rows", status);
+}
+
+/* Keys and values as channels of one pool, of which the call writes the last. */
+static void check_channels(tessera_status* status) {
+  static float pool[PAGES * PAGE_SIZE * 2 * DIM];
+  page_length = 3;
+  for (int slot = 0; slot < PAGES * PAGE_SIZE; ++slot) {
+    for (int d = 0; d < DIM; ++d) {
+      pool[(2 * slot) * DIM + d] = 0.0f;
+      pool[(2 * slot + 1) * DIM + d] = v_pages_data[slot * DIM + d];
+    }
+  }
+  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
+                 kv = TENSOR(TESSERA_F32, pool, PAGES, PAGE_SIZE, 2, DIM),
+                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
+                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
+                 offsets = TENSOR(TESSERA_I32, (void*)page_offsets, 2),
+                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
+  tessera_ragged_page_attention_v2_args args = {.size = sizeof args,
+                                                .q = &q,
+                                                .kv_pages = &kv,
+                                                .block_table = &table,
+                                                .seqlens_k = &lengths,
+                                                .cu_seqlens_q = &offsets,
+                                                .out = &out};
+  tessera_plan* plan = NULL;
+  expect(tessera_ragged_page_attention_v2(&args, NULL, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_with_new),
+         "ragged_page_attention_v2", status);
+  expect(
+      tessera_plan_ragged_page_attention_v2(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
+          tessera_run_ragged_page_attention_v2(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+          are_near(out_data, DIM, mean_with_new),
+      "planned ragged_page_attention_v2", status);
+  tessera_plan_free(plan);
+  float new_keys[DIM] = {0}, new_values[DIM];
+  for (int d = 0; d < DIM; ++d) new_values[d] = 4.0f;
+  tessera_tensor k_new = TENSOR(TESSERA_F32, new_keys, 1, 1, DIM),
+                 v_new = TENSOR(TESSERA_F32, new_values, 1, 1, DIM);
+  tessera_ragged_page_attention_v3_args writing = {.size = sizeof writing,
+                                                   .q = &q,
+                                                   .kv_pages = &kv,
+                                                   .block_table = &table,
+                                                   .seqlens_k = &lengths,
+                                                   .cu_seqlens_q = &offsets,
+                                                   .k_new = &k_new,
+                                                   .v_new = &v_new,
+                                                   .out = &out};
+  tessera_ragged_page_attention_v3_options scaled = {
+      .size = sizeof scaled, .given = TESSERA_RAGGED_PAGE_ATTENTION_V3_V_SCALE, .v_scale = 3.0};
+  expect(tessera_ragged_page_attention_v3(&writing, &scaled, NULL, status) == TESSERA_OK &&
+             is_near(out_data[0], 5.0) && is_near(pool[DIM], 4.0),
+         "ragged_page_attention_v3", status);
+  expect(
+      tessera_plan_ragged_page_attention_v3(&writing, &scaled, NULL, &plan, status) == TESSERA_OK &&
+          tessera_run_ragged_page_attention_v3(plan, &writing, NULL, 0, NULL, status) ==
+              TESSERA_OK &&
+          is_near(out_data[DIM - 1], 5.0),
+      "planned ragged_page_attention_v3", status);
   tessera_plan_free(plan);
 }
 
@@ -365,6 +490,8 @@ int check_operations(void) {
   check_attention(&status);
   check_pages(&status);
   check_slots(&status);
+  check_batch(&status);
+  check_channels(&status);
   check_ranges(&status);
   check_pooling(&status);
   check_pooling_backward(&status);

@@ -43,6 +43,14 @@ constexpr std::string_view plain_problems[] = {
     "prefill_page_attention q=[9,8,64]f32 k_pages=[144,4,64] block_table=[1,4]i32 "
     "pool_layout=(PT)HD page_size=16",
     "ragged_decode_attention q=[2,8,64]f32 k=[2,64,4,64]",
+    "unified_attention q=[9,8,64]f32 k_pages=[144,4,64] block_table=[2,4]i32 cu_seqlens_q=[3]i32 "
+    "pool_layout=(PT)HD page_size=16",
+    "chunked_prefill_paged_decode q=[9,8,64]f32 k_pages=[144,4,64] block_table=[2,4]i32 "
+    "cu_seqlens_q=[3]i32 pool_layout=(PT)HD page_size=16",
+    "ragged_page_attention_v2 q=[9,8,64]f32 kv_pages=[9,16,8,64] block_table=[2,4]i32 "
+    "cu_seqlens_q=[3]i32",
+    "ragged_page_attention_v3 q=[9,8,64]f32 k_new=[9,4,64] kv_pages=[9,16,8,64] "
+    "block_table=[2,4]i32 cu_seqlens_q=[3]i32",
     "mean_pooling x=[2,64,96]f32",
     "mean_pooling_chunks x=[2,64,4,32]f32",
     "mean_pooling_backward x=[2,64,96]f32",

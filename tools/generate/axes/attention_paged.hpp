@@ -1,5 +1,6 @@
-// Rows whose keys lie in pages of a pool: one token of each sequence, and chunks of one; with or
-// without a soft cap, which costs nothing where there is none.
+// Rows whose keys lie in pages of a pool: one token of each sequence, and chunks; with or without a
+// soft cap, which costs nothing where there is none. Rows for any head dim take biases of positions
+// too.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@ inline std::vector<attention_axes> paged_decode_axes() {
   const std::vector<attention_phase> decode{attention_phase::decode};
   const std::vector<key_storage> pages{key_storage::paged};
   const std::vector<attention_features> features{base_features | attention_feature::soft_cap};
+  const std::vector<attention_features> every{features.front() | attention_feature::bias};
   const std::vector<dtype> halves{dtype::f16, dtype::bf16};
   return {
       {
@@ -25,7 +27,7 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16},
           .phases = decode,
           .keys = pages,
-          .features = features,
+          .features = every,
           .tiles = {{16, 128}},
       },
       {
@@ -52,7 +54,7 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .types = halves,
           .phases = decode,
           .keys = pages,
-          .features = features,
+          .features = every,
           .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 3}}},
       },
       {
@@ -61,7 +63,7 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .types = {dtype::f32},
           .phases = decode,
           .keys = pages,
-          .features = features,
+          .features = every,
           .tiles = {{16, 16, {.warps = 1, .blocks_per_sm = 3}}},
       },
       {
@@ -92,27 +94,42 @@ inline std::vector<attention_axes> paged_prefill_axes() {
   using enum backend;
   const std::vector<key_storage> pages{key_storage::paged};
   const std::vector<attention_features> features{base_features | attention_feature::soft_cap};
+  const std::vector<attention_features> every{features.front() | attention_feature::bias};
   const std::vector<dtype> halves{dtype::f16, dtype::bf16};
   return {
       {
           .about = "pages: any chunk, portable",
           .targets = {cpu_generic},
           .keys = pages,
-          .features = features,
+          .features = every,
           .tiles = {{128, 64}},
       },
       {
-          .about = "pages: any chunk, and the common head dim, on AVX2",
+          .about = "pages: any chunk on AVX2",
           .targets = {cpu_avx2},
-          .dims = {{}, {128}},
+          .keys = pages,
+          .features = every,
+          .tiles = {{384, 128}},
+      },
+      {
+          .about = "pages: chunks with the common head dim on AVX2",
+          .targets = {cpu_avx2},
+          .dims = {{128}},
           .keys = pages,
           .features = features,
           .tiles = {{384, 128}},
       },
       {
-          .about = "pages: any chunk, and the common head dim, on AVX-512",
+          .about = "pages: any chunk on AVX-512",
           .targets = {cpu_avx512, cpu_avx512_bf16},
-          .dims = {{}, {128}},
+          .keys = pages,
+          .features = every,
+          .tiles = {{896, 256}},
+      },
+      {
+          .about = "pages: chunks with the common head dim on AVX-512",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .dims = {{128}},
           .keys = pages,
           .features = features,
           .tiles = {{896, 256}},
@@ -122,7 +139,7 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .targets = {cuda_sm80},
           .types = halves,
           .keys = pages,
-          .features = features,
+          .features = every,
           .tiles = {{64, 32, {.warps = 4, .blocks_per_sm = 2}}},
       },
       {
@@ -130,7 +147,7 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .targets = {cuda_sm80},
           .types = {dtype::f32},
           .keys = pages,
-          .features = features,
+          .features = every,
           .tiles = {{64, 16, {.warps = 4, .blocks_per_sm = 2}}},
       },
       {

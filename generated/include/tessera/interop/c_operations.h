@@ -17,6 +17,10 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_DECODE_ATTENTION = 104,
   TESSERA_OPERATION_PREFILL_PAGE_ATTENTION = 105,
   TESSERA_OPERATION_RAGGED_DECODE_ATTENTION = 106,
+  TESSERA_OPERATION_UNIFIED_ATTENTION = 107,
+  TESSERA_OPERATION_CHUNKED_PREFILL_PAGED_DECODE = 108,
+  TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V2 = 109,
+  TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V3 = 110,
   TESSERA_OPERATION_MEAN_POOLING = 200,
   TESSERA_OPERATION_MEAN_POOLING_CHUNKS = 201,
   TESSERA_OPERATION_MEAN_POOLING_BACKWARD = 202,
@@ -25,7 +29,7 @@ typedef enum tessera_operation {
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
-enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3 };
+enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3, TESSERA_POOL_LAYOUT_PTCD = 4, TESSERA_POOL_LAYOUT_PTCLD = 5 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -176,7 +180,8 @@ typedef struct tessera_page_attention_options {
   int64_t window_left; /* at least 0; optional, else unbounded */
   double logits_soft_cap; /* above 0; optional */
   /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
-   * TESSERA_POOL_LAYOUT_PT_HD; default TESSERA_POOL_LAYOUT_PHTD */
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PHTD */
   int64_t pool_layout;
   int64_t page_size; /* at least 0; default 0 */
 } tessera_page_attention_options;
@@ -249,7 +254,8 @@ typedef struct tessera_prefill_page_attention_options {
   int64_t window_left; /* at least 0; optional, else unbounded */
   double logits_soft_cap; /* above 0; optional */
   /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
-   * TESSERA_POOL_LAYOUT_PT_HD; default TESSERA_POOL_LAYOUT_PHTD */
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PHTD */
   int64_t pool_layout;
   int64_t page_size; /* at least 0; default 0 */
 } tessera_prefill_page_attention_options;
@@ -322,6 +328,272 @@ static inline int32_t tessera_plan_ragged_decode_attention(
 }
 static inline int32_t tessera_run_ragged_decode_attention(const tessera_plan* plan,
     const tessera_ragged_decode_attention_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- unified_attention: family attention ---- */
+
+/* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
+ * head_dim; Dv head_dim; n number of sinks; E length. */
+typedef struct tessera_unified_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
+  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
+  const tessera_tensor* k_pages;
+  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of q */
+  const tessera_tensor* v_pages;
+  const tessera_tensor* block_table; /* [N,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [N]; i32 */
+  const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
+  const tessera_tensor* num_seqs; /* [1]; i32 */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,Dv]; type of q */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* alibi_slopes; /* [Hq]; f32 */
+  const tessera_tensor* qq_bias; /* [E,E]; f32 */
+  const tessera_tensor* out; /* written; [Tq,Hq,Dv]; type of q */
+  const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+} tessera_unified_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_UNIFIED_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_UNIFIED_ATTENTION_WINDOW_LEFT = 2,
+  TESSERA_UNIFIED_ATTENTION_LOGITS_SOFT_CAP = 4,
+  TESSERA_UNIFIED_ATTENTION_POOL_LAYOUT = 8,
+  TESSERA_UNIFIED_ATTENTION_PAGE_SIZE = 16
+};
+typedef struct tessera_unified_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PTHD */
+  int64_t pool_layout;
+  int64_t page_size; /* at least 0; default 0 */
+} tessera_unified_attention_options;
+
+/* unified_attention: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k, out; takes
+ * num_seqs, sinks, alibi_slopes, qq_bias, lse. */
+static inline int32_t tessera_unified_attention(const tessera_unified_attention_args* args,
+    const tessera_unified_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_UNIFIED_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_unified_attention(const tessera_unified_attention_args* args,
+    const tessera_unified_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_UNIFIED_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_unified_attention(const tessera_plan* plan,
+    const tessera_unified_attention_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- chunked_prefill_paged_decode: family attention ---- */
+
+/* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
+ * head_dim; Dv head_dim; n number of sinks; E length. */
+typedef struct tessera_chunked_prefill_paged_decode_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
+  /* written; PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
+  const tessera_tensor* k_pages;
+  /* written; PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of
+   * q */
+  const tessera_tensor* v_pages;
+  const tessera_tensor* block_table; /* [N,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [N]; i32 */
+  const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
+  const tessera_tensor* num_seqs; /* [1]; i32 */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,Dv]; type of q */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* alibi_slopes; /* [Hq]; f32 */
+  const tessera_tensor* qq_bias; /* [E,E]; f32 */
+  const tessera_tensor* out; /* written; [Tq,Hq,Dv]; type of q */
+  const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+} tessera_chunked_prefill_paged_decode_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_SOFTMAX_SCALE = 1,
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_WINDOW_LEFT = 2,
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_LOGITS_SOFT_CAP = 4,
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_POOL_LAYOUT = 8,
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_PAGE_SIZE = 16
+};
+typedef struct tessera_chunked_prefill_paged_decode_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PTHD */
+  int64_t pool_layout;
+  int64_t page_size; /* at least 0; default 0 */
+} tessera_chunked_prefill_paged_decode_options;
+
+/* chunked_prefill_paged_decode: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k,
+ * k_new, v_new, out; takes num_seqs, sinks, alibi_slopes, qq_bias, lse. */
+static inline int32_t tessera_chunked_prefill_paged_decode(
+    const tessera_chunked_prefill_paged_decode_args* args,
+    const tessera_chunked_prefill_paged_decode_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_CHUNKED_PREFILL_PAGED_DECODE, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_chunked_prefill_paged_decode(
+    const tessera_chunked_prefill_paged_decode_args* args,
+    const tessera_chunked_prefill_paged_decode_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_CHUNKED_PREFILL_PAGED_DECODE, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_chunked_prefill_paged_decode(const tessera_plan* plan,
+    const tessera_chunked_prefill_paged_decode_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- ragged_page_attention_v2: family attention ---- */
+
+/* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
+ * head_dim; n number of sinks; L lanes; C channel groups; Dp columns. */
+typedef struct tessera_ragged_page_attention_v2_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
+  const tessera_tensor* kv_pages; /* PTCD [P,T,2Hkv,D], PTCLD [P,T,C,L,Dp]; type of q */
+  const tessera_tensor* block_table; /* [N,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [N]; i32 */
+  const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
+  const tessera_tensor* num_seqs; /* [1]; i32 */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* written; [Tq,Hq,D]; type of q */
+  const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+} tessera_ragged_page_attention_v2_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RAGGED_PAGE_ATTENTION_V2_SOFTMAX_SCALE = 1,
+  TESSERA_RAGGED_PAGE_ATTENTION_V2_WINDOW_LEFT = 2,
+  TESSERA_RAGGED_PAGE_ATTENTION_V2_LOGITS_SOFT_CAP = 4,
+  TESSERA_RAGGED_PAGE_ATTENTION_V2_POOL_LAYOUT = 8,
+  TESSERA_RAGGED_PAGE_ATTENTION_V2_Q_SCALE = 16,
+  TESSERA_RAGGED_PAGE_ATTENTION_V2_K_SCALE = 32,
+  TESSERA_RAGGED_PAGE_ATTENTION_V2_V_SCALE = 64
+};
+typedef struct tessera_ragged_page_attention_v2_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PTCD */
+  int64_t pool_layout;
+  double q_scale; /* above 0; optional */
+  double k_scale; /* above 0; optional */
+  double v_scale; /* above 0; optional */
+} tessera_ragged_page_attention_v2_options;
+
+/* ragged_page_attention_v2: needs q, kv_pages, cu_seqlens_q, block_table, seqlens_k, out; takes
+ * num_seqs, sinks, lse; has no option q_scale, k_scale, v_scale. */
+static inline int32_t tessera_ragged_page_attention_v2(
+    const tessera_ragged_page_attention_v2_args* args,
+    const tessera_ragged_page_attention_v2_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V2, args, options, context, status);
+}
+static inline int32_t tessera_plan_ragged_page_attention_v2(
+    const tessera_ragged_page_attention_v2_args* args,
+    const tessera_ragged_page_attention_v2_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V2, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_ragged_page_attention_v2(const tessera_plan* plan,
+    const tessera_ragged_page_attention_v2_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- ragged_page_attention_v3: family attention ---- */
+
+/* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
+ * head_dim; n number of sinks; L lanes; C channel groups; Dp columns. */
+typedef struct tessera_ragged_page_attention_v3_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
+  const tessera_tensor* kv_pages; /* written; PTCD [P,T,2Hkv,D], PTCLD [P,T,C,L,Dp]; type of q */
+  const tessera_tensor* block_table; /* [N,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [N]; i32 */
+  const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
+  const tessera_tensor* num_seqs; /* [1]; i32 */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* written; [Tq,Hq,D]; type of q */
+  const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+} tessera_ragged_page_attention_v3_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RAGGED_PAGE_ATTENTION_V3_SOFTMAX_SCALE = 1,
+  TESSERA_RAGGED_PAGE_ATTENTION_V3_WINDOW_LEFT = 2,
+  TESSERA_RAGGED_PAGE_ATTENTION_V3_LOGITS_SOFT_CAP = 4,
+  TESSERA_RAGGED_PAGE_ATTENTION_V3_POOL_LAYOUT = 8,
+  TESSERA_RAGGED_PAGE_ATTENTION_V3_Q_SCALE = 16,
+  TESSERA_RAGGED_PAGE_ATTENTION_V3_K_SCALE = 32,
+  TESSERA_RAGGED_PAGE_ATTENTION_V3_V_SCALE = 64
+};
+typedef struct tessera_ragged_page_attention_v3_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PTCD */
+  int64_t pool_layout;
+  double q_scale; /* above 0; optional */
+  double k_scale; /* above 0; optional */
+  double v_scale; /* above 0; optional */
+} tessera_ragged_page_attention_v3_options;
+
+/* ragged_page_attention_v3: needs q, k_new, v_new, kv_pages, cu_seqlens_q, block_table, seqlens_k,
+ * out; takes num_seqs, sinks, lse. */
+static inline int32_t tessera_ragged_page_attention_v3(
+    const tessera_ragged_page_attention_v3_args* args,
+    const tessera_ragged_page_attention_v3_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V3, args, options, context, status);
+}
+static inline int32_t tessera_plan_ragged_page_attention_v3(
+    const tessera_ragged_page_attention_v3_args* args,
+    const tessera_ragged_page_attention_v3_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V3, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_ragged_page_attention_v3(const tessera_plan* plan,
+    const tessera_ragged_page_attention_v3_args* args, void* workspace, size_t workspace_bytes,
     void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }

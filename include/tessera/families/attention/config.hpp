@@ -30,7 +30,7 @@ enum class attention_feature : std::uint16_t {
   sinks = 1 << 2,         ///< extra logits in the denominator
   unnormalized = 1 << 3,  ///< normalize = false, row_max
   soft_cap = 1 << 4,      ///< logits_soft_cap
-  bias = 1 << 5,          ///< bias_pre, bias_post
+  bias = 1 << 5,          ///< bias_pre, bias_post; keys in pages: alibi_slopes, qq_bias
   mask = 1 << 6,          ///< boolean mask tensor
   segments = 1 << 7,      ///< q_segment_ids, kv_segment_ids
   dropout = 1 << 8,       ///< dropout_probability > 0

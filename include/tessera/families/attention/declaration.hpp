@@ -334,11 +334,12 @@ inline std::uint64_t dropout_threshold(double probability) noexcept {
   return static_cast<std::uint64_t>(std::ceil(probability * 0x1p32));
 }
 
-/// Scale, cap and left window, which every signature has under these names.
+/// Scale, cap and left window, which every signature has under these names. `factor` multiplies the
+/// scale.
 template <class Options>
-void set_scores(const Options& wanted, kernel& filled) noexcept {
+void set_scores(const Options& wanted, kernel& filled, double factor = 1.0) noexcept {
   const double root = std::sqrt(static_cast<double>(filled.head_dim));
-  filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
+  filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root) * factor);
   filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
   filled.window_left = wanted.window_left.value_or(unbounded);
 }
@@ -362,6 +363,7 @@ inline void finish(const bound_call& call, void* to) {
   filled.dropout = given.dropout_probability > 0.0;
   filled.dropout_threshold = dropout_threshold(given.dropout_probability);
   filled.dropout_scale = static_cast<float>(1.0 / (1.0 - given.dropout_probability));
+  filled.out_factor = filled.dropout_scale;
   filled.dropout_seed = given.dropout_seed;
   if (!call.has(tensor("cu_seqlens_q"))) return;
   for (const std::int8_t scores : {tensor("bias_pre"), tensor("bias_post"), tensor("mask")}) {
@@ -369,11 +371,7 @@ inline void finish(const bound_call& call, void* to) {
   }
 }
 
-inline constexpr lowering lower{.bytes = sizeof(kernel),
-                                .defaults = &kernel_defaults,
-                                .sizes = sizes,
-                                .bindings = bindings,
-                                .finish = &finish};
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
 
 inline constexpr std::array operations{
     declared::operation_of("flash_attention", 0, form, lower,

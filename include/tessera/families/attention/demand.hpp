@@ -10,6 +10,8 @@
 #include <tessera/families/attention/page_args.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/ragged_decode_args.hpp>
+#include <tessera/families/attention/ragged_page_args.hpp>
+#include <tessera/families/attention/unified_args.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -150,9 +152,8 @@ constexpr attention_demand demand_of(ragged_decode_op, const ragged_decode_args&
                                      const ragged_decode_options& options,
                                      bool unaligned) noexcept {
   const bool windowed = options.window_left || options.window_right;
-  attention_features needed = attention_feature::lengths | attention_feature::sinks;
-  if (!args.sinks.present())
-    needed = needed.without({static_cast<std::uint16_t>(attention_feature::sinks)});
+  attention_features needed{static_cast<std::uint16_t>(attention_feature::lengths)};
+  if (args.sinks.present()) needed = needed | attention_feature::sinks;
   if (options.logits_soft_cap) needed = needed | attention_feature::soft_cap;
   return {.type = args.q.type,
           .mask = windowed ? mask_mode::window : mask_mode::full,
@@ -167,6 +168,50 @@ constexpr attention_demand demand_of(ragged_decode_op, const ragged_decode_args&
                     .kv_heads = args.k.extent[2],
                     .head_dim = static_cast<std::int32_t>(args.q.extent[2]),
                     .v_head_dim = static_cast<std::int32_t>(args.v.extent[3])}};
+}
+
+/// A batch of sequences with keys in pages. `pool`: its heads, head dims and page size, the rest of
+/// which is not looked at.
+template <class Args, class Options>
+constexpr attention_demand demand_of_batch(const Args& args, const Options& options, bool unaligned,
+                                           attention_demand pool) noexcept {
+  const std::int64_t sequences = args.block_table.extent[0], rows = args.q.extent[0];
+  attention_features needed = attention_feature::varlen | attention_feature::lengths;
+  if (args.sinks.present()) needed = needed | attention_feature::sinks;
+  if (options.logits_soft_cap) needed = needed | attention_feature::soft_cap;
+  pool.type = args.q.type;
+  pool.mask = options.window_left ? mask_mode::window : mask_mode::causal;
+  pool.features = needed | pool.features;
+  pool.causal = true;
+  pool.aligned16 = !unaligned;
+  pool.window_left = options.window_left.value_or(-1);
+  pool.sizes.batch = sequences;
+  pool.sizes.q_len = sequences > 0 ? (rows + sequences - 1) / sequences : 0;
+  pool.sizes.kv_len = args.block_table.extent[1] * pool.page_size;
+  pool.sizes.q_heads = args.q.extent[1];
+  pool.sizes.head_dim = static_cast<std::int32_t>(args.q.extent[2]);
+  return pool;
+}
+
+constexpr attention_demand demand_of(unified_op, const unified_attention_args& args,
+                                     const unified_attention_options& options,
+                                     bool unaligned) noexcept {
+  const auto axis = [&](char letter) { return pool_axis(options.pool_layout, letter); };
+  attention_demand pool{.page_size = page_tokens(args.k_pages, options)};
+  if (args.alibi_slopes.present() || args.qq_bias.present())
+    pool.features = pool.features | attention_feature::bias;
+  pool.sizes.kv_heads = args.k_pages.extent[axis('H')];
+  pool.sizes.v_head_dim = static_cast<std::int32_t>(args.v_pages.extent[axis('D')]);
+  return demand_of_batch(args, options, unaligned, pool);
+}
+
+constexpr attention_demand demand_of(ragged_page_op, const ragged_page_args& args,
+                                     const ragged_page_options& options, bool unaligned) noexcept {
+  const bool lanes = options.pool_layout == page_layout::PTCLD;
+  attention_demand pool{.page_size = args.kv_pages.extent[1]};
+  pool.sizes.kv_heads = lanes ? args.k_new.extent[1] : args.kv_pages.extent[2] / 2;
+  pool.sizes.v_head_dim = static_cast<std::int32_t>(args.q.extent[2]);
+  return demand_of_batch(args, options, unaligned, pool);
 }
 
 /// One entry. Packed sequences, whose mean lengths depend on the others, count as one token each

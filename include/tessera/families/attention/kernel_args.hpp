@@ -50,6 +50,28 @@ struct page_table {
   std::int64_t page_count = 0;  ///< pages of the pool
 };
 
+/// What is added to the logit of row i and key j of a sequence whose row 0 stands at key `context`:
+/// slopes[head] * (j - context), and bias[i * row + j - context] where 0 <= j - context < extent
+/// and i < extent.
+struct position_bias {
+  const float* slopes = nullptr;  ///< [q_heads], ALiBi; null: none
+  const float* bias = nullptr;    ///< [extent, extent], among the new tokens; null: none
+  std::int64_t row = 0;
+  std::int64_t extent = 0;
+};
+
+/// Keys and values of the tokens of q, indexed by (row, head), which a launch writes to the pool
+/// before it attends: token t of a sequence of n takes the place of its key k_len - n + t.
+struct new_tokens {
+  const void* k = nullptr;  ///< null: nothing is written
+  const void* v = nullptr;
+  row_strides k_strides{}, v_strides{};
+  /// Of a slot that is written, channels (K and V of all heads, where a pool holds both) and
+  /// columns of a channel: those that hold nothing become 0. 0: there are none such.
+  std::int64_t channels = 0, channel_stride = 0;
+  std::int64_t columns = 0;
+};
+
 inline constexpr std::int64_t unbounded = INT64_MAX;
 
 /// Arguments of one forward launch.
@@ -60,18 +82,22 @@ struct attention_kernel_args {
   void* out = nullptr;
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
   page_table pages{};
+  new_tokens written{};  ///< paged
   row_statistics lse{}, row_max{};
 
   score_tensor bias_pre{}, bias_post{}, mask{};
+  position_bias positions{};  ///< paged
   token_ids q_segments{}, kv_segments{};
   const float* sinks = nullptr;  ///< [q_heads or 1, sink_count]
   std::int64_t sink_head_stride = 0, sink_stride = 1;
   int sink_count = 0;
 
   const std::int32_t* cu_seqlens_q = nullptr;  ///< packed; contiguous
-  const std::int32_t* cu_seqlens_k = nullptr;
-  const std::int32_t* seqlens_q = nullptr;  ///< dense, optional; contiguous
-  const std::int32_t* seqlens_k = nullptr;
+  const std::int32_t* cu_seqlens_k = nullptr;  ///< packed and not paged
+  const std::int32_t* seqlens_q = nullptr;     ///< dense, optional; contiguous
+  const std::int32_t* seqlens_k = nullptr;     ///< dense, optional; paged
+  /// Packed, optional: one number, of sequences in use. Those behind have no rows.
+  const std::int32_t* num_seqs = nullptr;
 
   /// Dense, optional, contiguous: entry n has keys [kv_start[n], kv_end[n]), and its last row
   /// stands at kv_end[n] - 1.
@@ -93,6 +119,8 @@ struct attention_kernel_args {
   int head_dim = 0, v_head_dim = 0;
 
   float softmax_scale = 1.0f;
+  float q_divisor = 1.0f;   ///< paged: q is divided by it, and rounded to its type, before all else
+  float out_factor = 1.0f;  ///< multiplies finished rows: 1 / (1 - p) of dropout, the scale of v
   bool causal = false;
   bool top_left = false;
   std::int64_t window_left = unbounded, window_right = unbounded;
@@ -101,7 +129,7 @@ struct attention_kernel_args {
   bool normalize = true;
   bool dropout = false;
   std::uint64_t dropout_threshold = 0;  ///< kept iff word >= threshold; at most 2^32
-  float dropout_scale = 1.0f;           ///< 1 / (1 - p)
+  float dropout_scale = 1.0f;           ///< 1 / (1 - p), of weights that are written
   std::uint64_t dropout_seed = 0;
 };
 

@@ -1,7 +1,6 @@
 // What attention problems mean to the engines of spec/lower.hpp and spec/problem_text.hpp.
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 #include <tessera/families/attention/kernel_args.hpp>
@@ -10,26 +9,34 @@
 
 namespace tessera {
 
-/// The operations of a table, which is a part of all from `first` on.
-template <class Problem, std::size_t first, const auto& table>
+/// The operations of `table`, which come behind those of the tables `before`.
+template <class Problem, const auto& table, const auto&... before>
 struct attention_operation_table {
   using problem_type = Problem;
   using kernel_args = attention_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(attention_operations).subspan(first, table.size());
+  static constexpr auto operations = std::span<const operation>(attention_operations)
+                                         .subspan((before.size() + ... + 0), table.size());
 };
 
 template <>
 struct operation_table<flash_op>
-    : attention_operation_table<flash_problem, 0, attention_table::operations> {};
+    : attention_operation_table<flash_problem, attention_table::operations> {};
 template <>
-struct operation_table<page_op>
-    : attention_operation_table<page_problem, attention_table::operations.size(),
-                                paged_table::operations> {};
+struct operation_table<page_op> : attention_operation_table<page_problem, paged_table::operations,
+                                                            attention_table::operations> {};
 template <>
 struct operation_table<ragged_decode_op>
-    : attention_operation_table<ragged_decode_problem,
-                                attention_table::operations.size() + paged_table::operations.size(),
+    : attention_operation_table<ragged_decode_problem, ragged_decode_table::operations,
+                                attention_table::operations, paged_table::operations> {};
+template <>
+struct operation_table<unified_op>
+    : attention_operation_table<unified_problem, unified_table::operations,
+                                attention_table::operations, paged_table::operations,
                                 ragged_decode_table::operations> {};
+template <>
+struct operation_table<ragged_page_op>
+    : attention_operation_table<ragged_page_problem, ragged_page_table::operations,
+                                attention_table::operations, paged_table::operations,
+                                ragged_decode_table::operations, unified_table::operations> {};
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include <tessera/spec/declaration.hpp>
@@ -30,6 +31,14 @@ consteval option_form soft_cap_at(std::size_t offset) {
           .offset = static_cast<std::uint16_t>(offset),
           .type = option_type::optional_number,
           .limit = option_limit::positive_float};
+}
+
+consteval option_form pool_layout_at(std::size_t offset,
+                                     std::span<const std::string_view> layouts) {
+  return {.name = "pool_layout",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::choice,
+          .enumerators = layouts};
 }
 
 }  // namespace tessera::attention_table

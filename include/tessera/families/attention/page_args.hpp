@@ -41,10 +41,11 @@ struct page_attention_args {
 };
 
 /// The axes of a pool of pages, outermost first: P page, H key/value head, T token, D head dim.
-/// PT_HD, called "(PT)HD": pages and tokens are one axis, of slots: [P T,Hkv,D].
-enum class page_layout : std::uint8_t { PHTD, HPTD, PTHD, PT_HD };
-inline constexpr std::array<std::string_view, 4> page_layout_names{"PHTD", "HPTD", "PTHD",
-                                                                   "(PT)HD"};
+/// PT_HD, called "(PT)HD": pages and tokens are one axis, of slots: [P T,Hkv,D]. The last two are
+/// one pool for keys and values (ragged_page_args.hpp): C channel, L lane of a group of channels.
+enum class page_layout : std::uint8_t { PHTD, HPTD, PTHD, PT_HD, PTCD, PTCLD };
+inline constexpr std::array<std::string_view, 6> page_layout_names{"PHTD",   "HPTD", "PTHD",
+                                                                   "(PT)HD", "PTCD", "PTCLD"};
 
 /// The number of the axis with that letter; 0 for a layout that is none.
 constexpr std::size_t pool_axis(page_layout layout, char axis) noexcept {
@@ -73,15 +74,16 @@ struct page_attention_options {
   friend bool operator==(const page_attention_options&, const page_attention_options&) = default;
 };
 
-/// Tokens of a page, and the distances of pages and of the tokens of one, in elements of a pool.
-constexpr std::int64_t page_tokens(const tensor_view& pool,
-                                   const page_attention_options& options) noexcept {
+/// Tokens of a page, and the distance of pages in elements of a pool; options have pool_layout and
+/// page_size.
+template <class Options>
+constexpr std::int64_t page_tokens(const tensor_view& pool, const Options& options) noexcept {
   return options.pool_layout == page_layout::PT_HD
              ? options.page_size
              : pool.extent[pool_axis(options.pool_layout, 'T')];
 }
-constexpr std::int64_t page_distance(const tensor_view& pool,
-                                     const page_attention_options& options) noexcept {
+template <class Options>
+constexpr std::int64_t page_distance(const tensor_view& pool, const Options& options) noexcept {
   const std::int64_t stride = pool.stride[pool_axis(options.pool_layout, 'P')];
   return options.pool_layout == page_layout::PT_HD ? stride * options.page_size : stride;
 }
@@ -97,10 +99,10 @@ using page_problem = basic_problem<page_op, page_attention_args, page_attention_
 inline page_problem problem_of(const page_attention_args& args,
                                const page_attention_options& options = {},
                                page_op op = page_op::page_attention) noexcept {
-  const bool unaligned = args.q.device.kind == device_kind::cuda &&
-                         !(rows_are_aligned(args.q) && rows_are_aligned(args.k_pages) &&
-                           rows_are_aligned(args.v_pages));
-  return {.op = op, .tensors = args, .unaligned = unaligned, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.q, args.k_pages, args.v_pages),
+          .options = options};
 }
 
 }  // namespace tessera

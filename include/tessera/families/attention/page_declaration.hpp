@@ -6,60 +6,60 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/page_args.hpp>
+#include <tessera/families/attention/paged_batch.hpp>
 #include <tessera/spec/declaration_text.hpp>
 
 namespace tessera::paged_table {
 
-using declared::everywhere;
 using options = page_attention_options;
-using kernel = attention_kernel_args;
-using namespace attention_table;  // NOLINT: what the operations of a family share
+using namespace paged_batch_table;  // NOLINT: what operations over pages share
 
-inline constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+inline constexpr std::string_view no_pools =
+    "is given, PTCD and PTCLD are layouts of one pool, kv_pages; two have PHTD, HPTD, PTHD or "
+    "(PT)HD";
+
+/// The dim of tokens in a page, which an option says where pages and tokens are one axis.
+consteval dim page_size_or_option(std::size_t offset) {
+  dim tokens_of_page = page_extent;
+  tokens_of_page.option = "page_size";
+  tokens_of_page.option_offset = static_cast<std::uint16_t>(offset);
+  return tokens_of_page;
+}
+consteval option_form page_size_at(std::size_t offset) {
+  return {.name = "page_size",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::integer,
+          .limit = option_limit::at_least};
+}
 inline constexpr std::array dims{
-    dim{.symbol = "N", .label = "sequences"},
-    dim{.symbol = "C", .label = "length", .most = most},
-    dim{.symbol = "P", .label = "pages", .most = most},
-    dim{.symbol = "T",
-        .label = "page size",
-        .least = 1,
-        .most = most,
-        .option = "page_size",
-        .option_offset = offsetof(options, page_size)},
-    dim{.symbol = "M", .label = "pages of a sequence", .most = most},
-    query_heads,
-    key_heads,
-    head_dim_of_qk,
+    sequences,      dim{.symbol = "C", .label = "length", .most = most},
+    pool_pages,     page_size_or_option(offsetof(options, page_size)),
+    sequence_pages, query_heads,
+    key_heads,      head_dim_of_qk,
     head_dim_of_v,
 };
-inline constexpr texts pools_of_keys{"P Hkv T D", "Hkv P T D", "P T Hkv D", "P*T:slots Hkv D"};
-inline constexpr texts pools_of_values{"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv",
-                                       "P*T:slots Hkv Dv"};
+constexpr tensor_text pool_of_keys(pool_use use) {
+  return pool("k_pages", {"P Hkv T D", "Hkv P T D", "P T Hkv D", "P*T:slots Hkv D", "-", "-"}, use,
+              no_pools);
+}
+constexpr tensor_text pool_of_values(pool_use use) {
+  tensor_text text =
+      pool("v_pages", {"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv", "P*T:slots Hkv Dv", "-", "-"}, use,
+           no_pools);
+  text.shape_of = "k_pages";
+  return text;
+}
 
-/// `tokens`: rows of q; `sequences`: entries of the table; `statistics`: shape of lse.
+/// By the shapes of those that differ.
 consteval std::array<tensor_text, 7> tensors_for(std::string_view q, std::string_view table,
                                                  std::string_view lengths, std::string_view out,
                                                  std::string_view lse) {
-  return {first_operand("q", everywhere(q)),
-          operand("k_pages", pools_of_keys),
-          operand("v_pages", pools_of_values, "k_pages"),
-          tensor_text{.name = "block_table",
-                      .shapes = everywhere(table),
-                      .types = dtype::i32,
-                      .contiguous_rows = true,
-                      .holds = tensor_contents::page_numbers,
-                      .counts = "P",
-                      .used_by = "seqlens_k",
-                      .page = "T"},
-          tensor_text{.name = "seqlens_k",
-                      .shapes = everywhere(lengths),
-                      .types = dtype::i32,
-                      .contiguous_rows = true},
-          result_of("out", everywhere(out)),
+  return {first_operand("q", everywhere(q)),    pool_of_keys(pool_use::read),
+          pool_of_values(pool_use::read),       block_table(table),
+          key_lengths(lengths, pool_use::read), result_of("out", everywhere(out)),
           statistic("lse", everywhere(lse))};
 }
 inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
@@ -73,21 +73,16 @@ inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     window_at("window_left", offsetof(options, window_left)),
     soft_cap_at(offsetof(options, logits_soft_cap)),
-    option_form{.name = "pool_layout",
-                .offset = offsetof(options, pool_layout),
-                .type = option_type::choice,
-                .enumerators = page_layout_names},
-    option_form{.name = "page_size",
-                .offset = offsetof(options, page_size),
-                .type = option_type::integer,
-                .limit = option_limit::at_least},
+    pool_layout_at(offsetof(options, pool_layout), page_layout_names),
+    page_size_at(offsetof(options, page_size)),
 };
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
 /// A pool with an axis of tokens says the page size itself.
-inline bool hook(const bound_call& call, status& failure) {
-  const auto& wanted = call.options_as<options>();
+template <class Options>
+bool page_size_is_said_once(const bound_call& call, status& failure) {
+  const auto& wanted = call.options_as<Options>();
   return wanted.pool_layout == page_layout::PT_HD || wanted.page_size == 0 ||
          checks::refuse(failure, "page_size: is ", wanted.page_size,
                         ", must be 0: ", name_in(page_layout_names, wanted.pool_layout),
@@ -103,7 +98,7 @@ consteval signature form_of(std::span<const tensor_form> list, std::span<const s
       .options = option_forms,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,
-      .hook = &hook,
+      .hook = &page_size_is_said_once<options>,
   });
 }
 inline constexpr signature form = form_of(tensors, shapes);
@@ -111,15 +106,13 @@ inline constexpr signature chunk_form = form_of(chunk_tensors, chunk_shapes);
 
 // Where a kernel finds them.
 
-inline constexpr std::size_t pages = offsetof(kernel, pages);
-inline constexpr kernel kernel_defaults{.sink_stride = 0, .batch = 1, .q_len = 1};
+inline constexpr kernel token_defaults{.sink_stride = 0, .batch = 1, .q_len = 1};
 
-consteval auto sizes_for(const signature& of) {
+/// `rows`: where the number of rows of q goes.
+consteval auto sizes_for(const signature& of, const size_text& rows) {
   return declared::sizes_in(
       declared::with(head_sizes, size_text{"T", pages + offsetof(page_table, page_size)},
-                     size_text{"P", pages + offsetof(page_table, page_count)},
-                     &of == &form ? size_text{"N", offsetof(kernel, batch)}
-                                  : size_text{"C", offsetof(kernel, q_len)}),
+                     size_text{"P", pages + offsetof(page_table, page_count)}, rows),
       of);
 }
 /// `entries`, `length`: the axis of q and out.
@@ -140,36 +133,33 @@ consteval auto bindings_for(const signature& of, std::string_view entries,
       },
       of);
 }
-inline constexpr auto sizes = sizes_for(form);
+inline constexpr auto sizes = sizes_for(form, {"N", offsetof(kernel, batch)});
 inline constexpr auto bindings = bindings_for(form, "N", "");
-inline constexpr auto chunk_sizes = sizes_for(chunk_form);
+inline constexpr auto chunk_sizes = sizes_for(chunk_form, {"C", offsetof(kernel, q_len)});
 inline constexpr auto chunk_bindings = bindings_for(chunk_form, "", "C");
 
+/// Slots become tokens of pages.
+inline void make_pages_of_slots(kernel& filled) noexcept {
+  for (row_strides* strides : {&filled.k_strides, &filled.v_strides}) {
+    strides->row = strides->batch;
+    strides->batch *= filled.pages.page_size;
+  }
+}
+
 /// The row of a token stands at its sequence's last key, so that of single tokens a mask is needed
-/// for windows only. Slots become tokens of pages.
+/// for windows only.
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
   filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
   filled.causal = wanted.window_left.has_value() || &call.form() == &chunk_form;
   set_scores(wanted, filled);
-  if (wanted.pool_layout != page_layout::PT_HD) return;
-  for (row_strides* pool : {&filled.k_strides, &filled.v_strides}) {
-    pool->row = pool->batch;
-    pool->batch *= filled.pages.page_size;
-  }
+  if (wanted.pool_layout == page_layout::PT_HD) make_pages_of_slots(filled);
 }
 
-consteval lowering lower_with(std::span<const size_form> to_sizes,
-                              std::span<const binding_form> to_bindings) {
-  return {.bytes = sizeof(kernel),
-          .defaults = &kernel_defaults,
-          .sizes = to_sizes,
-          .bindings = to_bindings,
-          .finish = &finish};
-}
-inline constexpr lowering lower = lower_with(sizes, bindings);
-inline constexpr lowering lower_chunk = lower_with(chunk_sizes, chunk_bindings);
+inline constexpr lowering lower = declared::lowering_of<token_defaults>(sizes, bindings, &finish);
+inline constexpr lowering lower_chunk =
+    declared::lowering_of<token_defaults>(chunk_sizes, chunk_bindings, &finish);
 
 inline constexpr std::string_view tensors_of_all =
     "q! k_pages! v_pages! block_table! seqlens_k! out! lse";

@@ -33,10 +33,10 @@ using flash_problem = basic_problem<flash_op, flash_attention_args, flash_attent
 inline flash_problem problem_of(const flash_attention_args& args,
                                 const flash_attention_options& options = {},
                                 flash_op op = flash_op::flash_attention) noexcept {
-  const bool unaligned =
-      args.q.device.kind == device_kind::cuda &&
-      !(rows_are_aligned(args.q) && rows_are_aligned(args.k) && rows_are_aligned(args.v));
-  return {.op = op, .tensors = args, .unaligned = unaligned, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.q, args.k, args.v),
+          .options = options};
 }
 
 }  // namespace tessera

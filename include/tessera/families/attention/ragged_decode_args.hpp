@@ -60,10 +60,10 @@ using ragged_decode_problem =
 inline ragged_decode_problem problem_of(
     const ragged_decode_args& args, const ragged_decode_options& options = {},
     ragged_decode_op op = ragged_decode_op::ragged_decode_attention) noexcept {
-  const bool unaligned =
-      args.q.device.kind == device_kind::cuda &&
-      !(rows_are_aligned(args.q) && rows_are_aligned(args.k) && rows_are_aligned(args.v));
-  return {.op = op, .tensors = args, .unaligned = unaligned, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.q, args.k, args.v),
+          .options = options};
 }
 
 }  // namespace tessera

@@ -88,11 +88,7 @@ inline void finish(const bound_call& call, void* to) {
   filled.window_right = wanted.window_right.value_or(unbounded);
 }
 
-inline constexpr lowering lower{.bytes = sizeof(kernel),
-                                .defaults = &kernel_defaults,
-                                .sizes = sizes,
-                                .bindings = bindings,
-                                .finish = &finish};
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
 
 inline constexpr std::array operations{
     declared::operation_of("ragged_decode_attention", 0, form, lower,

@@ -1,7 +1,6 @@
 // Reflection over the flash attention family, and the names of its rows.
 #pragma once
 
-#include <algorithm>
 #include <string_view>
 
 #include <boost/describe/class.hpp>
@@ -14,6 +13,7 @@
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/reflect.hpp>
 #include <tessera/spec/row_name.hpp>
+#include <tessera/spec/words.hpp>
 
 namespace tessera {
 
@@ -67,7 +67,7 @@ struct spelled_features {
       separator = '+';
     }
   }
-  constexpr bool read(std::string_view& rest, attention_config& row) const {
+  bool read(std::string_view& rest, attention_config& row) const {
     if (rest.size() > 1 && rest[1] >= '0' && rest[1] <= '9') return true;
     std::string_view list = spelling::next_word(rest);
     if (list == "every") {
@@ -75,9 +75,7 @@ struct spelled_features {
       return true;
     }
     while (!list.empty()) {
-      const std::string_view word = list.substr(0, list.find('+'));
-      list.remove_prefix(std::min(word.size() + 1, list.size()));
-      const auto feature = enumerator_named<attention_feature>(word);
+      const auto feature = enumerator_named<attention_feature>(text::split_off(list, '+'));
       if (!feature) return false;
       row.features = row.features | *feature;
     }
@@ -110,21 +108,12 @@ inline constexpr auto attention_names = row_names<attention_config>(
     spelling::number{".", &attention_config::block_q},
     spelling::number{"x", &attention_config::block_kv},
     spelling::where{
-        [](const attention_config& row) {
-  return is_cuda(row.target); },
-        spelling::number{".w", [](auto& row) -> auto& { return row.tiling.warps;
-}  // namespace tessera
-}
-, spelling::number{"b", [](auto& row) -> auto& {return row.tiling.blocks_per_sm;
-}
-}
-, spelling::mark {
-  "r", [](auto& row) -> auto& {
-    return row.tiling.q_in_registers;
-  }
-  , true
-}
-});
+        [](const attention_config& row) { return is_cuda(row.target); },
+        spelling::number{".w", spelling::within{&attention_config::tiling, &cuda_tiling::warps}},
+        spelling::number{"b",
+                         spelling::within{&attention_config::tiling, &cuda_tiling::blocks_per_sm}},
+        spelling::mark{
+            "r", spelling::within{&attention_config::tiling, &cuda_tiling::q_in_registers}, true}});
 
 /// The stable name of a row.
 constexpr row_name name_of(const attention_config& config) {

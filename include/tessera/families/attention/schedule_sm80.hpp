@@ -29,7 +29,7 @@ struct call_sizes {
   std::int64_t batch = 0;     ///< batch entries, or sequences
   std::int64_t q_tokens = 0;  ///< of all entries
   std::int64_t q_len = 0;     ///< of an entry; packed: the mean, rounded up
-  std::int64_t kv_len = 0;    ///< likewise
+  std::int64_t kv_len = 0;    ///< likewise, but room for keys where they lie in pages
   std::int64_t q_heads = 0;
   std::int64_t kv_heads = 0;
   int head_dim = 0;
@@ -47,17 +47,18 @@ struct call_sizes {
 constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
   const bool packed = args.cu_seqlens_q != nullptr;
   const std::int64_t entries = packed ? std::max<std::int64_t>(1, args.batch) : 1;
-  return {.packed = packed,
-          .batch = args.batch,
-          .q_tokens = packed ? args.q_len : product(args.batch, args.q_len),
-          .q_len = (args.q_len + entries - 1) / entries,
-          .kv_len = (args.kv_len + entries - 1) / entries,
-          .q_heads = args.q_heads,
-          .kv_heads = args.kv_heads,
-          .head_dim = args.head_dim,
-          .v_head_dim = args.v_head_dim,
-          .keys_left = args.window_left,
-          .keys_right = args.causal ? 0 : args.window_right};
+  return {
+      .packed = packed,
+      .batch = args.batch,
+      .q_tokens = packed ? args.q_len : product(args.batch, args.q_len),
+      .q_len = (args.q_len + entries - 1) / entries,
+      .kv_len = args.cu_seqlens_k != nullptr ? (args.kv_len + entries - 1) / entries : args.kv_len,
+      .q_heads = args.q_heads,
+      .kv_heads = args.kv_heads,
+      .head_dim = args.head_dim,
+      .v_head_dim = args.v_head_dim,
+      .keys_left = args.window_left,
+      .keys_right = args.causal ? 0 : args.window_right};
 }
 
 constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {

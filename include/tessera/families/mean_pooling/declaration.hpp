@@ -165,11 +165,7 @@ inline void finish(const bound_call& call, void* to) {
   filled.heads = 1;
 }
 
-inline constexpr lowering lower{.bytes = sizeof(kernel),
-                                .defaults = &kernel_defaults,
-                                .sizes = sizes,
-                                .bindings = bindings,
-                                .finish = &finish};
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
 
 inline constexpr std::array operations{
     declared::operation_of("mean_pooling", 0, form, lower, "x! cu_seqlens out! mask", "chunk_size"),

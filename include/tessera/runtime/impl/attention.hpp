@@ -7,6 +7,8 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
 #include <tessera/api/ragged_decode_attention.hpp>
+#include <tessera/api/ragged_page_attention.hpp>
+#include <tessera/api/unified_attention.hpp>
 #include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention/registry.hpp>
@@ -100,6 +102,39 @@ result<ragged_decode_plan> plan(const ragged_decode_problem& problem, const cont
   return plan_of(attention_record, problem, where);
 }
 result<explanation> explain(const ragged_decode_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(attention_record, numbered(problem), where, device);
+}
+
+status unified_attention(const unified_attention_args& args,
+                         const unified_attention_options& options, const context& where) {
+  return call(unified_op::unified_attention, args, options, where);
+}
+status chunked_prefill_paged_decode(const unified_attention_args& args,
+                                    const unified_attention_options& options,
+                                    const context& where) {
+  return call(unified_op::chunked_prefill_paged_decode, args, options, where);
+}
+result<unified_attention_plan> plan(const unified_problem& problem, const context& where) {
+  return plan_of(attention_record, problem, where);
+}
+result<explanation> explain(const unified_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(attention_record, numbered(problem), where, device);
+}
+
+status ragged_page_attention_v2(const ragged_page_args& args, const ragged_page_options& options,
+                                const context& where) {
+  return call(ragged_page_op::ragged_page_attention_v2, args, options, where);
+}
+status ragged_page_attention_v3(const ragged_page_args& args, const ragged_page_options& options,
+                                const context& where) {
+  return call(ragged_page_op::ragged_page_attention_v3, args, options, where);
+}
+result<ragged_page_plan> plan(const ragged_page_problem& problem, const context& where) {
+  return plan_of(attention_record, problem, where);
+}
+result<explanation> explain(const ragged_page_problem& problem, const context& where,
                             const device_facts* device) {
   return explain_operation(attention_record, numbered(problem), where, device);
 }

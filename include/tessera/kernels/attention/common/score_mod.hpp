@@ -1,12 +1,16 @@
 // Score modification: what is done to a raw score q . k before the softmax, in the order scale,
-// bias_pre, cap, bias_post, functor, mask. Here is what a launch asks for; how a back end does it
-// to its registers is with the back end.
+// bias_pre, cap, bias_post or biases of positions, functor, mask. Here is what a launch asks for;
+// how a back end does it to its registers is with the back end.
 #pragma once
+
+#include <limits>
+#include <type_traits>
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::attention {
 
@@ -25,18 +29,32 @@ struct score_units {
   }
 };
 
+/// An element of q that is divided before all else: nothing leaves its type's range of numbers.
+template <class Element>
+TESSERA_HD constexpr float divided(float element, float divisor) noexcept {
+  constexpr float largest = std::is_same_v<Element, f16>    ? 65504.0f
+                            : std::is_same_v<Element, bf16> ? 0x1.fep127f
+                                                            : std::numeric_limits<float>::max();
+  const float x = element / divisor;
+  return x > largest ? largest : x < -largest ? -largest : x;
+}
+
 /// What score modification of a kernel holds, and what of it a launch needs.
 template <class Kernel, class Hooks>
 struct score_mods {
   static constexpr attention_features features = Kernel::config.features;
   static constexpr bool caps = features.has(attention_feature::soft_cap);
-  static constexpr bool biases = features.has(attention_feature::bias);
+  static constexpr bool paged = Kernel::config.keys == key_storage::paged;
+  static constexpr bool biases = features.has(attention_feature::bias) && !paged;
+  static constexpr bool position_biases = features.has(attention_feature::bias) && paged;
   static constexpr bool masks = features.has(attention_feature::mask);
   static constexpr bool segments = features.has(attention_feature::segments);
   static constexpr bool weights = features.has(attention_feature::weights);
 
   static TESSERA_INLINE bool has_bias(const attention_kernel_args& args) {
-    return biases && (args.bias_pre.data != nullptr || args.bias_post.data != nullptr);
+    return (biases && (args.bias_pre.data != nullptr || args.bias_post.data != nullptr)) ||
+           (position_biases &&
+            (args.positions.slopes != nullptr || args.positions.bias != nullptr));
   }
   static TESSERA_INLINE bool has_cap(const attention_kernel_args& args) {
     return caps && args.soft_cap > 0.0f;

@@ -20,14 +20,28 @@ TESSERA_HD constexpr prim::sequence range_of(const attention_kernel_args& args,
   return {index, 0, begin, args.q_len, end > begin ? end - begin : 0};
 }
 
+/// Sequences of a packed launch that have rows; `cu_seqlens_q` says where the last of them ends.
+TESSERA_HD constexpr std::int64_t sequences_in_use(const attention_kernel_args& args) noexcept {
+  if (args.num_seqs == nullptr) return args.batch;
+  const std::int64_t used = *args.num_seqs;
+  return used < 0 ? 0 : used < args.batch ? used : args.batch;
+}
+
+/// A packed sequence. Its keys are packed as well, or have lengths.
+TESSERA_HD constexpr prim::sequence packed_sequence_of(const attention_kernel_args& args,
+                                                       std::int64_t index) noexcept {
+  if (index >= sequences_in_use(args)) return {.index = index};
+  const std::int64_t begin = args.cu_seqlens_q[index];
+  const std::int64_t length = args.cu_seqlens_q[index + 1] - begin;
+  if (args.cu_seqlens_k == nullptr) return {index, begin, 0, length, args.seqlens_k[index]};
+  const std::int64_t first_key = args.cu_seqlens_k[index];
+  return {index, begin, first_key, length, args.cu_seqlens_k[index + 1] - first_key};
+}
+
 /// The sequence number `index` of a launch.
 TESSERA_HD constexpr prim::sequence sequence_of(const attention_kernel_args& args,
                                                 std::int64_t index) noexcept {
-  if (args.cu_seqlens_q != nullptr) {
-    return {index, args.cu_seqlens_q[index], args.cu_seqlens_k[index],
-            args.cu_seqlens_q[index + 1] - args.cu_seqlens_q[index],
-            args.cu_seqlens_k[index + 1] - args.cu_seqlens_k[index]};
-  }
+  if (args.cu_seqlens_q != nullptr) return packed_sequence_of(args, index);
   if (args.kv_end != nullptr) return range_of(args, index);
   return {index, 0, 0, args.seqlens_q != nullptr ? args.seqlens_q[index] : args.q_len,
           args.seqlens_k != nullptr ? args.seqlens_k[index] : args.kv_len};

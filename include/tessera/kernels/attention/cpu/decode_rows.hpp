@@ -80,8 +80,9 @@ class decode_rows {
 
   /// Loads the queries and starts their softmax and sums.
   void load_q() const {
+    element room[max_head_dim];
     for (int r = 0; r < queries_.count(); ++r) {
-      prim::pack_a<isa_type, words>(queries_.query(r), shape::head_dim(queries_.args()),
+      prim::pack_a<isa_type, words>(queries_.operand(r, room), shape::head_dim(queries_.args()),
                                     scratch_.q + r * shape::q_stride);
       scratch_.softmax.clear(r);
     }

@@ -20,8 +20,7 @@ void store_row(const attention_kernel_args& args, const prim::sequence& seq, std
   using element = typename shape::element;
   const std::int64_t token = seq.q_begin + query;
   element* out = token_row<element>(args.out, args.out_strides, seq.index, token, head);
-  const float keep_scale = args.dropout ? args.dropout_scale : 1.0f;
-  const auto scale = vec::broadcast(result.scale * keep_scale);
+  const auto scale = vec::broadcast(result.scale * args.out_factor);
   const int v_head_dim = shape::v_head_dim(args);
   for (int d = 0; d < v_head_dim; d += vec::width) {
     const auto x =

@@ -12,6 +12,7 @@
 #include <tessera/kernels/attention/cpu/decode.hpp>
 #include <tessera/kernels/attention/cpu/prefill.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
+#include <tessera/kernels/attention/cpu/write_tokens.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
@@ -25,7 +26,7 @@ template <class Isa>
 std::int64_t longest_q(const attention_kernel_args& args) {
   if (args.cu_seqlens_q == nullptr) return args.q_len;
   std::int64_t longest = 0;
-  for (std::int64_t n = 0; n < args.batch; ++n) {
+  for (std::int64_t n = 0; n < sequences_in_use(args); ++n) {
     const std::int64_t q_len = args.cu_seqlens_q[n + 1] - args.cu_seqlens_q[n];
     longest = q_len > longest ? q_len : longest;
   }
@@ -160,7 +161,7 @@ void run_decode(const attention_kernel_args& args, const Hooks& hooks,
 template <class Kernel>
 void clear_rows_past_the_last(const attention_kernel_args& args) {
   prim::sequence rest;
-  rest.q_begin = args.cu_seqlens_q[args.batch];
+  rest.q_begin = args.cu_seqlens_q[sequences_in_use(args)];
   for (std::int64_t query = 0; query < args.q_len - rest.q_begin; ++query) {
     for (int head = 0; head < args.q_heads; ++head) {
       store_row<Kernel>(args, rest, query, head, {}, nullptr);
@@ -178,6 +179,9 @@ status launch_on(const attention_kernel_args& args, const Hooks& hooks,
   if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
       !done) {
     return done;
+  }
+  if constexpr (traits<Kernel>::config.keys == key_storage::paged) {
+    write_tokens<Kernel>(args, context.threads);
   }
   if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
     run_decode<Kernel, Source>(args, hooks, context);

@@ -27,9 +27,10 @@ template <class Kernel, class Hooks>
 void load_q(const query_rows<Kernel, Hooks>& queries, row_tile rows,
             const prefill_scratch<Kernel>& scratch) {
   using shape = traits<Kernel>;
+  typename shape::element room[max_head_dim];
   for (int r = rows.first; r < rows.end(); ++r) {
     prim::pack_a<typename shape::isa_type, typename shape::words>(
-        queries.query(r), shape::head_dim(queries.args()), scratch.q_row(r));
+        queries.operand(r, room), shape::head_dim(queries.args()), scratch.q_row(r));
     scratch.softmax.clear(r);
     std::memset(scratch.out_row(r), 0,
                 static_cast<std::size_t>(scratch.out_stride()) * sizeof(float));

@@ -68,6 +68,15 @@ class query_rows {
     return token_row<const element>(args_.q, args_.q_strides, seq_.index,
                                     seq_.q_begin + query_of(r), head_of(r));
   }
+  /// The same as the products take it; `room` is for one that is divided first.
+  TESSERA_INLINE const element* operand(int r, element (&room)[max_head_dim]) const {
+    const element* const q = query(r);
+    if (shape::config.keys != key_storage::paged || args_.q_divisor == 1.0f) return q;
+    for (int d = 0; d < shape::head_dim(args_); ++d) {
+      room[d] = element(divided<element>(static_cast<float>(q[d]), args_.q_divisor));
+    }
+    return room;
+  }
   TESSERA_INLINE const element* output(int r) const {
     return token_row<const element>(args_.out, args_.out_strides, seq_.index,
                                     seq_.q_begin + query_of(r), head_of(r));

@@ -38,7 +38,8 @@ struct score_row {
 template <class Kernel, class Hooks>
 struct score_mod : score_mods<Kernel, Hooks> {
   using mods = score_mods<Kernel, Hooks>;
-  using mods::caps, mods::biases, mods::masks, mods::segments, mods::has_cap;
+  using mods::caps, mods::biases, mods::position_biases, mods::masks, mods::segments;
+  using mods::has_cap;
   using shape = traits<Kernel>;
   using vec = typename shape::vec;
   using reg = typename vec::reg;
@@ -48,6 +49,7 @@ struct score_mod : score_mods<Kernel, Hooks> {
                                    const score_units& units, const score_row& row, bool hides) {
     if (units.scale != 1.0f) scale_all(units.scale, row);
     if constexpr (caps || biases) add_biases_and_cap(args, row);
+    if constexpr (position_biases) add_position_biases(args.positions, row);
     if constexpr (Hooks::has_logits) modify(hooks, row);
     if (hides) {
       if constexpr (masks) hide_by_mask(args, row);
@@ -131,6 +133,27 @@ struct score_mod : score_mods<Kernel, Hooks> {
       // it.
       if (biases) x = hide_where_minus_infinity(after, hide_where_minus_infinity(before, x));
       vec::store(row.scores + c, x);
+    }
+  }
+
+  static TESSERA_INLINE void add_position_biases(const position_bias& positions,
+                                                 const score_row& row) {
+    float* TESSERA_RESTRICT scores = row.scores;
+    // Column c is key `first + c` behind the sequence's row 0.
+    const auto first = static_cast<int>(row.key0 - (row.at.query_position - row.at.query));
+    if (positions.slopes != nullptr) {
+      const float slope = positions.slopes[row.at.head];
+      TESSERA_INDEPENDENT
+      for (int c = row.begin; c < row.end; ++c) {
+        scores[c] += slope * static_cast<float>(first + c);
+      }
+    }
+    if (positions.bias == nullptr || row.at.query >= positions.extent) return;
+    const int begin = first + row.begin > 0 ? row.begin : -first;
+    const float* const bias = positions.bias + row.at.query * positions.row;
+    for (int c = begin; c < row.end && first + c < positions.extent; ++c) {
+      const float added = bias[first + c];
+      scores[c] = added == prim::minus_infinity ? added : scores[c] + added;
     }
   }
 

@@ -29,7 +29,7 @@ __device__ __forceinline__ prim::softmax_result finished(const attention_kernel_
   prim::softmax_result result = prim::finish_row(
       state, call.sinks != nullptr ? call.sinks + head * call.sink_head_stride : nullptr,
       call.sink_count, call.sink_stride, call.normalize);
-  if (call.dropout) result.scale *= call.dropout_scale;
+  result.scale *= call.out_factor;
   return result;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/dropout.hpp>
 #include <tessera/kernels/attention/sm80/epilogue.hpp>
 #include <tessera/kernels/attention/sm80/gemm.hpp>
@@ -28,19 +29,39 @@ template <class Traits, class Hooks>
 using state_of_block = block_state<Traits::config.mask, key_source_of<Traits>,
                                    typename tile_iterator<Traits, Hooks>::bits_type>;
 
-/// Turns the signs of the block's queries in shared memory, once.
+/// Two elements of q, or one of f32, divided.
+template <class Traits>
+__device__ __forceinline__ std::uint32_t divided_word(std::uint32_t word, float divisor) {
+  using element = typename Traits::element;
+  if constexpr (Traits::use_3xtf32) {
+    return __float_as_uint(divided<element>(__uint_as_float(word), divisor));
+  } else {
+    using words = prim::cuda::half_words<element>;
+    const float low = words::unpack(static_cast<std::uint16_t>(word));
+    const float high = words::unpack(static_cast<std::uint16_t>(word >> 16));
+    return words::pack(divided<element>(low, divisor), divided<element>(high, divisor));
+  }
+}
+
+/// Divides the block's queries in shared memory and turns their signs, where that is asked for,
+/// once.
 template <class Traits, class State>
-__device__ __forceinline__ void negate_queries(State& block, std::uint32_t q_tile) {
-  if (!block.negate) return;
+__device__ __forceinline__ void change_queries(const launch_args& args, State& block,
+                                               std::uint32_t q_tile) {
+  if (!block.changes_queries) return;
+  const std::uint32_t signs = Traits::use_3xtf32 ? 0x80000000u : 0x80008000u;
   for (std::uint32_t at = threadIdx.x * 16; at < Traits::q_tile::bytes;
        at += Traits::threads * 16) {
     std::uint32_t four[4];
     prim::cuda::load_shared_16(four, q_tile + at);
-    for (std::uint32_t& word : four) word ^= Traits::use_3xtf32 ? 0x80000000u : 0x80008000u;
+    for (std::uint32_t& word : four) {
+      if (Traits::paged) word = divided_word<Traits>(word, args.call.q_divisor);
+      if (args.negative_scale) word ^= signs;
+    }
     prim::cuda::store_shared_16(q_tile + at, four);
   }
   __syncthreads();
-  if (threadIdx.x == 0) block.negate = false;
+  if (threadIdx.x == 0) block.changes_queries = false;
 }
 
 /// Queries of the warp to registers, where they are kept there.
@@ -96,7 +117,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     block.k = pass.k;
     block.v = pass.v;
     block.careful = false;
-    block.negate = args.negative_scale;
+    block.changes_queries = args.negative_scale || (Traits::paged && args.call.q_divisor != 1.0f);
   }
   if (split == 0 && work.used < work.rows) write_empty_rows<Traits>(args, work, work.used);
   if (work.used == 0) return false;
@@ -116,9 +137,9 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
       if (!iterator::visits_all || again) kv.copy_first(pass, now.index);
       kv.clear_columns();
       kv.begin(pass, now);
-      if (Traits::keeps_sources || Traits::shape.threads.q_in_registers || block.negate) {
+      if (Traits::keeps_sources || Traits::shape.threads.q_in_registers || block.changes_queries) {
         kv.wait_for_queries();
-        negate_queries<Traits>(block, q_tile);
+        change_queries<Traits>(args, block, q_tile);
         load_queries(warp, q_tile);
       }
       while (now.index < kv.range().last_tile) {

@@ -24,9 +24,11 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/weights.hpp>
+#include <tessera/kernels/attention/sm80/write_tokens.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
@@ -106,6 +108,9 @@ struct row_kernels {
     const auto forward = forward_entries<Kernel, Hooks>();
     std::vector<prim::cuda::kernel_entry> all(forward.begin(), forward.end());
     all.push_back({reinterpret_cast<const void*>(&combine_splits<Kernel>)});
+    if constexpr (Kernel::config.keys == key_storage::paged) {
+      all.push_back({reinterpret_cast<const void*>(&write_tokens_kernel<Kernel>)});
+    }
     if constexpr (Kernel::config.features.has(attention_feature::weights)) {
       all.push_back({reinterpret_cast<const void*>(&write_weights<Kernel, Hooks>)});
     }
@@ -146,9 +151,7 @@ void set_features(launch_args& launched, const attention_kernel_args& args) {
       launched.inverse_cap = 1.0f / args.soft_cap;
     }
   }
-  if constexpr (features.has(attention_feature::bias)) {
-    if (args.bias_pre.data != nullptr || args.bias_post.data != nullptr) launched.plain = false;
-  }
+  if (score_mods<Kernel, Hooks>::has_bias(args)) launched.plain = false;
   if constexpr (features.has(attention_feature::bias) || features.has(attention_feature::mask) ||
                 features.has(attention_feature::segments)) {
     launched.wide = reads_are_wide(args, config.type);
@@ -330,6 +333,12 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   if (status done = check_lengths(args, place.cut); !done) return done;
   if (status done = device_readiness<Kernel, Hooks>::ready_current(place.device); !done)
     return done;
+  if constexpr (Kernel::config.keys == key_storage::paged) {
+    if (const cudaError_t code = write_tokens<Kernel>(args, place.stream); code != cudaSuccess) {
+      cudaGetLastError();
+      return prim::cuda::device_failure("kernel launch", code);
+    }
+  }
   const launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
   const bool aligned = tokens_are_aligned(args, Kernel::config.type);
   if constexpr (takes_any_head_dim<Kernel>) {

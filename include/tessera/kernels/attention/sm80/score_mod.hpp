@@ -28,11 +28,12 @@ __device__ __forceinline__ float load_bias(const score_tensor& bias, std::int64_
 template <class Traits, class Hooks>
 struct score_mod_row {
   static constexpr bool caps = Traits::has(attention_feature::soft_cap);
-  static constexpr bool biases = Traits::has(attention_feature::bias);
+  static constexpr bool biases = Traits::has_biases;
+  static constexpr bool position_biases = Traits::has_position_biases;
   static constexpr bool masks = Traits::has(attention_feature::mask);
   static constexpr bool segments = Traits::has(attention_feature::segments);
   /// Logits are not simply products times the scale.
-  static constexpr bool changes = caps || biases || Hooks::has_logits;
+  static constexpr bool changes = caps || biases || position_biases || Hooks::has_logits;
   static constexpr bool calls_functors = Hooks::has_logits || Hooks::has_mask;
   /// Tensors say something of every score.
   static constexpr bool reads = biases || masks || segments;
@@ -124,6 +125,14 @@ struct score_mod_row {
     }
     if constexpr (biases) {
       if (call.bias_post.data != nullptr) add_bias(call.bias_post, x, row, near, hidden);
+    }
+    if constexpr (position_biases) {
+      const row_biases more(call.positions, row);
+#pragma unroll
+      for (int e = 0; e < Count; ++e) {
+        x[e] = more.added(x[e], near(e));
+        hidden |= x[e] == prim::minus_infinity ? 1u << e : 0u;
+      }
     }
     if constexpr (Hooks::has_logits) {
       position at = row;

@@ -50,6 +50,33 @@ struct bias_pair<float> {
   __device__ __forceinline__ float high() const { return both.y; }
 };
 
+/// Biases of positions, of one row.
+class row_biases {
+ public:
+  __device__ __forceinline__ row_biases(const position_bias& positions, const position& row)
+      : context_(static_cast<int>(row.query_position - row.query)),
+        slope_(positions.slopes != nullptr ? positions.slopes[row.head] : 0.0f) {
+    if (positions.bias == nullptr || row.query >= positions.extent) return;
+    bias_ = positions.bias + row.query * positions.row;
+    extent_ = static_cast<unsigned>(positions.extent);
+  }
+
+  /// The logit of a key with them; -inf hides whatever it is.
+  __device__ __forceinline__ float added(float logit, int key) const {
+    const int distance = key - context_;
+    const float moved = fmaf(slope_, static_cast<float>(distance), logit);
+    if (static_cast<unsigned>(distance) >= extent_) return moved;
+    const float bias = bias_[distance];
+    return bias == prim::minus_infinity ? bias : moved + bias;
+  }
+
+ private:
+  int context_;  ///< key at which the sequence's row 0 stands
+  float slope_;
+  const float* bias_ = nullptr;
+  unsigned extent_ = 0;
+};
+
 /// `RowAt(half)` gives the position of row `half` of the accumulators, always one that is used.
 template <class Traits, class RowAt>
 class score_mod_tile {
@@ -65,7 +92,7 @@ class score_mod_tile {
   __device__ __forceinline__ void change() {
     const attention_kernel_args& call = args_.call;
     float scale = call.softmax_scale;
-    if constexpr (Traits::has(attention_feature::bias)) {
+    if constexpr (Traits::has_biases) {
       if (call.bias_pre.data != nullptr) {
         add_bias(call.bias_pre, scale);
         scale = 1.0f;
@@ -77,9 +104,10 @@ class score_mod_tile {
         scale = 1.0f;
       }
     }
-    if constexpr (Traits::has(attention_feature::bias)) {
+    if constexpr (Traits::has_biases) {
       if (call.bias_post.data != nullptr) add_bias(call.bias_post, scale);
     }
+    if constexpr (Traits::has_position_biases) add_position_biases(call.positions, scale);
   }
 
   /// -inf where the mask or the segments hide.
@@ -167,6 +195,20 @@ class score_mod_tile {
       for (int n = 0; n < key_tiles; ++n) {
         add(scores_[n].at[2 * half], scale, pairs[n].low());
         add(scores_[n].at[2 * half + 1], scale, pairs[n].high());
+      }
+    }
+  }
+  /// scores * scale + what positions add; once where there is none.
+  __device__ __forceinline__ void add_position_biases(const position_bias& positions, float scale) {
+    if (scale != 1.0f) for_each([&](float& x) { x *= scale; });
+    if (positions.slopes == nullptr && positions.bias == nullptr) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const row_biases more(positions, row_at_(half));
+#pragma unroll
+      for (int e = 0; e < 2 * key_tiles; ++e) {
+        float& x = scores_[e / 2].at[2 * half + e % 2];
+        x = more.added(x, key0_ + quarter_ * 2 + e / 2 * 8 + e % 2);
       }
     }
   }

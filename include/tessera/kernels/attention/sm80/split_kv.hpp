@@ -46,7 +46,7 @@ __device__ __forceinline__ combined_row combined_row_of(const attention_kernel_a
   combined.row.head = static_cast<int>(flat % call.q_heads);
   const std::int64_t token = flat / call.q_heads;
   if (call.cu_seqlens_q != nullptr) {
-    combined.used = token < call.cu_seqlens_q[call.batch];
+    combined.used = token < call.cu_seqlens_q[sequences_in_use(call)];
     combined.seq.q_begin = token;
   } else {
     combined.seq = sequence_of(call, token / call.q_len);

@@ -149,6 +149,10 @@ struct kernel_traits {
   }
 
   static constexpr bool has(attention_feature feature) { return config.features.has(feature); }
+  /// Biases are tensors, or of keys in pages, follow from positions.
+  static constexpr bool paged = config.keys == key_storage::paged;
+  static constexpr bool has_biases = has(attention_feature::bias) && !paged;
+  static constexpr bool has_position_biases = has(attention_feature::bias) && paged;
 
   static_assert(is_cuda(config.target), "the config has a CUDA target");
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);

@@ -69,7 +69,7 @@ template <class Traits>
 __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, int index) {
   const attention_kernel_args& call = args.call;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-  const int sequences = static_cast<int>(call.batch);
+  const auto sequences = static_cast<int>(sequences_in_use(call));
   int block = args.kv_heads.quotient(index);
   work_tile work;
   work.kv_head = index - block * call.kv_heads;
@@ -186,8 +186,8 @@ struct block_state {
   work_tile work;
   TileBits tile_bits;
   prim::row_visibility<Mode> visible;
-  bool negate = false;   ///< the queries' signs are still to be turned
-  bool careful = false;  ///< a sum was not finite: run again and look at every value
+  bool changes_queries = false;  ///< the queries are still to be divided, or to turn their signs
+  bool careful = false;          ///< a sum was not finite: run again and look at every value
 };
 
 /// Query and head of row `row` of a block; `State` is a `block_state`.

@@ -1,0 +1,106 @@
+// What operations over keys in pages share in their declarations: pools and their pages; batches of
+// sequences (rows of q, lengths, sequences in use) and new tokens; what a kernel is told of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include <tessera/families/attention/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+
+namespace tessera::paged_batch_table {
+
+using declared::everywhere;
+using kernel = attention_kernel_args;
+using namespace attention_table;  // NOLINT: what the operations of a family share
+
+inline constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+inline constexpr dim tokens{.symbol = "Tq", .label = "length", .most = most};
+inline constexpr dim sequences{.symbol = "N", .label = "sequences", .most = most};
+inline constexpr dim pool_pages{.symbol = "P", .label = "pages", .most = most};
+inline constexpr dim page_extent{.symbol = "T", .label = "page size", .least = 1, .most = most};
+inline constexpr dim sequence_pages{.symbol = "M", .label = "pages of a sequence", .most = most};
+inline constexpr dim sink_logits{.symbol = "n", .label = "number of sinks", .most = most_heads};
+
+/// Whether an operation writes new tokens to its pools.
+enum class pool_use { read, written };
+
+/// `elsewhere`: said of layouts that have no such pool.
+constexpr tensor_text pool(std::string_view name, const texts& shapes, pool_use use,
+                           std::string_view elsewhere) {
+  tensor_text text = operand(name, shapes);
+  text.elsewhere = elsewhere;
+  if (use == pool_use::written) text.use = tensor_use::input_and_output;
+  return text;
+}
+constexpr tensor_text list(std::string_view name, std::string_view shape, tensor_contents holds,
+                           std::string_view counts) {
+  return {.name = name,
+          .shapes = everywhere(shape),
+          .types = dtype::i32,
+          .contiguous_rows = true,
+          .holds = holds,
+          .counts = counts};
+}
+constexpr tensor_text block_table(std::string_view shape = "N M") {
+  tensor_text text = list("block_table", shape, tensor_contents::page_numbers, "P");
+  text.used_by = "seqlens_k";
+  text.page = "T";
+  return text;
+}
+/// Lengths of sequences whose last tokens are the rows of q.
+constexpr tensor_text key_lengths(std::string_view shape, pool_use use) {
+  tensor_text text = list("seqlens_k", shape, tensor_contents::values, {});
+  if (use == pool_use::written) text.covers = "cu_seqlens_q";
+  return text;
+}
+constexpr tensor_text row_offsets() {
+  return list("cu_seqlens_q", "N+1", tensor_contents::offsets, "Tq");
+}
+constexpr tensor_text count_of_sequences() {
+  return list("num_seqs", "1:length", tensor_contents::count, "N");
+}
+constexpr tensor_text new_tokens_of(std::string_view name, std::string_view shape) {
+  tensor_text text = operand(name, everywhere(shape));
+  text.aligned_rows = false;
+  return text;
+}
+constexpr tensor_text sinks() {
+  return {.name = "sinks", .shapes = everywhere("Hq? n"), .types = dtype::f32};
+}
+
+// Where a kernel finds them.
+
+inline constexpr std::size_t pages = offsetof(kernel, pages);
+inline constexpr std::size_t written = offsetof(kernel, written);
+inline constexpr kernel batch_defaults{.sink_stride = 0, .causal = true};
+inline constexpr std::array batch_sizes{
+    size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
+    size_text{"Hkv", offsetof(kernel, kv_heads), sizeof(int)},
+    size_text{"D", offsetof(kernel, head_dim), sizeof(int)},
+    size_text{"N", offsetof(kernel, batch)},
+    size_text{"Tq", offsetof(kernel, q_len)},
+    size_text{"T", pages + offsetof(page_table, page_size)},
+    size_text{"P", pages + offsetof(page_table, page_count)},
+    size_text{"n", offsetof(kernel, sink_count), sizeof(int)},
+};
+inline constexpr std::array batch_bindings{
+    rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "", "Tq", "Hq"),
+    rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "", "Tq", "Hq"),
+    statistics_of("lse", offsetof(kernel, lse), "", "Tq"),
+    binding_text{"block_table",
+                 pages + offsetof(page_table, numbers),
+                 {{{"N", pages + offsetof(page_table, row)}}}},
+    binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
+    binding_text{"cu_seqlens_q", offsetof(kernel, cu_seqlens_q)},
+    binding_text{"num_seqs", offsetof(kernel, num_seqs)},
+    sinks_at(offsetof(kernel, sinks)),
+    rows_of("k_new", written + offsetof(new_tokens, k), written + offsetof(new_tokens, k_strides),
+            "", "Tq", "Hkv"),
+    rows_of("v_new", written + offsetof(new_tokens, v), written + offsetof(new_tokens, v_strides),
+            "", "Tq", "Hkv"),
+};
+
+}  // namespace tessera::paged_batch_table

@@ -1,0 +1,165 @@
+// ragged_page_attention_v2 and _v3, declared: batches of prompts and single tokens over keys and
+// values in pages of one pool, whose channels are K and V of the heads in turn.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/attention/paged_batch.hpp>
+#include <tessera/families/attention/ragged_page_args.hpp>
+#include <tessera/spec/declaration_text.hpp>
+
+namespace tessera::ragged_page_table {
+
+using options = ragged_page_options;
+using namespace paged_batch_table;  // NOLINT: what batches over pages share
+
+inline std::int64_t lanes_of(const bound_call& call) {
+  return 4 / static_cast<std::int64_t>(size_of(call.tensors[0].type));
+}
+inline constexpr std::int64_t column_block = 128;
+
+inline constexpr std::array dims{
+    tokens,
+    sequences,
+    pool_pages,
+    page_extent,
+    sequence_pages,
+    query_heads,
+    key_heads,
+    head_dim_of_qk,
+    sink_logits,
+    dim{.symbol = "L",
+        .label = "lanes",
+        .source = dim_source::formula,
+        .of = "D",
+        .value = &lanes_of},
+    dim{.symbol = "C",
+        .label = "channel groups",
+        .source = dim_source::formula,
+        .of = "Hkv",
+        .value =
+            [](const bound_call& call) {
+              const std::int64_t heads = call.dims[6], lanes = lanes_of(call);
+              return (2 * heads + lanes - 1) / lanes;
+            }},
+    dim{.symbol = "Dp",
+        .label = "columns",
+        .source = dim_source::formula,
+        .of = "D",
+        .value =
+            [](const bound_call& call) {
+              return (call.dims[7] + column_block - 1) / column_block * column_block;
+            }},
+};
+static_assert(dims[6].symbol == "Hkv" && dims[7].symbol == "D");
+inline constexpr texts pools{"-", "-", "-", "-", "P T 2Hkv:channels D", "P T C L Dp"};
+inline constexpr std::string_view no_pool =
+    "is given, PHTD, HPTD, PTHD and (PT)HD are layouts of two pools; kv_pages has PTCD or PTCLD";
+
+consteval std::array<tensor_text, 11> tensors_for(pool_use use) {
+  return {first_operand("q", everywhere("Tq Hq D")),
+          pool("kv_pages", pools, use, no_pool),
+          block_table(),
+          key_lengths("N", use),
+          row_offsets(),
+          count_of_sequences(),
+          new_tokens_of("k_new", "Tq Hkv D"),
+          new_tokens_of("v_new", "Tq Hkv D"),
+          sinks(),
+          result_of("out", everywhere("Tq Hq D")),
+          statistic("lse", everywhere("Hq Tq"))};
+}
+inline constexpr auto read_texts = tensors_for(pool_use::read);
+inline constexpr auto written_texts = tensors_for(pool_use::written);
+inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(read_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(read_texts, shapes, dims);
+inline constexpr auto written_tensors = declared::tensors_in(written_texts, shapes, dims);
+consteval option_form scale_at(std::string_view name, std::size_t offset) {
+  return {.name = name,
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_number,
+          .limit = option_limit::positive_float,
+          .free = true};
+}
+inline constexpr std::array option_forms{
+    softmax_scale_at(offsetof(options, softmax_scale)),
+    window_at("window_left", offsetof(options, window_left)),
+    soft_cap_at(offsetof(options, logits_soft_cap)),
+    pool_layout_at(offsetof(options, pool_layout), page_layout_names),
+    scale_at("q_scale", offsetof(options, q_scale)),
+    scale_at("k_scale", offsetof(options, k_scale)),
+    scale_at("v_scale", offsetof(options, v_scale)),
+};
+inline constexpr std::array multiples{
+    multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
+
+/// Only new tokens say how many heads the channels of a PTCLD pool are for.
+inline bool hook(const bound_call& call, status& failure) {
+  const auto& wanted = call.options_as<options>();
+  const bool reads =
+      static_cast<ragged_page_op>(call.op->place) == ragged_page_op::ragged_page_attention_v2;
+  return !reads || wanted.pool_layout == page_layout::PTCD ||
+         checks::refuse(failure, "pool_layout: is ", name_in(page_layout_names, wanted.pool_layout),
+                        ", ", call.op->name, " reads PTCD");
+}
+
+consteval signature form_of(std::span<const tensor_form> list) {
+  return declared::signature_of<ragged_page_problem>({
+      .tensors = list,
+      .shapes = shapes,
+      .dims = dims,
+      .layouts = page_layout_names,
+      .options = option_forms,
+      .multiples = multiples,
+      .layout_of = &declared::layout_named<&options::pool_layout>,
+      .hook = &hook,
+  });
+}
+inline constexpr signature form = form_of(tensors);
+inline constexpr signature written_form = form_of(written_tensors);
+
+// Where a kernel finds them.
+
+inline constexpr auto sizes = declared::sizes_in(batch_sizes, form);
+inline constexpr auto bindings = declared::bindings_in(
+    declared::with(batch_bindings, rows_of("kv_pages", offsetof(kernel, k),
+                                           offsetof(kernel, k_strides), "P", "T", "")),
+    form);
+
+/// Heads and values are channels of the pool. A group of PTCLD has two lanes, K and V of a head, or
+/// one.
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  const tensor_view& pool = call.tensors[1];
+  constexpr std::size_t channel = 2, lane = 3;  // axes
+  filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
+  filled.v_head_dim = filled.head_dim;
+  const bool lanes = wanted.pool_layout == page_layout::PTCLD && pool.extent[lane] > 1;
+  filled.k_strides.head = filled.kv_heads > 1 ? pool.stride[channel] * (lanes ? 1 : 2) : 0;
+  filled.v_strides = filled.k_strides;
+  const std::int64_t values = lanes ? pool.stride[lane] : pool.stride[channel];
+  filled.v = static_cast<const std::byte*>(filled.k) +
+             values * static_cast<std::int64_t>(size_of(pool.type));
+  filled.written.columns =
+      wanted.pool_layout == page_layout::PTCLD ? pool.extent[4] : filled.head_dim;
+  set_scores(wanted, filled, wanted.q_scale.value_or(1.0) * wanted.k_scale.value_or(1.0));
+  filled.q_divisor = static_cast<float>(wanted.q_scale.value_or(1.0));
+  filled.out_factor = static_cast<float>(wanted.v_scale.value_or(1.0));
+}
+
+inline constexpr lowering lower = declared::lowering_of<batch_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of("ragged_page_attention_v2", 0, form, lower,
+                           "q! kv_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! sinks "
+                           "out! lse",
+                           "q_scale k_scale v_scale"),
+    declared::operation_of("ragged_page_attention_v3", 1, written_form, lower,
+                           "q! k_new! v_new! kv_pages! num_seqs cu_seqlens_q! block_table! "
+                           "seqlens_k! sinks out! lse"),
+};
+
+}  // namespace tessera::ragged_page_table

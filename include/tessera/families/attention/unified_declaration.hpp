@@ -1,0 +1,121 @@
+// unified_attention and chunked_prefill_paged_decode, declared: batches of prompts and single
+// tokens over keys in pages of two pools.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <tessera/families/attention/page_declaration.hpp>
+#include <tessera/families/attention/paged_batch.hpp>
+#include <tessera/families/attention/unified_args.hpp>
+#include <tessera/spec/declaration_text.hpp>
+
+namespace tessera::unified_table {
+
+using options = unified_attention_options;
+using namespace paged_batch_table;  // NOLINT: what batches over pages share
+
+inline constexpr std::array dims{
+    tokens,
+    sequences,
+    pool_pages,
+    paged_table::page_size_or_option(offsetof(options, page_size)),
+    sequence_pages,
+    query_heads,
+    key_heads,
+    head_dim_of_qk,
+    head_dim_of_v,
+    sink_logits,
+    dim{.symbol = "E", .label = "length", .most = most},
+};
+consteval std::array<tensor_text, 14> tensors_for(pool_use use) {
+  return {first_operand("q", everywhere("Tq Hq D")),
+          paged_table::pool_of_keys(use),
+          paged_table::pool_of_values(use),
+          block_table(),
+          key_lengths("N", use),
+          row_offsets(),
+          count_of_sequences(),
+          new_tokens_of("k_new", "Tq Hkv D"),
+          new_tokens_of("v_new", "Tq Hkv Dv"),
+          sinks(),
+          tensor_text{.name = "alibi_slopes",
+                      .shapes = everywhere("Hq"),
+                      .types = dtype::f32,
+                      .contiguous_rows = true},
+          tensor_text{.name = "qq_bias",
+                      .shapes = everywhere("E E"),
+                      .types = dtype::f32,
+                      .contiguous_rows = true},
+          result_of("out", everywhere("Tq Hq Dv")),
+          statistic("lse", everywhere("Hq Tq"))};
+}
+inline constexpr auto read_texts = tensors_for(pool_use::read);
+inline constexpr auto written_texts = tensors_for(pool_use::written);
+inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(read_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(read_texts, shapes, dims);
+inline constexpr auto written_tensors = declared::tensors_in(written_texts, shapes, dims);
+inline constexpr std::array option_forms{
+    softmax_scale_at(offsetof(options, softmax_scale)),
+    window_at("window_left", offsetof(options, window_left)),
+    soft_cap_at(offsetof(options, logits_soft_cap)),
+    pool_layout_at(offsetof(options, pool_layout), page_layout_names),
+    paged_table::page_size_at(offsetof(options, page_size)),
+};
+inline constexpr std::array multiples{
+    multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
+
+consteval signature form_of(std::span<const tensor_form> list) {
+  return declared::signature_of<unified_problem>({
+      .tensors = list,
+      .shapes = shapes,
+      .dims = dims,
+      .layouts = page_layout_names,
+      .options = option_forms,
+      .multiples = multiples,
+      .layout_of = &declared::layout_named<&options::pool_layout>,
+      .hook = &paged_table::page_size_is_said_once<options>,
+  });
+}
+inline constexpr signature form = form_of(tensors);
+inline constexpr signature written_form = form_of(written_tensors);
+
+// Where a kernel finds them.
+
+inline constexpr std::size_t positions = offsetof(kernel, positions);
+inline constexpr auto sizes = declared::sizes_in(
+    declared::with(batch_sizes, size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
+                   size_text{"E", positions + offsetof(position_bias, extent)}),
+    form);
+inline constexpr auto bindings = declared::bindings_in(
+    declared::with(
+        batch_bindings,
+        rows_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "P", "T", "Hkv"),
+        rows_of("v_pages", offsetof(kernel, v), offsetof(kernel, v_strides), "P", "T", "Hkv"),
+        binding_text{"alibi_slopes", positions + offsetof(position_bias, slopes)},
+        binding_text{"qq_bias", positions + offsetof(position_bias, bias)}),
+    form);
+
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
+  set_scores(wanted, filled);
+  if (wanted.pool_layout == page_layout::PT_HD) paged_table::make_pages_of_slots(filled);
+  const tensor_view& bias = call.tensors[declared::index_of(std::span<const tensor_form>(tensors),
+                                                            "qq_bias", &tensor_form::name)];
+  if (bias.present()) filled.positions.row = stride_of(bias, 0);
+}
+
+inline constexpr lowering lower = declared::lowering_of<batch_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of("unified_attention", 0, form, lower,
+                           "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
+                           "sinks alibi_slopes qq_bias out! lse"),
+    declared::operation_of("chunked_prefill_paged_decode", 1, written_form, lower,
+                           "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
+                           "k_new! v_new! sinks alibi_slopes qq_bias out! lse"),
+};
+
+}  // namespace tessera::unified_table

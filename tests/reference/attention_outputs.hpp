@@ -1,0 +1,52 @@
+// What the references of the attention operations share: the outputs that all of them have, and the
+// extents that rows were compiled for.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tessera/families/attention/config.hpp>
+
+#include "flash_attention.hpp"
+#include "operations.hpp"
+
+namespace tessera::reference {
+
+/// `out` as tensor number `tensor` of a signature.
+inline expected_tensor expected_out(const flash_result& result, std::size_t tensor) {
+  return {.tensor = tensor,
+          .values = result.out,
+          .sizes = result.out_size,
+          .logits = result.out_logit_size};
+}
+
+/// lse or row_max, whose errors are relative to their values, but to no less than 1.
+inline expected_tensor expected_statistic(const flash_result& result, std::vector<double> values,
+                                          std::size_t tensor) {
+  std::vector<double> sizes;
+  for (const double value : values) sizes.push_back(std::max(1.0, std::fabs(value)));
+  return {tensor, std::move(values), std::move(sizes), result.lse_logit_size, 0};
+}
+
+/// out and, where the call has it, lse.
+inline expected_tensors expected_out_and_lse(const flash_result& result, const bound_call& call,
+                                             std::size_t out, std::size_t lse) {
+  expected_tensors all{expected_out(result, out)};
+  if (call.has(lse)) all.push_back(expected_statistic(result, result.lse, lse));
+  return all;
+}
+
+/// See operation_reference::row_extent.
+inline std::int64_t attention_row_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const attention_config*>(config);
+  if (dim == "D") return row.head_dim;
+  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
+  return 0;
+}
+
+}  // namespace tessera::reference
