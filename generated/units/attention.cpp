@@ -202,6 +202,22 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f32_dany_decode_paged_soft_cap_bias_16x16_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f32_dany_every_64x16_w4b2, 26110, 2052864, 255, 0>
     , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_bias_64x16_w4b2, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d192_128x96_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d192v128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d256_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d192_128x96_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d192v128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d256_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d96_192x96_w16b1, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -211,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "dc57135a22020dae";
-  if (kind == device_kind::cuda) return "1a58f5cfab7ed4ed";
+  if (kind == device_kind::cpu) return "878a32e193320b36";
+  if (kind == device_kind::cuda) return "6471d3faac530f1c";
   return {};
 }
 

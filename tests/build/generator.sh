@@ -58,6 +58,7 @@ append() { # HEADER TEXT EXPECTED: the digests that differ afterwards
 rm "$folder/table/units/runtime.cpp"
 append kernels/attention/sm80/launch.hpp "// a comment" ""
 append kernels/attention/sm80/launch.hpp "struct edited;" " cuda"
+append kernels/attention/sm90/launch.hpp "struct edited;" " cuda"
 append kernels/attention/cpu/launch.hpp "struct edited;" " cpu"
 append families/attention/kernel_args.hpp "struct edited;" " cpu cuda"
 expect 0 "written" --output "$folder/table"

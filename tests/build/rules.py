@@ -42,6 +42,19 @@ FAMILIES = [
             "cuda_head_dims_are_whole_chunks":
                 ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 60",
             "cuda_tile_fits_in_shared_memory": ".target = backend::cuda_sm80, .block_kv = 256",
+            "sm90_takes_16_bit_prompts": ".target = backend::cuda_sm90, .head_dim = 64",
+            "sm90_head_dims_are_tuned":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 80",
+            "sm90_warps_are_whole_warpgroups":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, .block_q = 64",
+            "sm90_block_kv_fits_in_registers":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128, .block_kv = 96",
+            "sm90_has_base_features_and_soft_cap":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
+                ".features = base_features | attention_feature::bias",
+            "sm90_tile_fits_in_shared_memory":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 256, "
+                ".v_head_dim = 192, .block_kv = 128",
         },
         "in_table": {
             "table_rows_take_every_mask": ".mask = mask_mode::causal",
@@ -56,6 +69,7 @@ FAMILIES = [
             "type_is_floating": ".type = dtype::i32",
             "streams_is_a_small_power_of_two": ".streams = 3",
             "cuda_streams_fit_in_registers": ".target = backend::cuda_sm80, .streams = 16",
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90, .type = dtype::bf16",
             "forward_stores_are_cached": ".stores = pooling_stores::streaming",
             "backward_has_no_streams": ".pass = pooling_pass::backward, .streams = 4",
             "generic_stores_are_cached":

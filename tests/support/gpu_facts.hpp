@@ -10,7 +10,9 @@ namespace tessera::support {
 inline device_facts some_gpu(std::string_view product, int compute_capability) {
   device_facts facts;
   facts.kind = device_kind::cuda;
-  facts.highest = compute_capability >= 80 ? backend::cuda_sm80 : backend::cpu_generic;
+  facts.highest = compute_capability == 90   ? backend::cuda_sm90
+                  : compute_capability >= 80 ? backend::cuda_sm80
+                                             : backend::cpu_generic;
   facts.sockets = facts.physical_cores = facts.hardware_threads = facts.available_threads = 0;
   facts.l1d_bytes = facts.l3_bytes = 0;
   facts.compute_capability = compute_capability;

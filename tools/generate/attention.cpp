@@ -90,12 +90,14 @@ family attention_family() {
   made.config_type = "attention_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
                                .limits = {.rows = 192, .seconds = 860, .bytes = 40 << 20}};
-  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
-                                .limits = {.rows = 64,
-                                           .seconds = 720,
-                                           .bytes = 64 << 20,
-                                           .unit_seconds = 60,
-                                           .unit_mebibytes = 3072}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
+      .limits = {.rows = 80,
+                 .seconds = 800,
+                 .bytes = 64 << 20,
+                 .unit_seconds = 60,
+                 .unit_mebibytes = 3072}};
   made.fits_header = "tessera/families/attention/fits.hpp";
   return made;
 }

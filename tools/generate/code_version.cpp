@@ -84,9 +84,8 @@ outcome<fs::path> include_folder(const fs::path& asked) {
                   (candidates.back() / known).string())};
 }
 
-outcome<std::string> code_version(const fs::path& include, std::string_view header) {
+outcome<std::string> code_version(const fs::path& include, std::vector<std::string> waiting) {
   std::map<std::string, std::string> texts;  // sorted, so that the order of includes is no matter
-  std::vector<std::string> waiting{std::string(header)};
   while (!waiting.empty()) {
     const std::string path = waiting.back();
     waiting.pop_back();
@@ -113,9 +112,11 @@ outcome<std::string> code_version(const fs::path& include, std::string_view head
 outcome<code_versions> code_versions_of(const fs::path& include, const family& family) {
   code_versions versions;
   for (const device_part part : device_parts) {
-    const std::string_view header = family.of(part).kernel_header;
-    if (header.empty()) continue;
-    auto version = code_version(include, header);
+    const family_part& sources = family.of(part);
+    if (sources.kernel_header.empty()) continue;
+    std::vector<std::string> headers{std::string(sources.kernel_header)};
+    for (const auto& [target, header] : sources.own_headers) headers.emplace_back(header);
+    auto version = code_version(include, std::move(headers));
     if (const auto* why = std::get_if<refusal>(&version)) return *why;
     versions[static_cast<std::size_t>(part)] = std::get<std::string>(std::move(version));
   }

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "table.hpp"
 #include "units.hpp"
@@ -15,9 +15,10 @@ namespace tessera::generate {
 /// beside the running program, else that of the source tree the program was built in.
 outcome<std::filesystem::path> include_folder(const std::filesystem::path& asked);
 
-/// 16 hexadecimal digits: FNV-1a over `header` and every header of the library that it includes,
+/// 16 hexadecimal digits: FNV-1a over `headers` and every header of the library that they include,
 /// directly or not. Comments and white space do not count.
-outcome<std::string> code_version(const std::filesystem::path& include, std::string_view header);
+outcome<std::string> code_version(const std::filesystem::path& include,
+                                  std::vector<std::string> headers);
 
 /// That of each part of a family.
 outcome<code_versions> code_versions_of(const std::filesystem::path& include, const family& family);

@@ -96,7 +96,9 @@ template <class Described>
 std::vector<std::string> instantiations_of(const typename Described::config_type& config,
                                            const std::string& type) {
   const std::string_view family = Described::runtime_family::name;
-  const std::string_view room = is_cuda(config.target) ? "sm80" : "cpu";
+  const std::string_view room = config.target == backend::cuda_sm90 ? "sm90"
+                                : is_cuda(config.target)            ? "sm80"
+                                                                    : "cpu";
   std::vector<std::string> lines;
   const auto add = [&](std::string_view returned, std::string_view function,
                        std::string_view parameters) {

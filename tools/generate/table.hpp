@@ -72,7 +72,14 @@ constexpr device_part part_of(backend target) noexcept {
 /// What the rows of a family for one kind of device are compiled from, and may cost.
 struct family_part {
   std::string_view kernel_header;  ///< what a unit includes; empty: no such rows
+  /// What units of back ends include that have kernels of their own.
+  std::map<backend, std::string_view> own_headers{};
   budget limits{};
+
+  std::string_view header_of(backend target) const {
+    const auto own = own_headers.find(target);
+    return own != own_headers.end() ? own->second : kernel_header;
+  }
 };
 
 /// Text that the generated files of a family need.

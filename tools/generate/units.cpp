@@ -16,24 +16,35 @@ std::string banner(std::string_view comment, std::string_view about) {
   return fmt::format("{} {}: {} Do not edit.\n", comment, banner_start, about);
 }
 
-/// Opens and closes the part of a list that CUDA rows are in, which are sorted behind the others: a
-/// build without CUDA has no such rows.
+/// Opens and closes the parts of a list that CUDA rows are in, which are sorted behind the others,
+/// those of cuda_sm90 last: a build without CUDA has no such rows, and one without sm_90a none of
+/// cuda_sm90.
 class cuda_guard {
  public:
   explicit cuda_guard(const std::vector<row>& rows)
       : mixed_(!rows.empty() && is_cpu(rows.front().target)) {}
   /// What comes before the row.
   std::string before(const row& one) {
-    if (!mixed_ || open_ || is_cpu(one.target)) return {};
-    open_ = true;
-    return "#if defined(TESSERA_CUDA)\n";
+    std::string text;
+    if (mixed_ && !open_ && is_cuda(one.target)) {
+      open_ = true;
+      text += "#if defined(TESSERA_CUDA)\n";
+    }
+    if (mixed_ && !hopper_ && one.target == backend::cuda_sm90) {
+      hopper_ = true;
+      text += "#if defined(TESSERA_CUDA_SM90)\n";
+    }
+    return text;
   }
   /// What comes behind the last row.
-  std::string end() const { return open_ ? "#endif\n" : ""; }
+  std::string end() const {
+    return std::string(hopper_ ? "#endif\n" : "") + (open_ ? "#endif\n" : "");
+  }
 
  private:
   bool mixed_ = false;
   bool open_ = false;
+  bool hopper_ = false;
 };
 
 std::string row_list(const family& family, const std::vector<row>& rows) {
@@ -51,7 +62,7 @@ std::string row_list(const family& family, const std::vector<row>& rows) {
 std::string unit_text(const family& family, const unit& unit) {
   std::string text = banner("//", "kernels of these rows.");
   text += fmt::format("#include <{}>\n\nnamespace tessera {{\nnamespace rows {{\n",
-                      family.of(part_of(unit.target)).kernel_header);
+                      family.of(part_of(unit.target)).header_of(unit.target));
   for (const row& one : unit.rows) {
     text += fmt::format("struct {} {{\n  static constexpr {} config{{{}}};\n}};\n", one.type_name,
                         family.config_type, one.config);

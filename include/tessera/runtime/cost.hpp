@@ -28,6 +28,8 @@ constexpr double flops_per_cycle(backend target) noexcept {
       return 72;
     case backend::cuda_sm80:  // of a multiprocessor; 16-bit elements
       return 2048;
+    case backend::cuda_sm90:
+      return 4096;
   }
   return 1;
 }

@@ -16,11 +16,12 @@ enum class backend : std::uint8_t {
   cpu_avx512,       ///< x86 AVX-512 F, BW, DQ, VL
   cpu_avx512_bf16,  ///< the above with AVX512-BF16 (VDPBF16PS)
   cuda_sm80,        ///< mma.sync, ldmatrix and cp.async: NVIDIA GPUs of compute capability >= 8.0
+  cuda_sm90,        ///< wgmma and bulk tensor copies: compute capability 9.0 alone (sm_90a)
 };
 
 inline constexpr std::array all_backends{backend::cpu_generic, backend::cpu_avx2,
-                                         backend::cpu_avx512, backend::cpu_avx512_bf16,
-                                         backend::cuda_sm80};
+                                         backend::cpu_avx512,  backend::cpu_avx512_bf16,
+                                         backend::cuda_sm80,   backend::cuda_sm90};
 
 /// "cpu_avx512", ...: the spelling used in row names and on command lines.
 constexpr std::string_view name_of(backend target) noexcept {
@@ -35,6 +36,8 @@ constexpr std::string_view name_of(backend target) noexcept {
       return "cpu_avx512_bf16";
     case backend::cuda_sm80:
       return "cuda_sm80";
+    case backend::cuda_sm90:
+      return "cuda_sm90";
   }
   return "invalid";
 }
@@ -55,13 +58,14 @@ constexpr bool is_cuda(backend target) noexcept {
 }
 
 /// Floats in one vector register: the unit of the register tiles. 4 for the portable backend; 8 for
-/// CUDA, the columns of an mma.sync tile.
+/// CUDA, the columns of a register tile.
 constexpr int vector_floats(backend target) noexcept {
   switch (target) {
     case backend::cpu_generic:
       return 4;
     case backend::cpu_avx2:
     case backend::cuda_sm80:
+    case backend::cuda_sm90:
       return 8;
     case backend::cpu_avx512:
     case backend::cpu_avx512_bf16:

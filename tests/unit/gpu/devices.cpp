@@ -58,6 +58,10 @@ TEST_F(gpu_devices, HaveAClassThatTellsProductsApart) {
 
 TEST_F(gpu_devices, RunRowsOfTheirKindOnly) {
   EXPECT_TRUE(h200().runs(backend::cuda_sm80));
+  EXPECT_TRUE(h200().runs(backend::cuda_sm90));
+  EXPECT_FALSE(support::a100().runs(backend::cuda_sm90));
+  EXPECT_FALSE(support::some_gpu("NVIDIA B200", 100).runs(backend::cuda_sm90))
+      << "code for sm_90a runs on 9.0 alone";
   EXPECT_FALSE(h200().runs(backend::cpu_generic));
   EXPECT_FALSE(this_device().runs(backend::cuda_sm80));
   const device_facts old = support::t4();

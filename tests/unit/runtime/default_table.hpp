@@ -12,6 +12,11 @@
 #else
 #define TESSERA_CUDA
 #endif
+#if defined(TESSERA_CUDA_SM90)
+#define TESSERA_TESTS_BUILT_WITH_SM90
+#else
+#define TESSERA_CUDA_SM90
+#endif
 
 namespace tessera::testing {
 
@@ -33,7 +38,7 @@ inline const std::vector<instance>& default_table() {
     for (const auto& [name, config] : table) {
       instance row{.name = name, .family = "attention", .target = config.target, .config = &config};
       // As the registry says: how keys are split over blocks depends on how many there are.
-      if (is_cuda(row.target)) row.properties.batch_invariant = batch_invariance::none;
+      if (row.target == backend::cuda_sm80) row.properties.batch_invariant = batch_invariance::none;
       rows.push_back(row);
     }
     return rows;
@@ -47,4 +52,7 @@ inline const std::vector<instance>& default_table() {
 
 #if !defined(TESSERA_TESTS_BUILT_WITH_CUDA)
 #undef TESSERA_CUDA
+#endif
+#if !defined(TESSERA_TESTS_BUILT_WITH_SM90)
+#undef TESSERA_CUDA_SM90
 #endif

@@ -70,7 +70,11 @@ inline const std::vector<instance>& rows() {
 }
 
 inline device_facts device_with(backend highest, int threads = 8) {
-  if (is_cuda(highest)) return support::h200();
+  if (is_cuda(highest)) {
+    device_facts gpu = support::h200();
+    gpu.highest = highest;
+    return gpu;
+  }
   device_facts device;
   device.highest = highest;
   device.physical_cores = device.hardware_threads = device.available_threads = threads;

@@ -39,11 +39,11 @@ TEST(gpu, explain_describes_devices_that_are_not_there) {
       EXPECT_NE(what.at("refusal").as_string().find("the row is for the CPU"), json::string::npos);
     } else {
       EXPECT_EQ(ended.status, 0) << ended.err;
-      EXPECT_TRUE(what.at("row").as_string().starts_with("attention.cuda_sm80.bf16.d128."));
+      EXPECT_NE(what.at("row").as_string().find(".bf16.d128."), json::string::npos);
       EXPECT_NE(what.at("reason_text").as_string().find("multiprocessors"), json::string::npos);
     }
     for (const json::value& row : what.at("eligible").as_array()) {
-      EXPECT_NE(row.at("row").as_string().find(".cuda_sm80."), json::string::npos);
+      EXPECT_NE(row.at("row").as_string().find(".cuda_sm"), json::string::npos);
     }
   }
 }

@@ -50,7 +50,7 @@ TEST(list, cuda_rows_show_what_they_take_of_a_multiprocessor) {
   }
   const json::value document = json_of(ended);
   for (const json::value& row : document.at("rows").as_array()) {
-    EXPECT_EQ(row.at("isa").as_string(), "cuda_sm80");
+    EXPECT_TRUE(row.at("isa").as_string().starts_with("cuda_sm"));
     EXPECT_LE(row.at("registers").as_int64(), 255);
     EXPECT_TRUE(row.as_object().contains("local_bytes"));
     if (row.at("family").as_string() != "attention") continue;

@@ -216,10 +216,32 @@ inline std::vector<attention_axes> cuda_decode_axes() {
   };
 }
 
+/// 16-bit prompts on Hopper; what these do not take, rows of sm80 do.
+inline std::vector<attention_axes> cuda_sm90_axes() {
+  using enum backend;
+  return {
+      {
+          .about = "sm90: prompts with common head dims, tiles by default",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{64}, {96}, {128}, {192}, {192, 128}, {256}},
+          .tiles = {{0, 0}},
+      },
+      {
+          .about = "sm90: Gemma's prompts with their soft cap",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{256}},
+          .features = {base_features | attention_feature::soft_cap},
+          .tiles = {{0, 0}},
+      },
+  };
+}
+
 inline std::vector<attention_axes> cuda_attention_axes() {
   std::vector<attention_axes> all;
   for (const auto part : {&cuda_any_axes, &cuda_f32_axes, &cuda_prefill_axes, &cuda_feature_axes,
-                          &cuda_decode_axes}) {
+                          &cuda_decode_axes, &cuda_sm90_axes}) {
     std::ranges::copy(part(), std::back_inserter(all));
   }
   return all;

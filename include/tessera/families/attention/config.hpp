@@ -112,7 +112,8 @@ struct attention_config {
 };
 
 /// Query rows of one register tile: with two vectors of keys it fills the register file
-/// (14 x 2 accumulators of 32 zmm, 6 x 2 of 16 ymm). 16 for CUDA, the rows of an mma.sync tile.
+/// (14 x 2 accumulators of 32 zmm, 6 x 2 of 16 ymm). For CUDA the rows of a
+/// tile of the matrix unit: 16 of a warp, 64 of a warpgroup.
 constexpr int register_rows(backend target) noexcept {
   switch (target) {
     case backend::cpu_generic:
@@ -124,6 +125,8 @@ constexpr int register_rows(backend target) noexcept {
       return 14;
     case backend::cuda_sm80:
       return 16;
+    case backend::cuda_sm90:
+      return 64;
   }
   return 0;
 }
@@ -136,10 +139,41 @@ constexpr int register_columns(backend target) noexcept {
 /// Most query rows (group heads times query positions) that a decode tile takes at once.
 inline constexpr int max_decode_rows = 16;
 
-/// Bytes of shared memory of one block of a CUDA row: Q where out is gathered at the end, and two
-/// tiles (f32: one) of keys and values, each token in whole lines of 128 bytes. Rows that take any
-/// head dim: for the largest.
+/// Shared memory of one block of compute capability 9.0, at most.
+inline constexpr int most_shared_memory_bytes_sm90 = 227 * 1024;
+
+/// How many tiles of queries, and of keys and of values, lie in the shared memory of a block of a
+/// cuda_sm90 row, and its bytes: head dims in whole lines of 64 elements, 4 KB for barriers and for
+/// what is known of two work tiles.
+struct sm90_stages {
+  int q = 1;
+  int kv = 2;
+
+  static constexpr int bytes_with(const attention_config& config, sm90_stages stages) noexcept {
+    const auto line_bytes = [](int head_dim) { return (head_dim + 63) / 64 * 128; };
+    const int qk = line_bytes(config.head_dim);
+    const int v = line_bytes(config.v_head_dim != 0 ? config.v_head_dim : config.head_dim);
+    return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + 4096;
+  }
+  /// A second tile of queries, then a third of keys and values, where there is room.
+  static constexpr sm90_stages of(const attention_config& config) noexcept {
+    const auto fits = [&](sm90_stages stages) {
+      return bytes_with(config, stages) <= most_shared_memory_bytes_sm90;
+    };
+    sm90_stages stages;
+    if (fits({2, 2})) stages.q = 2;
+    if (fits({stages.q, 3})) stages.kv = 3;
+    return stages;
+  }
+};
+
+/// Bytes of shared memory of one block of a CUDA row; of cuda_sm80: Q where out is gathered at the
+/// end, and two tiles (f32: one) of keys and values, each token in whole lines of 128 bytes. Rows
+/// that take any head dim: for the largest.
 constexpr int shared_memory_bytes(const attention_config& config) noexcept {
+  if (config.target == backend::cuda_sm90) {
+    return sm90_stages::bytes_with(config, sm90_stages::of(config));
+  }
   const auto line_bytes = [&](int head_dim) {
     const int width = head_dim != 0 ? head_dim : max_head_dim;
     return (width * static_cast<int>(size_of(config.type)) + 127) / 128 * 128;
@@ -165,9 +199,28 @@ constexpr void resolve_cuda_tiles(attention_config& config) noexcept {
   if (config.tiling.blocks_per_sm == 0) config.tiling.blocks_per_sm = decode ? 3 : wide ? 1 : 2;
 }
 
+/// The same of cuda_sm90: three warpgroups of 64 rows and a fourth that brings tiles, two where
+/// registers of three would not hold the sums.
+constexpr void resolve_sm90_tiles(attention_config& config) noexcept {
+  if (config.block_q == 0) config.block_q = config.v_head_dim > 128 ? 128 : 192;
+  if (config.block_kv == 0) {
+    config.block_kv = config.v_head_dim > 192   ? 64
+                      : config.v_head_dim > 128 ? 96
+                      : config.v_head_dim > 96  ? 80
+                      : config.v_head_dim > 64  ? 96
+                                                : 128;
+  }
+  if (config.tiling.warps == 0) config.tiling.warps = config.block_q / 16 + 4;
+  if (config.tiling.blocks_per_sm == 0) config.tiling.blocks_per_sm = 1;
+}
+
 /// The config with every default filled in.
 constexpr attention_config resolved(attention_config config) noexcept {
   if (config.v_head_dim == 0) config.v_head_dim = config.head_dim;
+  if (config.target == backend::cuda_sm90) {
+    resolve_sm90_tiles(config);
+    return config;
+  }
   if (is_cuda(config.target)) {
     resolve_cuda_tiles(config);
     return config;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include <tessera/families/attention/config.hpp>
@@ -11,6 +12,7 @@
 #include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/schedule_cpu.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
@@ -94,8 +96,35 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   return work;
 }
 
+/// What a cuda_sm90 row does: tiles of block_q rows, of which a multiprocessor has one at a time.
+inline work_estimate estimate_on_sm90(const attention_config& config,
+                                      const attention_facts& facts) noexcept {
+  const attention_sizes& sizes = facts.demand.sizes;
+  const auto cut = schedule_sm90::schedule_of(config, schedule_sm90::sizes_of(facts.demand));
+  const auto tiles = static_cast<double>(cut.busy_tiles);
+  // A warpgroup of 64 rows passes over tiles that none of its rows sees.
+  const double spread =
+      facts.demand.mask == mask_mode::full ? 0.0 : 64.0 / std::max(1, cut.heads_of_tile);
+  const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
+  const double keys =
+      std::max(1.0, std::ceil(seen / config.block_kv)) * static_cast<double>(config.block_kv);
+  work_estimate work;
+  work.flops = 2 * tiles * config.block_q * keys * (config.head_dim + config.v_head_dim);
+  // Parts of the rate of wgmma as measured on an H200 (bench/results). The first tile of keys waits
+  // for memory with nothing beside it.
+  work.product_share = config.v_head_dim > 96 ? 0.72 : config.v_head_dim > 64 ? 0.62 : 0.55;
+  work.flops +=
+      2 * tiles * config.block_q * config.block_kv * (config.head_dim + config.v_head_dim);
+  const double of_token = 2.0 * (sizes.head_dim + sizes.v_head_dim);
+  const double visits = facts.heads > 0 ? tiles / facts.heads : 1.0;
+  work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (visits - 1)) + facts.rows);
+  work.items = cut.busy_tiles;
+  return work;
+}
+
 inline work_estimate estimate_of(const attention_config& config, const attention_facts& facts,
                                  int workers) noexcept {
+  if (config.target == backend::cuda_sm90) return estimate_on_sm90(config, facts);
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts, workers);
   const attention_sizes& sizes = facts.demand.sizes;
   const bool decode = config.phase == attention_phase::decode;

@@ -79,6 +79,9 @@ struct attention_family {
     wanted.phase = chosen.phase;
     wanted.keys = demand.keys();
     wanted.features = base_features | demand.features;
+    if (wanted.target == backend::cuda_sm90 && broken_table_rule(wanted) != attention_rule::none) {
+      wanted.target = backend::cuda_sm80;
+    }
     if (broken_table_rule(wanted) == attention_rule::bf16_dot_takes_bf16) {
       wanted.target = backend::cpu_avx512;
     }

@@ -29,7 +29,10 @@ BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
                     decode_has_no_weights, paged_keys_have_no_weights, cpu_has_no_tiling,
                     cuda_warps_in_range, cuda_blocks_per_sm_in_range,
                     cuda_block_q_is_whole_warp_tiles, cuda_block_kv_is_whole_key_groups,
-                    cuda_head_dims_are_whole_chunks, cuda_tile_fits_in_shared_memory)
+                    cuda_head_dims_are_whole_chunks, cuda_tile_fits_in_shared_memory,
+                    sm90_takes_16_bit_prompts, sm90_head_dims_are_tuned,
+                    sm90_warps_are_whole_warpgroups, sm90_block_kv_fits_in_registers,
+                    sm90_has_base_features_and_soft_cap, sm90_tile_fits_in_shared_memory)
 BOOST_DESCRIBE_ENUM(alignment, bottom_right, top_left)
 BOOST_DESCRIBE_ENUM(flash_op, flash_attention, attention, scaled_dot_product_attention)
 

@@ -22,6 +22,16 @@ template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context);
 }  // namespace cpu
 
+// Likewise of kernels/attention/sm90/launch.hpp.
+namespace sm90 {
+template <class Kernel>
+std::size_t workspace_bytes(const attention_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const attention_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm90
+
 // Likewise of kernels/attention/sm80/launch.hpp.
 namespace sm80 {
 template <class Kernel>
@@ -40,7 +50,11 @@ struct table_entry<attention_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     using args = attention_kernel_args;
-    if constexpr (is_cuda(Kernel::config.target)) {
+    if constexpr (Kernel::config.target == backend::cuda_sm90) {
+      namespace target = kernels::attention::sm90;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::attention::sm80;
       instance row = instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);

@@ -29,6 +29,12 @@ enum class attention_rule : std::uint8_t {
   cuda_block_kv_is_whole_key_groups,
   cuda_head_dims_are_whole_chunks,
   cuda_tile_fits_in_shared_memory,
+  sm90_takes_16_bit_prompts,
+  sm90_head_dims_are_tuned,
+  sm90_warps_are_whole_warpgroups,
+  sm90_block_kv_fits_in_registers,
+  sm90_has_base_features_and_soft_cap,
+  sm90_tile_fits_in_shared_memory,
 };
 
 /// Shared memory that one block can ask for on compute capability 8.0; no later data centre GPU has
@@ -81,6 +87,24 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
       return "fixed head dims of a CUDA row are multiples of 16 bytes, which tokens are copied by";
     case attention_rule::cuda_tile_fits_in_shared_memory:
       return "the tiles of a CUDA row take at most 166912 bytes of shared memory";
+    case attention_rule::sm90_takes_16_bit_prompts:
+      return "cuda_sm90 rows have type f16 or bf16, phase prefill and contiguous keys";
+    case attention_rule::sm90_head_dims_are_tuned:
+      return "head_dim of a cuda_sm90 row is a multiple of 32 up to 256, v_head_dim is 64, 96, "
+             "128, "
+             "192 or 256";
+    case attention_rule::sm90_warps_are_whole_warpgroups:
+      return "a cuda_sm90 row has block_q 128 or 192, four warps for each 64 rows and four more, "
+             "one block on a multiprocessor and Q in shared memory";
+    case attention_rule::sm90_block_kv_fits_in_registers:
+      return "block_kv of a cuda_sm90 row is 64, 80, 96, 112 or 128, and its scores fit in the "
+             "registers beside the sums";
+    case attention_rule::sm90_has_base_features_and_soft_cap:
+      return "cuda_sm90 rows have varlen, lengths, sinks and unnormalized, perhaps soft_cap, and "
+             "no "
+             "other features";
+    case attention_rule::sm90_tile_fits_in_shared_memory:
+      return "the tiles of a cuda_sm90 row take at most 232448 bytes of shared memory";
   }
   return "invalid";
 }
@@ -107,8 +131,45 @@ constexpr attention_rule broken_cpu_rule(const attention_config& config) noexcep
   return attention_rule::none;
 }
 
+/// Registers that sums, scores and weights of a consumer of a cuda_sm90 row have: what the launch
+/// gives a block, shared out between a producer and two or three consumers, less what all else
+/// takes.
+constexpr int sm90_registers_for_tiles(int consumers) noexcept {
+  return (consumers == 3 ? 160 : 232) - 28;
+}
+
+/// The rules of cuda_sm90 rows alone; `config` is resolved.
+constexpr attention_rule broken_sm90_rule(const attention_config& config) noexcept {
+  const auto is_one_of = [](int value, auto... allowed) { return ((value == allowed) || ...); };
+  if (size_of(config.type) != 2 || config.phase != attention_phase::prefill ||
+      config.keys != key_storage::contiguous) {
+    return attention_rule::sm90_takes_16_bit_prompts;
+  }
+  if (config.head_dim < 32 || config.head_dim % 32 != 0 ||
+      !is_one_of(config.v_head_dim, 64, 96, 128, 192, 256)) {
+    return attention_rule::sm90_head_dims_are_tuned;
+  }
+  const int consumers = config.block_q / 64;
+  if (!is_one_of(config.block_q, 128, 192) ||
+      config.tiling != cuda_tiling{.warps = 4 * consumers + 4, .blocks_per_sm = 1}) {
+    return attention_rule::sm90_warps_are_whole_warpgroups;
+  }
+  if (!is_one_of(config.block_kv, 64, 80, 96, 112, 128) ||
+      config.v_head_dim / 2 + config.block_kv / 4 * 3 > sm90_registers_for_tiles(consumers)) {
+    return attention_rule::sm90_block_kv_fits_in_registers;
+  }
+  if (!(base_features | attention_feature::soft_cap).contains(config.features)) {
+    return attention_rule::sm90_has_base_features_and_soft_cap;
+  }
+  if (shared_memory_bytes(config) > most_shared_memory_bytes_sm90) {
+    return attention_rule::sm90_tile_fits_in_shared_memory;
+  }
+  return attention_rule::none;
+}
+
 /// The rules of CUDA rows alone; `config` is resolved.
 constexpr attention_rule broken_cuda_rule(const attention_config& config) noexcept {
+  if (config.target == backend::cuda_sm90) return broken_sm90_rule(config);
   const cuda_tiling& tiling = config.tiling;
   if (tiling.warps < 1 || tiling.warps > 16) return attention_rule::cuda_warps_in_range;
   if (tiling.blocks_per_sm < 1 || tiling.blocks_per_sm > most_warps_per_sm / tiling.warps) {

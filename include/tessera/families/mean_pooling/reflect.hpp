@@ -19,7 +19,7 @@ BOOST_DESCRIBE_ENUM(pooling_stores, cached, streaming)
 BOOST_DESCRIBE_ENUM(mean_pooling_rule, none, type_is_floating, streams_is_a_small_power_of_two,
                     cuda_streams_fit_in_registers, forward_stores_are_cached,
                     backward_has_no_streams, generic_stores_are_cached, bf16_instructions_take_bf16,
-                    bf16_instructions_add_nothing)
+                    bf16_instructions_add_nothing, cuda_rows_are_sm80)
 BOOST_DESCRIBE_ENUM(mean_pooling_op, mean_pooling, mean_pooling_chunks, mean_pooling_backward,
                     mean_pooling_chunks_backward)
 

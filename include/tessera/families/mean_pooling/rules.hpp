@@ -19,6 +19,7 @@ enum class mean_pooling_rule : std::uint8_t {
   generic_stores_are_cached,
   bf16_instructions_take_bf16,
   bf16_instructions_add_nothing,
+  cuda_rows_are_sm80,
 };
 
 /// The condition a legal row meets, as a sentence.
@@ -40,6 +41,8 @@ constexpr std::string_view sentence_of(mean_pooling_rule rule) noexcept {
       return "cpu_generic rows have cached stores: portable C++ has no others";
     case mean_pooling_rule::bf16_instructions_take_bf16:
       return "cpu_avx512_bf16 rows have type bf16";
+    case mean_pooling_rule::cuda_rows_are_sm80:
+      return "rows for GPUs are of cuda_sm80: newer instructions do not help to add tokens";
     case mean_pooling_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16, whose dot product does not help to add tokens";
   }
@@ -50,6 +53,9 @@ constexpr std::string_view sentence_of(mean_pooling_rule rule) noexcept {
 constexpr mean_pooling_rule broken_rule(mean_pooling_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return mean_pooling_rule::type_is_floating;
+  if (is_cuda(config.target) && config.target != backend::cuda_sm80) {
+    return mean_pooling_rule::cuda_rows_are_sm80;
+  }
   if (config.pass == pooling_pass::forward) {
     const bool power = config.streams > 0 && (config.streams & (config.streams - 1)) == 0;
     if (!power || config.streams > max_pooling_streams) {

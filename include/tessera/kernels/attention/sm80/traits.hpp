@@ -154,7 +154,7 @@ struct kernel_traits {
   static constexpr bool has_biases = has(attention_feature::bias) && !paged;
   static constexpr bool has_position_biases = has(attention_feature::bias) && paged;
 
-  static_assert(is_cuda(config.target), "the config has a CUDA target");
+  static_assert(config.target == backend::cuda_sm80, "the config has target cuda_sm80");
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(shared_bytes <= shared_memory_bytes(config));
 };

@@ -55,8 +55,10 @@ class attribute_reader {
   cudaError_t code_ = cudaSuccess;
 };
 
-/// The most specialised backend for a compute capability.
+/// The most specialised backend for a compute capability. Code for sm_90a runs on 9.0 and nowhere
+/// else.
 constexpr backend backend_for(int compute_capability) noexcept {
+  if (compute_capability == 90) return backend::cuda_sm90;
   return compute_capability >= 80 ? backend::cuda_sm80 : backend::cpu_generic;
 }
 

@@ -1,0 +1,126 @@
+// What is left for rows whose sums are not finite: one row by one warp, from global memory, where
+// nothing that the row does not see is touched. Rare, and little code. And what every row ends
+// with.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cuda/tanh.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// Index of a tile's sequence in tensors: packed ones have one entry.
+__device__ __forceinline__ int entry_of(const attention_kernel_args& call, const work_tile& work) {
+  return call.cu_seqlens_q != nullptr ? 0 : work.sequence;
+}
+
+__device__ __forceinline__ prim::softmax_result finished(const attention_kernel_args& call,
+                                                         int head,
+                                                         const prim::softmax_state& state) {
+  return prim::finish_row(
+      state, call.sinks != nullptr ? call.sinks + head * call.sink_head_stride : nullptr,
+      call.sink_count, call.sink_stride, call.normalize);
+}
+
+__device__ __forceinline__ void report(const attention_kernel_args& call, const work_tile& work,
+                                       const query_row& row, const prim::softmax_result& result) {
+  const std::int64_t token = work.q_begin + row.query;
+  const auto write = [&](const row_statistics& to, float value) {
+    if (to.data != nullptr) {
+      to.data[entry_of(call, work) * to.batch + row.head * to.head + token * to.row] = value;
+    }
+  };
+  write(call.lse, result.lse);
+  write(call.row_max, result.row_max);
+}
+
+/// Row `row` of a work tile, which sees `keys`.
+template <class Traits>
+class careful_row {
+  using words = typename Traits::words;
+  /// Columns of a lane: lane + 32 i.
+  static constexpr int qk_columns = (Traits::head_dim + 31) / 32;
+  static constexpr int v_columns = (Traits::v_head_dim + 31) / 32;
+
+ public:
+  __device__ __forceinline__ careful_row(const launch_args& args, const work_tile& work,
+                                         const row_keys& keys, int row)
+      : call_(args.call), work_(work), keys_(keys), at_(query_of(args, work, row)) {}
+
+  __device__ __forceinline__ void write() {
+    const std::uint16_t* q = token_row(call_.q, call_.q_strides, entry_of(call_, work_),
+                                       work_.q_begin + at_.query, at_.head);
+#pragma unroll
+    for (int i = 0; i < qk_columns; ++i) q_[i] = element(q, i, Traits::head_dim);
+    prim::softmax_state state;
+#pragma unroll 1
+    for (int key = keys_.begin; key < keys_.end; ++key) {
+      state.maximum = fmaxf(state.maximum, logit_of(key));  // of numbers: NaN enters the sum below
+    }
+    const float shift = prim::finite_maximum(state.maximum);
+    float sums[v_columns] = {};
+#pragma unroll 1
+    for (int key = keys_.begin; key < keys_.end; ++key) {
+      const float weight = prim::cuda::exp2_fast((logit_of(key) - shift) * prim::log2_e);
+      state.denominator += weight;
+      const std::uint16_t* v = token_row(call_.v, call_.v_strides, entry_of(call_, work_),
+                                         work_.k_begin + key, work_.kv_head);
+#pragma unroll
+      for (int i = 0; i < v_columns; ++i) {
+        sums[i] = fmaf(weight, element(v, i, Traits::v_head_dim), sums[i]);
+      }
+    }
+    const prim::softmax_result result = finished(call_, at_.head, state);
+    std::uint16_t* out = token_row(call_.out, call_.out_strides, entry_of(call_, work_),
+                                   work_.q_begin + at_.query, at_.head);
+#pragma unroll
+    for (int i = 0; i < v_columns; ++i) {
+      const int column = lane() + 32 * i;
+      if (column < Traits::v_head_dim) {
+        out[column] =
+            static_cast<std::uint16_t>(words::pack(sums[i] * result.scale, 0.0f) & 0xffffu);
+      }
+    }
+    if (lane() == 0) report(call_, work_, at_, result);
+  }
+
+ private:
+  static __device__ __forceinline__ int lane() {
+    return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  }
+  static __device__ __forceinline__ float element(const std::uint16_t* row, int i, int width) {
+    const int column = lane() + 32 * i;
+    return column < width ? words::unpack(row[column]) : 0.0f;
+  }
+
+  __device__ __forceinline__ float logit_of(int key) const {
+    const std::uint16_t* k = token_row(call_.k, call_.k_strides, entry_of(call_, work_),
+                                       work_.k_begin + key, work_.kv_head);
+    float score = 0.0f;
+#pragma unroll
+    for (int i = 0; i < qk_columns; ++i) {
+      score = fmaf(q_[i], element(k, i, Traits::head_dim), score);
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      score += __shfl_xor_sync(prim::cuda::all_lanes, score, step);
+    }
+    score *= call_.softmax_scale;
+    if (Traits::caps && call_.soft_cap > 0.0f) {
+      score = call_.soft_cap * prim::cuda::tanh_fast(score / call_.soft_cap);
+    }
+    return score;
+  }
+
+  const attention_kernel_args& call_;
+  const work_tile& work_;
+  const row_keys keys_;
+  const query_row at_;
+  float q_[qk_columns];
+};
+
+}  // namespace tessera::kernels::attention::sm90

@@ -1,0 +1,170 @@
+// Finished rows to global memory.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/careful_row.hpp>
+#include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// Row of a work tile that a thread has in half 0.
+__device__ __forceinline__ int row_of_lane(int thread, int warpgroup) {
+  return warpgroup * rows_of_warpgroup + thread / 32 % 4 * 16 + thread % 32 / 4;
+}
+
+template <class Traits>
+class epilogue {
+ public:
+  __device__ __forceinline__ epilogue(const launch_args& args, const planned_tile<Traits>& planned,
+                                      lane_tile<Traits>& lane, int warpgroup)
+      : args_(args), planned_(planned), lane_(lane), warpgroup_(warpgroup) {}
+
+  /// Writes the warpgroup's rows. `any_keys`: some row sees some key.
+  __device__ __forceinline__ void write(bool any_keys) const {
+    const int thread = static_cast<int>(prim::cuda::thread_index());
+    const int row = row_of_lane(thread, warpgroup_);
+    const int first_of_warp = row - thread % 32 / 4;
+    if (first_of_warp >= planned_.work.rows) return;
+    if (!any_keys || first_of_warp >= planned_.work.used) {
+      write_empty_rows(first_of_warp, first_of_warp);
+      return;
+    }
+    // 0 times a value that is infinite or NaN reaches sums of rows that must not see it.
+    bool wrong[2];
+    finish(thread, row, wrong);
+    const unsigned first_half = __ballot_sync(prim::cuda::all_lanes, wrong[0]);
+    const unsigned second_half = __ballot_sync(prim::cuda::all_lanes, wrong[1]);
+    if ((first_half | second_half) != 0) {
+#pragma unroll 1
+      for (int r = 0; r < 16; ++r) {
+        const unsigned of_half = r < 8 ? first_half : second_half;
+        if ((of_half >> (r % 8 * 4) & 0xfu) != 0) {
+          careful_row<Traits>(args_, planned_.work, planned_.keys[first_of_warp + r],
+                              first_of_warp + r)
+              .write();
+        }
+      }
+    }
+    write_empty_rows(first_of_warp, max(first_of_warp, planned_.work.used));
+  }
+
+ private:
+  /// Writes the warp's rows but those whose sums are `wrong`.
+  __device__ __forceinline__ void finish(int thread, int row, bool (&wrong)[2]) const {
+    const int quarter = thread % 4;
+    float sum[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] = prim::cuda::sum_of_quad(lane_.sum[half]);
+      float zero = 0.0f;  // unless a sum is not finite
+#pragma unroll
+      for (int i = 0; i < Traits::v_head_dim / 2; ++i) {
+        if (half_of(i) == half) zero = fmaf(lane_.out[i], 0.0f, zero);
+      }
+      const row_keys keys = planned_.keys[row + 8 * half];
+      const bool sees = keys.begin < keys.end;
+      wrong[half] = row + 8 * half < planned_.work.used &&
+                    !(zero == 0.0f && (sum[half] > 0.0f || !sees) && sum[half] < 3e38f);
+      wrong[half] = __shfl_xor_sync(prim::cuda::all_lanes, wrong[half], 1) || wrong[half];
+      wrong[half] = __shfl_xor_sync(prim::cuda::all_lanes, wrong[half], 2) || wrong[half];
+    }
+    // Lanes 0 and 1 of a quad finish a row each.
+    const int own_half = quarter % 2;
+    const int own_row = row + 8 * own_half;
+    const bool own_wrong = own_half == 0 ? wrong[0] : wrong[1];
+    float own_scale = 0.0f;
+    if (own_row < planned_.work.used) {
+      const float headroom = headroom_of(Traits::config.type);
+      const float reference = own_half == 0 ? lane_.reference[0] : lane_.reference[1];
+      const float smaller = headroom == 0.0f ? 1.0f : prim::cuda::exp2_fast(-headroom);
+      const float own_sum = own_half == 0 ? sum[0] : sum[1];
+      const prim::softmax_state state{
+          own_sum > 0.0f ? (reference + headroom) * ln_2 : prim::minus_infinity, own_sum * smaller};
+      const query_row at = query_of(args_, planned_.work, own_row);
+      const prim::softmax_result result = finished(args_.call, at.head, state);
+      own_scale = result.scale * smaller;
+      if (quarter < 2 && !own_wrong) report(args_.call, planned_.work, at, result);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float scale = __shfl_sync(prim::cuda::all_lanes, own_scale, (thread % 32 & ~3) | half);
+      const int r = row + 8 * half;
+      write_row(quarter, r, half, scale, r < planned_.work.used && !wrong[half]);
+    }
+  }
+
+  /// Columns 8 i + 2 q and the next of a row are in lane q of the quad: exchanged, so that each
+  /// lane writes eight neighbours.
+  __device__ __forceinline__ void write_row(int quarter, int row, int half, float scale,
+                                            bool wanted) const {
+    const query_row at = query_of(args_, planned_.work, row);
+    const work_tile& work = planned_.work;
+    std::uint16_t* out = token_row(args_.call.out, args_.call.out_strides,
+                                   entry_of(args_.call, work), work.q_begin + at.query, at.head) +
+                         quarter * 8;
+    const bool high = (quarter & 2) != 0;
+    const bool odd = (quarter & 1) != 0;
+#pragma unroll
+    for (int group = 0; group < Traits::v_head_dim / 32; ++group) {
+      std::uint32_t word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int from = (group * 4 + i) * 4 + 2 * half;
+        word[i] = Traits::words::pack(lane_.out[from] * scale, lane_.out[from + 1] * scale);
+      }
+      // Word i of lane q belongs to lane i: first pairs of lanes change halves, then neighbours.
+      const std::uint32_t far0 =
+          __shfl_xor_sync(prim::cuda::all_lanes, high ? word[0] : word[2], 2);
+      const std::uint32_t far1 =
+          __shfl_xor_sync(prim::cuda::all_lanes, high ? word[1] : word[3], 2);
+      const std::uint32_t w0 = high ? far0 : word[0];
+      const std::uint32_t w1 = high ? far1 : word[1];
+      const std::uint32_t w2 = high ? word[2] : far0;
+      const std::uint32_t w3 = high ? word[3] : far1;
+      const std::uint32_t near0 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w0 : w1, 1);
+      const std::uint32_t near1 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w2 : w3, 1);
+      const uint4 eight = odd ? make_uint4(near0, w1, near1, w3) : make_uint4(w0, near0, w2, near1);
+      if (!wanted) continue;
+      if (args_.aligned_out) {
+        *reinterpret_cast<uint4*>(out + group * 32) = eight;
+      } else {
+        const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          out[group * 32 + e] = static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)));
+        }
+      }
+    }
+  }
+
+  /// Rows of the warp from `first` on that see nothing, or are not used.
+  __device__ __forceinline__ void write_empty_rows(int first_of_warp, int first) const {
+    const int end = min(planned_.work.rows, first_of_warp + 16);
+    const int lane = static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warp_size;
+#pragma unroll 1
+    for (int row = first; row < end; ++row) {
+      const query_row at = query_of(args_, planned_.work, row);
+      std::uint16_t* out =
+          token_row(args_.call.out, args_.call.out_strides, entry_of(args_.call, planned_.work),
+                    planned_.work.q_begin + at.query, at.head);
+      for (int d = lane; d < Traits::v_head_dim; d += prim::cuda::warp_size) out[d] = 0;
+      if (lane == 0) {
+        const bool used = row < planned_.work.used;
+        report(args_.call, planned_.work, at,
+               used ? finished(args_.call, at.head, {}) : prim::softmax_result{});
+      }
+    }
+  }
+
+  const launch_args& args_;
+  const planned_tile<Traits>& planned_;
+  lane_tile<Traits>& lane_;
+  const int warpgroup_;
+};
+
+}  // namespace tessera::kernels::attention::sm90

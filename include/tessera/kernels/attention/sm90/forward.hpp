@@ -1,0 +1,311 @@
+// Forward attention with wgmma: a block of query rows against tiles of keys.
+//
+// A block stays for the whole launch. Two of its warps take work tiles and bring queries, keys and
+// values (producer.hpp); the other warpgroups have 64 rows of the tile each and are independent of
+// one another: they drift apart, so that the products of one hide the softmax of the others.
+//
+// J. Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and
+// Low-precision", arXiv:2407.08608, for roles of warpgroups and for products with keys and values
+// under way at the same time. What was measured: README.md of this folder.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/epilogue.hpp>
+#include <tessera/kernels/attention/sm90/producer.hpp>
+#include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+#include <tessera/prim/cuda/wgmma.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// One warpgroup of a block: 64 rows of every work tile.
+template <class Traits>
+class consumer {
+  using plan = shared_plan<Traits>;
+  using scores_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::block_kv>;
+  using values_product =
+      prim::cuda::warpgroup_product<typename Traits::element, Traits::v_head_dim>;
+
+ public:
+  __device__ __forceinline__ consumer(const launch_args& args, plan& shared, int warpgroup)
+      : args_(args), shared_(shared), warpgroup_(warpgroup) {}
+
+  /// All tiles of this block.
+  __device__ __forceinline__ void run() {
+    for (;;) {
+      tile_place_.wait_full(barriers_of_tile());
+      const planned_tile<Traits>& planned = shared_.tile[tile_place_.stage()];
+      if (planned.work.sequence < 0) return;
+      attend(planned);
+      __syncwarp();
+      if (lane_index() == 0) tile_place_.release(barriers_of_tile());
+      tile_place_.advance();
+    }
+  }
+
+ private:
+  /// One work tile.
+  __device__ __forceinline__ void attend(const planned_tile<Traits>& planned) {
+    const auto uniform = [](int x) { return __shfl_sync(prim::cuda::all_lanes, x, 0); };
+    const int first_of_block = uniform(planned.work.first_tile);
+    const int last_of_block = uniform(planned.work.last_tile);
+    const int first = uniform(planned.tiles[warpgroup_].first);
+    const int last = uniform(planned.tiles[warpgroup_].last);
+    const int full_first = uniform(planned.tiles[warpgroup_].full_first);
+    const int full_last = uniform(planned.tiles[warpgroup_].full_last);
+    const bool any_keys = first < last;
+
+    q_place_.wait_full(barriers_of_q());
+    if (args_.negative_scale) negate_queries();
+    // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
+    for (int tile = last_of_block; tile > last; --tile) pass_tile();
+    if (any_keys) {
+      k_place_.wait_full(barriers_of_k());
+      prim::cuda::begin_products();
+      multiply_keys();
+      prim::cuda::wait_products<0>();
+      prim::cuda::keep_in_place(lane_.scores);
+      release_keys();
+      int tile = last - 1;
+      cap_scores(lane_, args_);
+      if (tile >= full_last || tile < full_first) hide_scores(planned, tile);
+      set_reference(lane_, args_);
+      exponentiate(lane_, args_);
+      round_weights(lane_);
+#pragma unroll
+      for (float& sum : lane_.out) sum = 0.0f;
+      wait_for_values();
+      if (args_.clears_values) clear_missing_values(planned, tile);
+      for (--tile; tile >= first; --tile) {
+        next_tile(planned, tile, tile >= full_last || tile < full_first);
+      }
+    }
+    release(barriers_of_q(), q_place_);
+    q_place_.advance();
+    if (any_keys) {
+      prim::cuda::keep_in_place(lane_.weights);
+      prim::cuda::keep_in_place(lane_.out);
+      prim::cuda::begin_products();
+      multiply_values();
+      prim::cuda::wait_products<0>();
+      prim::cuda::keep_in_place(lane_.out);
+      release_values();
+    }
+    for (int tile = first; tile > first_of_block; --tile) pass_tile();
+    epilogue<Traits>(args_, planned, lane_, warpgroup_).write(any_keys);
+  }
+
+  /// Products with the keys of a tile and with the values of the one before, together; the softmax
+  /// of the first under the second.
+  __device__ __forceinline__ void next_tile(const planned_tile<Traits>& planned, int tile,
+                                            bool hides) {
+    k_place_.wait_full(barriers_of_k());
+    prim::cuda::keep_in_place(lane_.weights);
+    prim::cuda::keep_in_place(lane_.out);
+    prim::cuda::begin_products();
+    multiply_keys();
+    multiply_values();
+    prim::cuda::wait_products<1>();
+    prim::cuda::keep_in_place(lane_.scores);
+    release_keys();
+    cap_scores(lane_, args_);
+    if (hides) hide_scores(planned, tile);
+    follow_maximum(lane_, args_);
+    exponentiate(lane_, args_);
+    prim::cuda::keep_in_place(lane_.scores);
+    // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
+    // below, where they have no products beside them.
+    wait_for_values();
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(lane_.out);
+    prim::cuda::keep_in_place(lane_.weights);
+    release_values();
+    // Only now: ptxas runs products one after the other where registers of a later one are written
+    // while one is under way.
+    round_weights(lane_);
+  }
+
+  /// scores = Q K^T
+  __device__ __forceinline__ void multiply_keys() {
+    const std::uint64_t a = prim::cuda::describe_panels(
+        prim::cuda::shared_address(&shared_.q[q_place_.stage()]) +
+            warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes,
+        16);
+    const std::uint64_t b =
+        prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.k[k_place_.stage()]), 16);
+#pragma unroll
+    for (int step = 0; step < Traits::head_dim / 16; ++step) {
+      const int panel = step / 4;
+      const int inside = step % 4 * 32;
+      scores_product::scores(
+          lane_.scores, a + prim::cuda::panel_step(panel * Traits::q_panel_bytes + inside),
+          b + prim::cuda::panel_step(panel * Traits::kv_panel_bytes + inside), step != 0);
+    }
+    prim::cuda::commit_products();
+  }
+
+  /// out += weights V
+  __device__ __forceinline__ void multiply_values() {
+    const std::uint64_t b = prim::cuda::describe_panels(
+        prim::cuda::shared_address(&shared_.v[v_place_.stage()]), Traits::kv_panel_bytes);
+#pragma unroll
+    for (int step = 0; step < Traits::block_kv / 16; ++step) {
+      const prim::cuda::warpgroup_a a{{lane_.weights[4 * step], lane_.weights[4 * step + 1],
+                                       lane_.weights[4 * step + 2], lane_.weights[4 * step + 3]}};
+      values_product::sums_of(lane_.out, a,
+                              b + prim::cuda::panel_step(step * 16 * prim::cuda::panel_row_bytes));
+    }
+    prim::cuda::commit_products();
+  }
+
+  /// Scores of keys that rows do not see become -inf.
+  __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile) {
+    const int thread = static_cast<int>(prim::cuda::thread_index());
+    const int row = row_of_lane(thread, warpgroup_);
+    const int key0 = tile * Traits::block_kv + thread % 4 * 2;
+    row_keys seen[2] = {planned.keys[row], planned.keys[row + 8]};
+#pragma unroll
+    for (row_keys& keys : seen) {
+      keys.begin -= key0;
+      keys.end -= key0;
+    }
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 2; ++i) {
+      const int column = i / 4 * 8 + i % 2;
+      lane_.scores[i] = column < seen[half_of(i)].end ? lane_.scores[i] : prim::minus_infinity;
+    }
+    // Only the left edge of a window hides keys before others.
+    if (!prim::cuda::any_of_warp(seen[0].begin > 0 || seen[1].begin > 0)) return;
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 2; ++i) {
+      const int column = i / 4 * 8 + i % 2;
+      lane_.scores[i] = column >= seen[half_of(i)].begin ? lane_.scores[i] : prim::minus_infinity;
+    }
+  }
+
+  /// Turns the signs of this warpgroup's queries.
+  __device__ __forceinline__ void negate_queries() {
+    const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
+    const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place_.stage()]) +
+                               warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
+    constexpr int chunks = rows_of_warpgroup * prim::cuda::panel_row_bytes / 16;
+#pragma unroll 1
+    for (int i = thread; i < Traits::qk_panels * chunks; i += prim::cuda::warpgroup_size) {
+      const std::uint32_t at = rows + i / chunks * Traits::q_panel_bytes + i % chunks * 16;
+      std::uint32_t four[4];
+      prim::cuda::load_shared_16(four, at);
+      for (std::uint32_t& word : four) word ^= 0x80008000u;
+      prim::cuda::store_shared_16(at, four);
+    }
+    share_writes();
+  }
+
+  /// Values behind the end of a sequence become 0: they may be anything, and 0 times NaN is NaN.
+  /// Every warpgroup writes the zeros that it needs; those of others are the same.
+  __device__ __forceinline__ void clear_missing_values(const planned_tile<Traits>& planned,
+                                                       int tile) {
+    const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
+    const int there = planned.work.k_len - tile * Traits::block_kv;
+    if (there >= Traits::block_kv) return;
+    const std::uint32_t values = prim::cuda::shared_address(&shared_.v[v_place_.stage()]);
+    const int chunks = (Traits::block_kv - there) * 8;
+#pragma unroll 1
+    for (int i = thread; i < Traits::v_panels * chunks; i += prim::cuda::warpgroup_size) {
+      prim::cuda::store_shared_16(values + i / chunks * Traits::kv_panel_bytes +
+                                      there * prim::cuda::panel_row_bytes + i % chunks * 16,
+                                  {0, 0, 0, 0});
+    }
+    share_writes();
+  }
+
+  /// What the warpgroup wrote to shared memory is there for its products.
+  __device__ __forceinline__ void share_writes() {
+    prim::cuda::show_writes_to_async_units();
+    prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
+  }
+
+  /// A tile of keys that none of this warpgroup's rows sees. It must have arrived, or the release
+  /// would count for the one before.
+  __device__ __forceinline__ void pass_tile() {
+    k_place_.wait_full(barriers_of_k());
+    release_keys();
+    wait_for_values();
+    release_values();
+  }
+
+  static __device__ __forceinline__ unsigned lane_index() {
+    return prim::cuda::thread_index() % prim::cuda::warp_size;
+  }
+  template <class Place>
+  static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {
+    if (lane_index() == 0) place.release(barriers);
+  }
+  __device__ __forceinline__ void release_keys() {
+    release(barriers_of_k(), k_place_);
+    k_place_.advance();
+  }
+  __device__ __forceinline__ void release_values() {
+    release(barriers_of_v(), v_place_);
+    v_place_.advance();
+  }
+  __device__ __forceinline__ void wait_for_values() {
+    v_ahead_.wait_full(barriers_of_v());
+    v_ahead_.advance();
+  }
+
+  __device__ __forceinline__ std::uint32_t barriers_of_tile() const {
+    return prim::cuda::shared_address(&shared_.of_tile);
+  }
+  __device__ __forceinline__ std::uint32_t barriers_of_q() const {
+    return prim::cuda::shared_address(&shared_.of_q);
+  }
+  __device__ __forceinline__ std::uint32_t barriers_of_k() const {
+    return prim::cuda::shared_address(&shared_.of_k);
+  }
+  __device__ __forceinline__ std::uint32_t barriers_of_v() const {
+    return prim::cuda::shared_address(&shared_.of_v);
+  }
+
+  const launch_args& args_;
+  plan& shared_;
+  const int warpgroup_;
+  lane_tile<Traits> lane_;
+  prim::cuda::ring_place<2> tile_place_;
+  prim::cuda::ring_place<Traits::q_stages> q_place_;
+  prim::cuda::ring_place<Traits::stages> k_place_;
+  prim::cuda::ring_place<Traits::stages> v_place_, v_ahead_;  ///< in use, and to wait for next
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(kernel_traits<Kernel>::threads, 1)
+    forward_kernel(const __grid_constant__ launch_args args,
+                   const __grid_constant__ tensor_maps maps) {
+  using traits = kernel_traits<Kernel>;
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto& shared = *reinterpret_cast<shared_plan<traits>*>(bytes);
+  const int warpgroup = prim::cuda::warpgroup_index();
+  if (threadIdx.x == 0) {
+    shared.init_barriers();
+    prim::cuda::publish_barriers();
+    prim::cuda::show_writes_to_async_units();
+  }
+  __syncthreads();
+  prim::cuda::let_next_grid_start();
+  prim::cuda::wait_for_grid_before();
+  if (warpgroup == 0) {
+    prim::cuda::give_registers<traits::producer_registers>();
+    const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+    if (warp == 0) producer<traits>(args, maps, shared).run();
+    if (warp == 1) plan_tiles<Kernel, traits>(args, shared);
+  } else {
+    prim::cuda::take_registers<traits::consumer_registers>();
+    consumer<traits>(args, shared, warpgroup - 1).run();
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm90

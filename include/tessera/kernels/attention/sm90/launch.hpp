@@ -1,0 +1,218 @@
+// Entry points of the wgmma kernels (compute capability 9.0, compiled for sm_90a): workspace,
+// preparation and launch, with the signatures that the table of rows has.
+//
+//   struct my_row {
+//     static constexpr tessera::attention_config config{.target = tessera::backend::cuda_sm90,
+//                                                   .type = tessera::dtype::bf16, .head_dim = 128};
+//   };
+//   tessera::kernels::attention::sm90::launch<my_row>(args, {.threads = multiprocessors, .stream =
+//   stream, ...});
+//
+// Compile with nvcc -std=c++20 --expt-relaxed-constexpr, for sm_90a alone.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/schedule_sm90.hpp>
+#include <tessera/kernels/attention/sm90/forward.hpp>
+#include <tessera/prim/common/workspace.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+using schedule_sm90::schedule;
+
+/// Bytes of device memory that `launch` needs.
+template <class Kernel>
+std::size_t workspace_bytes(const attention_kernel_args&, int) {
+  return schedule_sm90::workspace_bytes;
+}
+
+/// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
+/// do not count.
+inline bool rows_are_aligned(const void* data, const row_strides& strides, std::int64_t batch,
+                             std::int64_t rows, int heads) {
+  const auto fits = [](std::int64_t extent, std::int64_t stride) {
+    return extent <= 1 || stride % 8 == 0;
+  };
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && fits(batch, strides.batch) &&
+         fits(rows, strides.row) && fits(heads, strides.head);
+}
+
+inline bool tokens_are_aligned(const attention_kernel_args& args) {
+  return rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads) &&
+         rows_are_aligned(args.k, args.k_strides, args.batch, args.kv_len, args.kv_heads) &&
+         rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads);
+}
+
+/// The kernel of a row.
+template <class Kernel>
+struct row_kernels {
+  static std::array<prim::cuda::kernel_entry, 1> entries() {
+    return {{{reinterpret_cast<const void*>(&forward_kernel<Kernel>),
+              static_cast<int>(sizeof(shared_plan<kernel_traits<Kernel>>))}}};
+  }
+};
+template <class Kernel>
+using device_readiness = prim::cuda::readiness<row_kernels<Kernel>>;
+
+/// Hidden, because shared objects that hold the same row have kernels, and so words, of their own.
+template <class Kernel>
+class __attribute__((visibility("hidden"))) kernel_counters {
+ public:
+  static inline constinit prim::cuda::arrival_table table{};
+};
+
+/// Axes of a token tensor of `heads` and boxes of so many of them: column, head, token, entry.
+inline prim::cuda::boxed_tensor boxes_of(const void* data, const row_strides& strides, int width,
+                                         int heads, std::int64_t tokens, std::int64_t entries,
+                                         int box_heads, int box_tokens) {
+  return {data,
+          {width, heads, tokens, entries},
+          {1, strides.head, strides.row, strides.batch},
+          {prim::cuda::panel_columns, box_heads, box_tokens, 1}};
+}
+
+/// Maps of the tensors, and which of them the copy unit can address.
+template <class Traits>
+tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, launch_args& launched) {
+  const std::int64_t entries = args.cu_seqlens_q != nullptr ? 1 : args.batch;
+  tensor_maps maps{};
+  launched.boxed_q = prim::cuda::make_tensor_map(
+      maps.q, boxes_of(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len, entries,
+                       cut.heads_of_tile, cut.tokens_of_tile));
+  launched.boxed_k = prim::cuda::make_tensor_map(
+      maps.k, boxes_of(args.k, args.k_strides, args.head_dim, args.kv_heads, args.kv_len, entries,
+                       1, Traits::block_kv));
+  launched.boxed_v = prim::cuda::make_tensor_map(
+      maps.v, boxes_of(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len, entries,
+                       1, Traits::block_kv));
+  return maps;
+}
+
+template <class Kernel>
+launch_args launch_args_of(const attention_kernel_args& args, const schedule& cut) {
+  constexpr attention_config config = resolved(Kernel::config);
+  launch_args launched;
+  launched.call = args;
+  // Farther than any key, and far from where 64-bit positions overflow: nvcc 13.0 turns the guarded
+  // difference of mask_interval into an unguarded one.
+  launched.call.window_left = std::min(args.window_left, 2 * longest_length);
+  launched.call.window_right = std::min(args.window_right, 2 * longest_length);
+  launched.tiles = static_cast<int>(cut.work_tiles);
+  launched.tokens_of_tile = cut.tokens_of_tile;
+  launched.row_blocks = cut.row_blocks;
+  const auto head_blocks = static_cast<std::uint32_t>(args.q_heads / cut.heads_of_tile);
+  const auto all = static_cast<std::uint32_t>(args.batch) * head_blocks;
+  const auto section = static_cast<std::uint32_t>(cut.section);
+  launched.heads_of_tile = divisor::of(static_cast<std::uint32_t>(cut.heads_of_tile));
+  launched.group = divisor::of(static_cast<std::uint32_t>(args.q_heads / args.kv_heads));
+  launched.head_blocks = divisor::of(head_blocks);
+  launched.section = divisor::of(section);
+  launched.section_tiles =
+      divisor::of(std::max(1u, section * static_cast<std::uint32_t>(cut.row_blocks)));
+  launched.last_section = divisor::of(all % section == 0 ? section : all % section);
+  launched.negative_scale = args.softmax_scale < 0.0f;
+  // A scale of 0 would make NaN of hidden scores, 0 * -inf.
+  launched.log2_scale = std::max(std::fabs(args.softmax_scale) * prim::log2_e, 1e-30f);
+  if (config.features.has(attention_feature::soft_cap) && args.soft_cap > 0.0f) {
+    launched.cap_rate = args.softmax_scale / args.soft_cap;
+    launched.log2_scale = prim::log2_e;
+    launched.negative_scale = false;
+  }
+  launched.inverse_scale = 1.0f / launched.log2_scale;
+  // Without normalisation outputs are relative to the true maximum.
+  const float growth = args.normalize ? growth_of(config.type) : 0.0f;
+  launched.rescale_above = (growth + headroom_of(config.type)) * launched.inverse_scale;
+  launched.aligned_out =
+      rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len, args.q_heads);
+  launched.clears_values = args.cu_seqlens_q != nullptr || args.seqlens_k != nullptr ||
+                           args.kv_end != nullptr || args.most_keys < args.kv_len;
+  return launched;
+}
+
+/// Refuses what the kernels' 32-bit positions do not hold.
+inline status check_lengths(const attention_kernel_args& args, const schedule& cut) {
+  if (args.q_len * (args.q_heads / args.kv_heads) < longest_length &&
+      args.kv_len < longest_length && cut.work_tiles <= INT32_MAX) {
+    return {};
+  }
+  return {status_code::ineligible_row,
+          "rows and keys are " + std::to_string(args.q_len) + " and " +
+              std::to_string(args.kv_len) + ", the row takes less than " +
+              std::to_string(longest_length) + " (rows times query heads per k head)"};
+}
+
+/// Readies the current device for launches of the row: raises the kernel's limit of shared memory,
+/// and refuses (status_code::device) a device that the binary holds no code for. The first launch
+/// on a device does the same; afterwards both cost some nanoseconds. No memory, no work on a
+/// stream.
+template <class Kernel>
+status prepare() {
+  int device = 0;
+  return device_readiness<Kernel>::ready_current(device);
+}
+
+/// Where the blocks of a launch count the tiles they take: words of the module that are 0 between
+/// launches, one for each workspace, for ever; when all are given away a word of the workspace,
+/// which is cleared in the stream.
+template <class Kernel>
+cudaError_t set_counter(launch_args& launched, std::byte* workspace, cudaStream_t stream) {
+  launched.counter_place = kernel_counters<Kernel>::table.place_of(workspace, 1);
+  if (launched.counter_place >= 0) return cudaSuccess;
+  launched.counter_word = reinterpret_cast<unsigned*>(workspace);
+  return cudaMemsetAsync(workspace, 0, sizeof(unsigned), stream);
+}
+
+/// Runs the row's kernel on `context.stream` of the current device, whose number of multiprocessors
+/// is `context.threads`. Returns before the work is done. Can be captured in a graph once the
+/// device is ready (see `prepare`).
+template <class Kernel>
+status launch(const attention_kernel_args& args, const launch_context& context) {
+  using traits = kernel_traits<Kernel>;
+  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes},
+                                          schedule_sm90::workspace_bytes);
+      !done) {
+    return done;
+  }
+  if (args.batch == 0 || args.q_len == 0 || args.q_heads == 0) return {};
+  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
+  if (cut.work_tiles == 0) return {};
+  if (status done = check_lengths(args, cut); !done) return done;
+  int device = 0;
+  if (status done = device_readiness<Kernel>::ready_current(device); !done) return done;
+  if (!tokens_are_aligned(args)) {
+    return {status_code::ineligible_row,
+            "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
+  }
+  launch_args launched = launch_args_of<Kernel>(args, cut);
+  const tensor_maps maps = maps_of<traits>(args, cut, launched);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  cudaError_t code = set_counter<Kernel>(launched, context.workspace, stream);
+  const auto blocks =
+      static_cast<unsigned>(std::min(cut.work_tiles, std::int64_t{std::max(1, context.threads)}));
+  if (code == cudaSuccess) {
+    code = prim::cuda::launch_kernel(
+        &forward_kernel<Kernel>, dim3(blocks), traits::threads,
+        static_cast<int>(sizeof(shared_plan<traits>)), stream,
+        launched.counter_place >= 0 && device_readiness<Kernel>::dependent(device), launched, maps);
+  }
+  if (code == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());
+  return prim::cuda::device_failure("kernel launch", code);
+}
+
+}  // namespace tessera::kernels::attention::sm90

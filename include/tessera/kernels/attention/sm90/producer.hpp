@@ -1,0 +1,197 @@
+// Two warps of a block: the planner takes work tiles and plans them; the producer keeps tiles of
+// queries, keys and values on their way to shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+#include <tessera/prim/cuda/tile_counter.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys.
+struct tensor_maps {
+  CUtensorMap q, k, v;
+};
+
+/// The word in which the blocks of a launch count tiles.
+template <class Kernel>
+__device__ __forceinline__ unsigned* counter_of(const launch_args& args) {
+  static __device__ unsigned words[prim::cuda::arrival_places];
+  return args.counter_place >= 0 ? words + args.counter_place : args.counter_word;
+}
+
+/// Tokens that the copy unit cannot address (strides that are negative, say), copied by the warp: a
+/// panel after the other, rows that `row_of` has no address for as zeros.
+template <int Panels, class RowOf>
+__device__ __forceinline__ void copy_rows(std::uint32_t to, int rows, int panel_bytes, int width,
+                                          const RowOf& row_of) {
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+#pragma unroll 1
+  for (int i = lane; i < rows * Panels * 8; i += prim::cuda::warp_size) {
+    const int row = i / (Panels * 8);
+    const int chunk = i % (Panels * 8);
+    const std::uint16_t* from = chunk * 8 < width ? row_of(row) : nullptr;
+    const uint4 four = from != nullptr ? *reinterpret_cast<const uint4*>(from + chunk * 8)
+                                       : make_uint4(0, 0, 0, 0);
+    const std::uint32_t at =
+        to + chunk / 8 * panel_bytes + row * prim::cuda::panel_row_bytes + ((chunk ^ row) % 8) * 16;
+    prim::cuda::store_shared_16(at, {four.x, four.y, four.z, four.w});
+  }
+  prim::cuda::show_writes_to_async_units();
+  __syncwarp();
+}
+
+/// The next work tile is wanted this many tiles of keys before the last of the one before is
+/// brought. Wanted earlier, tiles that were short for others are missed; later, it is waited for.
+inline constexpr int tiles_ahead = 1;
+
+/// The planner: one warp of a block that takes work tiles as late as possible and plans them.
+template <class Kernel, class Traits>
+__device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<Traits>& shared) {
+  const prim::cuda::tile_counter counter(counter_of<Kernel>(args), args.tiles);
+  const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
+  prim::cuda::ring_place<2> place;
+  std::uint32_t parity = 0;
+  int index = static_cast<int>(blockIdx.x);
+  for (;; place.advance()) {
+    place.wait_empty(barriers);
+    plan_tile<Traits>(args, index, shared.tile[place.stage()]);
+    prim::cuda::arrive(place.full(barriers));
+    if (index >= args.tiles) return;
+    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted), parity);
+    parity ^= 1;
+    if (threadIdx.x % prim::cuda::warp_size == 0) index = counter.take();
+    index = __shfl_sync(prim::cuda::all_lanes, index, 0);
+  }
+}
+
+template <class Traits>
+class producer {
+  using plan = shared_plan<Traits>;
+
+ public:
+  __device__ __forceinline__ producer(const launch_args& args, const tensor_maps& maps,
+                                      plan& shared)
+      : args_(args), maps_(maps), shared_(shared) {}
+
+  /// All tiles of this block, by one warp.
+  __device__ __forceinline__ void run() {
+    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_tile);
+    for (;; tile_place_.advance()) {
+      tile_place_.wait_full(barriers);
+      // The tile is read from shared memory when it is needed: this warp has few registers.
+      const work_tile& work = shared_.tile[tile_place_.stage()].work;
+      if (work.sequence < 0) return;
+      bring_queries(work);
+      const int late = min(work.last_tile, work.first_tile + tiles_ahead);
+      // Values trail keys by a tile: products with the next keys run before those with values.
+      for (int tile = work.last_tile; tile >= work.first_tile; --tile) {
+        if (tile == late && lane() == 0) {
+          prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
+        }
+        if (tile > work.first_tile) bring_keys(work, (tile - 1) * Traits::block_kv);
+        if (tile < work.last_tile) bring_values(work, tile * Traits::block_kv);
+      }
+      __syncwarp();
+      if (lane() == 0) tile_place_.release(barriers);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int lane() {
+    return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  }
+
+  __device__ __forceinline__ void bring_queries(const work_tile& work) {
+    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_q);
+    const std::uint32_t to = prim::cuda::shared_address(&shared_.q[q_place_.stage()]);
+    const std::uint32_t full = q_place_.full(barriers);
+    q_place_.wait_empty(barriers);
+    const int token = work.q_begin + work.first_query;
+    const int entry = args_.call.cu_seqlens_q != nullptr ? 0 : work.sequence;
+    if (args_.boxed_q) {
+      if (lane() == 0) {
+        const int rows = args_.tokens_of_tile * static_cast<int>(args_.heads_of_tile.value);
+        prim::cuda::arrive_expecting(full, Traits::qk_panels * static_cast<std::uint32_t>(rows) *
+                                               prim::cuda::panel_row_bytes);
+#pragma unroll
+        for (int panel = 0; panel < Traits::qk_panels; ++panel) {
+          prim::cuda::copy_box(to + panel * Traits::q_panel_bytes, maps_.q, full,
+                               {panel * prim::cuda::panel_columns, work.first_head, token, entry},
+                               prim::cuda::cache_hint::evict_first);
+        }
+      }
+    } else {
+      copy_rows<Traits::qk_panels>(to, Traits::block_q, Traits::q_panel_bytes, Traits::head_dim,
+                                   [&](int row) -> const std::uint16_t* {
+                                     if (row >= work.used) return nullptr;
+                                     const query_row at = query_of(args_, work, row);
+                                     return token_row(args_.call.q, args_.call.q_strides, entry,
+                                                      work.q_begin + at.query, at.head);
+                                   });
+      if (lane() == 0) prim::cuda::arrive(full);
+    }
+    q_place_.advance();
+  }
+
+  __device__ __forceinline__ void bring_keys(const work_tile& work, int key0) {
+    bring<Traits::qk_panels>(work, key0, prim::cuda::shared_address(&shared_.of_k),
+                             prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
+                             args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides,
+                             Traits::head_dim);
+  }
+  __device__ __forceinline__ void bring_values(const work_tile& work, int key0) {
+    bring<Traits::v_panels>(work, key0, prim::cuda::shared_address(&shared_.of_v),
+                            prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
+                            args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides,
+                            Traits::v_head_dim);
+  }
+
+  /// A tile of keys or values. Rows behind the sequence are those of others, or zeros.
+  template <int Panels>
+  __device__ __forceinline__ void bring(const work_tile& work, int key0, std::uint32_t barriers,
+                                        std::uint32_t to,
+                                        prim::cuda::ring_place<Traits::stages>& place, bool boxed,
+                                        const CUtensorMap& map, const void* data,
+                                        const row_strides& strides, int width) {
+    const std::uint32_t full = place.full(barriers);
+    place.wait_empty(barriers);
+    const int entry = args_.call.cu_seqlens_q != nullptr ? 0 : work.sequence;
+    if (boxed) {
+      if (lane() == 0) {
+        prim::cuda::arrive_expecting(full, Panels * Traits::kv_panel_bytes);
+#pragma unroll
+        for (int panel = 0; panel < Panels; ++panel) {
+          prim::cuda::copy_box(
+              to + panel * Traits::kv_panel_bytes, map, full,
+              {panel * prim::cuda::panel_columns, work.kv_head, work.k_begin + key0, entry},
+              prim::cuda::cache_hint::evict_last);
+        }
+      }
+    } else {
+      copy_rows<Panels>(to, Traits::block_kv, Traits::kv_panel_bytes, width,
+                        [&](int row) -> const std::uint16_t* {
+                          if (key0 + row >= work.k_len) return nullptr;
+                          return token_row(data, strides, entry, work.k_begin + key0 + row,
+                                           work.kv_head);
+                        });
+      if (lane() == 0) prim::cuda::arrive(full);
+    }
+    place.advance();
+  }
+
+  const launch_args& args_;
+  const tensor_maps& maps_;
+  plan& shared_;
+  prim::cuda::ring_place<2> tile_place_;
+  prim::cuda::ring_place<Traits::q_stages> q_place_;
+  prim::cuda::ring_place<Traits::stages> k_place_, v_place_;
+};
+
+}  // namespace tessera::kernels::attention::sm90

@@ -1,0 +1,127 @@
+// Scores of a warpgroup's 64 rows become weights: maxima, exponentials, row sums, rescaling.
+//
+// Weights, sums of weights and sums of values are relative to a reference maximum that stays behind
+// the true one: exact all the same, as all three share it. It moves only where a score passes it by
+// more than `rescale_above`, so that the usual tile needs neither shuffles nor rescaling: between
+// the products of one tile and those of the next stands nothing but the rounding of the weights.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cuda/tanh.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+inline constexpr float ln_2 = 0.693147180559945309417f;
+/// The reference of rows that have seen no score: finite, so that 2^(-inf - it) is 0 and not NaN.
+inline constexpr float nothing_seen = -1e30f;
+
+/// Registers of a lane: its rows are l / 4 and l / 4 + 8 of its warp's 16, `half` 0 and 1.
+template <class Traits>
+struct lane_tile {
+  float scores[Traits::block_kv / 2];
+  float out[Traits::v_head_dim / 2];  ///< sums of weights times values
+  std::uint32_t weights[Traits::block_kv / 4];
+  float reference[2];  ///< in powers of 2, less the headroom
+  float sum[2];        ///< of this lane's weights
+};
+
+/// The row of a register of `scores` or `out`.
+constexpr int half_of(int i) {
+  return (i >> 1) & 1;
+}
+
+/// Scores become logits below the cap.
+template <class Traits>
+__device__ __forceinline__ void cap_scores(lane_tile<Traits>& lane, const launch_args& args) {
+  if constexpr (Traits::caps) {
+    if (!(args.call.soft_cap > 0.0f)) return;
+#pragma unroll
+    for (float& score : lane.scores) {
+      score = args.call.soft_cap * prim::cuda::tanh_fast(score * args.cap_rate);
+    }
+  }
+}
+
+/// The largest score of each of the lane's rows.
+template <class Traits>
+__device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane, float (&most)[2]) {
+  float chain[4];  // two a row
+#pragma unroll
+  for (int i = 0; i < 4; ++i) chain[i] = lane.scores[i];
+#pragma unroll
+  for (int i = 4; i < Traits::block_kv / 2; ++i) {
+    chain[i & 3] = fmaxf(chain[i & 3], lane.scores[i]);
+  }
+  most[0] = fmaxf(chain[0], chain[1]);
+  most[1] = fmaxf(chain[2], chain[3]);
+}
+
+/// The first reference of a row: the maximum of its first tile.
+template <class Traits>
+__device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const launch_args& args) {
+  float most[2];
+  largest_scores(lane, most);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float logit = prim::cuda::maximum_of_quad(most[half]) * args.log2_scale;
+    lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config.type);
+    lane.sum[half] = 0.0f;
+  }
+}
+
+/// Moves references that a score has passed too far. The products that add to `out` are under way:
+/// the rare branch waits for them, and rescales at once.
+template <class Traits>
+__device__ __forceinline__ void follow_maximum(lane_tile<Traits>& lane, const launch_args& args) {
+  float most[2];
+  largest_scores(lane, most);
+  const auto limit = [&](int half) {
+    return fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
+  };
+  if (!prim::cuda::any_of_warp(most[0] > limit(0) || most[1] > limit(1))) return;
+  prim::cuda::wait_products<0>();
+  prim::cuda::keep_in_place(lane.out);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float logit = prim::cuda::maximum_of_quad(most[half]) * args.log2_scale;
+    const float reference = fmaxf(logit - headroom_of(Traits::config.type), lane.reference[half]);
+    const float rescale = prim::cuda::exp2_fast(lane.reference[half] - reference);
+    lane.reference[half] = reference;
+    lane.sum[half] *= rescale;
+#pragma unroll
+    for (int i = 0; i < Traits::v_head_dim / 2; ++i) {
+      if (half_of(i) == half) lane.out[i] *= rescale;
+    }
+  }
+  prim::cuda::keep_in_place(lane.out);
+}
+
+/// Scores become weights, in f32 where they are.
+template <class Traits>
+__device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const launch_args& args) {
+  float chain[4] = {lane.sum[0], 0.0f, lane.sum[1], 0.0f};
+#pragma unroll
+  for (int i = 0; i < Traits::block_kv / 2; ++i) {
+    lane.scores[i] =
+        prim::cuda::exp2_fast(fmaf(lane.scores[i], args.log2_scale, -lane.reference[half_of(i)]));
+    chain[i & 3] += lane.scores[i];
+  }
+  lane.sum[0] = chain[0] + chain[1];
+  lane.sum[1] = chain[2] + chain[3];
+}
+
+/// Rounds weights to 16 bits: sums of scores are laid out as the operand of the next product.
+template <class Traits>
+__device__ __forceinline__ void round_weights(lane_tile<Traits>& lane) {
+#pragma unroll
+  for (int i = 0; i < Traits::block_kv / 4; ++i) {
+    lane.weights[i] = Traits::words::pack(lane.scores[2 * i], lane.scores[2 * i + 1]);
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm90

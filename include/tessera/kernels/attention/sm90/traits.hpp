@@ -1,0 +1,158 @@
+// What a config fixes at compile time for the wgmma kernels: tiles, roles of warps, the plan of
+// shared memory; and what one launch passes to the device.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention/rules.hpp>
+#include <tessera/prim/common/divisor.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+using prim::divisor;
+
+/// A warpgroup multiplies 64 rows at a time.
+inline constexpr int rows_of_warpgroup = 64;
+
+/// Rows of a work tile, in the order of their folding: row r is query first_query + r /
+/// heads_of_tile of head first_head + r % heads_of_tile.
+struct work_tile {
+  int sequence = 0;  ///< batch entry or packed sequence; -1: there is no further tile
+  int q_begin = 0, k_begin = 0, q_len = 0, k_len = 0;  ///< of the sequence (prim::sequence)
+  int first_head = 0, kv_head = 0;
+  int first_query = 0;
+  int rows = 0;                       ///< to write
+  int used = 0;                       ///< of these, inside the sequence's used length
+  int first_tile = 0, last_tile = 0;  ///< tiles of keys that some row sees: [first, last)
+};
+
+/// Tiles of keys of one warpgroup's rows.
+struct tile_range {
+  int first = 0, last = 0;            ///< some row sees something of them
+  int full_first = 0, full_last = 0;  ///< every row sees all of them
+};
+
+/// Keys [begin, end) that a row sees.
+struct row_keys {
+  int begin = 0, end = 0;
+};
+
+/// Compile-time numbers of one kernel.
+template <class Kernel>
+struct kernel_traits {
+  static constexpr attention_config config = resolved(Kernel::config);
+  using element = element_t<config.type>;
+  using words = prim::cuda::half_words<element>;
+
+  static constexpr bool caps = config.features.has(attention_feature::soft_cap);
+  static constexpr int head_dim = config.head_dim;
+  static constexpr int v_head_dim = config.v_head_dim;
+  static constexpr int block_q = config.block_q;
+  static constexpr int block_kv = config.block_kv;
+
+  /// Warpgroup 0 plans and brings tiles; each of the others has 64 rows.
+  static constexpr int consumers = block_q / rows_of_warpgroup;
+  static constexpr int consumer_warps = 4 * consumers;
+  static constexpr int threads = 32 * config.tiling.warps;
+  static_assert(threads == prim::cuda::warpgroup_size * (consumers + 1));
+
+  /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
+  /// about 28 are taken by all but sums, scores and weights.
+  static constexpr int producer_registers = consumers == 3 ? 32 : 40;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : 232;
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(consumer_registers - 28 == sm90_registers_for_tiles(consumers));
+
+  static constexpr int panels_of(int width) {
+    return (width + prim::cuda::panel_columns - 1) / prim::cuda::panel_columns;
+  }
+  static constexpr int qk_panels = panels_of(head_dim);
+  static constexpr int v_panels = panels_of(v_head_dim);
+  static constexpr int q_panel_bytes = block_q * prim::cuda::panel_row_bytes;
+  static constexpr int kv_panel_bytes = block_kv * prim::cuda::panel_row_bytes;
+  static constexpr int q_bytes = qk_panels * q_panel_bytes;
+  static constexpr int k_bytes = qk_panels * kv_panel_bytes;
+  static constexpr int v_bytes = v_panels * kv_panel_bytes;
+
+  /// Places of queries, and of keys and of values.
+  static constexpr int q_stages = sm90_stages::of(config).q;
+  static constexpr int stages = sm90_stages::of(config).kv;
+};
+
+/// A work tile with what follows from it for consumers.
+template <class Traits>
+struct planned_tile {
+  work_tile work;
+  tile_range tiles[Traits::consumers];
+  row_keys keys[Traits::block_q];
+};
+
+/// Shared memory of a block.
+template <class Traits>
+struct shared_plan {
+  alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
+  alignas(1024) unsigned char k[Traits::stages][Traits::k_bytes];
+  alignas(1024) unsigned char v[Traits::stages][Traits::v_bytes];
+  planned_tile<Traits> tile[2];
+  prim::cuda::ring_barriers<2> of_tile;
+  std::uint64_t next_wanted;  ///< the producer is about to end a tile
+  prim::cuda::ring_barriers<Traits::q_stages> of_q;
+  prim::cuda::ring_barriers<Traits::stages> of_k;
+  prim::cuda::ring_barriers<Traits::stages> of_v;
+
+  /// By one thread.
+  __device__ __forceinline__ void init_barriers() {
+    of_tile.init(prim::cuda::warp_size, Traits::consumer_warps + 1);
+    of_q.init(1, Traits::consumer_warps);
+    of_k.init(1, Traits::consumer_warps);
+    of_v.init(1, Traits::consumer_warps);
+    prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
+  }
+};
+
+/// Logits of f16 may pass the maximum that weights are relative to by 2^8, those of bf16, whose
+/// range is that of f32, by 2^16, before the sums are rescaled. Weights of f16 below 2^-14 lose
+/// bits, so theirs are 2^7 larger, and stay below 2^16.
+constexpr float growth_of(dtype type) {
+  return type == dtype::f16 ? 8.0f : 16.0f;
+}
+constexpr float headroom_of(dtype type) {
+  return type == dtype::f16 ? 7.0f : 0.0f;
+}
+
+/// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
+/// others).
+struct launch_args {
+  attention_kernel_args call{};
+  int tiles = 0;           ///< work tiles
+  int tokens_of_tile = 0;  ///< query positions of a work tile
+  int row_blocks = 0;      ///< work tiles of a dense entry and `heads_of_tile` heads
+  divisor heads_of_tile{};
+  divisor group{};          ///< query heads of a key/value head
+  divisor head_blocks{};    ///< q_heads / heads_of_tile
+  divisor section{};        ///< of these, whose keys and values are worked on at the same time
+  divisor section_tiles{};  ///< work tiles of a whole section
+  divisor last_section{};   ///< head blocks of the last section
+  float log2_scale = 1;     ///< scores, or what a cap made of them, times this are powers of 2
+  float inverse_scale = 1;  ///< 1 / log2_scale
+  float rescale_above = 0;  ///< by how much a score passes the maximum before sums are rescaled
+  float cap_rate = 0;       ///< a score times this is a logit over its cap
+  bool negative_scale = false;
+  bool aligned_out = false;                             ///< out can be written 16 bytes at a time
+  bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
+  bool clears_values = false;                           ///< sequences may end before their tensors
+  /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
+  int counter_place = -1;
+  unsigned* counter_word = nullptr;
+};
+
+inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
+
+}  // namespace tessera::kernels::attention::sm90

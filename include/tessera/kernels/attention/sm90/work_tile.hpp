@@ -1,0 +1,193 @@
+// Which query rows a work tile has, in which order tiles are handed out, and which keys its rows
+// see. By a whole warp, of which every lane knows the answer.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/common/sequence.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// `number` cut to 0 ... `most`: nobody has looked at lengths in device memory.
+__device__ __forceinline__ int cut_to(std::int64_t number, std::int64_t most) {
+  return static_cast<int>(number < 0 ? 0 : (number < most ? number : most));
+}
+
+/// The sequence as the tile has it, with every length cut to the tensors.
+__device__ __forceinline__ void set_sequence(work_tile& work, const attention_kernel_args& call,
+                                             int index) {
+  const prim::sequence seq = attention::sequence_of(call, index);
+  work.sequence = index;
+  work.q_begin = cut_to(seq.q_begin, call.q_len);
+  work.k_begin = cut_to(seq.k_begin, call.kv_len);
+  work.q_len = cut_to(cut_to(seq.q_len, call.q_len - work.q_begin), call.most_rows);
+  work.k_len = cut_to(cut_to(seq.k_len, call.kv_len - work.k_begin), call.most_keys);
+}
+
+__device__ __forceinline__ prim::sequence sequence_of(const work_tile& work) {
+  return {work.sequence, work.q_begin, work.k_begin, work.q_len, work.k_len};
+}
+
+__device__ __forceinline__ void set_heads(work_tile& work, const launch_args& args,
+                                          int head_block) {
+  work.first_head = head_block * static_cast<int>(args.heads_of_tile.value);
+  work.kv_head = args.group.quotient(work.first_head);
+}
+
+/// Rows of the tile out of `queries` there are, of which `work.q_len` are used.
+__device__ __forceinline__ void set_rows(work_tile& work, const launch_args& args, int queries) {
+  const int heads = static_cast<int>(args.heads_of_tile.value);
+  work.rows = min(args.tokens_of_tile, queries - work.first_query) * heads;
+  work.used = max(0, min(work.rows, (work.q_len - work.first_query) * heads));
+}
+
+/// Dense launches: sections of heads one after the other, so that their keys and values stay in the
+/// L2 cache, and in a section the last rows first, which see most keys under a causal mask.
+__device__ __forceinline__ work_tile dense_work_tile(const launch_args& args, int index) {
+  const int head_blocks =
+      static_cast<int>(args.call.batch) * static_cast<int>(args.head_blocks.value);
+  const int section = args.section_tiles.quotient(index);
+  const int first = section * static_cast<int>(args.section.value);
+  const int inside = index - section * static_cast<int>(args.section_tiles.value);
+  const bool last = first + static_cast<int>(args.section.value) > head_blocks;
+  const divisor& here = last ? args.last_section : args.section;
+  const int block = here.quotient(inside);
+  const int head_block = first + inside - block * static_cast<int>(here.value);
+  const int entry = args.head_blocks.quotient(head_block);
+  work_tile work;
+  set_sequence(work, args.call, entry);
+  set_heads(work, args, head_block - entry * static_cast<int>(args.head_blocks.value));
+  work.first_query = (args.row_blocks - 1 - block) * args.tokens_of_tile;
+  set_rows(work, args, static_cast<int>(args.call.q_len));
+  return work;
+}
+
+/// Packed launches: block `index` / head_blocks, counted over the sequences; one more "sequence"
+/// holds the rows behind the last.
+__device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, int index) {
+  const attention_kernel_args& call = args.call;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const int sequences = static_cast<int>(call.batch);
+  int block = args.head_blocks.quotient(index);
+  work_tile work;
+  set_heads(work, args, index - block * static_cast<int>(args.head_blocks.value));
+#pragma unroll 1
+  for (int base = 0; base <= sequences; base += prim::cuda::warp_size) {
+    const int n = base + lane;
+    int begin = 0;
+    int queries = 0;
+    if (n <= sequences) {
+      const int all = static_cast<int>(call.q_len);
+      begin = max(0, min(call.cu_seqlens_q[n], all));
+      const int end = n < sequences ? max(0, min(call.cu_seqlens_q[n + 1], all)) : all;
+      queries = max(0, end - begin);
+    }
+    const int blocks = (queries + args.tokens_of_tile - 1) / args.tokens_of_tile;
+    const int sum = prim::cuda::inclusive_sum_of_warp(blocks, lane);
+    const unsigned past = __ballot_sync(prim::cuda::all_lanes, sum > block);
+    if (past == 0) {
+      block -= __shfl_sync(prim::cuda::all_lanes, sum, prim::cuda::warp_size - 1);
+      continue;
+    }
+    const int nearest = __ffs(static_cast<int>(past)) - 1;
+    const int sequence = base + nearest;
+    // The last rows of a sequence first: they see most keys under a causal mask.
+    work.first_query =
+        (__shfl_sync(prim::cuda::all_lanes, sum, nearest) - 1 - block) * args.tokens_of_tile;
+    if (sequence < sequences) {
+      set_sequence(work, call, sequence);
+    } else {
+      work.q_begin = __shfl_sync(prim::cuda::all_lanes, begin, nearest);
+    }
+    set_rows(work, args, __shfl_sync(prim::cuda::all_lanes, queries, nearest));
+    break;
+  }
+  return work;
+}
+
+/// The first and the last of the used queries that rows [first_row, first_row + rows) have.
+struct query_span {
+  int first, last;
+};
+__device__ __forceinline__ query_span queries_of(const launch_args& args, const work_tile& work,
+                                                 int first_row, int rows) {
+  const int end = min(first_row + rows, work.used);
+  return {work.first_query + args.heads_of_tile.quotient(first_row),
+          work.first_query + args.heads_of_tile.quotient(end - 1)};
+}
+
+/// Tile `index` of the launch and what consumers must know of it, in shared memory.
+template <class Traits>
+__device__ __forceinline__ void plan_tile(const launch_args& args, int index,
+                                          planned_tile<Traits>& planned) {
+  constexpr int block_kv = Traits::block_kv;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  work_tile work;
+  if (index >= args.tiles) {
+    work.sequence = -1;
+    if (lane == 0) planned.work = work;
+    return;
+  }
+  work = args.call.cu_seqlens_q != nullptr ? packed_work_tile(args, index)
+                                           : dense_work_tile(args, index);
+  const auto visible = visibility_of<mask_mode::window>(args.call, sequence_of(work));
+  const auto whole_block = [&](int first_row, int rows) {
+    const query_span span = queries_of(args, work, first_row, rows);
+    return visible.keys_of(span.first, span.last);
+  };
+  if (work.used > 0) {
+    const prim::block_intervals keys = whole_block(0, Traits::block_q);
+    if (!keys.some.empty()) {
+      work.first_tile = static_cast<int>(keys.some.begin) / block_kv;
+      work.last_tile = (static_cast<int>(keys.some.end) + block_kv - 1) / block_kv;
+    }
+  }
+  if (lane < Traits::consumers) {
+    const int first_row = lane * rows_of_warpgroup;
+    tile_range range{work.first_tile, work.first_tile, 0, 0};
+    if (first_row < work.used) {
+      const prim::block_intervals keys = whole_block(first_row, rows_of_warpgroup);
+      if (!keys.some.empty()) {
+        range.first = static_cast<int>(keys.some.begin) / block_kv;
+        range.last = (static_cast<int>(keys.some.end) + block_kv - 1) / block_kv;
+        range.full_first = (static_cast<int>(keys.all.begin) + block_kv - 1) / block_kv;
+        range.full_last = static_cast<int>(keys.all.end) / block_kv;
+      }
+    }
+    planned.tiles[lane] = range;
+  }
+#pragma unroll 1
+  for (int row = lane; row < Traits::block_q; row += prim::cuda::warp_size) {
+    row_keys keys;
+    if (row < work.used) {
+      const prim::key_interval seen =
+          visible.keys_of(work.first_query + args.heads_of_tile.quotient(row));
+      keys = {static_cast<int>(seen.begin), static_cast<int>(seen.end)};
+    }
+    planned.keys[row] = keys;
+  }
+  if (lane == 0) planned.work = work;
+}
+
+/// The query of row `row` of a tile, and its head.
+struct query_row {
+  int query, head;
+};
+__device__ __forceinline__ query_row query_of(const launch_args& args, const work_tile& work,
+                                              int row) {
+  const int query = args.heads_of_tile.quotient(row);
+  return {work.first_query + query,
+          work.first_head + row - query * static_cast<int>(args.heads_of_tile.value)};
+}
+
+/// Element (sequence, row of the tensor, head, 0).
+__device__ __forceinline__ std::uint16_t* token_row(const void* data, const row_strides& strides,
+                                                    int sequence, std::int64_t row, int head) {
+  auto* elements = const_cast<std::uint16_t*>(static_cast<const std::uint16_t*>(data));
+  return elements + sequence * strides.batch + row * strides.row + head * strides.head;
+}
+
+}  // namespace tessera::kernels::attention::sm90
