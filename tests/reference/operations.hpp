@@ -112,6 +112,7 @@ std::span<const operation_reference> attention_references() noexcept;
 std::span<const operation_reference> paged_references() noexcept;
 std::span<const operation_reference> ragged_decode_references() noexcept;
 std::span<const operation_reference> mean_pooling_references() noexcept;
+std::span<const operation_reference> attention_backward_references() noexcept;
 
 /// The tensor of that name; absent where the signature has none.
 inline tensor_view tensor_named(const bound_call& call, std::string_view name) noexcept {
