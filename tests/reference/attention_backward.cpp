@@ -177,11 +177,14 @@ std::int64_t row_extent(const void* config, std::string_view dim) {
   return dim == "D" || dim == "Dv" ? row.head_dim : 0;
 }
 
+constexpr std::array<std::string_view, 3> residuals{"out", "lse", "row_max"};
+
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
+          .residuals = residuals,
           .mark_seen = &mark_seen,
           .row_extent = &row_extent,
           .ordinary = &ordinary,

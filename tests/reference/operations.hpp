@@ -75,6 +75,8 @@ struct operation_reference {
 
   /// Fills a tensor with values that mean something; false: random numbers do.
   bool (*fill)(const bound_call&, std::size_t tensor, support::random_source&) = nullptr;
+  /// Inputs that another operation wrote: no two of their elements share memory.
+  std::span<const std::string_view> residuals{};
   /// Says what no row looks at beyond what contents say.
   void (*mark_seen)(const bound_call&, seen_tensors) = nullptr;
   /// The extent of a dim that a row was compiled for; 0: any.
