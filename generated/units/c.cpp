@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 15> all{{
+  static constexpr std::array<operation_name, 18> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -22,6 +22,9 @@ std::span<const operation_name> operation_names() noexcept {
       {201, "mean_pooling_chunks", "mean_pooling"},
       {202, "mean_pooling_backward", "mean_pooling"},
       {203, "mean_pooling_chunks_backward", "mean_pooling"},
+      {300, "flash_attention_backward", "attention_backward"},
+      {301, "attention_backward", "attention_backward"},
+      {302, "scaled_dot_product_attention_backward", "attention_backward"},
   }};
   return all;
 }

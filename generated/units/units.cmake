@@ -6,6 +6,7 @@ set(tessera_units_host
   units/lookup.cpp
   units/attention.cpp
   units/mean_pooling.cpp
+  units/attention_backward.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -21,6 +22,9 @@ set(tessera_units_cpu_generic
   units/cpu_generic/mean_pooling_bf16.cpp
   units/cpu_generic/mean_pooling_f16.cpp
   units/cpu_generic/mean_pooling_f32.cpp
+  units/cpu_generic/attention_backward_bf16_dany.cpp
+  units/cpu_generic/attention_backward_f16_dany.cpp
+  units/cpu_generic/attention_backward_f32_dany.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -44,6 +48,9 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/mean_pooling_bf16.cpp
   units/cpu_avx2/mean_pooling_f16.cpp
   units/cpu_avx2/mean_pooling_f32.cpp
+  units/cpu_avx2/attention_backward_bf16_dany.cpp
+  units/cpu_avx2/attention_backward_f16_dany.cpp
+  units/cpu_avx2/attention_backward_f32_dany.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -77,6 +84,9 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/mean_pooling_bf16.cpp
   units/cpu_avx512/mean_pooling_f16.cpp
   units/cpu_avx512/mean_pooling_f32.cpp
+  units/cpu_avx512/attention_backward_bf16_dany.cpp
+  units/cpu_avx512/attention_backward_f16_dany.cpp
+  units/cpu_avx512/attention_backward_f32_dany.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp
@@ -88,6 +98,7 @@ set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d96.cpp
   units/cpu_avx512_bf16/attention_bf16_dany.cpp
   units/cpu_avx512_bf16/attention_bf16_dany_paged.cpp
+  units/cpu_avx512_bf16/attention_backward_bf16_dany.cpp
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu

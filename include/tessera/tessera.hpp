@@ -1,7 +1,9 @@
 // The whole public interface of the compiled library. Includes no Boost, OpenMP or CUDA header.
 #pragma once
 
+#include <tessera/attention_backward.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/families/attention_backward/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/mean_pooling.hpp>

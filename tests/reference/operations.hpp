@@ -77,6 +77,8 @@ struct operation_reference {
 
   /// Fills a tensor with values that mean something; false: random numbers do.
   bool (*fill)(const bound_call&, std::size_t tensor, support::random_source&) = nullptr;
+  /// Inputs that another operation wrote: no two of their elements share memory.
+  std::span<const std::string_view> residuals{};
   /// Says what no row looks at beyond what contents say.
   void (*mark_seen)(const bound_call&, seen_tensors) = nullptr;
   /// The extent of a dim that a row was compiled for; 0: any.
@@ -115,6 +117,7 @@ std::span<const operation_reference> paged_references() noexcept;
 std::span<const operation_reference> ragged_decode_references() noexcept;
 std::span<const operation_reference> paged_batch_references() noexcept;
 std::span<const operation_reference> mean_pooling_references() noexcept;
+std::span<const operation_reference> attention_backward_references() noexcept;
 
 /// True for lengths of sequences whose keys lie in pages.
 inline bool says_how_pages_are_used(const signature& form, std::size_t tensor) {

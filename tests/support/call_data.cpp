@@ -89,8 +89,12 @@ tensor_layout call_data::drawn_layout(std::size_t tensor, random_source& random)
   if (wishes_.row_major) return {};
   tensor_layout layout;
   if (random.chance(0.6)) {
-    const bool numbers = reference::decides_what_is_read(call_.form(), tensor) || form.is_output();
-    layout = random_layout(random, view.rank, form.contiguous_rows, !numbers);
+    const reference::operation_reference* const known = reference::reference_of(op().name);
+    const bool residual = known != nullptr &&
+                          std::ranges::find(known->residuals, form.name) != known->residuals.end();
+    const bool distinct =
+        residual || reference::decides_what_is_read(call_.form(), tensor) || form.is_output();
+    layout = random_layout(random, view.rank, form.contiguous_rows, !distinct);
   }
   if (wishes_.aligned && form.aligned_rows) {
     layout.order = {0, 1, 2, 3, 4};

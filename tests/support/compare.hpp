@@ -104,9 +104,11 @@ comparison compare_in_units(std::span<const double> ours, std::span<const double
 }
 
 /// The same with the scale of a golden file's tensor; `row_length` is the extent of the last axis.
+/// A tensor whose elements are below 1e-6 of `cancelling` has that for its scale.
 inline comparison compare(std::span<const double> ours, std::span<const double> expected,
-                          std::int64_t row_length, error_scale scale) {
-  const double tensor_scale = largest(expected);
+                          std::int64_t row_length, error_scale scale, double cancelling = 0.0) {
+  double tensor_scale = largest(expected);
+  if (tensor_scale < 1e-6 * cancelling) tensor_scale = cancelling;
   const auto width = static_cast<std::size_t>(std::max<std::int64_t>(row_length, 1));
   std::vector<double> row_scale;
   if (scale == error_scale::row) {

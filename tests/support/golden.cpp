@@ -29,6 +29,11 @@ std::filesystem::path golden_folder() {
   return elsewhere != nullptr ? elsewhere : TESSERA_GOLDEN_DIR;
 }
 
+bool has_gradients(const std::filesystem::path& path) {
+  const result<safetensors_file> file = safetensors_file::open(path);
+  return file && file->tensor("in.d_out") != nullptr;
+}
+
 /// What separates two evaluations in double: the order of sums, near 2^-53 times their length.
 constexpr double order_of_sums = 0x1p-40;
 
@@ -49,7 +54,8 @@ std::vector<golden_name> golden_names() {
     const std::string op = file.substr(0, file.find('.'));
     for (const std::string& served : {op, op + "_backward"}) {
       const found_operation known = operation_named(served);
-      if (known.op != nullptr) names.push_back({path, known.kind, known.op});
+      if (known.op == nullptr || (served != op && !has_gradients(path))) continue;
+      names.push_back({path, known.kind, known.op});
     }
   }
   return names;
@@ -65,6 +71,7 @@ golden_call::golden_call(const golden_name& name)
     if (!taken || input == nullptr || form.tensors[i].use == tensor_use::output) continue;
     problem_.tensors[i] = *input;
   }
+  read_residuals();
   for (int at = 0; at < name.op->tensor_count && operands_ == dtype::none; ++at) {
     const dtype type = problem_.tensors[name.op->order[static_cast<std::size_t>(at)]].type;
     if (is_floating_16_or_32(type)) operands_ = type;
@@ -92,13 +99,36 @@ void golden_call::read_options(const std::string& json) {
   }
 }
 
+/// What a gradient takes from the forward call: the truth, in the precision of a call.
+void golden_call::read_residuals() {
+  const signature& form = *problem_.op->form;
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    const bool taken = (problem_.op->taken >> i & 1u) != 0;
+    const tensor_view* const answer = expected(i);
+    if (!taken || form.tensors[i].is_output() || answer == nullptr) continue;
+    tensor_view& view = problem_.tensors[i];
+    if (view.present()) continue;
+    const auto like = static_cast<std::size_t>(std::max<int>(form.tensors[i].like, 0));
+    const dtype only = form.tensors[i].types.only();
+    const dtype type = only != dtype::none ? only : problem_.tensors[like].type;
+    const std::vector<double> values = reference::to_doubles(*answer);
+    guarded_tensor& memory =
+        residuals_.emplace(i, guarded_tensor(type, answer->rank, answer->extent)).first->second;
+    memory.fill([&](std::int64_t flat) { return values[static_cast<std::size_t>(flat)]; });
+    view = memory.view();
+  }
+}
+
 void golden_call::make_output(std::size_t tensor, const tensor_view& reference) {
   const tensor_form& form = problem_.op->form->tensors[tensor];
   tensor_view& view = problem_.tensors[tensor];
   dtype type = view.type;
+  if (form.gradient_of >= 0) {
+    type = problem_.tensors[static_cast<std::size_t>(form.gradient_of)].type;
+  }
   if (type == dtype::none) type = form.types.only();
   if (type == dtype::none && form.types.has(operands_)) type = operands_;
-  if (form.types.has(dtype::f32) && form.like >= 0) type = dtype::f32;
+  if (form.types.has(dtype::f32) && form.like >= 0 && form.gradient_of < 0) type = dtype::f32;
   if (type == dtype::none) type = problem_.tensors[static_cast<std::size_t>(form.like)].type;
   outputs_.emplace(tensor, guarded_tensor(type, reference.rank, reference.extent));
   view = outputs_.at(tensor).view();
@@ -128,13 +158,21 @@ comparison golden_call::judge(std::size_t tensor, const std::vector<double>& our
   const std::vector<double> want = reference::to_doubles(reference);
   const std::int64_t width = reference.extent[static_cast<std::size_t>(reference.rank - 1)];
   const bool whole = reference.type != dtype::f64;
+  double floor = whole ? 0.0 : floor_of(name, operands_);
+  // An lse in f32 is as far from the truth as this, and so are weights that are computed from it.
+  const tensor_view* const lse = name.starts_with("d_") ? file_.tensor("ref.lse") : nullptr;
+  if (lse != nullptr) floor = std::max(floor, 0x1p-23 * largest(reference::to_doubles(*lse)));
   const error_scale scale = whole ? error_scale::equal : scale_of(name);
+  // A gradient that vanishes is as exact as what cancels in it.
+  const tensor_view* const d_out = file_.tensor("in.d_out");
+  const double cancelling = scale == error_scale::tensor && d_out != nullptr
+                                ? largest(reference::to_doubles(*d_out))
+                                : 0.0;
   double source_error = 0.0;
   if (const tensor_view* source = file_.tensor("out." + name)) {
-    source_error = compare(reference::to_doubles(*source), want, width, scale).error;
+    source_error = compare(reference::to_doubles(*source), want, width, scale, cancelling).error;
   }
-  return judged(compare(ours, want, width, scale), whole ? 0.0 : source_error,
-                whole ? 0.0 : floor_of(name, operands_));
+  return judged(compare(ours, want, width, scale, cancelling), whole ? 0.0 : source_error, floor);
 }
 
 std::string golden_call::complaints() const {

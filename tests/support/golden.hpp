@@ -49,6 +49,7 @@ class golden_call {
 
  private:
   void read_options(const std::string& json);
+  void read_residuals();
   void make_output(std::size_t tensor, const tensor_view& reference);
   comparison judge(std::size_t tensor, const std::vector<double>& ours) const;
   std::string name_of(std::size_t tensor) const;
@@ -57,6 +58,7 @@ class golden_call {
   safetensors_file file_;
   owned_problem problem_;
   dtype operands_ = dtype::none;
+  std::map<std::size_t, guarded_tensor> residuals_;
   std::map<std::size_t, guarded_tensor> outputs_;
 };
 

@@ -181,7 +181,8 @@ constexpr bool is_known_before(const operation& op, std::size_t tensor, std::int
 /// Type and shape of a required tensor follow from those before it, in every layout.
 constexpr bool follows_from_others(const operation& op, std::size_t tensor) noexcept {
   const tensor_form& form = op.form->tensors[tensor];
-  if (form.like < 0 || !form.types.empty()) return false;
+  const bool statistic = form.types.only() == dtype::f32;
+  if (!statistic && (form.like < 0 || !form.types.empty())) return false;
   for (int layout = 0; layout < static_cast<int>(op.form->layouts.size()); ++layout) {
     const shape_form& shape = op.form->shape(tensor, layout);
     for (int axis = 0; axis < shape.rank; ++axis) {

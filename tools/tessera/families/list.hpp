@@ -7,6 +7,7 @@
 
 namespace tessera::tool {
 
-inline constexpr std::array all_words{&attention_words, &mean_pooling_words};
+inline constexpr std::array all_words{&attention_words, &mean_pooling_words,
+                                      &attention_backward_words};
 
 }  // namespace tessera::tool

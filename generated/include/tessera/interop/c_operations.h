@@ -24,7 +24,10 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_MEAN_POOLING = 200,
   TESSERA_OPERATION_MEAN_POOLING_CHUNKS = 201,
   TESSERA_OPERATION_MEAN_POOLING_BACKWARD = 202,
-  TESSERA_OPERATION_MEAN_POOLING_CHUNKS_BACKWARD = 203
+  TESSERA_OPERATION_MEAN_POOLING_CHUNKS_BACKWARD = 203,
+  TESSERA_OPERATION_FLASH_ATTENTION_BACKWARD = 300,
+  TESSERA_OPERATION_ATTENTION_BACKWARD = 301,
+  TESSERA_OPERATION_SCALED_DOT_PRODUCT_ATTENTION_BACKWARD = 302
 } tessera_operation;
 
 /* Values of options. */
@@ -699,6 +702,140 @@ static inline int32_t tessera_plan_mean_pooling_chunks_backward(
 static inline int32_t tessera_run_mean_pooling_chunks_backward(const tessera_plan* plan,
     const tessera_mean_pooling_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- flash_attention_backward: family attention_backward ---- */
+
+/* Axes: B batch; N sequences; Sq length; Sk length; Hq heads; Hkv heads; D head_dim; Dv head_dim; n
+ * number of sinks; Lq rows of the longest sequence of cu_seqlens_q; Lk keys of the longest sequence
+ * of cu_seqlens_k. */
+typedef struct tessera_flash_attention_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* dense [B,Sq,Hq,D], packed [Sq,Hq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,Sk,Hkv,D], packed [Sk,Hkv,D]; type of q */
+  const tessera_tensor* v; /* dense [B,Sk,Hkv,Dv], packed [Sk,Hkv,Dv]; type of q */
+  /* dense [B|1,Hq|1,Sq|1,Sk|1], packed [N|1,Hq|1,>=Lq|1,>=Lk|1]; f32, f16, bf16 */
+  const tessera_tensor* bias_pre;
+  /* dense [B|1,Hq|1,Sq|1,Sk|1], packed [N|1,Hq|1,>=Lq|1,>=Lk|1]; f32, f16, bf16 */
+  const tessera_tensor* bias_post;
+  const tessera_tensor* mask; /* dense [B|1,Hq|1,Sq|1,Sk|1], packed [N|1,Hq|1,>=Lq|1,>=Lk|1]; u8 */
+  const tessera_tensor* q_segment_ids; /* dense [B,Sq]; i32 */
+  const tessera_tensor* kv_segment_ids; /* dense [B,Sk]; i32 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* cu_seqlens_q; /* packed [N+1]; i32 */
+  const tessera_tensor* cu_seqlens_k; /* packed [N+1]; i32 */
+  const tessera_tensor* seqlens_q; /* dense [B]; i32 */
+  const tessera_tensor* seqlens_k; /* dense [B]; i32 */
+  const tessera_tensor* out; /* dense [B,Sq,Hq,Dv], packed [Sq,Hq,Dv]; type of q */
+  const tessera_tensor* lse; /* dense [B,Hq,Sq], packed [Hq,Sq]; f32 */
+  const tessera_tensor* row_max; /* dense [B,Hq,Sq], packed [Hq,Sq]; f32 */
+  const tessera_tensor* d_out; /* dense [B,Sq,Hq,Dv], packed [Sq,Hq,Dv]; type of q */
+  const tessera_tensor* d_lse; /* dense [B,Hq,Sq], packed [Hq,Sq]; f32 */
+  const tessera_tensor* d_weights; /* dense [B,Hq,Sq,Sk]; f32, type of q */
+  const tessera_tensor* d_q; /* written; dense [B,Sq,Hq,D], packed [Sq,Hq,D]; type of q */
+  const tessera_tensor* d_k; /* written; dense [B,Sk,Hkv,D], packed [Sk,Hkv,D]; type of q */
+  const tessera_tensor* d_v; /* written; dense [B,Sk,Hkv,Dv], packed [Sk,Hkv,Dv]; type of q */
+  /* written; dense [B|1,Hq|1,Sq|1,Sk|1], packed [N|1,Hq|1,>=Lq|1,>=Lk|1]; f32, f16, bf16 */
+  const tessera_tensor* d_bias_pre;
+  /* written; dense [B|1,Hq|1,Sq|1,Sk|1], packed [N|1,Hq|1,>=Lq|1,>=Lk|1]; f32, f16, bf16 */
+  const tessera_tensor* d_bias_post;
+  const tessera_tensor* d_sinks; /* written; [Hq|1,n]; f32 */
+} tessera_flash_attention_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FLASH_ATTENTION_BACKWARD_SOFTMAX_SCALE = 1,
+  TESSERA_FLASH_ATTENTION_BACKWARD_CAUSAL = 2,
+  TESSERA_FLASH_ATTENTION_BACKWARD_CAUSAL_ALIGNMENT = 4,
+  TESSERA_FLASH_ATTENTION_BACKWARD_WINDOW_LEFT = 8,
+  TESSERA_FLASH_ATTENTION_BACKWARD_WINDOW_RIGHT = 16,
+  TESSERA_FLASH_ATTENTION_BACKWARD_LOGITS_SOFT_CAP = 32,
+  TESSERA_FLASH_ATTENTION_BACKWARD_DROPOUT_PROBABILITY = 64,
+  TESSERA_FLASH_ATTENTION_BACKWARD_DROPOUT_SEED = 128,
+  TESSERA_FLASH_ATTENTION_BACKWARD_NORMALIZE = 256
+};
+typedef struct tessera_flash_attention_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  /* TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT; default
+   * TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT */
+  int64_t causal_alignment;
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  double dropout_probability; /* at least 0, below 1; default 0 */
+  uint64_t dropout_seed; /* any; default 0 */
+  int64_t normalize; /* 0 or 1; default 1 */
+} tessera_flash_attention_backward_options;
+
+/* flash_attention_backward: needs q, k, v, out, lse, d_out, d_q, d_k, d_v; takes cu_seqlens_q,
+ * cu_seqlens_k, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks, seqlens_q,
+ * seqlens_k, row_max, d_lse, d_bias_pre, d_bias_post, d_sinks. */
+static inline int32_t tessera_flash_attention_backward(
+    const tessera_flash_attention_backward_args* args,
+    const tessera_flash_attention_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FLASH_ATTENTION_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_flash_attention_backward(
+    const tessera_flash_attention_backward_args* args,
+    const tessera_flash_attention_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FLASH_ATTENTION_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_flash_attention_backward(const tessera_plan* plan,
+    const tessera_flash_attention_backward_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* attention_backward: needs q, k, v, out, lse, d_out, d_q, d_k, d_v; takes cu_seqlens_q,
+ * cu_seqlens_k, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks, seqlens_q,
+ * seqlens_k, row_max, d_lse, d_weights, d_bias_pre, d_bias_post, d_sinks. */
+static inline int32_t tessera_attention_backward(const tessera_flash_attention_backward_args* args,
+    const tessera_flash_attention_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_ATTENTION_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_attention_backward(
+    const tessera_flash_attention_backward_args* args,
+    const tessera_flash_attention_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_ATTENTION_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_attention_backward(const tessera_plan* plan,
+    const tessera_flash_attention_backward_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* scaled_dot_product_attention_backward: needs q, k, v, out, lse, d_out, d_q, d_k, d_v; takes
+ * cu_seqlens_q, cu_seqlens_k, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, seqlens_q,
+ * seqlens_k, d_lse, d_bias_pre, d_bias_post; has no option logits_soft_cap, dropout_probability,
+ * normalize. */
+static inline int32_t tessera_scaled_dot_product_attention_backward(
+    const tessera_flash_attention_backward_args* args,
+    const tessera_flash_attention_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_SCALED_DOT_PRODUCT_ATTENTION_BACKWARD, args, options,
+      context, status);
+}
+static inline int32_t tessera_plan_scaled_dot_product_attention_backward(
+    const tessera_flash_attention_backward_args* args,
+    const tessera_flash_attention_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_SCALED_DOT_PRODUCT_ATTENTION_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_scaled_dot_product_attention_backward(const tessera_plan* plan,
+    const tessera_flash_attention_backward_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

@@ -257,12 +257,11 @@ inline constexpr std::array head_sizes{
     size_text{"D", offsetof(kernel, head_dim), sizeof(int)},
     size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
 };
-inline constexpr auto sizes =
-    declared::sizes_in(declared::with(head_sizes, size_text{"N|B", offsetof(kernel, batch)},
-                                      size_text{"Sq", offsetof(kernel, q_len)},
-                                      size_text{"Sk", offsetof(kernel, kv_len)},
-                                      size_text{"n", offsetof(kernel, sink_count), sizeof(int)}),
-                       form);
+inline constexpr auto size_texts = declared::with(
+    head_sizes, size_text{"N|B", offsetof(kernel, batch)}, size_text{"Sq", offsetof(kernel, q_len)},
+    size_text{"Sk", offsetof(kernel, kv_len)},
+    size_text{"n", offsetof(kernel, sink_count), sizeof(int)});
+inline constexpr auto sizes = declared::sizes_in(size_texts, form);
 
 consteval binding_text rows_of(std::string_view name, std::size_t data, std::size_t strides,
                                std::string_view entries, std::string_view length,
@@ -301,32 +300,38 @@ consteval binding_text ids_of(std::string_view name, std::size_t at, std::string
           {{{"B", at + offsetof(token_ids, batch)}, {length, at + offsetof(token_ids, row)}}}};
 }
 
+consteval binding_text weights_of(std::string_view name) {
+  return {name,
+          offsetof(kernel, weights),
+          {{{"B", offsetof(kernel, weights_batch)},
+            {"Hq", offsetof(kernel, weights_head)},
+            {"Sq", offsetof(kernel, weights_row)}}},
+          offsetof(kernel, weights_type)};
+}
+
+/// The gradients (families/attention_backward) have these too.
+inline constexpr std::array input_bindings{
+    rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "B", "Sq", "Hq"),
+    rows_of("k", offsetof(kernel, k), offsetof(kernel, k_strides), "B", "Sk", "Hkv"),
+    rows_of("v", offsetof(kernel, v), offsetof(kernel, v_strides), "B", "Sk", "Hkv"),
+    scores_of("bias_pre", offsetof(kernel, bias_pre)),
+    scores_of("bias_post", offsetof(kernel, bias_post)),
+    scores_of("mask", offsetof(kernel, mask)),
+    ids_of("q_segment_ids", offsetof(kernel, q_segments), "Sq"),
+    ids_of("q_segment_ids", offsetof(kernel, kv_segments), "Sq"),  // if there are no others
+    ids_of("kv_segment_ids", offsetof(kernel, kv_segments), "Sk"),
+    sinks_at(offsetof(kernel, sinks)),
+    binding_text{"cu_seqlens_q", offsetof(kernel, cu_seqlens_q)},
+    binding_text{"cu_seqlens_k", offsetof(kernel, cu_seqlens_k)},
+    binding_text{"seqlens_q", offsetof(kernel, seqlens_q)},
+    binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
+};
 inline constexpr auto bindings = declared::bindings_in(
-    std::array{
-        rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "B", "Sq", "Hq"),
-        rows_of("k", offsetof(kernel, k), offsetof(kernel, k_strides), "B", "Sk", "Hkv"),
-        rows_of("v", offsetof(kernel, v), offsetof(kernel, v_strides), "B", "Sk", "Hkv"),
+    declared::with(
+        input_bindings,
         rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "B", "Sq", "Hq"),
         statistics_of("lse", offsetof(kernel, lse), "B", "Sq"),
-        statistics_of("row_max", offsetof(kernel, row_max), "B", "Sq"),
-        scores_of("bias_pre", offsetof(kernel, bias_pre)),
-        scores_of("bias_post", offsetof(kernel, bias_post)),
-        scores_of("mask", offsetof(kernel, mask)),
-        ids_of("q_segment_ids", offsetof(kernel, q_segments), "Sq"),
-        ids_of("q_segment_ids", offsetof(kernel, kv_segments), "Sq"),  // if there are no others
-        ids_of("kv_segment_ids", offsetof(kernel, kv_segments), "Sk"),
-        sinks_at(offsetof(kernel, sinks)),
-        binding_text{"cu_seqlens_q", offsetof(kernel, cu_seqlens_q)},
-        binding_text{"cu_seqlens_k", offsetof(kernel, cu_seqlens_k)},
-        binding_text{"seqlens_q", offsetof(kernel, seqlens_q)},
-        binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
-        binding_text{"weights",
-                     offsetof(kernel, weights),
-                     {{{"B", offsetof(kernel, weights_batch)},
-                       {"Hq", offsetof(kernel, weights_head)},
-                       {"Sq", offsetof(kernel, weights_row)}}},
-                     offsetof(kernel, weights_type)},
-    },
+        statistics_of("row_max", offsetof(kernel, row_max), "B", "Sq"), weights_of("weights")),
     form);
 
 /// Dropped iff a 32-bit random word is below this: ceil(p * 2^32), exact in double.

@@ -1,0 +1,49 @@
+// What a kernel of the gradients of attention is, at compile time.
+#pragma once
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// One row of the table. A zero tile extent means the backend's default (see `resolved`). Rows of
+/// the CPU take every mask and feature.
+struct attention_backward_config {
+  backend target = backend::cpu_generic;
+  dtype type = dtype::f32;  ///< of q, k, v, out and their gradients
+  int head_dim = 0;         ///< of q, k and v; 0: any from 1 to 256 of each, known at run time
+  int block_q = 0;          ///< query rows that meet a tile of keys together
+  int block_kv = 0;         ///< keys of a tile
+  friend constexpr bool operator==(const attention_backward_config&,
+                                   const attention_backward_config&) = default;
+};
+
+/// Rows of a block: whole register tiles and whole vectors, for rows become columns.
+constexpr int backward_rows_step(backend target) noexcept {
+  const int rows = register_rows(target), width = vector_floats(target);
+  int step = rows;
+  while (step % width != 0) step += rows;
+  return step;
+}
+
+/// The config with every default filled in.
+constexpr attention_backward_config resolved(attention_backward_config config) noexcept {
+  const int step = backward_rows_step(config.target);
+  if (config.block_q == 0) config.block_q = (64 + step - 1) / step * step;
+  if (config.block_kv == 0) config.block_kv = 128;
+  return config;
+}
+
+/// The forward kernel whose scores a CPU row recomputes: the same tile, every feature.
+constexpr attention_config scores_of(const attention_backward_config& config) noexcept {
+  return {.target = config.target,
+          .type = config.type,
+          .head_dim = config.head_dim,
+          .v_head_dim = config.head_dim,
+          .features = every_feature,
+          .block_q = config.block_q,
+          .block_kv = config.block_kv};
+}
+
+}  // namespace tessera

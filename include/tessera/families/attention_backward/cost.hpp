@@ -1,0 +1,51 @@
+// What a row of the gradients of attention would have to do for a demand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/attention/cost.hpp>
+#include <tessera/families/attention_backward/config.hpp>
+#include <tessera/families/attention_backward/demand.hpp>
+#include <tessera/families/attention_backward/fits.hpp>
+#include <tessera/families/attention_backward/schedule_cpu.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct attention_backward_facts {
+  attention_backward_demand demand{};
+  attention_facts scores{};
+};
+
+inline attention_backward_facts facts_of(const attention_backward_demand& demand) noexcept {
+  return {.demand = demand, .scores = facts_of(demand.scores)};
+}
+
+inline work_estimate estimate_of(const attention_backward_config& config,
+                                 const attention_backward_facts& facts, int /*workers*/) noexcept {
+  const attention_sizes& sizes = facts.demand.scores.sizes;
+  const auto up = [](double size, double step) {
+    return static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)) * step;
+  };
+  const double rows = up(std::max(facts.scores.rows, 1.0), register_rows(config.target));
+  const double keys = up(std::max(facts.scores.visible_keys, 1.0), register_columns(config.target));
+  const double pairs = facts.scores.heads * rows * keys;
+  const double head_dims = 3.0 * sizes.head_dim + 2.0 * sizes.v_head_dim;
+  work_estimate work;
+  work.flops = 2 * pairs * head_dims;
+  // An exponential, the product with d_scores, and two transposes.
+  work.vector_operations = 30.0 * pairs;
+  work.product_share = vector_floats(config.target) >= 16 ? 0.65 : 0.5;
+  if (is_generic(config)) work.product_share *= 0.9;  // loop bounds are not constants
+  const double element = static_cast<double>(size_of(config.type));
+  work.bytes = 4.0 * facts.scores.heads * head_dims * (facts.scores.rows + element * keys);
+  const auto parts =
+      schedule_backward::key_parts::of(sizes.kv_len, sizes.kv_heads, config.block_kv);
+  work.items = std::max<std::int64_t>(1, sizes.batch * sizes.kv_heads * parts.count);
+  work.tile_bytes = 4.0 * (config.block_q + config.block_kv) * head_dims;
+  return work;
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// How a row of the gradients of attention becomes an instance: for the generated table, and for
+// rows of an application.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/attention_backward/args.hpp>
+#include <tessera/families/attention_backward/config.hpp>
+#include <tessera/families/attention_backward/kernel_args.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+namespace kernels::attention_backward::cpu {
+// Defined in kernels/attention_backward/cpu/launch.hpp, instantiated by the units.
+template <class Kernel>
+std::size_t workspace_bytes(const attention_backward_kernel_args& args, int threads);
+template <class Kernel>
+status launch(const attention_backward_kernel_args& args, const launch_context& context);
+}  // namespace kernels::attention_backward::cpu
+
+template <>
+struct table_entry<attention_backward_config> {
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    namespace target = kernels::attention_backward::cpu;
+    return instance_of<attention_backward_kernel_args, &target::workspace_bytes<Kernel>,
+                       &target::launch<Kernel>>("attention_backward", name,
+                                                resolved_config<Kernel>);
+  }
+};
+
+}  // namespace tessera

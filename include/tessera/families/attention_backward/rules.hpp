@@ -1,0 +1,83 @@
+// Which configs are legal. Written once: the generator drops rows by `broken_rule`, an assertion in
+// the launcher names the rule and the row, and the run time prints `sentence_of`.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/attention_backward/config.hpp>
+
+namespace tessera {
+
+enum class attention_backward_rule : std::uint8_t {
+  none,
+  type_is_floating,
+  head_dim_in_range,
+  block_q_is_whole_tiles_and_vectors,
+  block_kv_is_whole_register_tiles,
+  tile_fits_in_cache,
+  bf16_dot_takes_bf16,
+  target_is_a_cpu,
+};
+
+/// The condition a legal row meets, as a sentence.
+constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
+  switch (rule) {
+    case attention_backward_rule::none:
+      return "the row is legal";
+    case attention_backward_rule::type_is_floating:
+      return "type is f32, f16 or bf16";
+    case attention_backward_rule::head_dim_in_range:
+      return "head_dim is 0 to 256";
+    case attention_backward_rule::block_q_is_whole_tiles_and_vectors:
+      return "block_q is a positive multiple of the register tile's rows and of a vector's floats";
+    case attention_backward_rule::block_kv_is_whole_register_tiles:
+      return "block_kv is a positive multiple of the register tile's columns";
+    case attention_backward_rule::tile_fits_in_cache:
+      return "block_q and block_kv are at most 512, so that a tile stays in the cache";
+    case attention_backward_rule::bf16_dot_takes_bf16:
+      return "cpu_avx512_bf16 rows have type bf16";
+    case attention_backward_rule::target_is_a_cpu:
+      return "the target is a CPU";
+  }
+  return "invalid";
+}
+
+/// The first rule that `config` breaks, or `none`. Holds for rows of an application too.
+constexpr attention_backward_rule broken_rule(attention_backward_config config) noexcept {
+  using enum attention_backward_rule;
+  if (!is_cpu(config.target)) return target_is_a_cpu;
+  config = resolved(config);
+  if (!is_floating_16_or_32(config.type)) return type_is_floating;
+  if (config.head_dim < 0 || config.head_dim > max_head_dim) return head_dim_in_range;
+  if (config.block_q <= 0 || config.block_q % backward_rows_step(config.target) != 0) {
+    return block_q_is_whole_tiles_and_vectors;
+  }
+  if (config.block_kv <= 0 || config.block_kv % register_columns(config.target) != 0) {
+    return block_kv_is_whole_register_tiles;
+  }
+  if (config.block_q > 512 || config.block_kv > 512) return tile_fits_in_cache;
+  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+    return bf16_dot_takes_bf16;
+  }
+  return none;
+}
+
+/// What a row of the generated table must meet: no more.
+constexpr attention_backward_rule broken_table_rule(
+    const attention_backward_config& config) noexcept {
+  return broken_rule(config);
+}
+
+namespace kernels::attention_backward {
+
+/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
+template <class Row, attention_backward_rule Broken>
+struct row_is_legal {
+  static_assert(Broken == attention_backward_rule::none,
+                "this row breaks the rule named by the second template argument");
+  static constexpr bool value = true;
+};
+
+}  // namespace kernels::attention_backward
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// What follows from a row's config on the CPU: the forward kernel whose scores it computes again,
+// and the shapes of buffers.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/attention_backward/config.hpp>
+#include <tessera/families/attention_backward/kernel_args.hpp>
+#include <tessera/families/attention_backward/rules.hpp>
+#include <tessera/families/attention_backward/schedule_cpu.hpp>
+#include <tessera/kernels/attention/cpu/query_rows.hpp>
+#include <tessera/kernels/attention/cpu/score_mod.hpp>
+#include <tessera/kernels/attention/cpu/traits.hpp>
+#include <tessera/prim/common/hooks.hpp>
+
+namespace tessera::kernels::attention_backward::cpu {
+
+namespace forward = kernels::attention::cpu;
+
+/// The forward kernel of a row: its tile, every feature.
+template <class Row>
+struct score_kernel {
+  static_assert(row_is_legal<Row, broken_rule(Row::config)>::value);
+  static constexpr attention_config config = scores_of(resolved(Row::config));
+};
+
+/// Strides count 32-bit words.
+template <class Row>
+struct traits : forward::traits<score_kernel<Row>> {
+  using kernel = score_kernel<Row>;
+  using base = forward::traits<kernel>;
+  using hooks = flash_hooks<>;
+  using query_rows = forward::query_rows<kernel, hooks>;
+  using mods = forward::score_mod<kernel, hooks>;
+  using base::block_q, base::block_kv, base::width;
+  static constexpr int k_pack = base::words::k_pack;
+
+  /// Rows of weights and of gradients of scores, keys beside each other; and, transposed, rows of
+  /// keys with queries beside each other, in words.
+  static constexpr int score_stride = base::score_stride;
+  static constexpr int score_word_stride = block_kv / k_pack + 16;
+  static constexpr int query_word_stride = block_q / k_pack + 16;
+
+  /// Slopes of a cap amplify what is rounded in a score, and more is where there is no FMA.
+  static constexpr int score_chain =
+      base::config.target == backend::cpu_generic ? 16 : base::score_chain;
+
+  static TESSERA_INLINE int columns_of(int head_dim) { return forward::round_up(head_dim, width); }
+};
+
+}  // namespace tessera::kernels::attention_backward::cpu

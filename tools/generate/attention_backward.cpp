@@ -1,0 +1,51 @@
+// Gradients of attention: from axes to rows.
+#include "axes/attention_backward.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tessera/families/attention_backward/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = attention_backward_config;
+  using runtime_family = tessera::attention_backward_family;
+  static constexpr const auto& names = attention_backward_names;
+
+  static std::vector<attention_backward_axes> blocks() { return attention_backward_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &attention_backward_axes::targets, &attention_backward_config::target},
+      axis{"types", &attention_backward_axes::types, &attention_backward_config::type},
+      axis{"head dims", &attention_backward_axes::head_dims, &attention_backward_config::head_dim},
+      axis{"blocks of rows", &attention_backward_axes::block_q,
+           &attention_backward_config::block_q},
+      axis{"tiles of keys", &attention_backward_axes::block_kv,
+           &attention_backward_config::block_kv}};
+
+  static std::string unit_of(const attention_backward_config& config) {
+    return fmt::format("{}_d{}", enumerator_name(config.type),
+                       config.head_dim == 0 ? "any" : std::to_string(config.head_dim));
+  }
+};
+
+}  // namespace
+
+family attention_backward_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_ATTENTION_BACKWARD_ROW";
+  made.config_type = "attention_backward_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
+                               .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
+  made.fits_header = "tessera/families/attention_backward/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate

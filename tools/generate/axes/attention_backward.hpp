@@ -1,0 +1,33 @@
+// The default table of the gradients of attention: which rows exist and why. Each block is a
+// product of its lists; combinations that break a rule (`broken_table_rule`) are dropped and
+// counted, and no row may come from two blocks.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/attention_backward/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct attention_backward_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
+  std::vector<int> head_dims{0};
+  std::vector<int> block_q{0};
+  std::vector<int> block_kv{0};
+};
+
+inline std::vector<attention_backward_axes> attention_backward_blocks() {
+  using enum backend;
+  return {
+      {
+          .about = "every problem: head dims are known at run time",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16},
+      },
+  };
+}
+
+}  // namespace tessera::generate
