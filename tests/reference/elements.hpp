@@ -22,6 +22,11 @@ Element load(const void* data, std::int64_t offset) noexcept {
   return element;
 }
 
+/// Whether elements have fractions that tests read and write.
+inline bool is_floating(dtype type) noexcept {
+  return is_floating_16_or_32(type) || type == dtype::f64;
+}
+
 /// Element at `offset` (in elements) from the view's first element, as a double.
 inline double read(const tensor_view& view, std::int64_t offset) noexcept {
   switch (view.type) {

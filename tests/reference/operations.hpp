@@ -2,6 +2,7 @@
 // an operation beyond its declaration. A family adds its table to `operations.cpp`.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,6 +32,7 @@ struct expected_tensor {
   std::vector<double> logits{};
   /// The least a row counts for, as a share of the largest one.
   double least_share = 0.01;
+  bool copied = false;  ///< equal element by element, whatever the type
 };
 using expected_tensors = std::vector<expected_tensor>;
 
@@ -112,6 +114,19 @@ std::span<const operation_reference> attention_references() noexcept;
 std::span<const operation_reference> paged_references() noexcept;
 std::span<const operation_reference> ragged_decode_references() noexcept;
 std::span<const operation_reference> mean_pooling_references() noexcept;
+
+/// True for lengths of sequences whose keys lie in pages.
+inline bool says_how_pages_are_used(const signature& form, std::size_t tensor) {
+  return std::ranges::any_of(form.tensors, [&](const tensor_form& other) {
+    return other.holds == tensor_contents::page_numbers &&
+           other.used_by == static_cast<int>(tensor);
+  });
+}
+/// True for numbers that say where a call reads: its offsets, lengths, pages.
+inline bool decides_what_is_read(const signature& form, std::size_t tensor) {
+  return form.tensors[tensor].holds != tensor_contents::values ||
+         says_how_pages_are_used(form, tensor);
+}
 
 /// The tensor of that name; absent where the signature has none.
 inline tensor_view tensor_named(const bound_call& call, std::string_view name) noexcept {

@@ -8,6 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/spec/check_memory.hpp>
+
+#include "../reference/operations.hpp"
 #include "../reference/store.hpp"
 
 namespace tessera::support {
@@ -26,6 +29,13 @@ std::vector<std::int64_t> numbers_in(const tensor_view& view) {
   for (const double value : reference::to_doubles(view)) {
     numbers.push_back(static_cast<std::int64_t>(value));
   }
+  return numbers;
+}
+
+/// Those of a list that are looked at.
+std::vector<std::int64_t> used_numbers_in(const bound_call& call, std::size_t list) {
+  std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
+  numbers.resize(static_cast<std::size_t>(checks::entries_in_use(call, list)));
   return numbers;
 }
 
@@ -64,16 +74,20 @@ void fill_pages(const bound_call& call, std::size_t tensor, random_source* rando
   const std::int64_t pages = dim_of(call, form.counts), page = dim_of(call, form.page);
   std::vector<std::int64_t> unused(static_cast<std::size_t>(pages));
   std::iota(unused.begin(), unused.end(), 0);
-  for (std::size_t n = unused.size(); random != nullptr && n > 1; --n) {
-    std::swap(unused[n - 1],
-              unused[static_cast<std::size_t>(random->below(static_cast<std::int64_t>(n)))]);
-  }
+  if (random != nullptr) shuffle(unused, *random);
   std::int64_t taken = 0;
+  const std::vector<std::int64_t> offsets =
+      of_lengths.covers >= 0 ? numbers_in(call.tensors[static_cast<std::size_t>(of_lengths.covers)])
+                             : std::vector<std::int64_t>();
   for (std::int64_t n = 0; n < table.extent[0]; ++n) {
     const std::int64_t room = (pages - taken) * page;
     std::int64_t most = std::min(table.extent[1] * page, room);
     if (of_lengths.counts >= 0) most = std::min(most, dim_of(call, of_lengths.counts));
-    const std::int64_t length = lengths.present() ? drawn_length(most, random) : most;
+    std::int64_t length = lengths.present() ? drawn_length(most, random) : most;
+    if (!offsets.empty()) {
+      const auto at = static_cast<std::size_t>(n);
+      length = std::max(length, offsets[at + 1] - offsets[at]);
+    }
     if (lengths.present()) store(lengths, n * lengths.stride[0], static_cast<double>(length));
     for (std::int64_t m = 0; m < table.extent[1]; ++m) {
       std::int64_t number = -1;
@@ -88,27 +102,47 @@ void fill_pages(const bound_call& call, std::size_t tensor, random_source* rando
   }
 }
 
+/// Tokens that the pages of a sequence have room for, of offsets whose rows are written there.
+std::int64_t room_for_rows(const bound_call& call, std::size_t offsets) {
+  std::int64_t room = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t list = 0; list < call.form().tensors.size(); ++list) {
+    const tensor_form& form = call.form().tensors[list];
+    if (form.holds != tensor_contents::page_numbers || !call.has(list)) continue;
+    const tensor_form& lengths = call.form().tensors[static_cast<std::size_t>(form.used_by)];
+    if (lengths.covers != static_cast<int>(offsets)) continue;
+    room = std::min(room, call.tensors[list].extent[1] * dim_of(call, form.page));
+  }
+  return room;
+}
+
+/// Behind the entries that are looked at: anything at all.
+void scramble_unused(const bound_call& call, std::size_t tensor, random_source& random) {
+  const tensor_view& view = call.tensors[tensor];
+  const std::int64_t used = checks::entries_in_use(call, tensor);
+  for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
+    const std::int64_t entry = n / (view.elements() / view.extent[0]);
+    if (entry < used) return;
+    store(view, offset, static_cast<double>(random.pick({-1, 0, 5, INT32_MAX, INT32_MIN})));
+  });
+}
+
 void fill_list(const bound_call& call, std::size_t tensor, random_source* random) {
   const tensor_form& form = call.form().tensors[tensor];
   const tensor_view& view = call.tensors[tensor];
   const std::int64_t counted = dim_of(call, form.counts), entries = view.extent[0];
   const bool offsets = form.holds == tensor_contents::offsets;
-  const std::vector<std::int64_t> sizes = cut(counted, offsets ? entries - 1 : entries, random);
+  std::vector<std::int64_t> sizes = cut(counted, offsets ? entries - 1 : entries, random);
+  for (std::int64_t& size : sizes) size = std::min(size, room_for_rows(call, tensor));
   std::int64_t sum = 0;
   for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
     const auto at = static_cast<std::size_t>(n);
     std::int64_t number = 0;
-    if (form.holds == tensor_contents::lengths) number = drawn_length(counted, random);
+    const bool drawn =
+        form.holds == tensor_contents::lengths || form.holds == tensor_contents::count;
+    if (drawn) number = drawn_length(counted, random);
     if (form.holds == tensor_contents::group_sizes) number = sizes[at];
     if (offsets) number = n == 0 ? 0 : sum += sizes[at - 1];
     store(view, offset, static_cast<double>(number));
-  });
-}
-
-bool is_used_by(const signature& form, std::size_t tensor) {
-  return std::ranges::any_of(form.tensors, [&](const tensor_form& other) {
-    return other.holds == tensor_contents::page_numbers &&
-           other.used_by == static_cast<int>(tensor);
   });
 }
 
@@ -154,10 +188,11 @@ void require_used_page(const bound_call& call, std::size_t tensor, std::size_t l
   const int token_axis = axis_of(call, tensor, form.page);
   if (page_axis < 0 || !lengths.present()) return;
   const std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
-  const std::vector<std::int64_t> used = numbers_in(lengths);
+  const std::vector<std::int64_t> used =
+      used_numbers_in(call, static_cast<std::size_t>(form.used_by));
   const std::int64_t page = dim_of(call, form.page), slots = call.tensors[list].extent[1];
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(dim_of(call, form.counts)), 0);
-  for (std::size_t entry = 0; entry < numbers.size(); ++entry) {
+  for (std::size_t entry = 0; entry < used.size() * static_cast<std::size_t>(slots); ++entry) {
     const auto at = static_cast<std::int64_t>(entry);
     const std::int64_t left = used[static_cast<std::size_t>(at / slots)] - at % slots * page;
     if (left <= 0) continue;
@@ -174,7 +209,7 @@ void require_used_page(const bound_call& call, std::size_t tensor, std::size_t l
 void require_what_list_says(const bound_call& call, std::size_t tensor, std::size_t list,
                             std::vector<condition>& all) {
   const tensor_form& form = call.form().tensors[list];
-  std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
+  std::vector<std::int64_t> numbers = used_numbers_in(call, list);
   const auto require_total = [&](std::int64_t total) {
     const int axis = axis_of(call, tensor, form.counts);
     if (axis < 0) return;
@@ -182,6 +217,7 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
   };
   switch (form.holds) {
     case tensor_contents::values:
+    case tensor_contents::count:
       return;
     case tensor_contents::offsets: {
       require_total(numbers.back());
@@ -200,10 +236,6 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
 
 }  // namespace
 
-bool decides_what_is_read(const signature& form, std::size_t tensor) {
-  return form.tensors[tensor].holds != tensor_contents::values || is_used_by(form, tensor);
-}
-
 void fill_contents(const bound_call& call, random_source* random) {
   const signature& form = call.form();
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
@@ -213,6 +245,12 @@ void fill_contents(const bound_call& call, random_source* random) {
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     const bool pages = form.tensors[i].holds == tensor_contents::page_numbers;
     if (call.has(i) && pages) fill_pages(call, i, random);
+  }
+  for (std::size_t i = 0; random != nullptr && i < form.tensors.size(); ++i) {
+    const bool list = reference::decides_what_is_read(form, i);
+    if (call.has(i) && list && form.tensors[i].holds != tensor_contents::count) {
+      scramble_unused(call, i, *random);
+    }
   }
 }
 

@@ -16,9 +16,6 @@ namespace tessera::support {
 /// Without `random`: offsets that cut evenly, whole lengths, pages in their order.
 void fill_contents(const bound_call& call, random_source* random);
 
-/// Whether a tensor holds such numbers, or says how many of them are used.
-bool decides_what_is_read(const signature& form, std::size_t tensor);
-
 /// The elements of a tensor that a call may look at, as far as its contents say.
 reference::seen_elements seen_by_contents(const bound_call& call, std::size_t tensor);
 

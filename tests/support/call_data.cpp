@@ -14,10 +14,6 @@ namespace tessera::support {
 
 namespace {
 
-bool is_floating(dtype type) {
-  return is_floating_16_or_32(type) || type == dtype::f64;
-}
-
 /// A value of a type that has no arithmetic here, or is whole.
 double whole_number(dtype type, random_source& random) {
   switch (type) {
@@ -38,7 +34,7 @@ void fill_with_bits(const tensor_view& view, random_source& random) {
 }
 
 void fill_with_numbers(const tensor_view& view, random_source& random, double scale, double shift) {
-  const bool floating = is_floating(view.type);
+  const bool floating = reference::is_floating(view.type);
   reference::for_each_element(view, [&](std::int64_t, std::int64_t offset) {
     const double bell = static_cast<double>(random.bell()) * scale + shift;
     store(view, offset, floating ? bell : whole_number(view.type, random));
@@ -67,7 +63,7 @@ call_data::call_data(owned_problem problem, random_source& random, const memory_
   };
   const std::size_t count = form.tensors.size();
   for (std::size_t i = 0; i < count; ++i) {
-    if (call_.has(i) && !is_late(i) && decides_what_is_read(form, i)) place(i, random);
+    if (call_.has(i) && !is_late(i) && reference::decides_what_is_read(form, i)) place(i, random);
   }
   fill_contents(call_, wishes.even ? nullptr : &random);
   status other;  // late extents, which are not known yet
@@ -93,7 +89,7 @@ tensor_layout call_data::drawn_layout(std::size_t tensor, random_source& random)
   if (wishes_.row_major) return {};
   tensor_layout layout;
   if (random.chance(0.6)) {
-    const bool numbers = decides_what_is_read(call_.form(), tensor) || form.is_output();
+    const bool numbers = reference::decides_what_is_read(call_.form(), tensor) || form.is_output();
     layout = random_layout(random, view.rank, form.contiguous_rows, !numbers);
   }
   if (wishes_.aligned && form.aligned_rows) {
@@ -147,10 +143,10 @@ void call_data::fill(std::size_t tensor, random_source& random) {
   const tensor_form& form = call_.form().tensors[tensor];
   const tensor_view& view = problem_.tensors[tensor];
   if (!memory_[tensor].present() || form.use == tensor_use::output) return;
-  if (decides_what_is_read(call_.form(), tensor)) return;
+  if (reference::decides_what_is_read(call_.form(), tensor)) return;
   const reference::operation_reference* const known = reference::reference_of(op().name);
   if (known != nullptr && known->fill != nullptr && known->fill(call_, tensor, random)) return;
-  if (!is_floating(view.type) && size_of(view.type) == 1 && view.type != dtype::u8) {
+  if (!reference::is_floating(view.type) && size_of(view.type) == 1 && view.type != dtype::u8) {
     return fill_with_bits(view, random);
   }
   // Large values in one place, so that exponents are large and sums are not.
@@ -165,7 +161,7 @@ void call_data::poison(random_source& random) {
   if (known != nullptr && known->mark_seen != nullptr) known->mark_seen(call_, seen);
   for (std::size_t i = 0; i < call_.form().tensors.size(); ++i) {
     const bool read = call_.has(i) && call_.form().tensors[i].use != tensor_use::output;
-    if (!read || !is_floating(problem_.tensors[i].type)) continue;
+    if (!read || !reference::is_floating(problem_.tensors[i].type)) continue;
     poison_unseen(problem_.tensors[i], seen[i].known() ? seen[i] : seen_by_contents(call_, i),
                   random);
   }

@@ -10,10 +10,6 @@ namespace tessera::support {
 
 namespace {
 
-bool is_whole(dtype type) {
-  return !is_floating_16_or_32(type) && type != dtype::f64;
-}
-
 /// Errors below this never count.
 double vanishing(dtype type) {
   return type == dtype::f16 ? 0x1p-24 : 0x1p-110;
@@ -45,7 +41,7 @@ std::vector<double> units(const reference::expected_tensor& truth, const tensor_
 /// `peer` may be null; `view` has the type and the last axis of the output.
 comparison compared(std::span<const double> computed, const reference::expected_tensor& truth,
                     const reference::expected_tensor* peer, const tensor_view& view, double floor) {
-  const bool whole = is_whole(view.type);
+  const bool whole = truth.copied || !reference::is_floating(view.type);
   const std::vector<double> sizes = whole ? std::vector<double>(1, 0.0) : units(truth, view, floor);
   const std::size_t width =
       std::max<std::size_t>(truth.values.size() / std::max<std::size_t>(sizes.size(), 1), 1);

@@ -63,7 +63,7 @@ class mutation_list {
               [](tensor_view& to) { to.data = static_cast<std::byte*>(to.data) + 1; });
     }
     if (form.is_output()) mutate_output(tensor);
-    if (decides_what_is_read(form_, tensor)) mutate_contents(tensor, view);
+    if (reference::decides_what_is_read(form_, tensor)) mutate_contents(tensor, view);
   }
 
   void mutate_shape(std::size_t tensor, const tensor_view& view, const tensor_form& form) {
@@ -220,10 +220,10 @@ class mutation_list {
                  ++at) {
               const bool here = shape.axes[at].dim == static_cast<int>(index);
               if (!here) continue;
-              const std::int8_t times = shape.axes[at].times;
-              call.tensors[i].extent[at] = times < 0
-                                               ? extent + shape.axes[at].plus
-                                               : extent * dims[static_cast<std::size_t>(times)];
+              const axis_form& axis = shape.axes[at];
+              const std::int64_t times =
+                  axis.times < 0 ? 1 : dims[static_cast<std::size_t>(axis.times)];
+              call.tensors[i].extent[at] = extent * axis.factor * times + axis.plus;
             }
           }
         });

@@ -115,7 +115,12 @@ class problem_draw {
   bool draw_presence() {
     int layout = static_cast<int>(random_.below(static_cast<std::int64_t>(form_.layouts.size())));
     for (int attempt = 0; attempt < 4; ++attempt) {
-      if (!draw_presence_in(layout)) return false;
+      if (!draw_presence_in(layout)) {
+        // An option may have said another one, which has the tensors that are required.
+        if (form_.layout_of == nullptr || attempt > 0) return false;
+        layout = form_.layout_of(call_);
+        continue;
+      }
       call_.layout = form_.layout_of != nullptr ? form_.layout_of(call_) : 0;
       if (call_.layout == layout) return drop_forbidden();
       layout = call_.layout;

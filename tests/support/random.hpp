@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <utility>
 
 namespace tessera::support {
 
@@ -60,6 +61,15 @@ class random_source {
  private:
   std::uint64_t state_;
 };
+
+/// Every order is as likely.
+template <class Values>
+void shuffle(Values& values, random_source& random) noexcept {
+  for (std::size_t n = values.size(); n > 1; --n) {
+    std::swap(values[n - 1],
+              values[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n)))]);
+  }
+}
 
 /// An independent stream for item `index` of a run with `seed`.
 inline random_source stream(std::uint64_t seed, std::uint64_t index) noexcept {

@@ -80,7 +80,8 @@ std::vector<c_structs> structs_of(const family& family) {
 
 std::string axis_text(const axis_form& axis, const signature& form) {
   if (axis.dim < 0) return std::to_string(axis.plus);
-  std::string text(form.dims[static_cast<std::size_t>(axis.dim)].symbol);
+  std::string text = axis.factor != 1 ? std::to_string(axis.factor) : "";
+  text += form.dims[static_cast<std::size_t>(axis.dim)].symbol;
   if (axis.times >= 0) {
     text += fmt::format("*{}", form.dims[static_cast<std::size_t>(axis.times)].symbol);
   }

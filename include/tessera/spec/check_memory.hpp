@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include <tessera/spec/check_shapes.hpp>
 #include <tessera/spec/declaration.hpp>
@@ -98,11 +100,36 @@ inline bool is_memory(const bound_call& call, device_id* device, status& failure
 
 // Contents.
 
+/// Entries of a list that are looked at: all, or as many as a count in host memory says.
+inline std::int64_t entries_in_use(const bound_call& call, std::size_t list) noexcept {
+  const axis_form& axis = call.form().shape(list, call.layout).axes[0];
+  const std::int64_t entries = call.tensors[list].extent[0];
+  const auto tensors = call.form().tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].holds != tensor_contents::count || !call.has(i)) continue;
+    if (tensors[i].counts != axis.dim) continue;
+    const std::int64_t used = *static_cast<const std::int32_t*>(call.tensors[i].data) + axis.plus;
+    return used < entries ? used : entries;
+  }
+  return entries;
+}
+
+/// A count lies between none and all.
+inline bool is_count(const bound_call& call, std::size_t tensor, std::string_view owner,
+                     status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto counted = static_cast<std::size_t>(form.counts);
+  const std::int32_t value = *static_cast<const std::int32_t*>(call.tensors[tensor].data);
+  if (value >= 0 && value <= call.dims[counted]) return true;
+  return refuse(failure, form.name, ": is ", value, ", must be 0 to the ", call.dims[counted], " ",
+                call.form().dims[counted].label, " of ", owner);
+}
+
 /// Offsets start at 0, never decrease and end inside the tensor. Gives the longest sequence.
-inline bool are_offsets(std::string_view name, const tensor_view& offsets, std::string_view owner,
-                        std::int64_t rows, std::int64_t& longest, status& failure) {
+inline bool are_offsets(std::string_view name, const tensor_view& offsets, std::int64_t sequences,
+                        std::string_view owner, std::int64_t rows, std::int64_t& longest,
+                        status& failure) {
   const auto* const value = static_cast<const std::int32_t*>(offsets.data);
-  const std::int64_t sequences = offsets.extent[0] - 1;
   longest = 0;
   if (value[0] != 0) return refuse(failure, name, ": entry 0 is ", value[0], ", must be 0");
   for (std::int64_t n = 0; n < sequences; ++n) {
@@ -121,10 +148,10 @@ inline bool are_offsets(std::string_view name, const tensor_view& offsets, std::
 }
 
 /// Every length is 0 to the rows of the tensor.
-inline bool are_lengths(std::string_view name, const tensor_view& lengths, std::string_view owner,
-                        std::int64_t rows, status& failure) {
+inline bool are_lengths(std::string_view name, const tensor_view& lengths, std::int64_t entries,
+                        std::string_view owner, std::int64_t rows, status& failure) {
   const auto* const value = static_cast<const std::int32_t*>(lengths.data);
-  for (std::int64_t b = 0; b < lengths.extent[0]; ++b) {
+  for (std::int64_t b = 0; b < entries; ++b) {
     if (value[b] >= 0 && value[b] <= rows) continue;
     return refuse(failure, name, ": entry ", b, " is ", value[b], ", must be 0 to the ", rows,
                   " rows of ", owner);
@@ -148,33 +175,113 @@ inline bool are_group_sizes(std::string_view name, const tensor_view& sizes, std
                                " has ", rows, " rows");
 }
 
+/// The numbers of a table of pages, and the lengths that say how many of them are used.
+struct used_pages {
+  std::string_view name, lengths_name;
+  const tensor_view& table;
+  const tensor_view& lengths;
+  std::int64_t sequences;  ///< that are looked at
+  std::int64_t page;       ///< tokens of a page
+
+  std::int64_t length(std::int64_t n) const noexcept {
+    return static_cast<const std::int32_t*>(lengths.data)[n * lengths.stride[0]];
+  }
+  std::int32_t number(std::int64_t n, std::int64_t m) const noexcept {
+    return static_cast<const std::int32_t*>(table.data)[n * table.stride[0] + m * table.stride[1]];
+  }
+};
+
 /// Pages [n, m] that sequence n reaches are pages there are. Entries behind are not looked at.
-inline bool are_pages(const bound_call& call, std::size_t tensor, status& failure) {
-  const tensor_form& form = call.form().tensors[tensor];
-  const tensor_view& table = call.tensors[tensor];
-  const auto used_by = static_cast<std::size_t>(form.used_by);
-  const tensor_view& lengths = call.tensors[used_by];
-  if (!lengths.present()) return true;  // nobody says how many are used
-  const std::int64_t pages = call.dims[static_cast<std::size_t>(form.counts)];
-  const std::int64_t page = call.dims[static_cast<std::size_t>(form.page)];
-  const std::int64_t slots = table.extent[1];
-  for (std::int64_t n = 0; n < table.extent[0]; ++n) {
-    const std::int64_t length =
-        static_cast<const std::int32_t*>(lengths.data)[n * lengths.stride[0]];
+inline bool are_pages(const used_pages& used, std::int64_t pages, status& failure) {
+  const std::int64_t slots = used.table.extent[1], page = used.page;
+  for (std::int64_t n = 0; n < used.sequences; ++n) {
+    const std::int64_t length = used.length(n);
     if (length < 0 || length > slots * page) {
-      return refuse(failure, call.form().tensors[used_by].name, ": entry ", n, " is ", length,
-                    ", must be 0 to ", slots * page, ": ", form.name, " has ", slots, " pages of ",
-                    page, " tokens");
+      return refuse(failure, used.lengths_name, ": entry ", n, " is ", length, ", must be 0 to ",
+                    slots * page, ": ", used.name, " has ", slots, " pages of ", page, " tokens");
     }
-    const auto* const row = static_cast<const std::int32_t*>(table.data) + n * table.stride[0];
     for (std::int64_t m = 0; m * page < length; ++m) {
-      const std::int32_t number = row[m * table.stride[1]];
+      const std::int32_t number = used.number(n, m);
       if (number >= 0 && number < pages) continue;
-      return refuse(failure, form.name, ": entry ", n, ",", m, " is ", number, ", must be 0 to ",
+      return refuse(failure, used.name, ": entry ", n, ",", m, " is ", number, ", must be 0 to ",
                     pages - 1, ": there are ", pages, " pages");
     }
   }
   return true;
+}
+
+[[gnu::cold, gnu::noinline]] inline bool refuse_shared_page(const used_pages& used, std::int64_t n,
+                                                            std::int64_t m, status& failure) {
+  const std::int32_t number = used.number(n, m);
+  for (std::int64_t i = 0; i < used.sequences; ++i) {
+    for (std::int64_t j = 0; j * used.page < used.length(i); ++j) {
+      if ((i == n && j == m) || used.number(i, j) != number) continue;
+      return refuse(failure, used.name, ": entry ", n, ",", m, " is ", number, ", as is entry ", i,
+                    ",", j, "; a page that is written is in use once");
+    }
+  }
+  return false;
+}
+
+/// The rows of `offsets` are the last tokens of the sequences, and are written: there are not more
+/// of them, and a page that gets some is in use once.
+inline bool are_own_pages(const used_pages& used, std::string_view offsets_name,
+                          const tensor_view& offsets, std::int64_t pages, status& failure) {
+  constexpr std::size_t most_bits = std::size_t{1} << 16;  // of pools that need no memory
+  std::array<std::uint64_t, most_bits / 64> few{};
+  std::vector<std::uint64_t> many;
+  std::uint64_t* written = few.data();
+  if (static_cast<std::size_t>(pages) > most_bits) {
+    many.resize(static_cast<std::size_t>(pages) / 64 + 1);
+    written = many.data();
+  }
+  const auto* const begin = static_cast<const std::int32_t*>(offsets.data);
+  const auto word = [](std::int32_t page) { return static_cast<std::size_t>(page) / 64; };
+  const auto bit = [](std::int32_t page) { return std::uint64_t{1} << (page % 64); };
+  const auto first_written = [&](std::int64_t n) {
+    const std::int64_t rows = std::int64_t{begin[n + 1]} - begin[n];
+    const std::int64_t length = used.length(n);
+    return rows == 0 ? (length + used.page - 1) / used.page : (length - rows) / used.page;
+  };
+  for (std::int64_t n = 0; n < used.sequences; ++n) {
+    const std::int64_t rows = std::int64_t{begin[n + 1]} - begin[n];
+    if (rows > used.length(n)) {
+      return refuse(failure, used.lengths_name, ": entry ", n, " is ", used.length(n), ", ",
+                    offsets_name, " gives the sequence ", rows, " rows");
+    }
+    for (std::int64_t m = first_written(n); m * used.page < used.length(n); ++m) {
+      const std::int32_t page = used.number(n, m);
+      if ((written[word(page)] & bit(page)) != 0) return refuse_shared_page(used, n, m, failure);
+      written[word(page)] |= bit(page);
+    }
+  }
+  for (std::int64_t n = 0; n < used.sequences; ++n) {
+    for (std::int64_t m = 0; m < first_written(n); ++m) {
+      const std::int32_t page = used.number(n, m);
+      if ((written[word(page)] & bit(page)) != 0) return refuse_shared_page(used, n, m, failure);
+    }
+  }
+  return true;
+}
+
+/// A table of pages, as far as lengths say that it is used.
+inline bool is_table(const bound_call& call, std::size_t tensor, status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto used_by = static_cast<std::size_t>(form.used_by);
+  if (!call.has(used_by)) return true;  // nobody says how many are used
+  const tensor_form& of_lengths = call.form().tensors[used_by];
+  const std::int64_t pages = call.dims[static_cast<std::size_t>(form.counts)];
+  const used_pages used{form.name,
+                        of_lengths.name,
+                        call.tensors[tensor],
+                        call.tensors[used_by],
+                        entries_in_use(call, tensor),
+                        call.dims[static_cast<std::size_t>(form.page)]};
+  if (!are_pages(used, pages, failure)) return false;
+  if (of_lengths.covers < 0) return true;
+  const auto covered = static_cast<std::size_t>(of_lengths.covers);
+  return are_own_pages(used, call.form().tensors[covered].name, call.tensors[covered], pages,
+                       failure);
 }
 
 [[gnu::noinline]] inline bool holds_what_it_says(bound_call& call, std::size_t tensor,
@@ -190,7 +297,8 @@ inline bool are_pages(const bound_call& call, std::size_t tensor, status& failur
       return true;
     case tensor_contents::offsets: {
       std::int64_t longest = 0;
-      if (!are_offsets(form.name, view, owner, rows, longest, failure)) return false;
+      const std::int64_t sequences = entries_in_use(call, tensor) - 1;
+      if (!are_offsets(form.name, view, sequences, owner, rows, longest, failure)) return false;
       if (form.longest >= 0) {
         call.dims[static_cast<std::size_t>(form.longest)] = longest;
         call.owners[static_cast<std::size_t>(form.longest)] = static_cast<std::int8_t>(tensor);
@@ -198,11 +306,13 @@ inline bool are_pages(const bound_call& call, std::size_t tensor, status& failur
       return true;
     }
     case tensor_contents::lengths:
-      return are_lengths(form.name, view, owner, rows, failure);
+      return are_lengths(form.name, view, entries_in_use(call, tensor), owner, rows, failure);
     case tensor_contents::page_numbers:
-      return are_pages(call, tensor, failure);
+      return is_table(call, tensor, failure);
     case tensor_contents::group_sizes:
       return are_group_sizes(form.name, view, owner, rows, failure);
+    case tensor_contents::count:
+      return is_count(call, tensor, owner, failure);
   }
   return false;
 }

@@ -113,6 +113,7 @@ inline bool has_type(const bound_call& call, std::size_t tensor, status& failure
   for (int at = 0; at < wanted.rank; ++at) {
     const axis_form& axis = wanted.axes[static_cast<std::size_t>(at)];
     if (at > 0) letters += ',';
+    if (axis.factor != 1) letters += std::to_string(axis.factor);
     if (axis.dim >= 0) letters += call.form().dims[static_cast<std::size_t>(axis.dim)].symbol;
     if (axis.times >= 0) {
       (letters += '*') += call.form().dims[static_cast<std::size_t>(axis.times)].symbol;
@@ -133,7 +134,7 @@ inline bool has_type(const bound_call& call, std::size_t tensor, status& failure
 /// The extent of an axis whose dims are known.
 inline std::int64_t extent_of(const bound_call& call, const axis_form& axis) noexcept {
   if (axis.dim < 0) return axis.plus;
-  const std::int64_t extent = call.dims[static_cast<std::size_t>(axis.dim)];
+  const std::int64_t extent = axis.factor * call.dims[static_cast<std::size_t>(axis.dim)];
   return axis.times < 0 ? extent + axis.plus
                         : extent * call.dims[static_cast<std::size_t>(axis.times)];
 }
@@ -211,9 +212,13 @@ inline bool bind_dim(bound_call& call, std::size_t tensor, const axis_form& axis
     if (!bind_factor(call, tensor, axis, extent, failure)) return false;
     extent /= call.dims[static_cast<std::size_t>(axis.times)];
   }
+  if (extent % axis.factor != 0) {
+    return refuse(failure, call.form().tensors[tensor].name, ": ", axis.label, " is ", extent,
+                  ", not a multiple of ", static_cast<int>(axis.factor));
+  }
   const auto index = static_cast<std::size_t>(axis.dim);
   const dim& kind = call.form().dims[index];
-  const std::int64_t value = extent - axis.plus;
+  const std::int64_t value = extent / axis.factor - axis.plus;
   if (value < kind.least || value > kind.most) {
     const std::string_view name = call.form().tensors[tensor].name;
     if (axis.plus > 0) {

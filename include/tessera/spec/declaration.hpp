@@ -12,6 +12,7 @@
 // | `Lq+?` | at least Lq, or 1 |
 // | `D+` | at least D |
 // | `P*T` | that of P times that of T: an axis in which two are one |
+// | `2Hkv` | twice that of Hkv |
 // | `1` | the number itself |
 // | `Sq:rows`, `1:batch` | the same, called "rows" or "batch" in sentences |
 //
@@ -78,6 +79,7 @@ enum class extent_rule : std::uint8_t { exact, one_or_exact, one_or_at_least, at
 struct axis_form {
   std::int8_t dim = -1;
   std::int8_t times = -1;  ///< the dim it is multiplied by
+  std::int8_t factor = 1;  ///< the number it is multiplied by
   std::int8_t plus = 0;    ///< added to the dim; the extent itself where there is none
   extent_rule rule = extent_rule::exact;
   std::string_view label{};
@@ -122,6 +124,7 @@ enum class tensor_contents : std::uint8_t {
   lengths,       ///< 0 to dim `counts`
   page_numbers,  ///< 0 to dim `counts` - 1, as far as the lengths in `used_by` reach
   group_sizes,   ///< at least 0, together at most dim `counts`
+  count,  ///< one number, 0 to dim `counts`: so many entries of lists of that dim are looked at
 };
 
 /// What a person writes of a tensor.
@@ -138,7 +141,10 @@ struct tensor_text {
   std::string_view longest{};  ///< offsets: the dim that becomes the longest of them
   std::string_view used_by{};  ///< page numbers: the tensor of lengths that says how many are used
   std::string_view page{};     ///< page numbers: the dim of tokens in a page
-  std::string_view shares{};   ///< an output that may lie in the memory of that tensor
+  /// Lengths: the offsets of rows that are the last tokens of the sequences, and are written: no
+  /// sequence has more, and the pages of what is written are its own.
+  std::string_view covers{};
+  std::string_view shares{};  ///< an output that may lie in the memory of that tensor
   std::string_view
       gradient_of{};  ///< of the shape and, if both are given, of the type of that tensor
   std::string_view elsewhere{};  ///< said where the layout has no such tensor: "is given ..."
@@ -154,7 +160,8 @@ struct tensor_form {
   tensor_use use = tensor_use::input;
   bool contiguous_rows = false, aligned_rows = false, free = false;
   tensor_contents holds = tensor_contents::values;
-  std::int8_t like = -1, counts = -1, longest = -1, used_by = -1, page = -1, shares = -1;
+  std::int8_t like = -1, counts = -1, longest = -1, used_by = -1, page = -1, covers = -1,
+              shares = -1;
   std::int8_t gradient_of = -1, shape_of = -1;
   std::uint8_t late_layouts = 0;  ///< in which some axis is known from contents only
   std::string_view elsewhere{};

@@ -10,6 +10,7 @@
 
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/demand.hpp>
+#include <tessera/spec/names.hpp>
 #include <tessera/spec/problem.hpp>
 
 namespace tessera {
@@ -58,6 +59,12 @@ constexpr axis_form axis_in(std::string_view text, std::span<const dim> dims) {
       axis.plus = static_cast<std::int8_t>(axis.plus * 10 + digit - '0');
     return axis;
   }
+  std::size_t digits = 0;
+  while (word[digits] >= '0' && word[digits] <= '9') ++digits;
+  if (digits > 0) axis.factor = 0;
+  for (const char digit : word.substr(0, digits))
+    axis.factor = static_cast<std::int8_t>(axis.factor * 10 + digit - '0');
+  word.remove_prefix(digits);
   if (word.ends_with("+?")) {
     axis.rule = extent_rule::one_or_at_least;
     word.remove_suffix(2);
@@ -108,6 +115,7 @@ constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text>
   form.longest = dim_named(dims, text.longest);
   form.used_by = index_of(all, text.used_by, &tensor_text::name);
   form.page = dim_named(dims, text.page);
+  form.covers = index_of(all, text.covers, &tensor_text::name);
   if (text.holds != tensor_contents::values && form.counts < 0) {
     throw "contents lie in a dim: say which one they count";
   }
@@ -207,9 +215,6 @@ constexpr std::array<std::string_view, max_layouts> everywhere(std::string_view 
   for (std::string_view& each : shapes) each = shape;
   return shapes;
 }
-
-template <class Class, class Value>
-Class class_of_member(Value Class::*);
 
 /// `layout_of` of a signature whose calls name their layout by an option.
 template <auto Option>
