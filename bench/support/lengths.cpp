@@ -57,6 +57,13 @@ void fill_with_lengths(const tensor_view& list, std::int64_t longest, length_pro
   }
 }
 
+/// Numbers from the first one on; those that lie apart from others end with the last one.
+void fill_with_indices(const tensor_view& list, std::int64_t counted, bool apart) {
+  const std::int64_t first = apart ? std::max<std::int64_t>(counted - list.extent[0], 0) : 0;
+  const std::int64_t last = std::max<std::int64_t>(counted - 1, 0);
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) put(list, n, std::min(first + n, last));
+}
+
 /// Entry i of the table is page i of a shuffled pool; pools that are too small are shared.
 void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile profile,
                      std::uint64_t seed) {
@@ -79,7 +86,7 @@ void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile 
   const tensor_view& lengths = call.tensors[used_by];
   fill_with_lengths(lengths, most, profile, seed);
   const std::int8_t covered = call.form().tensors[used_by].covers;
-  if (covered < 0) return;
+  if (covered < 0 || !call.has(static_cast<std::size_t>(covered))) return;  // one row each at most
   const std::vector<double> offsets =
       reference::to_doubles(call.tensors[static_cast<std::size_t>(covered)]);
   const std::vector<double> filled = reference::to_doubles(lengths);
@@ -109,6 +116,10 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
       continue;
     }
     const std::int64_t counted = dim_of(call, what.counts);
+    if (what.holds == tensor_contents::indices) {
+      fill_with_indices(list, counted, what.apart >= 0);
+      continue;
+    }
     if (what.holds == tensor_contents::lengths) {
       fill_with_lengths(list, counted, profile, seed);
       continue;

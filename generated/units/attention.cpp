@@ -227,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "878a32e193320b36";
-  if (kind == device_kind::cuda) return "6471d3faac530f1c";
+  if (kind == device_kind::cpu) return "5473856aa13de901";
+  if (kind == device_kind::cuda) return "78d07bdab4c32bf4";
   return {};
 }
 

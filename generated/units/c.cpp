@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 18> all{{
+  static constexpr std::array<operation_name, 20> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -25,6 +25,8 @@ std::span<const operation_name> operation_names() noexcept {
       {300, "flash_attention_backward", "attention_backward"},
       {301, "attention_backward", "attention_backward"},
       {302, "scaled_dot_product_attention_backward", "attention_backward"},
+      {400, "kv_cache_append", "kv_cache"},
+      {401, "kv_cache_copy", "kv_cache"},
   }};
   return all;
 }

@@ -7,6 +7,7 @@ set(tessera_units_host
   units/attention.cpp
   units/mean_pooling.cpp
   units/attention_backward.cpp
+  units/kv_cache.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -25,6 +26,8 @@ set(tessera_units_cpu_generic
   units/cpu_generic/attention_backward_bf16_dany.cpp
   units/cpu_generic/attention_backward_f16_dany.cpp
   units/cpu_generic/attention_backward_f32_dany.cpp
+  units/cpu_generic/kv_cache_append.cpp
+  units/cpu_generic/kv_cache_copy.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -51,6 +54,7 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_backward_bf16_dany.cpp
   units/cpu_avx2/attention_backward_f16_dany.cpp
   units/cpu_avx2/attention_backward_f32_dany.cpp
+  units/cpu_avx2/kv_cache_append.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -87,6 +91,7 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_backward_bf16_dany.cpp
   units/cpu_avx512/attention_backward_f16_dany.cpp
   units/cpu_avx512/attention_backward_f32_dany.cpp
+  units/cpu_avx512/kv_cache_append.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp
@@ -152,6 +157,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/mean_pooling_bf16.cu
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu
+  units/cuda_sm80/kv_cache_append.cu
+  units/cuda_sm80/kv_cache_copy.cu
 )
 set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_bf16_d128.cu

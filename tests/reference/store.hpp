@@ -7,6 +7,8 @@
 
 #include <tessera/spec/tensor_view.hpp>
 
+#include "float8.hpp"
+
 namespace tessera::reference {
 
 /// Stores `value` as the tensor's type holds it.
@@ -35,9 +37,10 @@ inline void store(const tensor_view& view, std::int64_t offset, double value) no
       return put(static_cast<std::int8_t>(value));
     case dtype::u32:
       return put(static_cast<std::uint32_t>(value));
-    case dtype::none:
     case dtype::f8_e4m3:
     case dtype::f8_e5m2:
+      return put(nearest_code(view.type, value));
+    case dtype::none:
     case dtype::f8_e8m0:
     case dtype::u4x2:
       return;

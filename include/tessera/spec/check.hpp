@@ -4,6 +4,7 @@
 // is 96, q has 128"); nothing has been written then. A valid call allocates nothing.
 #pragma once
 
+#include <tessera/spec/check_contents.hpp>
 #include <tessera/spec/check_memory.hpp>
 #include <tessera/spec/check_options.hpp>
 #include <tessera/spec/check_shapes.hpp>

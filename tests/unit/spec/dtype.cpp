@@ -1,5 +1,6 @@
-// Conversions of the 16-bit types against their definition: a value is the nearest multiple of its
-// binade's quantum, ties to even.
+// Conversions of the types of 16 and 8 bits against their definition: a value is the nearest
+// multiple of its binade's quantum, ties to even.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -8,12 +9,15 @@
 #include <gtest/gtest.h>
 
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
 
 namespace {
 
 using tessera::bf16;
 using tessera::dtype;
 using tessera::f16;
+using tessera::f8_e4m3;
+using tessera::f8_e5m2;
 
 struct format {
   int mantissa_bits;
@@ -126,18 +130,95 @@ TEST(dtype, nan_payloads_stay_nan) {
   }
 }
 
+// Types of 8 bits: all 256 codes, every midpoint between neighbours, what saturates.
+
+constexpr format e4m3{3, -6, HUGE_VAL};
+constexpr format e5m2{2, -14, HUGE_VAL};
+
+// The value of a code; `codes` of each sign are finite, those behind them `infinity` or NaN.
+template <class Element>
+double decoded_8(const format& from, std::uint32_t codes, bool infinity, std::uint32_t code) {
+  const double sign = code >= 0x80u ? -1.0 : 1.0;
+  const std::uint32_t magnitude = code & 0x7fu;
+  if (magnitude >= codes) {
+    return infinity && magnitude == codes ? sign * HUGE_VAL : std::nan("");
+  }
+  const std::uint32_t mantissa = magnitude & ((1u << from.mantissa_bits) - 1);
+  const std::uint32_t exponent = magnitude >> from.mantissa_bits;
+  const std::uint32_t leading = exponent == 0 ? 0u : 1u << from.mantissa_bits;
+  const int power = std::max(static_cast<int>(exponent), 1) - 1 + from.lowest_exponent;
+  return sign * std::ldexp(static_cast<double>(leading + mantissa), power - from.mantissa_bits);
+}
+
+template <class Element>
+void expect_8_bits(const format& type, std::uint32_t codes, bool infinity) {
+  const double largest = decoded_8<Element>(type, codes, infinity, codes - 1);
+  for (std::uint32_t code = 0; code < 256; ++code) {
+    Element element;
+    element.bits = static_cast<std::uint8_t>(code);
+    const auto ours = static_cast<float>(element);
+    const double want = decoded_8<Element>(type, codes, infinity, code);
+    ASSERT_EQ(std::isnan(ours), std::isnan(want)) << code;
+    if (std::isnan(want)) continue;
+    ASSERT_EQ(static_cast<double>(ours), want) << code;
+    ASSERT_EQ(std::signbit(ours), code >= 0x80u) << code;
+    if (std::isinf(want)) continue;
+    EXPECT_EQ(Element(ours).bits, code);
+  }
+  const auto expect_nearest = [&](float value) {
+    const double want = std::clamp(nearest(type, value), -largest, largest);
+    const auto rounded = static_cast<float>(Element(value));
+    ASSERT_EQ(static_cast<double>(rounded), want) << std::hexfloat << value;
+    ASSERT_EQ(std::signbit(rounded), std::signbit(value)) << std::hexfloat << value;
+  };
+  for (std::uint32_t code = 0; code < codes; ++code) {
+    const auto value = static_cast<float>(decoded_8<Element>(type, codes, infinity, code));
+    const double next =
+        code + 1 == codes ? 2 * largest : decoded_8<Element>(type, codes, infinity, code + 1);
+    const float middle = value + (static_cast<float>(next) - value) / 2;
+    for (const float center : {value, middle}) {
+      for (const float probe :
+           {std::nextafter(center, -HUGE_VALF), center, std::nextafter(center, HUGE_VALF)}) {
+        expect_nearest(probe);
+        expect_nearest(-probe);
+      }
+    }
+  }
+  for (std::uint64_t word = 0; word < (1ull << 32); word += 4021) {
+    const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(word));
+    if (std::isfinite(value)) expect_nearest(value);
+    if (std::isnan(value)) {
+      ASSERT_EQ(Element(value).bits, 0x7fu) << word;
+    }
+  }
+  EXPECT_EQ(static_cast<double>(static_cast<float>(Element(HUGE_VALF))), largest);
+  EXPECT_EQ(static_cast<double>(static_cast<float>(Element(-HUGE_VALF))), -largest);
+}
+
+TEST(dtype, every_e4m3_code_decodes_and_floats_round_to_the_nearest) {
+  expect_8_bits<f8_e4m3>(e4m3, 0x7f, false);
+}
+TEST(dtype, every_e5m2_code_decodes_and_floats_round_to_the_nearest) {
+  expect_8_bits<f8_e5m2>(e5m2, 0x7c, true);
+}
+
 TEST(dtype, conversions_are_constant_expressions) {
   static_assert(f16(1.0f).bits == 0x3c00);
   static_assert(bf16(1.0f).bits == 0x3f80);
   static_assert(static_cast<float>(f16(65504.0f)) == 65504.0f);
   static_assert(f16(0x1p-24f).bits == 1);
   static_assert(f16(0x1p-25f).bits == 0);
+  static_assert(f8_e4m3(448.0f).bits == 0x7e);
+  static_assert(f8_e5m2(1.0f).bits == 0x3c);
+  static_assert(static_cast<float>(f8_e4m3(0x1p-9f)) == 0x1p-9f);
   SUCCEED();
 }
 
 TEST(dtype, sizes_are_those_of_the_storage_types) {
   EXPECT_EQ(tessera::size_of(dtype::none), 0u);
   EXPECT_EQ(tessera::size_of(dtype::f16), sizeof(f16));
+  EXPECT_EQ(tessera::size_of(dtype::f8_e4m3), sizeof(f8_e4m3));
+  EXPECT_EQ(tessera::size_of(dtype::f8_e5m2), sizeof(f8_e5m2));
   EXPECT_EQ(tessera::size_of(dtype::bf16), sizeof(bf16));
   EXPECT_EQ(tessera::size_of(dtype::f32), 4u);
   EXPECT_EQ(tessera::size_of(dtype::f64), 8u);

@@ -66,10 +66,7 @@ struct new_tokens {
   const void* k = nullptr;  ///< null: nothing is written
   const void* v = nullptr;
   row_strides k_strides{}, v_strides{};
-  /// Of a slot that is written, channels (K and V of all heads, where a pool holds both) and
-  /// columns of a channel: those that hold nothing become 0. 0: there are none such.
-  std::int64_t channels = 0, channel_stride = 0;
-  std::int64_t columns = 0;
+  std::int64_t columns = 0;  ///< of a head in the pool: those behind its own become 0
 };
 
 inline constexpr std::int64_t unbounded = INT64_MAX;

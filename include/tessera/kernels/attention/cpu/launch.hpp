@@ -7,12 +7,13 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/kernels/attention/common/key_source.hpp>
+#include <tessera/kernels/attention/common/new_tokens.hpp>
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/common/split_kv.hpp>
 #include <tessera/kernels/attention/cpu/decode.hpp>
 #include <tessera/kernels/attention/cpu/prefill.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
-#include <tessera/kernels/attention/cpu/write_tokens.hpp>
+#include <tessera/kernels/kv_cache/cpu/append.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
@@ -181,7 +182,13 @@ status launch_on(const attention_kernel_args& args, const Hooks& hooks,
     return done;
   }
   if constexpr (traits<Kernel>::config.keys == key_storage::paged) {
-    write_tokens<Kernel>(args, context.threads);
+    using element = typename traits<Kernel>::element;
+    using append =
+        kv_cache::cpu::append_launch<typename traits<Kernel>::isa_type, element, element>;
+    if (args.written.k != nullptr) {
+      const kv_append_args writes = append_args_of(args, traits<Kernel>::config.type);
+      append(writes).run(context.threads);
+    }
   }
   if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
     run_decode<Kernel, Source>(args, hooks, context);

@@ -24,11 +24,12 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/common/new_tokens.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/weights.hpp>
-#include <tessera/kernels/attention/sm80/write_tokens.hpp>
+#include <tessera/kernels/kv_cache/sm80/append.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
@@ -109,7 +110,9 @@ struct row_kernels {
     std::vector<prim::cuda::kernel_entry> all(forward.begin(), forward.end());
     all.push_back({reinterpret_cast<const void*>(&combine_splits<Kernel>)});
     if constexpr (Kernel::config.keys == key_storage::paged) {
-      all.push_back({reinterpret_cast<const void*>(&write_tokens_kernel<Kernel>)});
+      using element = element_t<Kernel::config.type>;
+      all.push_back(
+          {reinterpret_cast<const void*>(&kv_cache::sm80::append_tokens<1, element, element>)});
     }
     if constexpr (Kernel::config.features.has(attention_feature::weights)) {
       all.push_back({reinterpret_cast<const void*>(&write_weights<Kernel, Hooks>)});
@@ -314,6 +317,18 @@ inline status check_lengths(const attention_kernel_args& args, const schedule& c
               std::to_string(longest_length) + " (rows times query heads per k head)"};
 }
 
+/// Queues the writes of a launch that has new tokens, before it attends to them.
+template <class Kernel>
+status write_new_tokens(const attention_kernel_args& args, cudaStream_t stream) {
+  if (args.written.k == nullptr) return {};
+  using element = element_t<Kernel::config.type>;
+  const kv_append_args writes = append_args_of(args, Kernel::config.type);
+  const cudaError_t code = kv_cache::sm80::append_unchanged<element>(writes, stream);
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return prim::cuda::device_failure("kernel launch", code);
+}
+
 /// Runs the row's kernel with user hooks on `context.stream` of the current device.
 /// `context.threads` is the number of its multiprocessors: it decides how keys are split, and must
 /// be the one `workspace_bytes` was asked for. Returns before the work is done. Can be captured in
@@ -334,10 +349,7 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   if (status done = device_readiness<Kernel, Hooks>::ready_current(place.device); !done)
     return done;
   if constexpr (Kernel::config.keys == key_storage::paged) {
-    if (const cudaError_t code = write_tokens<Kernel>(args, place.stream); code != cudaSuccess) {
-      cudaGetLastError();
-      return prim::cuda::device_failure("kernel launch", code);
-    }
+    if (status done = write_new_tokens<Kernel>(args, place.stream); !done) return done;
   }
   const launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
   const bool aligned = tokens_are_aligned(args, Kernel::config.type);

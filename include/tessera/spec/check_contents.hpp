@@ -1,0 +1,330 @@
+// Validates the numbers stored in tensors of host memory that decide what a kernel touches:
+// offsets, lengths, pages, sizes of groups; see check.hpp. Shapes and memory have been checked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <tessera/spec/check_shapes.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::checks {
+
+/// Entries of a list that are looked at: all, or as many as a count in host memory says.
+inline std::int64_t entries_in_use(const bound_call& call, std::size_t list) noexcept {
+  const axis_form& axis = call.form().shape(list, call.layout).axes[0];
+  const std::int64_t entries = call.tensors[list].extent[0];
+  const auto tensors = call.form().tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].holds != tensor_contents::count || !call.has(i)) continue;
+    if (tensors[i].counts != axis.dim) continue;
+    const std::int64_t used = *static_cast<const std::int32_t*>(call.tensors[i].data) + axis.plus;
+    return used < entries ? used : entries;
+  }
+  return entries;
+}
+
+/// A count lies between none and all.
+inline bool is_count(const bound_call& call, std::size_t tensor, std::string_view owner,
+                     status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto counted = static_cast<std::size_t>(form.counts);
+  const std::int32_t value = *static_cast<const std::int32_t*>(call.tensors[tensor].data);
+  if (value >= 0 && value <= call.dims[counted]) return true;
+  return refuse(failure, form.name, ": is ", value, ", must be 0 to the ", call.dims[counted], " ",
+                call.form().dims[counted].label, " of ", owner);
+}
+
+/// Offsets start at 0, never decrease and end inside the tensor. Gives the longest sequence.
+inline bool are_offsets(std::string_view name, const tensor_view& offsets, std::int64_t sequences,
+                        std::string_view owner, std::int64_t rows, std::int64_t& longest,
+                        status& failure) {
+  const auto* const value = static_cast<const std::int32_t*>(offsets.data);
+  longest = 0;
+  if (value[0] != 0) return refuse(failure, name, ": entry 0 is ", value[0], ", must be 0");
+  for (std::int64_t n = 0; n < sequences; ++n) {
+    const std::int64_t length = std::int64_t{value[n + 1]} - value[n];
+    if (length < 0) {
+      return refuse(failure, name, ": entry ", n + 1, " is ", value[n + 1], ", entry ", n, " has ",
+                    value[n], "; offsets never decrease");
+    }
+    longest = length > longest ? length : longest;
+  }
+  if (value[sequences] > rows) {
+    return refuse(failure, name, ": the last entry is ", value[sequences], ", ", owner, " has ",
+                  rows, " rows");
+  }
+  return true;
+}
+
+/// Every length is 0 to the rows of the tensor.
+inline bool are_lengths(std::string_view name, const tensor_view& lengths, std::int64_t entries,
+                        std::string_view owner, std::int64_t rows, status& failure) {
+  const auto* const value = static_cast<const std::int32_t*>(lengths.data);
+  for (std::int64_t b = 0; b < entries; ++b) {
+    if (value[b] >= 0 && value[b] <= rows) continue;
+    return refuse(failure, name, ": entry ", b, " is ", value[b], ", must be 0 to the ", rows,
+                  " rows of ", owner);
+  }
+  return true;
+}
+
+/// Sizes are not negative and together no more than the rows there are.
+inline bool are_group_sizes(std::string_view name, const tensor_view& sizes, std::string_view owner,
+                            std::int64_t rows, status& failure) {
+  const auto* const value = static_cast<const std::int32_t*>(sizes.data);
+  std::int64_t sum = 0;
+  for (std::int64_t g = 0; g < sizes.extent[0]; ++g) {
+    const std::int32_t size = value[g * sizes.stride[0]];
+    if (size < 0) {
+      return refuse(failure, name, ": entry ", g, " is ", size, ", must be at least 0");
+    }
+    sum += size;
+  }
+  return sum <= rows || refuse(failure, name, ": the sum of the entries is ", sum, ", ", owner,
+                               " has ", rows, " rows");
+}
+
+/// Marks of the numbers below a limit: on the stack as long as there are few.
+class number_marks {
+ public:
+  explicit number_marks(std::int64_t limit) {
+    if (limit <= static_cast<std::int64_t>(most_bits)) return;
+    many_.resize(static_cast<std::size_t>(limit) / 64 + 1);
+    words_ = many_.data();
+  }
+  number_marks(const number_marks&) = delete;
+  number_marks& operator=(const number_marks&) = delete;
+  bool has(std::int32_t number) const noexcept { return (words_[word(number)] & bit(number)) != 0; }
+  void mark(std::int32_t number) noexcept { words_[word(number)] |= bit(number); }
+
+ private:
+  static constexpr std::size_t most_bits = std::size_t{1} << 16;
+  static std::size_t word(std::int32_t number) noexcept {
+    return static_cast<std::size_t>(number) / 64;
+  }
+  static std::uint64_t bit(std::int32_t number) noexcept {
+    return std::uint64_t{1} << (number % 64);
+  }
+  std::array<std::uint64_t, most_bits / 64> few_{};
+  std::vector<std::uint64_t> many_;
+  std::uint64_t* words_ = few_.data();
+};
+
+/// Entries of a list of numbers, whatever its stride.
+inline std::int32_t number_in(const tensor_view& list, std::int64_t entry) noexcept {
+  return static_cast<const std::int32_t*>(list.data)[entry * list.stride[0]];
+}
+
+/// Each is there once, and not in the other list, whose numbers have been checked.
+inline bool are_apart(const bound_call& call, std::size_t tensor, std::int64_t limit,
+                      status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto other = static_cast<std::size_t>(form.apart);
+  const tensor_view &list = call.tensors[tensor], &others = call.tensors[other];
+  const auto refuse_same = [&](std::int64_t entry, const tensor_view& in, std::string_view name) {
+    std::int64_t same = 0;
+    while (number_in(in, same) != number_in(list, entry)) ++same;
+    return refuse(failure, form.name, ": entry ", entry, " is ", number_in(list, entry),
+                  ", as is entry ", same, " of ", name);
+  };
+  number_marks marks(limit);
+  for (std::int64_t n = 0; n < others.extent[0]; ++n) marks.mark(number_in(others, n));
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    if (marks.has(number_in(list, n)))
+      return refuse_same(n, others, call.form().tensors[other].name);
+  }
+  number_marks own(limit);
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    if (own.has(number_in(list, n))) return refuse_same(n, list, form.name);
+    own.mark(number_in(list, n));
+  }
+  return true;
+}
+
+/// Every number is that of something there is.
+inline bool are_indices(const bound_call& call, std::size_t tensor, status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& list = call.tensors[tensor];
+  const std::int64_t limit = call.dims[static_cast<std::size_t>(form.counts)];
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    const std::int32_t number = number_in(list, n);
+    if (number >= 0 && number < limit) continue;
+    return refuse(failure, form.name, ": entry ", n, " is ", number, ", must be 0 to ", limit - 1,
+                  ": there are ", limit, " ",
+                  call.form().dims[static_cast<std::size_t>(form.counts)].label);
+  }
+  return form.apart < 0 || are_apart(call, tensor, limit, failure);
+}
+
+/// The numbers of a table of pages, and the lengths that say how many of them are used.
+struct used_pages {
+  std::string_view name, lengths_name;
+  const tensor_view& table;
+  const tensor_view& lengths;
+  std::int64_t sequences;  ///< that are looked at
+  std::int64_t page;       ///< tokens of a page
+
+  std::int64_t length(std::int64_t n) const noexcept {
+    return static_cast<const std::int32_t*>(lengths.data)[n * lengths.stride[0]];
+  }
+  std::int32_t number(std::int64_t n, std::int64_t m) const noexcept {
+    return static_cast<const std::int32_t*>(table.data)[n * table.stride[0] + m * table.stride[1]];
+  }
+};
+
+/// Pages [n, m] that sequence n reaches are pages there are. Entries behind are not looked at.
+inline bool are_pages(const used_pages& used, std::int64_t pages, status& failure) {
+  const std::int64_t slots = used.table.extent[1], page = used.page;
+  for (std::int64_t n = 0; n < used.sequences; ++n) {
+    const std::int64_t length = used.length(n);
+    if (length < 0 || length > slots * page) {
+      return refuse(failure, used.lengths_name, ": entry ", n, " is ", length, ", must be 0 to ",
+                    slots * page, ": ", used.name, " has ", slots, " pages of ", page, " tokens");
+    }
+    for (std::int64_t m = 0; m * page < length; ++m) {
+      const std::int32_t number = used.number(n, m);
+      if (number >= 0 && number < pages) continue;
+      return refuse(failure, used.name, ": entry ", n, ",", m, " is ", number, ", must be 0 to ",
+                    pages - 1, ": there are ", pages, " pages");
+    }
+  }
+  return true;
+}
+
+[[gnu::cold, gnu::noinline]] inline bool refuse_shared_page(const used_pages& used, std::int64_t n,
+                                                            std::int64_t m, status& failure) {
+  const std::int32_t number = used.number(n, m);
+  for (std::int64_t i = 0; i < used.sequences; ++i) {
+    for (std::int64_t j = 0; j * used.page < used.length(i); ++j) {
+      if ((i == n && j == m) || used.number(i, j) != number) continue;
+      return refuse(failure, used.name, ": entry ", n, ",", m, " is ", number, ", as is entry ", i,
+                    ",", j, "; a page that is written is in use once");
+    }
+  }
+  return false;
+}
+
+/// The rows of `offsets` (absent: one each) are the last tokens of the sequences, and are written:
+/// there are not more of them, and a page that gets some is in use once.
+inline bool are_own_pages(const used_pages& used, std::string_view offsets_name,
+                          const tensor_view& offsets, std::int64_t pages, status& failure) {
+  number_marks written(pages);
+  const auto* const begin = static_cast<const std::int32_t*>(offsets.data);
+  const auto rows_of = [&](std::int64_t n) {
+    return begin != nullptr ? std::int64_t{begin[n + 1]} - begin[n] : 1;
+  };
+  const auto first_written = [&](std::int64_t n) {
+    const std::int64_t rows = rows_of(n), length = used.length(n);
+    return rows == 0 ? (length + used.page - 1) / used.page : (length - rows) / used.page;
+  };
+  for (std::int64_t n = 0; n < used.sequences; ++n) {
+    if (rows_of(n) > used.length(n)) {
+      const bool given = begin != nullptr;
+      return refuse(failure, used.lengths_name, ": entry ", n, " is ", used.length(n), ", ",
+                    given ? offsets_name : used.name, " gives the sequence ", rows_of(n), " row",
+                    rows_of(n) == 1 ? "" : "s");
+    }
+    for (std::int64_t m = first_written(n); m * used.page < used.length(n); ++m) {
+      const std::int32_t page = used.number(n, m);
+      if (written.has(page)) return refuse_shared_page(used, n, m, failure);
+      written.mark(page);
+    }
+  }
+  for (std::int64_t n = 0; n < used.sequences; ++n) {
+    for (std::int64_t m = 0; m < first_written(n); ++m) {
+      if (written.has(used.number(n, m))) return refuse_shared_page(used, n, m, failure);
+    }
+  }
+  return true;
+}
+
+/// A table of pages, as far as lengths say that it is used.
+inline bool is_table(const bound_call& call, std::size_t tensor, status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto used_by = static_cast<std::size_t>(form.used_by);
+  if (!call.has(used_by)) return true;  // nobody says how many are used
+  const tensor_form& of_lengths = call.form().tensors[used_by];
+  const std::int64_t pages = call.dims[static_cast<std::size_t>(form.counts)];
+  const used_pages used{form.name,
+                        of_lengths.name,
+                        call.tensors[tensor],
+                        call.tensors[used_by],
+                        entries_in_use(call, tensor),
+                        call.dims[static_cast<std::size_t>(form.page)]};
+  if (!are_pages(used, pages, failure)) return false;
+  if (of_lengths.covers < 0) return true;
+  const auto covered = static_cast<std::size_t>(of_lengths.covers);
+  return are_own_pages(used, call.form().tensors[covered].name, call.tensors[covered], pages,
+                       failure);
+}
+
+[[gnu::noinline]] inline bool holds_what_it_says(bound_call& call, std::size_t tensor,
+                                                 status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto counted = static_cast<std::size_t>(form.counts);
+  const tensor_view& view = call.tensors[tensor];
+  const std::string_view owner =
+      call.form().tensors[static_cast<std::size_t>(call.owners[counted])].name;
+  const std::int64_t rows = call.dims[counted];
+  switch (form.holds) {
+    case tensor_contents::values:
+      return true;
+    case tensor_contents::offsets: {
+      std::int64_t longest = 0;
+      const std::int64_t sequences = entries_in_use(call, tensor) - 1;
+      if (!are_offsets(form.name, view, sequences, owner, rows, longest, failure)) return false;
+      if (form.longest >= 0) {
+        call.dims[static_cast<std::size_t>(form.longest)] = longest;
+        call.owners[static_cast<std::size_t>(form.longest)] = static_cast<std::int8_t>(tensor);
+      }
+      return true;
+    }
+    case tensor_contents::lengths:
+      return are_lengths(form.name, view, entries_in_use(call, tensor), owner, rows, failure);
+    case tensor_contents::page_numbers:
+      return is_table(call, tensor, failure);
+    case tensor_contents::group_sizes:
+      return are_group_sizes(form.name, view, owner, rows, failure);
+    case tensor_contents::indices:
+      return are_indices(call, tensor, failure);
+    case tensor_contents::count:
+      return is_count(call, tensor, owner, failure);
+  }
+  return false;
+}
+
+/// The numbers stored in tensors of host memory, which decide what memory a kernel touches, and the
+/// axes that depend on them.
+inline bool are_contents(bound_call& call, status& failure) {
+  bool late = false;
+  const unsigned layout = 1u << call.layout;
+  for (int i = 0; i < call.op->tensor_count; ++i) {
+    const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
+    const tensor_form& form = call.form().tensors[tensor];
+    late |= (form.late_layouts & layout) != 0;
+    if (!call.has(tensor)) continue;
+    if (form.holds != tensor_contents::values && !holds_what_it_says(call, tensor, failure)) {
+      return false;
+    }
+  }
+  if (!late) return true;
+  const auto dims = call.form().dims;
+  for (std::size_t index = 0; index < dims.size(); ++index) {
+    if (dims[index].source != dim_source::contents || dims[index].value == nullptr) continue;
+    call.dims[index] = dims[index].value(call);
+    call.owners[index] = 0;
+  }
+  for (int i = 0; i < call.op->tensor_count; ++i) {
+    const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
+    if (!call.has(tensor) || (call.form().tensors[tensor].late_layouts & layout) == 0) continue;
+    if (!has_axes(call, tensor, true, failure)) return false;
+  }
+  return true;
+}
+
+}  // namespace tessera::checks
