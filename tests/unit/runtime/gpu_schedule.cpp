@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/families/attention/schedule_sm90.hpp>
 
 #include "pretended.hpp"
 
@@ -167,6 +168,45 @@ TEST(GpuSchedule, IsConstexpr) {
                                             .head_dim = 128,
                                             .v_head_dim = 128};
   static_assert(schedule_sm80::schedule_of(decode, sizes, 132).splits > 1);
+}
+
+constexpr attention_config hopper{
+    .target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128};
+
+schedule_sm90::schedule hopper_schedule_of(const call& sizes) {
+  return schedule_sm90::schedule_of(hopper, schedule_sm90::sizes_of(sizes.args()));
+}
+
+TEST(GpuSchedule, HopperTilesHoldEveryRow) {
+  for (const call& sizes : calls()) {
+    const auto cut = hopper_schedule_of(sizes);
+    ASSERT_GE(cut.heads_of_tile, 1);
+    ASSERT_EQ(sizes.q_heads % cut.heads_of_tile, 0) << "tiles do not cross key heads";
+    ASSERT_GT(cut.tokens_of_tile, 0);
+    ASSERT_LE(cut.heads_of_tile * cut.tokens_of_tile, resolved(hopper).block_q);
+    ASSERT_GE(cut.section, 1);
+    const std::int64_t heads = sizes.q_heads / cut.heads_of_tile;
+    if (sizes.packed) {
+      // Sequences may have any lengths: each ends with a tile that is not full.
+      const std::int64_t blocks = sizes.batch * sizes.q_len / cut.tokens_of_tile + sizes.batch;
+      EXPECT_GE(cut.work_tiles, blocks * heads);
+    } else {
+      EXPECT_GE(std::int64_t{cut.row_blocks} * cut.tokens_of_tile, sizes.q_len);
+      EXPECT_EQ(cut.work_tiles, sizes.batch * heads * cut.row_blocks);
+      EXPECT_LE(cut.section, std::max<std::int64_t>(1, sizes.batch * heads));
+    }
+    EXPECT_EQ(estimate_of(hopper, sizes).splits, 1);
+  }
+}
+
+TEST(GpuSchedule, HopperTilesShareHeadsOfShortQueries) {
+  const auto chunk = hopper_schedule_of({.q_len = 256, .kv_len = 8192, .q_heads = 64});
+  EXPECT_EQ(chunk.heads_of_tile, 8);
+  EXPECT_EQ(chunk.tokens_of_tile, 24);
+  EXPECT_EQ(chunk.work_tiles, 8 * 11);
+  const auto own_keys = hopper_schedule_of({.q_len = 256, .kv_len = 8192});
+  EXPECT_EQ(own_keys.heads_of_tile, 1);
+  EXPECT_EQ(own_keys.work_tiles, 8 * 2);
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 //   tessera::status done = tessera::launch<my_row>(args, {.causal = true},
 //                                                  tessera::cuda{.stream = stream});
 //
+// A row of cuda_sm90 is launched the same way, without functors, in a unit that is compiled for
+// sm_90a alone.
+//
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr; functors are marked TESSERA_HD (lambdas
 // also need --extended-lambda).
 #pragma once
@@ -23,6 +26,7 @@
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/kernels/attention/sm80/launch.hpp>
+#include <tessera/kernels/attention/sm90/launch.hpp>
 #include <tessera/kernels/direct.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
@@ -33,7 +37,8 @@ namespace tessera {
 /// Where a header-path launch runs: on the GPU that its tensors lie on, in a stream of it.
 struct cuda {
   void* stream = nullptr;  ///< cudaStream_t; null: the default stream
-  /// Device memory, 64-byte aligned, kernels::attention::sm80::workspace_bytes<Kernel>() bytes.
+  /// Device memory, 64-byte aligned, workspace_bytes<Kernel>() bytes of the row's back end
+  /// (kernels::attention::sm80, kernels::attention::sm90).
   /// Empty: taken and given back in the order of the stream.
   std::span<std::byte> workspace{};
   int multiprocessors = 0;  ///< 0: asked of the device
@@ -70,6 +75,26 @@ class direct_workspace {
   cudaStream_t stream_ = nullptr;
 };
 
+/// What a row of either back end asks for and does.
+template <class Kernel>
+std::size_t workspace_bytes_of(const attention_kernel_args& args, int multiprocessors) {
+  if constexpr (Kernel::config.target == backend::cuda_sm90) {
+    return sm90::workspace_bytes<Kernel>(args, multiprocessors);
+  } else {
+    return workspace_bytes<Kernel>(args, multiprocessors);
+  }
+}
+template <class Kernel, class Hooks>
+status launch_of(const attention_kernel_args& args, const Hooks& hooks,
+                 const launch_context& context) {
+  if constexpr (Kernel::config.target == backend::cuda_sm90) {
+    static_assert(!Hooks::has_logits && !Hooks::has_mask, "rows of cuda_sm90 take no functors");
+    return sm90::launch<Kernel>(args, context);
+  } else {
+    return launch_with<Kernel>(args, hooks, context);
+  }
+}
+
 /// `launch` on a device, which becomes the current one meanwhile, of a validated call;
 /// `finish(lowered, stream)` writes what the kernel does not.
 template <class Kernel, class Problem, class Hooks, class Finish>
@@ -89,10 +114,10 @@ status launch_direct(const Problem& problem, const attention_kernel_args& lowere
   }
   direct_workspace workspace;
   std::span<std::byte> memory;
-  const std::size_t needed = workspace_bytes<Kernel>(lowered, multiprocessors);
+  const std::size_t needed = workspace_bytes_of<Kernel>(lowered, multiprocessors);
   if (status done = workspace.find(where, needed, memory); !done) return done;
   const launch_context context{multiprocessors, memory.data(), memory.size(), where.stream};
-  if (status done = launch_with<Kernel>(lowered, hooks, context); !done) return done;
+  if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;
   return finish(lowered, where.stream);
 }
 

@@ -1,0 +1,87 @@
+// The header path with a row of cuda_sm90: what it computes, and what it refuses.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <tessera/launch_cuda.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+
+#include "tests/cuda/device_values.hpp"
+
+namespace tessera::device_test {
+namespace {
+
+struct hopper_row {
+  static constexpr attention_config config{
+      .target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128};
+};
+
+constexpr std::int64_t rows = 300, keys = 700, heads = 4, kv_heads = 2, dim = 128;
+constexpr device_id here{device_kind::cuda, 0};
+
+/// Keys that are all the same see to equal weights, so that an output is the value that all tokens
+/// have in its column: a small integer, which bf16 and every partial sum hold exactly.
+class direct_sm90 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const int capability = prim::cuda::capability_of(0); capability != 90) {
+      GTEST_SKIP() << "compute capability is " << capability << ", the row needs 90";
+    }
+  }
+
+  static std::vector<bf16> tokens(std::int64_t count, int period) {
+    std::vector<bf16> values;
+    for (std::int64_t i = 0; i < count * dim; ++i) {
+      values.emplace_back(static_cast<float>(i % dim % period));
+    }
+    return values;
+  }
+  flash_attention_args args() {
+    return {.q = view(q_.data(), {1, rows, heads, dim}, {}, here),
+            .k = view(k_.data(), {1, keys, kv_heads, dim}, {}, here),
+            .v = view(v_.data(), {1, keys, kv_heads, dim}, {}, here),
+            .out = view(out_.data(), {1, rows, heads, dim}, {}, here)};
+  }
+
+  device_values<bf16> q_{tokens(rows * heads, 3)}, k_{tokens(keys * kv_heads, 2)};
+  device_values<bf16> v_{tokens(keys * kv_heads, 7)};
+  device_values<bf16> out_{std::vector<bf16>(rows * heads * dim, bf16(-1.0f))};
+};
+
+TEST_F(direct_sm90, computes_means_of_values) {
+  for (const bool causal : {false, true}) {
+    const status done =
+        launch<hopper_row>(args(), {.softmax_scale = 0.01, .causal = causal}, cuda{});
+    ASSERT_TRUE(done) << done.message();
+    const std::vector<bf16> found = out_.fetch();
+    const std::vector<bf16> expected = tokens(rows * heads, 7);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i].bits, expected[i].bits) << i << ", causal " << causal;
+    }
+  }
+}
+
+TEST_F(direct_sm90, refuses_what_the_row_does_not_take) {
+  flash_attention_args masked = args();
+  device_values<std::uint8_t> mask{std::vector<std::uint8_t>(rows * keys, 1)};
+  masked.mask = view(mask.data(), {1, 1, rows, keys}, {}, here);
+  const status lacks = launch<hopper_row>(masked, {}, cuda{});
+  EXPECT_EQ(lacks.code(), status_code::ineligible_row);
+  EXPECT_NE(std::string(lacks.message()).find("the row lacks mask"), std::string::npos)
+      << lacks.message();
+
+  flash_attention_args moved = args();
+  moved.k = view(k_.data() + 1, {1, keys - 1, kv_heads, dim}, {}, here);
+  moved.v = view(v_.data(), {1, keys - 1, kv_heads, dim}, {}, here);
+  const status unaligned = launch<hopper_row>(moved, {}, cuda{});
+  EXPECT_EQ(unaligned.code(), status_code::ineligible_row);
+  EXPECT_NE(std::string(unaligned.message()).find("multiple of 16 bytes"), std::string::npos)
+      << unaligned.message();
+}
+
+}  // namespace
+}  // namespace tessera::device_test
