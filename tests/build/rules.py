@@ -80,6 +80,23 @@ FAMILIES = [
                      ".target = backend::cpu_avx512_bf16, .type = dtype::bf16"},
         "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
     },
+    {
+        "folder": "attention_backward", "config": "attention_backward_config",
+        "rule": "attention_backward_rule", "launch": "attention_backward",
+        "arguments": "attention_backward_kernel_args",
+        "legal": ".head_dim = 64",
+        "broken": {
+            "target_is_a_cpu": ".target = backend::cuda_sm80",
+            "type_is_floating": ".type = dtype::i32",
+            "head_dim_in_range": ".head_dim = 257",
+            "block_q_is_whole_tiles_and_vectors": ".block_q = 30",
+            "block_kv_is_whole_register_tiles": ".block_kv = 60",
+            "tile_fits_in_cache": ".block_q = 1024",
+            "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
+        },
+        "in_table": {},
+        "sorted": (".head_dim = 128", ".head_dim = 64"),
+    },
 ]
 
 

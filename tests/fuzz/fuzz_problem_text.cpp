@@ -9,6 +9,8 @@
 
 #include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention_backward/fits.hpp>
+#include <tessera/families/attention_backward/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
@@ -45,5 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::attention_kernel_args>(text, &tessera::parse_problem<tessera::flash_problem>);
   check<tessera::mean_pooling_kernel_args>(text,
                                            &tessera::parse_problem<tessera::mean_pooling_problem>);
+  check<tessera::attention_backward_kernel_args>(
+      text, &tessera::parse_problem<tessera::attention_backward_problem>);
   return 0;
 }

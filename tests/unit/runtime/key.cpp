@@ -55,6 +55,9 @@ constexpr std::string_view plain_problems[] = {
     "mean_pooling_chunks x=[2,64,4,32]f32",
     "mean_pooling_backward x=[2,64,96]f32",
     "mean_pooling_chunks_backward x=[2,64,4,32]f32",
+    "flash_attention_backward q=[2,64,8,64]f32 k=[2,64,8,64]",
+    "attention_backward q=[2,64,8,64]f32 k=[2,64,8,64]",
+    "scaled_dot_product_attention_backward q=[2,64,8,64]f32 k=[2,64,8,64]",
 };
 
 /// A plain problem and its family.

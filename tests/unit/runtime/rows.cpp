@@ -8,6 +8,9 @@
 
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/families/attention_backward/reflect.hpp>
+#include <tessera/families/attention_backward/registry.hpp>
+#include <tessera/families/attention_backward/rules.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
@@ -76,6 +79,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<attention_config>(default_table());
     } else if (kind == &mean_pooling_record) {
       expect_fields_change_names<mean_pooling_config>(kind->rows());
+    } else if (kind == &attention_backward_record) {
+      expect_fields_change_names<attention_backward_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

@@ -23,7 +23,7 @@ struct attention_backward_config {
 constexpr int backward_rows_step(backend target) noexcept {
   const int rows = register_rows(target), width = vector_floats(target);
   int step = rows;
-  while (step % width != 0) step += rows;
+  while (width > 0 && step % width != 0) step += rows;
   return step;
 }
 
