@@ -57,6 +57,13 @@ void fill_with_lengths(const tensor_view& list, std::int64_t longest, length_pro
   }
 }
 
+/// Numbers from the first one on; those that lie apart from others end with the last one.
+void fill_with_indices(const tensor_view& list, std::int64_t counted, bool apart) {
+  const std::int64_t first = apart ? std::max<std::int64_t>(counted - list.extent[0], 0) : 0;
+  const std::int64_t last = std::max<std::int64_t>(counted - 1, 0);
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) put(list, n, std::min(first + n, last));
+}
+
 /// Entry i of the table is page i of a shuffled pool; pools that are too small are shared.
 void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile profile,
                      std::uint64_t seed) {
@@ -66,10 +73,7 @@ void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile 
   support::random_source random(seed);
   std::vector<std::int64_t> order(static_cast<std::size_t>(std::max<std::int64_t>(pages, 1)));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  for (std::size_t n = order.size(); n > 1; --n) {
-    std::swap(order[n - 1],
-              order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n)))]);
-  }
+  support::shuffle(order, random);
   reference::for_each_element(table, [&](std::int64_t n, std::int64_t offset) {
     const auto page = static_cast<double>(order[static_cast<std::size_t>(n) % order.size()]);
     reference::store(table, offset, page);
@@ -79,7 +83,18 @@ void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile 
   const std::int8_t within = call.form().tensors[used_by].counts;
   std::int64_t most = pages > 0 ? table.extent[1] * dim_of(call, form.page) : 0;
   if (within >= 0) most = std::min(most, dim_of(call, within));
-  fill_with_lengths(call.tensors[used_by], most, profile, seed);
+  const tensor_view& lengths = call.tensors[used_by];
+  fill_with_lengths(lengths, most, profile, seed);
+  const std::int8_t covered = call.form().tensors[used_by].covers;
+  if (covered < 0 || !call.has(static_cast<std::size_t>(covered))) return;  // one row each at most
+  const std::vector<double> offsets =
+      reference::to_doubles(call.tensors[static_cast<std::size_t>(covered)]);
+  const std::vector<double> filled = reference::to_doubles(lengths);
+  for (std::size_t n = 0; n < filled.size(); ++n) {
+    const double rows = offsets[n + 1] - offsets[n];
+    if (filled[n] < rows)
+      put(lengths, static_cast<std::int64_t>(n), static_cast<std::int64_t>(rows));
+  }
 }
 
 }  // namespace
@@ -96,7 +111,15 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
       tables.push_back(i);
       continue;
     }
+    if (what.holds == tensor_contents::count) {
+      put(list, 0, dim_of(call, what.counts));
+      continue;
+    }
     const std::int64_t counted = dim_of(call, what.counts);
+    if (what.holds == tensor_contents::indices) {
+      fill_with_indices(list, counted, what.apart >= 0);
+      continue;
+    }
     if (what.holds == tensor_contents::lengths) {
       fill_with_lengths(list, counted, profile, seed);
       continue;

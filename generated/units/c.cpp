@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 11> all{{
+  static constexpr std::array<operation_name, 13> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -18,6 +18,8 @@ std::span<const operation_name> operation_names() noexcept {
       {201, "mean_pooling_chunks", "mean_pooling"},
       {202, "mean_pooling_backward", "mean_pooling"},
       {203, "mean_pooling_chunks_backward", "mean_pooling"},
+      {400, "kv_cache_append", "kv_cache"},
+      {401, "kv_cache_copy", "kv_cache"},
   }};
   return all;
 }

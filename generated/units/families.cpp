@@ -7,9 +7,10 @@ namespace tessera {
 
 extern const family attention_record;
 extern const family mean_pooling_record;
+extern const family kv_cache_record;
 
 std::span<const family* const> families() noexcept {
-  static constexpr std::array<const family*, 2> all{&attention_record, &mean_pooling_record};
+  static constexpr std::array<const family*, 3> all{&attention_record, &mean_pooling_record, &kv_cache_record};
   return all;
 }
 

@@ -6,6 +6,7 @@ set(tessera_units_host
   units/lookup.cpp
   units/attention.cpp
   units/mean_pooling.cpp
+  units/kv_cache.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -21,6 +22,8 @@ set(tessera_units_cpu_generic
   units/cpu_generic/mean_pooling_bf16.cpp
   units/cpu_generic/mean_pooling_f16.cpp
   units/cpu_generic/mean_pooling_f32.cpp
+  units/cpu_generic/kv_cache_append.cpp
+  units/cpu_generic/kv_cache_copy.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -44,6 +47,7 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/mean_pooling_bf16.cpp
   units/cpu_avx2/mean_pooling_f16.cpp
   units/cpu_avx2/mean_pooling_f32.cpp
+  units/cpu_avx2/kv_cache_append.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -77,6 +81,7 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/mean_pooling_bf16.cpp
   units/cpu_avx512/mean_pooling_f16.cpp
   units/cpu_avx512/mean_pooling_f32.cpp
+  units/cpu_avx512/kv_cache_append.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp
@@ -141,4 +146,6 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/mean_pooling_bf16.cu
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu
+  units/cuda_sm80/kv_cache_append.cu
+  units/cuda_sm80/kv_cache_copy.cu
 )

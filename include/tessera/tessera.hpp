@@ -2,8 +2,10 @@
 #pragma once
 
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/flash_attention.hpp>
+#include <tessera/kv_cache.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
 #include <tessera/ragged_decode_attention.hpp>

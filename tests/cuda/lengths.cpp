@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/reference/operations.hpp"
 #include "tests/support/call_contents.hpp"
 #include "tests/support/call_run.hpp"
 
@@ -63,7 +64,7 @@ TEST_P(wrong_lengths, stay_inside_the_tensors) {
       const auto data = support::call_for(tested, op(), random, wishes);
       if (data == nullptr) continue;
       for (std::size_t i = 0; i < op().form->tensors.size(); ++i) {
-        const bool decides = support::decides_what_is_read(*op().form, i);
+        const bool decides = reference::decides_what_is_read(*op().form, i);
         if (data->call().has(i) && decides) expect_contained(*data, *tested.row, i);
         if (HasFailure()) return;
       }

@@ -10,6 +10,8 @@
 
 #include <tessera/spec/tensor_view.hpp>
 
+#include "float8.hpp"
+
 namespace tessera::reference {
 
 template <class Element>
@@ -48,9 +50,10 @@ inline double read(const tensor_view& view, std::int64_t offset) noexcept {
       return static_cast<double>(load<std::int8_t>(view.data, offset));
     case dtype::u32:
       return static_cast<double>(load<std::uint32_t>(view.data, offset));
-    case dtype::none:
     case dtype::f8_e4m3:
     case dtype::f8_e5m2:
+      return value_of_code(view.type, load<std::uint8_t>(view.data, offset));
+    case dtype::none:
     case dtype::f8_e8m0:
     case dtype::u4x2:
       break;

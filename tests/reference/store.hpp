@@ -7,10 +7,12 @@
 
 #include <tessera/spec/tensor_view.hpp>
 
+#include "float8.hpp"
+
 namespace tessera::reference {
 
 /// Stores `value` as the tensor's type holds it.
-inline void store(const tensor_view& view, std::int64_t offset, double value) noexcept {
+inline void store(const tensor_view& view, std::int64_t offset, double value) {
   auto* const base = static_cast<std::byte*>(view.data);
   const auto put = [&](auto element) {
     std::memcpy(base + offset * static_cast<std::int64_t>(sizeof element), &element,
@@ -35,9 +37,10 @@ inline void store(const tensor_view& view, std::int64_t offset, double value) no
       return put(static_cast<std::int8_t>(value));
     case dtype::u32:
       return put(static_cast<std::uint32_t>(value));
-    case dtype::none:
     case dtype::f8_e4m3:
     case dtype::f8_e5m2:
+      return put(nearest_code(view.type, value));
+    case dtype::none:
     case dtype::f8_e8m0:
     case dtype::u4x2:
       return;

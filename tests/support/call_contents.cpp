@@ -76,17 +76,20 @@ void fill_pages(const bound_call& call, std::size_t tensor, random_source* rando
   std::iota(unused.begin(), unused.end(), 0);
   if (random != nullptr) shuffle(unused, *random);
   std::int64_t taken = 0;
-  const std::vector<std::int64_t> offsets =
-      of_lengths.covers >= 0 ? numbers_in(call.tensors[static_cast<std::size_t>(of_lengths.covers)])
-                             : std::vector<std::int64_t>();
+  const bool covers = of_lengths.covers >= 0;
+  std::vector<std::int64_t> offsets;
+  if (covers && call.has(static_cast<std::size_t>(of_lengths.covers))) {
+    offsets = numbers_in(call.tensors[static_cast<std::size_t>(of_lengths.covers)]);
+  }
   for (std::int64_t n = 0; n < table.extent[0]; ++n) {
     const std::int64_t room = (pages - taken) * page;
     std::int64_t most = std::min(table.extent[1] * page, room);
     if (of_lengths.counts >= 0) most = std::min(most, dim_of(call, of_lengths.counts));
     std::int64_t length = lengths.present() ? drawn_length(most, random) : most;
-    if (!offsets.empty()) {
+    if (covers) {
       const auto at = static_cast<std::size_t>(n);
-      length = std::max(length, offsets[at + 1] - offsets[at]);
+      const std::int64_t rows = offsets.empty() ? 1 : offsets[at + 1] - offsets[at];
+      length = std::max(length, std::min(rows, most));
     }
     if (lengths.present()) store(lengths, n * lengths.stride[0], static_cast<double>(length));
     for (std::int64_t m = 0; m < table.extent[1]; ++m) {
@@ -110,9 +113,19 @@ std::int64_t room_for_rows(const bound_call& call, std::size_t offsets) {
     if (form.holds != tensor_contents::page_numbers || !call.has(list)) continue;
     const tensor_form& lengths = call.form().tensors[static_cast<std::size_t>(form.used_by)];
     if (lengths.covers != static_cast<int>(offsets)) continue;
-    room = std::min(room, call.tensors[list].extent[1] * dim_of(call, form.page));
+    const tensor_view& table = call.tensors[list];
+    const bool for_all = dim_of(call, form.counts) >= table.elements();
+    room = std::min(room, for_all ? table.extent[1] * dim_of(call, form.page) : 0);
   }
   return room;
+}
+
+/// Sequences that have a row each, which no offsets say, and no page for it.
+bool lacks_room(const bound_call& call) {
+  return std::ranges::any_of(call.form().tensors, [&](const tensor_form& lengths) {
+    const auto covered = static_cast<std::size_t>(std::max<int>(lengths.covers, 0));
+    return lengths.covers >= 0 && !call.has(covered) && room_for_rows(call, covered) == 0;
+  });
 }
 
 /// Behind the entries that are looked at: anything at all.
@@ -126,7 +139,38 @@ void scramble_unused(const bound_call& call, std::size_t tensor, random_source& 
   });
 }
 
+/// Numbers of what there is; those that lie apart from others are the last of a shuffled list.
+void fill_indices(const bound_call& call, std::size_t tensor, random_source* random) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& view = call.tensors[tensor];
+  const std::int64_t counted = dim_of(call, form.counts);
+  if (form.apart < 0) {
+    for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
+      const std::int64_t last = std::max<std::int64_t>(counted - 1, 0);
+      store(view, offset,
+            static_cast<double>(random != nullptr ? random->below(last + 1) : std::min(n, last)));
+    });
+    return;
+  }
+  std::vector<bool> is_taken(static_cast<std::size_t>(std::max<std::int64_t>(counted, 1)));
+  for (const std::int64_t other : numbers_in(call.tensors[static_cast<std::size_t>(form.apart)])) {
+    is_taken[static_cast<std::size_t>(other)] = true;
+  }
+  std::vector<std::int64_t> left;
+  for (std::int64_t n = 0; n < counted; ++n) {
+    if (!is_taken[static_cast<std::size_t>(n)]) left.push_back(n);
+  }
+  if (random != nullptr) shuffle(left, *random);
+  for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
+    const auto at = static_cast<std::size_t>(n);
+    store(view, offset, static_cast<double>(at < left.size() ? left[at] : -1));
+  });
+}
+
 void fill_list(const bound_call& call, std::size_t tensor, random_source* random) {
+  if (call.form().tensors[tensor].holds == tensor_contents::indices) {
+    return fill_indices(call, tensor, random);
+  }
   const tensor_form& form = call.form().tensors[tensor];
   const tensor_view& view = call.tensors[tensor];
   const std::int64_t counted = dim_of(call, form.counts), entries = view.extent[0];
@@ -140,6 +184,7 @@ void fill_list(const bound_call& call, std::size_t tensor, random_source* random
     const bool drawn =
         form.holds == tensor_contents::lengths || form.holds == tensor_contents::count;
     if (drawn) number = drawn_length(counted, random);
+    if (form.holds == tensor_contents::count && lacks_room(call)) number = 0;
     if (form.holds == tensor_contents::group_sizes) number = sizes[at];
     if (offsets) number = n == 0 ? 0 : sum += sizes[at - 1];
     store(view, offset, static_cast<double>(number));
@@ -217,6 +262,7 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
   };
   switch (form.holds) {
     case tensor_contents::values:
+    case tensor_contents::indices:
     case tensor_contents::count:
       return;
     case tensor_contents::offsets: {

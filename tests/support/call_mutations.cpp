@@ -11,6 +11,7 @@
 
 #include <tessera/spec/lower.hpp>
 
+#include "../reference/operations.hpp"
 #include "call_contents.hpp"
 
 namespace tessera::support {
@@ -42,7 +43,9 @@ class mutation_list {
     const tensor_view view = legal_.tensors()[tensor];
     const tensor_form& form = form_.tensors[tensor];
     if (!view.present()) {
-      const tensor_view first = legal_.tensors()[legal_.op().order[0]];
+      std::size_t place = 0;  // of the first one there is
+      while (!legal_.tensors()[legal_.op().order[place]].present()) ++place;
+      const tensor_view first = legal_.tensors()[legal_.op().order[place]];
       return on_view(tensor, "given", [=](tensor_view& to) { to = first; });
     }
     on_view(tensor, "absent", [](tensor_view& to) { to = {}; });
@@ -118,7 +121,9 @@ class mutation_list {
     const auto counted = [&](std::int8_t dim) {
       return static_cast<std::int32_t>(legal_.call().dims[static_cast<std::size_t>(dim)]);
     };
-    if (form.holds == tensor_contents::page_numbers) return counted(form.counts);
+    const bool numbers =
+        form.holds == tensor_contents::page_numbers || form.holds == tensor_contents::indices;
+    if (numbers) return counted(form.counts);
     if (form.holds != tensor_contents::values) return counted(form.counts) + 1;
     for (std::size_t list = 0; list < form_.tensors.size(); ++list) {
       const tensor_form& table = form_.tensors[list];

@@ -115,12 +115,7 @@ class problem_draw {
   bool draw_presence() {
     int layout = static_cast<int>(random_.below(static_cast<std::int64_t>(form_.layouts.size())));
     for (int attempt = 0; attempt < 4; ++attempt) {
-      if (!draw_presence_in(layout)) {
-        // An option may have said another one, which has the tensors that are required.
-        if (form_.layout_of == nullptr || attempt > 0) return false;
-        layout = form_.layout_of(call_);
-        continue;
-      }
+      draw_presence_in(layout);
       call_.layout = form_.layout_of != nullptr ? form_.layout_of(call_) : 0;
       if (call_.layout == layout) return drop_forbidden();
       layout = call_.layout;
@@ -143,7 +138,7 @@ class problem_draw {
     return !everywhere && (used || is_list(form_.tensors[tensor]));
   }
 
-  bool draw_presence_in(int layout) {
+  void draw_presence_in(int layout) {
     call_.present = 0;
     for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
       tensor_view& view = problem_.tensors[i];
@@ -152,17 +147,13 @@ class problem_draw {
       const shape_form& shape = form_.shape(i, layout);
       const tensor_form& form = form_.tensors[i];
       const bool required = (op_.required >> i & 1u) != 0;
-      if (shape.rank < 0) {
-        if (required) return false;
-        continue;
-      }
+      if (shape.rank < 0) continue;
       const bool likely = form.is_output() && form.free && random_.chance(0.6);
       if (!required && !makes_layout(i) && !likely && !has({false, i})) continue;
       view.type = dtype::u8;  // until types are drawn
       view.rank = shape.rank;
       call_.present |= 1u << i;
     }
-    return true;
   }
 
   bool drop_forbidden() {
@@ -285,6 +276,13 @@ class problem_draw {
         slots += extent_of(call_, shape.axes[0]) * extent_of(call_, shape.axes[1]);
       }
       call_.dims[i] = std::max(slots, form_.dims[i].least);
+    }
+    for (const tensor_form& form : form_.tensors) {
+      if (form.apart < 0) continue;  // as many again as are named
+      const auto of = static_cast<std::size_t>(form.counts);
+      const auto list = static_cast<std::size_t>(&form - form_.tensors.data());
+      const std::int64_t named = extent_of(call_, form_.shape(list, call_.layout).axes[0]);
+      if (!is_fixed(of)) call_.dims[of] = std::max(call_.dims[of], 2 * named);
     }
     for (std::size_t i = 0; i < form_.dims.size(); ++i) {
       if (form_.dims[i].source == dim_source::formula) call_.dims[i] = form_.dims[i].value(call_);

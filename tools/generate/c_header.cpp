@@ -286,28 +286,38 @@ std::string functions_of(const c_structs& structs, const operation& op) {
          '\n';
 }
 
-/// The values of all options that are choices. Options of one name are the same choice.
+/// The values of all options that are choices. Options of one name are the same
+/// choice, of which an operation may have the first ones only.
 outcome<std::string> choices_text(const std::vector<family>& families) {
-  std::map<std::string_view, const option_form*> known;
-  std::string text;
+  std::vector<const option_form*> known;  // the longest list of each name
   for (const family& family : families) {
     for (const c_structs& structs : structs_of(family)) {
       for (const option_form& option : structs.form->options) {
         if (option.type != option_type::choice) continue;
-        const auto [at, first] = known.emplace(option.name, &option);
-        if (!std::ranges::equal(at->second->enumerators, option.enumerators)) {
+        const auto at = std::ranges::find(known, option.name, &option_form::name);
+        if (at == known.end()) {
+          known.push_back(&option);
+          continue;
+        }
+        const auto first = (*at)->enumerators, second = option.enumerators;
+        const std::size_t both = std::min(first.size(), second.size());
+        if (!std::ranges::equal(first.first(both), second.first(both))) {
           return refusal{
               fmt::format("option {} of {} has other enumerators than that of another "
                           "operation; give it another name",
                           option.name, structs.name())};
         }
-        std::vector<std::string> values;
-        for (std::size_t i = 0; i < option.enumerators.size() && first; ++i) {
-          values.push_back(fmt::format("{} = {}", enumerator(option, option.enumerators[i]), i));
-        }
-        if (first) text += fmt::format("enum {{ {} }};\n", fmt::join(values, ", "));
+        if (second.size() > first.size()) *at = &option;
       }
     }
+  }
+  std::string text;
+  for (const option_form* option : known) {
+    std::vector<std::string> values;
+    for (std::size_t i = 0; i < option->enumerators.size(); ++i) {
+      values.push_back(fmt::format("{} = {}", enumerator(*option, option->enumerators[i]), i));
+    }
+    text += fmt::format("enum {{ {} }};\n", fmt::join(values, ", "));
   }
   return text.empty() ? text : "/* Values of options. */\n" + text + '\n';
 }

@@ -9,9 +9,10 @@ namespace tessera::generate {
 
 family attention_family();
 family mean_pooling_family();
+family kv_cache_family();
 
 inline std::vector<family> all_families() {
-  return {attention_family(), mean_pooling_family()};
+  return {attention_family(), mean_pooling_family(), kv_cache_family()};
 }
 
 }  // namespace tessera::generate

@@ -175,6 +175,78 @@ inline bool are_group_sizes(std::string_view name, const tensor_view& sizes, std
                                " has ", rows, " rows");
 }
 
+/// Marks of the numbers below a limit: on the stack as long as there are few.
+class number_marks {
+ public:
+  explicit number_marks(std::int64_t limit) {
+    if (limit <= static_cast<std::int64_t>(most_bits)) return;
+    many_.resize(static_cast<std::size_t>(limit) / 64 + 1);
+    words_ = many_.data();
+  }
+  number_marks(const number_marks&) = delete;
+  number_marks& operator=(const number_marks&) = delete;
+  bool has(std::int32_t number) const noexcept { return (words_[word(number)] & bit(number)) != 0; }
+  void mark(std::int32_t number) noexcept { words_[word(number)] |= bit(number); }
+
+ private:
+  static constexpr std::size_t most_bits = std::size_t{1} << 16;
+  static std::size_t word(std::int32_t number) noexcept {
+    return static_cast<std::size_t>(number) / 64;
+  }
+  static std::uint64_t bit(std::int32_t number) noexcept {
+    return std::uint64_t{1} << (number % 64);
+  }
+  std::array<std::uint64_t, most_bits / 64> few_{};
+  std::vector<std::uint64_t> many_;
+  std::uint64_t* words_ = few_.data();
+};
+
+/// Entries of a list of numbers, whatever its stride.
+inline std::int32_t number_in(const tensor_view& list, std::int64_t entry) noexcept {
+  return static_cast<const std::int32_t*>(list.data)[entry * list.stride[0]];
+}
+
+/// Each is there once, and not in the other list, whose numbers have been checked.
+inline bool are_apart(const bound_call& call, std::size_t tensor, std::int64_t limit,
+                      status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto other = static_cast<std::size_t>(form.apart);
+  const tensor_view &list = call.tensors[tensor], &others = call.tensors[other];
+  const auto refuse_same = [&](std::int64_t entry, const tensor_view& in, std::string_view name) {
+    std::int64_t same = 0;
+    while (number_in(in, same) != number_in(list, entry)) ++same;
+    return refuse(failure, form.name, ": entry ", entry, " is ", number_in(list, entry),
+                  ", as is entry ", same, " of ", name);
+  };
+  number_marks marks(limit);
+  for (std::int64_t n = 0; n < others.extent[0]; ++n) marks.mark(number_in(others, n));
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    if (marks.has(number_in(list, n)))
+      return refuse_same(n, others, call.form().tensors[other].name);
+  }
+  number_marks own(limit);
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    if (own.has(number_in(list, n))) return refuse_same(n, list, form.name);
+    own.mark(number_in(list, n));
+  }
+  return true;
+}
+
+/// Every number is that of something there is.
+inline bool are_indices(const bound_call& call, std::size_t tensor, status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& list = call.tensors[tensor];
+  const std::int64_t limit = call.dims[static_cast<std::size_t>(form.counts)];
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    const std::int32_t number = number_in(list, n);
+    if (number >= 0 && number < limit) continue;
+    return refuse(failure, form.name, ": entry ", n, " is ", number, ", must be 0 to ", limit - 1,
+                  ": there are ", limit, " ",
+                  call.form().dims[static_cast<std::size_t>(form.counts)].label);
+  }
+  return form.apart < 0 || are_apart(call, tensor, limit, failure);
+}
+
 /// The numbers of a table of pages, and the lengths that say how many of them are used.
 struct used_pages {
   std::string_view name, lengths_name;
@@ -223,42 +295,35 @@ inline bool are_pages(const used_pages& used, std::int64_t pages, status& failur
   return false;
 }
 
-/// The rows of `offsets` are the last tokens of the sequences, and are written: there are not more
-/// of them, and a page that gets some is in use once.
+/// The rows of `offsets` (absent: one each) are the last tokens of the sequences, and are written:
+/// there are not more of them, and a page that gets some is in use once.
 inline bool are_own_pages(const used_pages& used, std::string_view offsets_name,
                           const tensor_view& offsets, std::int64_t pages, status& failure) {
-  constexpr std::size_t most_bits = std::size_t{1} << 16;  // of pools that need no memory
-  std::array<std::uint64_t, most_bits / 64> few{};
-  std::vector<std::uint64_t> many;
-  std::uint64_t* written = few.data();
-  if (static_cast<std::size_t>(pages) > most_bits) {
-    many.resize(static_cast<std::size_t>(pages) / 64 + 1);
-    written = many.data();
-  }
+  number_marks written(pages);
   const auto* const begin = static_cast<const std::int32_t*>(offsets.data);
-  const auto word = [](std::int32_t page) { return static_cast<std::size_t>(page) / 64; };
-  const auto bit = [](std::int32_t page) { return std::uint64_t{1} << (page % 64); };
+  const auto rows_of = [&](std::int64_t n) {
+    return begin != nullptr ? std::int64_t{begin[n + 1]} - begin[n] : 1;
+  };
   const auto first_written = [&](std::int64_t n) {
-    const std::int64_t rows = std::int64_t{begin[n + 1]} - begin[n];
-    const std::int64_t length = used.length(n);
+    const std::int64_t rows = rows_of(n), length = used.length(n);
     return rows == 0 ? (length + used.page - 1) / used.page : (length - rows) / used.page;
   };
   for (std::int64_t n = 0; n < used.sequences; ++n) {
-    const std::int64_t rows = std::int64_t{begin[n + 1]} - begin[n];
-    if (rows > used.length(n)) {
+    if (rows_of(n) > used.length(n)) {
+      const bool given = begin != nullptr;
       return refuse(failure, used.lengths_name, ": entry ", n, " is ", used.length(n), ", ",
-                    offsets_name, " gives the sequence ", rows, " rows");
+                    given ? offsets_name : used.name, " gives the sequence ", rows_of(n), " row",
+                    rows_of(n) == 1 ? "" : "s");
     }
     for (std::int64_t m = first_written(n); m * used.page < used.length(n); ++m) {
       const std::int32_t page = used.number(n, m);
-      if ((written[word(page)] & bit(page)) != 0) return refuse_shared_page(used, n, m, failure);
-      written[word(page)] |= bit(page);
+      if (written.has(page)) return refuse_shared_page(used, n, m, failure);
+      written.mark(page);
     }
   }
   for (std::int64_t n = 0; n < used.sequences; ++n) {
     for (std::int64_t m = 0; m < first_written(n); ++m) {
-      const std::int32_t page = used.number(n, m);
-      if ((written[word(page)] & bit(page)) != 0) return refuse_shared_page(used, n, m, failure);
+      if (written.has(used.number(n, m))) return refuse_shared_page(used, n, m, failure);
     }
   }
   return true;
@@ -311,6 +376,8 @@ inline bool is_table(const bound_call& call, std::size_t tensor, status& failure
       return is_table(call, tensor, failure);
     case tensor_contents::group_sizes:
       return are_group_sizes(form.name, view, owner, rows, failure);
+    case tensor_contents::indices:
+      return are_indices(call, tensor, failure);
     case tensor_contents::count:
       return is_count(call, tensor, owner, failure);
   }

@@ -28,14 +28,25 @@ namespace tessera::checks {
   return list;
 }
 
+/// Those of some tensors (bits) that the layout of the call has.
+inline std::uint32_t in_layout(const bound_call& call, std::uint32_t tensors) noexcept {
+  std::uint32_t had = 0;
+  for (std::uint32_t rest = tensors; rest != 0; rest &= rest - 1) {
+    const auto tensor = static_cast<std::size_t>(std::countr_zero(rest));
+    if (call.form().shape(tensor, call.layout).rank >= 0) had |= rest & (~rest + 1);
+  }
+  return had;
+}
+
 [[gnu::cold, gnu::noinline]] inline bool refuse_absent(const bound_call& call, int tensor,
                                                        status& failure) {
   const auto tensors = call.form().tensors;
   std::string needed;
-  int left = std::popcount(call.op->required);
+  const std::uint32_t required = in_layout(call, call.op->required);
+  int left = std::popcount(required);
   for (int i = 0; i < call.op->tensor_count; ++i) {
     const std::size_t index = call.op->order[static_cast<std::size_t>(i)];
-    if ((call.op->required >> index & 1u) == 0) continue;
+    if ((required >> index & 1u) == 0) continue;
     needed += tensors[index].name;
     if (--left > 0) needed += left == 1 ? " and " : ", ";
   }
@@ -52,10 +63,13 @@ inline std::uint32_t tensors_present(const bound_call& call) noexcept {
   return present;
 }
 
-/// Fills `present`; `derivable` are bits of required tensors whose absence is no fault.
+/// Fills `present` and `layout`; `derivable` are bits of required tensors whose absence is no
+/// fault.
 inline bool are_present(bound_call& call, std::uint32_t derivable, status& failure) {
   call.present = tensors_present(call);
-  if (const std::uint32_t missing = call.op->required & ~call.present & ~derivable; missing != 0) {
+  call.layout = call.form().layout_of != nullptr ? call.form().layout_of(call) : 0;
+  const std::uint32_t absent = call.op->required & ~call.present & ~derivable;
+  if (const std::uint32_t missing = in_layout(call, absent); missing != 0) {
     // The first of them in the operation's order.
     for (int i = 0; i < call.op->tensor_count; ++i) {
       const int index = call.op->order[static_cast<std::size_t>(i)];
@@ -297,7 +311,6 @@ inline const tensor_rule* forbidding_rule(const bound_call& call, std::uint32_t 
 inline bool are_shapes(bound_call& call, std::uint32_t derivable, status& failure) {
   if (!are_present(call, derivable, failure)) return false;
   const signature& form = call.form();
-  call.layout = form.layout_of != nullptr ? form.layout_of(call) : 0;
   call.owners.fill(-1);
   for (int i = 0; i < call.op->tensor_count; ++i) {
     const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];

@@ -124,6 +124,7 @@ enum class tensor_contents : std::uint8_t {
   lengths,       ///< 0 to dim `counts`
   page_numbers,  ///< 0 to dim `counts` - 1, as far as the lengths in `used_by` reach
   group_sizes,   ///< at least 0, together at most dim `counts`
+  indices,       ///< 0 to dim `counts` - 1
   count,  ///< one number, 0 to dim `counts`: so many entries of lists of that dim are looked at
 };
 
@@ -144,6 +145,8 @@ struct tensor_text {
   /// Lengths: the offsets of rows that are the last tokens of the sequences, and are written: no
   /// sequence has more, and the pages of what is written are its own.
   std::string_view covers{};
+  /// Indices: those of another tensor; each of these is there once, and not among them.
+  std::string_view apart{};
   std::string_view shares{};  ///< an output that may lie in the memory of that tensor
   std::string_view
       gradient_of{};  ///< of the shape and, if both are given, of the type of that tensor
@@ -161,7 +164,7 @@ struct tensor_form {
   bool contiguous_rows = false, aligned_rows = false, free = false;
   tensor_contents holds = tensor_contents::values;
   std::int8_t like = -1, counts = -1, longest = -1, used_by = -1, page = -1, covers = -1,
-              shares = -1;
+              apart = -1, shares = -1;
   std::int8_t gradient_of = -1, shape_of = -1;
   std::uint8_t late_layouts = 0;  ///< in which some axis is known from contents only
   std::string_view elsewhere{};
@@ -248,7 +251,7 @@ struct operation {
   std::array<std::uint8_t, max_tensors> order{};
   std::uint8_t tensor_count = 0;
   std::uint32_t taken = 0;     ///< bits of the tensors
-  std::uint32_t required = 0;  ///< of those that must be given
+  std::uint32_t required = 0;  ///< of those that must be given, where the layout has them
   std::uint32_t excluded = 0;  ///< bits of the options that must keep their defaults
   std::uint32_t fields = 0;    ///< bits of the tensors that the text of a problem has
 };

@@ -10,7 +10,6 @@
 
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/demand.hpp>
-#include <tessera/spec/names.hpp>
 #include <tessera/spec/problem.hpp>
 
 namespace tessera {
@@ -122,6 +121,7 @@ constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text>
   if (text.holds == tensor_contents::page_numbers && (form.used_by < 0 || form.page < 0)) {
     throw "page numbers are used by lengths, of pages of a dim";
   }
+  form.apart = index_of(all, text.apart, &tensor_text::name);
   form.shares = index_of(all, text.shares, &tensor_text::name);
   form.gradient_of = index_of(all, text.gradient_of, &tensor_text::name);
   form.shape_of = index_of(all, text.shape_of, &tensor_text::name);
@@ -216,6 +216,9 @@ constexpr std::array<std::string_view, max_layouts> everywhere(std::string_view 
   return shapes;
 }
 
+template <class Class, class Value>
+Class class_of_member(Value Class::*);
+
 /// `layout_of` of a signature whose calls name their layout by an option.
 template <auto Option>
 int layout_named(const bound_call& call) {
@@ -244,8 +247,8 @@ consteval signature signature_of(signature form) {
 }
 
 /// An operation from "q! k! v! out! lse": tensors in the order they are looked at, those with '!'
-/// required. `place` is the value of its enumerator. `without` names options that the operation
-/// does not have.
+/// required where the layout has them. `place` is the value of its enumerator. `without` names
+/// options that the operation does not have.
 consteval operation operation_of(std::string_view name, int place, const signature& form,
                                  const lowering& how, std::string_view tensors,
                                  std::string_view without = {}) {

@@ -227,7 +227,7 @@ inline bool derive_output(bound_call& call, std::size_t tensor, tensor_view& vie
 /// required and follow from the others may be absent, and are filled.
 inline bool is_problem(bound_call& call, tensor_view* views, status& failure) {
   if (!are_options(call, failure) || !are_shapes(call, ~0u, failure)) return false;
-  const std::uint32_t missing = call.op->required & ~call.present;
+  const std::uint32_t missing = in_layout(call, call.op->required & ~call.present);
   for (int i = 0; i < call.op->tensor_count && missing != 0; ++i) {
     const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
     if ((missing >> tensor & 1u) == 0) continue;

@@ -1,4 +1,4 @@
-// Names of enumerators that count from 0, and the classes of members.
+// Names of enumerators that count from 0.
 #pragma once
 
 #include <array>
@@ -14,9 +14,5 @@ constexpr std::string_view name_in(const std::array<std::string_view, Count>& na
   const auto number = static_cast<std::size_t>(value);
   return number < Count ? names[number] : "invalid";
 }
-
-/// In decltype: the class that a pointer to a member is of.
-template <class Class, class Value>
-Class class_of_member(Value Class::*);
 
 }  // namespace tessera

@@ -7,6 +7,6 @@
 
 namespace tessera::tool {
 
-inline constexpr std::array all_words{&attention_words, &mean_pooling_words};
+inline constexpr std::array all_words{&attention_words, &mean_pooling_words, &kv_cache_words};
 
 }  // namespace tessera::tool

@@ -20,12 +20,14 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_MEAN_POOLING = 200,
   TESSERA_OPERATION_MEAN_POOLING_CHUNKS = 201,
   TESSERA_OPERATION_MEAN_POOLING_BACKWARD = 202,
-  TESSERA_OPERATION_MEAN_POOLING_CHUNKS_BACKWARD = 203
+  TESSERA_OPERATION_MEAN_POOLING_CHUNKS_BACKWARD = 203,
+  TESSERA_OPERATION_KV_CACHE_APPEND = 400,
+  TESSERA_OPERATION_KV_CACHE_COPY = 401
 } tessera_operation;
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
-enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3 };
+enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3, TESSERA_POOL_LAYOUT_PTCD = 4, TESSERA_POOL_LAYOUT_PTCLD = 5 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -426,6 +428,137 @@ static inline int32_t tessera_plan_mean_pooling_chunks_backward(
 }
 static inline int32_t tessera_run_mean_pooling_chunks_backward(const tessera_plan* plan,
     const tessera_mean_pooling_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- kv_cache_append: family kv_cache ---- */
+
+/* Axes: R new tokens; N sequences; P pages; T page size; M pages of a sequence; Hkv key/value
+ * heads; D head dim; Dv head dim; L lanes; G groups of channels; W columns of a channel. */
+typedef struct tessera_kv_cache_append_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* k_new; /* [R,Hkv,D]; f32, f16, bf16 */
+  /* PHTD [R,Hkv,Dv], HPTD [R,Hkv,Dv], PTHD [R,Hkv,Dv], (PT)HD [R,Hkv,Dv], PTCD [R,Hkv,D], PTCLD
+   * [R,Hkv,D]; type of k_new */
+  const tessera_tensor* v_new;
+  /* written; PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; f32, f16,
+   * bf16, f8_e4m3, f8_e5m2, i8 */
+  const tessera_tensor* k_pages;
+  /* written; PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of
+   * k_pages */
+  const tessera_tensor* v_pages;
+  /* written; PTCD [P,T,2Hkv,D], PTCLD [P,T,G,L,W]; f32, f16, bf16, f8_e4m3, f8_e5m2, i8 */
+  const tessera_tensor* kv_pages;
+  const tessera_tensor* block_table; /* [N,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [N]; i32 */
+  const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
+  const tessera_tensor* num_seqs; /* [1]; i32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
+  const tessera_tensor* source_pages; /* ; i32 */
+  const tessera_tensor* target_pages; /* ; i32 */
+} tessera_kv_cache_append_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_KV_CACHE_APPEND_K_SCALE = 1,
+  TESSERA_KV_CACHE_APPEND_V_SCALE = 2,
+  TESSERA_KV_CACHE_APPEND_POOL_LAYOUT = 4,
+  TESSERA_KV_CACHE_APPEND_PAGE_SIZE = 8
+};
+typedef struct tessera_kv_cache_append_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double k_scale; /* above 0; default 1 */
+  double v_scale; /* above 0; default 1 */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PHTD */
+  int64_t pool_layout;
+  int64_t page_size; /* at least 0; default 0 */
+} tessera_kv_cache_append_options;
+
+/* kv_cache_append: needs k_new, v_new, k_pages, v_pages, kv_pages, seqlens_k, block_table; takes
+ * num_seqs, cu_seqlens_q, k_scales, v_scales. */
+static inline int32_t tessera_kv_cache_append(const tessera_kv_cache_append_args* args,
+    const tessera_kv_cache_append_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_KV_CACHE_APPEND, args, options, context, status);
+}
+static inline int32_t tessera_plan_kv_cache_append(const tessera_kv_cache_append_args* args,
+    const tessera_kv_cache_append_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_KV_CACHE_APPEND, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_kv_cache_append(const tessera_plan* plan,
+    const tessera_kv_cache_append_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- kv_cache_copy: family kv_cache ---- */
+
+/* Axes: P pages; T page size; H key/value heads; C channels; L lanes; D head dim; Dv head dim; A
+ * pages to copy. */
+typedef struct tessera_kv_cache_copy_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* k_new; /* ;  */
+  const tessera_tensor* v_new; /* ;  */
+  /* written; PHTD [P,H,T,D], HPTD [H,P,T,D], PTHD [P,T,H,D], (PT)HD [P*T,H,D]; f32, f16, bf16,
+   * f8_e4m3, f8_e5m2, i8 */
+  const tessera_tensor* k_pages;
+  /* written; PHTD [P,H,T,Dv], HPTD [H,P,T,Dv], PTHD [P,T,H,Dv], (PT)HD [P*T,H,Dv]; type of
+   * k_pages */
+  const tessera_tensor* v_pages;
+  /* written; PTCD [P,T,C,D], PTCLD [P,T,C,L,D]; f32, f16, bf16, f8_e4m3, f8_e5m2, i8 */
+  const tessera_tensor* kv_pages;
+  const tessera_tensor* block_table; /* ;  */
+  const tessera_tensor* seqlens_k; /* ;  */
+  const tessera_tensor* cu_seqlens_q; /* ;  */
+  const tessera_tensor* num_seqs; /* ;  */
+  const tessera_tensor* k_scales; /* ;  */
+  const tessera_tensor* v_scales; /* ;  */
+  const tessera_tensor* source_pages; /* [A]; i32 */
+  const tessera_tensor* target_pages; /* [A]; i32 */
+} tessera_kv_cache_copy_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_KV_CACHE_COPY_K_SCALE = 1,
+  TESSERA_KV_CACHE_COPY_V_SCALE = 2,
+  TESSERA_KV_CACHE_COPY_POOL_LAYOUT = 4,
+  TESSERA_KV_CACHE_COPY_PAGE_SIZE = 8
+};
+typedef struct tessera_kv_cache_copy_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double k_scale; /* above 0; default 1 */
+  double v_scale; /* above 0; default 1 */
+  /* TESSERA_POOL_LAYOUT_PHTD, TESSERA_POOL_LAYOUT_HPTD, TESSERA_POOL_LAYOUT_PTHD,
+   * TESSERA_POOL_LAYOUT_PT_HD, TESSERA_POOL_LAYOUT_PTCD, TESSERA_POOL_LAYOUT_PTCLD; default
+   * TESSERA_POOL_LAYOUT_PHTD */
+  int64_t pool_layout;
+  int64_t page_size; /* at least 0; default 0 */
+} tessera_kv_cache_copy_options;
+
+/* kv_cache_copy: needs k_pages, v_pages, kv_pages, source_pages, target_pages; has no option
+ * k_scale, v_scale. */
+static inline int32_t tessera_kv_cache_copy(const tessera_kv_cache_copy_args* args,
+    const tessera_kv_cache_copy_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_KV_CACHE_COPY, args, options, context, status);
+}
+static inline int32_t tessera_plan_kv_cache_copy(const tessera_kv_cache_copy_args* args,
+    const tessera_kv_cache_copy_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_KV_CACHE_COPY, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_kv_cache_copy(const tessera_plan* plan,
+    const tessera_kv_cache_copy_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }

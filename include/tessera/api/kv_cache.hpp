@@ -1,0 +1,73 @@
+// Caches of keys and values in pages: new tokens into them, pages onto pages.
+//
+//   tessera::kv_cache_args args{.k_new = tessera::view(k, {tokens, heads, dim}),
+//                               .v_new = tessera::view(v, {tokens, heads, dim}),
+//                               .k_pages = tessera::view(k_pool, {pages, page_size, heads, dim}),
+//                               .v_pages = tessera::view(v_pool, {pages, page_size, heads, dim}),
+//                               .block_table = tessera::view(table, {sequences, table_pages}),
+//                               .seqlens_k = tessera::view(lengths, {sequences}),
+//                               .cu_seqlens_q = tessera::view(starts, {sequences + 1})};
+//   auto done = tessera::kv_cache_append(args, {.pool_layout = tessera::cache_layout::PTHD});
+//
+// Token t of sequence n, of q_len new ones, becomes key seqlens_k[n] - q_len + t: slot key % T of
+// page block_table[n, key / T], for pages of T tokens. Tokens behind the last sequence are written
+// nowhere, and every other slot keeps its bits.
+//
+// Stored is x / scale, the scale being k_scale or v_scale times that of the head (k_scales,
+// v_scales), rounded to the pool's type: to the nearest, ties to even; f8_e4m3, f8_e5m2 and i8
+// saturate. With scale 1 and the same type bits are copied.
+//
+// In host memory, tables are refused that name pages there are not, sequences shorter than their
+// new tokens, and pages that are written and in use twice. On a GPU nobody looks at them before the
+// kernel, which writes no token that has no place.
+//
+// Every function checks its arguments completely before it writes anything. Functions may be called
+// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
+// std::bad_alloc.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/kv_cache/args.hpp>
+#include <tessera/families/kv_cache/options.hpp>
+#include <tessera/families/kv_cache/problem.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/float8.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// Writes new keys and values: k_new, v_new, a pool (k_pages and v_pages, or kv_pages), block_table
+/// and seqlens_k; cu_seqlens_q, num_seqs, k_scales and v_scales may be absent.
+status kv_cache_append(const kv_cache_args& args, const kv_cache_options& options = {},
+                       const context& context = {});
+
+/// Page target_pages[i] of the pool becomes a copy of page source_pages[i]. No page is a target
+/// twice, or a target and a source.
+status kv_cache_copy(const kv_cache_args& args, const kv_cache_options& options = {},
+                     const context& context = {});
+
+/// The same operations; a refusal is thrown as tessera::error.
+inline void kv_cache_append_or_throw(const kv_cache_args& args,
+                                     const kv_cache_options& options = {},
+                                     const context& context = {}) {
+  throw_if_failed(kv_cache_append(args, options, context));
+}
+inline void kv_cache_copy_or_throw(const kv_cache_args& args, const kv_cache_options& options = {},
+                                   const context& context = {}) {
+  throw_if_failed(kv_cache_copy(args, options, context));
+}
+
+/// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
+using kv_cache_plan = basic_plan<kv_cache_problem>;
+
+/// Checks the problem and chooses a row. Refuses what the operation itself would refuse, and
+/// problems that no row of this build takes.
+result<kv_cache_plan> plan(const kv_cache_problem& problem, const context& context = {});
+
+/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
+/// null: this one.
+result<explanation> explain(const kv_cache_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// What is asked of a cache of keys and values at run time: dtypes, sizes and options, no pointers.
+// Plain data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/kv_cache/args.hpp>
+#include <tessera/families/kv_cache/config.hpp>
+#include <tessera/families/kv_cache/options.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Operations of the family.
+enum class kv_cache_op : std::uint8_t { kv_cache_append, kv_cache_copy };
+
+/// Their names, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 2> kv_cache_ops{"kv_cache_append", "kv_cache_copy"};
+
+constexpr std::string_view name_of(kv_cache_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < kv_cache_ops.size() ? kv_cache_ops[index] : "invalid";
+}
+
+/// A call of one of them without its memory.
+using kv_cache_problem = basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>;
+
+constexpr kv_cache_pass pass_of(kv_cache_op op) noexcept {
+  return op == kv_cache_op::kv_cache_copy ? kv_cache_pass::copy : kv_cache_pass::append;
+}
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr kv_cache_problem problem_of(const kv_cache_args& args,
+                                      const kv_cache_options& options = {},
+                                      kv_cache_op op = kv_cache_op::kv_cache_append) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// Caches of keys and values: from axes to rows.
+#include "axes/kv_cache.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <tessera/families/kv_cache/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = kv_cache_config;
+  using runtime_family = tessera::kv_cache_family;
+  static constexpr const auto& names = kv_cache_names;
+
+  static std::vector<kv_cache_axes> blocks() { return kv_cache_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &kv_cache_axes::targets, &kv_cache_config::target},
+      axis{"passes", &kv_cache_axes::passes, &kv_cache_config::pass}};
+
+  static std::string unit_of(const kv_cache_config& config) {
+    return std::string(enumerator_name(config.pass));
+  }
+};
+
+}  // namespace
+
+family kv_cache_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_KV_CACHE_ROW";
+  made.config_type = "kv_cache_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/kv_cache/cpu/launch.hpp",
+                               .limits = {.rows = 8, .seconds = 30, .bytes = 1 << 20}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/kv_cache/sm80/launch.hpp",
+      .limits = {
+          .rows = 4, .seconds = 60, .bytes = 4 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
+  made.fits_header = "tessera/families/kv_cache/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate
