@@ -2,9 +2,11 @@
 // what is stored is the nearest of all values, the one with an even code of two that are as near.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <tessera/spec/dtype.hpp>
 
@@ -36,16 +38,28 @@ inline double value_of_code(dtype type, std::uint8_t code) noexcept {
   return sign * std::ldexp(significand, power);
 }
 
-inline std::uint8_t nearest_code(dtype type, double value) noexcept {
+/// The values of the finite codes, from 0 up.
+inline const std::vector<double>& finite_values(dtype type) {
+  const auto all_of = [](dtype of) {
+    std::vector<double> values;
+    for (int code = 0; code < format_of(of).finite_codes; ++code) {
+      values.push_back(value_of_code(of, static_cast<std::uint8_t>(code)));
+    }
+    return values;
+  };
+  static const std::vector<double> e4m3 = all_of(dtype::f8_e4m3), e5m2 = all_of(dtype::f8_e5m2);
+  return type == dtype::f8_e5m2 ? e5m2 : e4m3;
+}
+
+inline std::uint8_t nearest_code(dtype type, double value) {
   if (std::isnan(value)) return 0x7f;
+  const std::vector<double>& values = finite_values(type);
   const double size = std::fabs(value);
-  int best = format_of(type).finite_codes - 1;
-  for (int code = best - 1; code >= 0; --code) {
-    const double there = value_of_code(type, static_cast<std::uint8_t>(best));
-    const double here = value_of_code(type, static_cast<std::uint8_t>(code));
-    const double gain = std::fabs(there - size) - std::fabs(here - size);
-    if (gain > 0 || (gain == 0 && code % 2 == 0)) best = code;
-    if (here < size) break;
+  const auto above = std::ranges::lower_bound(values, size);
+  auto best = std::min(above, values.end() - 1) - values.begin();
+  if (above != values.begin() && above != values.end()) {
+    const double up = *above - size, down = size - *(above - 1);
+    if (down < up || (down == up && best % 2 != 0)) --best;
   }
   return static_cast<std::uint8_t>(best | (std::signbit(value) ? 0x80 : 0));
 }

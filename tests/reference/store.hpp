@@ -12,7 +12,7 @@
 namespace tessera::reference {
 
 /// Stores `value` as the tensor's type holds it.
-inline void store(const tensor_view& view, std::int64_t offset, double value) noexcept {
+inline void store(const tensor_view& view, std::int64_t offset, double value) {
   auto* const base = static_cast<std::byte*>(view.data);
   const auto put = [&](auto element) {
     std::memcpy(base + offset * static_cast<std::int64_t>(sizeof element), &element,

@@ -113,9 +113,19 @@ std::int64_t room_for_rows(const bound_call& call, std::size_t offsets) {
     if (form.holds != tensor_contents::page_numbers || !call.has(list)) continue;
     const tensor_form& lengths = call.form().tensors[static_cast<std::size_t>(form.used_by)];
     if (lengths.covers != static_cast<int>(offsets)) continue;
-    room = std::min(room, call.tensors[list].extent[1] * dim_of(call, form.page));
+    const tensor_view& table = call.tensors[list];
+    const bool for_all = dim_of(call, form.counts) >= table.elements();
+    room = std::min(room, for_all ? table.extent[1] * dim_of(call, form.page) : 0);
   }
   return room;
+}
+
+/// Sequences that have a row each, which no offsets say, and no page for it.
+bool lacks_room(const bound_call& call) {
+  return std::ranges::any_of(call.form().tensors, [&](const tensor_form& lengths) {
+    const auto covered = static_cast<std::size_t>(std::max<int>(lengths.covers, 0));
+    return lengths.covers >= 0 && !call.has(covered) && room_for_rows(call, covered) == 0;
+  });
 }
 
 /// Behind the entries that are looked at: anything at all.
@@ -174,6 +184,7 @@ void fill_list(const bound_call& call, std::size_t tensor, random_source* random
     const bool drawn =
         form.holds == tensor_contents::lengths || form.holds == tensor_contents::count;
     if (drawn) number = drawn_length(counted, random);
+    if (form.holds == tensor_contents::count && lacks_room(call)) number = 0;
     if (form.holds == tensor_contents::group_sizes) number = sizes[at];
     if (offsets) number = n == 0 ? 0 : sum += sizes[at - 1];
     store(view, offset, static_cast<double>(number));

@@ -210,9 +210,14 @@ bool call_data::has_output_elements() const {
 
 std::unique_ptr<call_data> drawn_call(const operation& op, random_source& random,
                                       const call_wishes& wishes, const memory_wishes& memory) {
-  const std::optional<owned_problem> problem = drawn_problem(op, random, wishes);
-  if (!problem) return nullptr;
-  return std::make_unique<call_data>(*problem, random, memory);
+  // Not every extent leaves room for numbers that are legal.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const std::optional<owned_problem> problem = drawn_problem(op, random, wishes);
+    if (!problem) return nullptr;
+    auto data = std::make_unique<call_data>(*problem, random, memory);
+    if (data->refusal()) return data;
+  }
+  return nullptr;
 }
 
 }  // namespace tessera::support

@@ -42,7 +42,9 @@ class mutation_list {
     const tensor_view view = legal_.tensors()[tensor];
     const tensor_form& form = form_.tensors[tensor];
     if (!view.present()) {
-      const tensor_view first = legal_.tensors()[legal_.op().order[0]];
+      std::size_t place = 0;  // of the first one there is
+      while (!legal_.tensors()[legal_.op().order[place]].present()) ++place;
+      const tensor_view first = legal_.tensors()[legal_.op().order[place]];
       return on_view(tensor, "given", [=](tensor_view& to) { to = first; });
     }
     on_view(tensor, "absent", [](tensor_view& to) { to = {}; });

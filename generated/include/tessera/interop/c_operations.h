@@ -889,8 +889,8 @@ typedef struct tessera_kv_cache_append_options {
   int64_t page_size; /* at least 0; default 0 */
 } tessera_kv_cache_append_options;
 
-/* kv_cache_append: needs k_new, v_new, k_pages, v_pages, kv_pages, block_table, seqlens_k; takes
- * cu_seqlens_q, num_seqs, k_scales, v_scales. */
+/* kv_cache_append: needs k_new, v_new, k_pages, v_pages, kv_pages, seqlens_k, block_table; takes
+ * num_seqs, cu_seqlens_q, k_scales, v_scales. */
 static inline int32_t tessera_kv_cache_append(const tessera_kv_cache_append_args* args,
     const tessera_kv_cache_append_options* options, const tessera_context* context,
     tessera_status* status) {

@@ -17,8 +17,7 @@
 // lane c % L of group c / L, L = 4 / bytes of an element, and W is D rounded up to 128; channels
 // and columns that hold nothing become 0 in every slot that is written.
 //
-// The last axis of k_new, v_new, pools and block_table has stride 1, as have lists of numbers but
-// those of pages to copy; every other stride is free.
+// The last axis of every tensor has stride 1; every other stride is free.
 #pragma once
 
 #include <tessera/spec/tensor_view.hpp>

@@ -154,8 +154,14 @@ inline constexpr std::array tensor_texts{
                 .shapes = everywhere("Hkv"),
                 .types = dtype::f32,
                 .contiguous_rows = true},
-    tensor_text{.name = "source_pages", .shapes = everywhere("-"), .types = dtype::i32},
-    tensor_text{.name = "target_pages", .shapes = everywhere("-"), .types = dtype::i32},
+    tensor_text{.name = "source_pages",
+                .shapes = everywhere("-"),
+                .types = dtype::i32,
+                .contiguous_rows = true},
+    tensor_text{.name = "target_pages",
+                .shapes = everywhere("-"),
+                .types = dtype::i32,
+                .contiguous_rows = true},
 };
 inline constexpr auto shapes = declared::shapes_in<cache_layout_names.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
@@ -195,7 +201,7 @@ inline bool is_append(const bound_call& call, status& failure) {
   return call.has(static_cast<std::size_t>(declared::index_of(
              std::span<const tensor_form>(tensors), "cu_seqlens_q", &tensor_form::name))) ||
          tokens == sequences ||
-         checks::refuse(failure, "k_new: new tokens is ", tokens, ", block_table has ", sequences,
+         checks::refuse(failure, "k_new: new tokens is ", tokens, ", seqlens_k has ", sequences,
                         " sequences; without cu_seqlens_q each has one");
 }
 
@@ -364,12 +370,8 @@ inline constexpr auto copy_bindings = declared::bindings_in(
     std::array{binding_text{"k_pages", copy + offsetof(kv_copy_args, k), run_strides_of(k_runs)},
                binding_text{"v_pages", copy + offsetof(kv_copy_args, v), run_strides_of(v_runs)},
                binding_text{"kv_pages", copy + offsetof(kv_copy_args, k), run_strides_of(k_runs)},
-               binding_text{"source_pages",
-                            copy + offsetof(kv_copy_args, source_pages),
-                            {{{"A", copy + offsetof(kv_copy_args, source_stride)}}}},
-               binding_text{"target_pages",
-                            copy + offsetof(kv_copy_args, target_pages),
-                            {{{"A", copy + offsetof(kv_copy_args, target_stride)}}}}},
+               binding_text{"source_pages", copy + offsetof(kv_copy_args, source_pages)},
+               binding_text{"target_pages", copy + offsetof(kv_copy_args, target_pages)}},
     copy_form);
 inline constexpr auto copy_sizes = declared::sizes_in(
     std::array{size_text{"P", copy + offsetof(kv_copy_args, page_count)},
@@ -426,10 +428,12 @@ inline constexpr lowering lower_copy{.bytes = sizeof(kernel),
                                      .bindings = copy_bindings,
                                      .finish = &finish_copy};
 
+// Numbers are checked in this order: how many sequences count, where their tokens are, where those
+// go.
 inline constexpr std::array operations = declared::joined(
     std::array{declared::operation_of(
         "kv_cache_append", 0, form, lower,
-        "k_new! v_new! k_pages! v_pages! kv_pages! block_table! seqlens_k! cu_seqlens_q num_seqs "
+        "k_new! v_new! k_pages! v_pages! kv_pages! seqlens_k! num_seqs cu_seqlens_q block_table! "
         "k_scales v_scales")},
     std::array{declared::operation_of("kv_cache_copy", 1, copy_form, lower_copy,
                                       "k_pages! v_pages! kv_pages! source_pages! target_pages!",

@@ -87,7 +87,6 @@ struct kv_copy_args {
   std::int64_t page_count = 0;
   const std::int32_t* source_pages = nullptr;
   const std::int32_t* target_pages = nullptr;
-  std::int64_t source_stride = 1, target_stride = 1;
   std::int64_t copies = 0;
 };
 

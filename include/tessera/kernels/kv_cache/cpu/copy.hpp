@@ -32,8 +32,8 @@ void copy(const kv_copy_args& args, int threads) {
     const std::int64_t pair = values ? item - args.copies : item;
     const page_runs& runs = values ? args.v_runs : args.k_runs;
     auto* const pool = static_cast<std::byte*>(values ? args.v : args.k);
-    copy_page<Isa>(runs, pool + args.source_pages[pair * args.source_stride] * runs.page,
-                   pool + args.target_pages[pair * args.target_stride] * runs.page);
+    copy_page<Isa>(runs, pool + args.source_pages[pair] * runs.page,
+                   pool + args.target_pages[pair] * runs.page);
   });
 }
 

@@ -49,8 +49,7 @@ __global__ void __launch_bounds__(copy_threads)
   const std::int64_t run_words = launch.run_words[values ? 1 : 0];
   auto* const pool = static_cast<unsigned char*>(values ? args.v : args.k);
   for (std::int64_t pair = blockIdx.y; pair < args.copies; pair += gridDim.y) {
-    const std::int64_t source = args.source_pages[pair * args.source_stride],
-                       target = args.target_pages[pair * args.target_stride];
+    const std::int64_t source = args.source_pages[pair], target = args.target_pages[pair];
     if (source < 0 || source >= args.page_count || target < 0 || target >= args.page_count)
       continue;
     const unsigned char* const from = pool + source * runs.page;
