@@ -17,15 +17,17 @@ namespace {
 
 using namespace tessera;
 
-constexpr std::array<std::string_view, 9> operations{"mean_pooling",
-                                                     "mean_pooling_chunks",
-                                                     "mean_pooling_backward",
-                                                     "mean_pooling_chunks_backward",
-                                                     "ragged_decode_attention",
-                                                     "unified_attention",
-                                                     "chunked_prefill_paged_decode",
-                                                     "ragged_page_attention_v2",
-                                                     "ragged_page_attention_v3"};
+constexpr std::array<std::string_view, 11> operations{"mean_pooling",
+                                                      "mean_pooling_chunks",
+                                                      "mean_pooling_backward",
+                                                      "mean_pooling_chunks_backward",
+                                                      "ragged_decode_attention",
+                                                      "unified_attention",
+                                                      "chunked_prefill_paged_decode",
+                                                      "ragged_page_attention_v2",
+                                                      "ragged_page_attention_v3",
+                                                      "kv_cache_append",
+                                                      "kv_cache_copy"};
 
 bench::measured_case measure_case(const bench::bench_case& one, const owned_problem& problem) {
   return bench::measure_alone(one, problem.view());

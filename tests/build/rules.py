@@ -97,6 +97,17 @@ FAMILIES = [
         "in_table": {},
         "sorted": (".head_dim = 128", ".head_dim = 64"),
     },
+    {
+        "folder": "kv_cache", "config": "kv_cache_config", "rule": "kv_cache_rule",
+        "launch": "kv_cache", "arguments": "kv_cache_kernel_args",
+        "legal": ".pass = kv_cache_pass::copy",
+        "broken": {},
+        "in_table": {
+            "copies_are_portable": ".target = backend::cpu_avx2, .pass = kv_cache_pass::copy",
+            "bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16",
+        },
+        "sorted": (".pass = kv_cache_pass::append", ".pass = kv_cache_pass::copy"),
+    },
 ]
 
 

@@ -11,6 +11,8 @@
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention_backward/fits.hpp>
 #include <tessera/families/attention_backward/lower.hpp>
+#include <tessera/families/kv_cache/fits.hpp>
+#include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
@@ -49,5 +51,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
                                            &tessera::parse_problem<tessera::mean_pooling_problem>);
   check<tessera::attention_backward_kernel_args>(
       text, &tessera::parse_problem<tessera::attention_backward_problem>);
+  check<tessera::kv_cache_kernel_args>(text, &tessera::parse_problem<tessera::kv_cache_problem>);
   return 0;
 }

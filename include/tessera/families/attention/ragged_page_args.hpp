@@ -5,17 +5,17 @@
 // | tensor | shape | dtype |
 // |---|---|---|
 // | q | [Tq,Hq,D] | f32, f16, bf16 |
-// | kv_pages | PTCD: [P,T,2 Hkv,D], channel 2h is K and 2h+1 is V of head h; PTCLD: [P,T,C,L,Dp] |
-// that of q | | block_table | [N,M]: page m holds keys [m T, m T + T) of the sequence | i32 | |
-// seqlens_k | [N]: keys of the sequence, its tokens of q included; 0 to M T | i32 | | cu_seqlens_q
-// | [N+1]: rows of q of the sequences; starts at 0, never decreases | i32 | | num_seqs | [1]:
-// sequences in use, 0 to N. Absent: N | i32 | | k_new, v_new | [Tq,Hkv,D]: written to the pool
-// (ragged_page_attention_v3) | that of q | | sinks | [Hq or 1,n] | f32 | | out | [Tq,Hq,D] | that
-// of q | | lse | [Hq,Tq] | f32, natural logarithm |
+// | kv_pages | PTCD: [P,T,2 Hkv,D]; PTCLD: [P,T,C,L,Dp] | that of q |
+// | k_new, v_new | written to the pool (ragged_page_attention_v3): [Tq,Hkv,D] | that of q |
+// | out | [Tq,Hq,D] | that of q |
+// | block_table, seqlens_k, cu_seqlens_q, num_seqs, sinks, lse | as in unified_args.hpp | |
 //
-// PTCLD has L = 4 / (bytes of an element) lanes, C = ceil(2 Hkv / L) groups of channels and columns
-// Dp = D rounded up to 128: channel c lies in lane c % L of group c / L. Strides, rows behind the
-// last sequence and what is never looked at: as in unified_args.hpp.
+// Channel 2h of a token is K of head h, channel 2h + 1 its V. PTCLD keeps channel c in lane c % L
+// of group c / L: L = 4 / (bytes of an element) lanes, C = ceil(2 Hkv / L) groups, and columns
+// Dp = D rounded up to 128.
+//
+// Strides, rows behind the last sequence and what is never looked at: as in unified_args.hpp.
+//
 #pragma once
 
 #include <cstdint>

@@ -11,15 +11,15 @@
 // | seqlens_k | [N]: keys of the sequence, its tokens of q included; 0 to M T | i32 |
 // | cu_seqlens_q | [N+1]: rows of q of the sequences; starts at 0, never decreases | i32 |
 // | num_seqs | [1]: sequences in use, 0 to N. Absent: N | i32 |
-// | k_new, v_new | [Tq,Hkv,D], [Tq,Hkv,Dv]: written to the pools (chunked_prefill_paged_decode) |
-// that of q | | sinks | [Hq or 1,n] | f32 | | alibi_slopes | [Hq] | f32 | | qq_bias | [E,E]: of
-// tokens of q among each other; -inf hides | f32 | | out | [Tq,Hq,Dv] | that of q | | lse | [Hq,Tq]
-// | f32, natural logarithm |
+// | k_new, v_new | written to the pools: [Tq,Hkv,D], [Tq,Hkv,Dv] | that of q |
+// | sinks, alibi_slopes | [Hq or 1,n], [Hq] | f32 |
+// | qq_bias | [E,E]: of tokens of q among each other; -inf hides | f32 |
+// | out | [Tq,Hq,Dv] | that of q |
+// | lse | [Hq,Tq] | f32, natural logarithm |
 //
-// The last axis of all but sinks and lse has stride 1; every other stride is free. Tokens of q
-// behind the last sequence in use have out 0 and lse -inf. Entries of lists behind num_seqs are
-// never looked at, nor those of block_table behind ceil(seqlens_k / T), nor what pages hold behind
-// seqlens_k.
+// The last axis of all but sinks and lse has stride 1, other strides are free. Tokens of q behind
+// the last sequence in use have out 0 and lse -inf. Nobody looks at entries of lists behind
+// num_seqs, at pages behind ceil(seqlens_k / T), or at what pages hold behind seqlens_k.
 #pragma once
 
 #include <cstdint>

@@ -3,19 +3,19 @@
 //
 // | tensor | shape | dtype |
 // |---|---|---|
-// | k_new, v_new | [R,Hkv,D], [R,Hkv,Dv]: the new tokens of all sequences, one behind the other |
-// f32, f16, bf16; both the same | | k_pages, v_pages | pools, axes by pool_layout: [P,Hkv,T,D], ...
-// | f32, f16, bf16, f8_e4m3, f8_e5m2, i8; both the same | | kv_pages | or one pool, PTCD: [P,T,2
-// Hkv,D]; PTCLD: [P,T,ceil(2 Hkv / L),L,W] | the same | | block_table | [N,M]: page m holds keys [m
-// T, m T + T) of the sequence | i32 | | seqlens_k | [N]: keys of the sequence, the new ones
-// included | i32 | | cu_seqlens_q | [N+1]: sequence n has new tokens [cu[n], cu[n+1]); absent: each
-// has one | i32 | | num_seqs | [1]: sequences in use, the first ones; absent: all | i32 | |
-// k_scales, v_scales | [Hkv]: what keys and values of a head are divided by | f32 | | source_pages,
-// target_pages | kv_cache_copy: [A] pages | i32 |
+// | k_new, v_new | [R,Hkv,D], [R,Hkv,Dv]: new tokens, sequence by sequence | f32, f16, bf16 |
+// | k_pages, v_pages | axes by pool_layout: [P,Hkv,T,D], ... | also f8_e4m3, f8_e5m2, i8 |
+// | kv_pages | or one pool, PTCD: [P,T,2 Hkv,D]; PTCLD: [P,T,ceil(2 Hkv / L),L,W] | likewise |
+// | block_table | [N,M]: page m holds keys [m T, m T + T) of the sequence | i32 |
+// | seqlens_k | [N]: keys of the sequence, the new ones included | i32 |
+// | cu_seqlens_q | [N+1]: rows of the new tokens of the sequences; absent: one each | i32 |
+// | num_seqs | [1]: sequences in use, the first ones; absent: all | i32 |
+// | k_scales, v_scales | [Hkv]: what keys and values of a head are divided by | f32 |
+// | source_pages, target_pages | kv_cache_copy: [A] pages | i32 |
 //
-// Channel 2h of a pool of both holds the keys of head h, 2h + 1 its values. In PTCLD channel c is
-// lane c % L of group c / L, L = 4 / bytes of an element, and W is D rounded up to 128; channels
-// and columns that hold nothing become 0 in every slot that is written.
+// Channel 2h of a pool of both holds K of head h, 2h + 1 its V. In PTCLD channel c is lane c % L of
+// group c / L, L = 4 / bytes of an element, and W is D rounded up to 128; channels and columns that
+// hold nothing become 0 in every slot that is written.
 //
 // The last axis of every tensor has stride 1; every other stride is free.
 #pragma once
