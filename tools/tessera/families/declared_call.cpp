@@ -1,9 +1,11 @@
 #include "declared_call.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,11 +46,11 @@ class declared_call final : public file_call {
     set_option_in(form(), call_.options.data(), name, value, subject);
   }
 
-  /// Every output whose shape follows and that the options allow.
+  /// Every output whose shape follows and that the options allow; a copy of what is also read.
   void allocate_outputs() override {
     memory_.clear(path());
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
-      if (is_output(i)) call_.tensors[i] = {};
+      if (is_output(i)) call_.tensors[i] = given_[i];
     }
     bound_call call{
         .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
@@ -59,9 +61,15 @@ class declared_call final : public file_call {
       return;
     }
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
-      tensor_view view;
-      if (!is_output(i) || !checks::derive_output(call, i, view)) continue;
+      tensor_view view = given_[i];
+      if (!is_output(i)) continue;
+      if (!view.present() && !checks::derive_output(call, i, view)) continue;
       memory_.lay_out(view);
+      if (given_[i].present()) {
+        std::memcpy(view.data, given_[i].data,
+                    static_cast<std::size_t>(view.elements()) * size_of(view.type));
+        view.read_only = false;
+      }
       call_.tensors[i] = view;
     }
   }
@@ -104,7 +112,8 @@ class declared_call final : public file_call {
     return (call_.op->taken >> tensor & 1u) != 0 && form().tensors[tensor].is_output();
   }
   bool is_input(std::size_t tensor) const {
-    return (call_.op->taken >> tensor & 1u) != 0 && !form().tensors[tensor].is_output();
+    return (call_.op->taken >> tensor & 1u) != 0 &&
+           form().tensors[tensor].use != tensor_use::output;
   }
 
   /// The problem of the tensors where they will lie: copies on a GPU start at multiples of 256
@@ -152,6 +161,10 @@ class declared_call final : public file_call {
       }
       call_.tensors[tensor] = entry.tensor;
     }
+    given_ = call_.tensors;
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      if (!is_output(i)) given_[i] = {};
+    }
     const std::uint32_t needed = required_inputs();
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if ((needed >> i & 1u) == 0 || call_.tensors[i].present()) continue;
@@ -161,13 +174,21 @@ class declared_call final : public file_call {
     }
   }
 
-  /// A gradient that is written has the shape of the tensor it belongs to.
+  bool is_in_every_layout(std::size_t tensor) const {
+    for (int layout = 0; layout < static_cast<int>(form().layouts.size()); ++layout) {
+      if (form().shape(tensor, layout).rank < 0) return false;
+    }
+    return true;
+  }
+
+  /// A gradient that is written has the shape of the tensor it belongs to. What only some layouts
+  /// need is for the checks to miss.
   std::uint32_t required_inputs() const {
     std::uint32_t needed = 0;
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if ((call_.op->required >> i & 1u) == 0) continue;
       const std::int8_t shape_of = form().tensors[i].gradient_of;
-      if (!form().tensors[i].is_output()) needed |= 1u << i;
+      if (is_input(i) && is_in_every_layout(i)) needed |= 1u << i;
       if (form().tensors[i].is_output() && shape_of >= 0) needed |= 1u << shape_of;
     }
     return needed;
@@ -182,7 +203,8 @@ class declared_call final : public file_call {
   }
 
   const tessera::family& kind_;
-  owned_problem call_;  ///< with the memory of its tensors
+  owned_problem call_;              ///< with the memory of its tensors
+  std::vector<tensor_view> given_;  ///< outputs that are read too, as the file has them
   output_memory memory_;
 };
 
