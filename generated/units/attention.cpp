@@ -227,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7e0a795fd5d5201c";
-  if (kind == device_kind::cuda) return "485773e2d57af831";
+  if (kind == device_kind::cpu) return "d048cee475c9c28d";
+  if (kind == device_kind::cuda) return "6995af52c20f6d0a";
   return {};
 }
 
