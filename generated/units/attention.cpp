@@ -227,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "87c75560831786e3";
-  if (kind == device_kind::cuda) return "aafd82b8e77279dc";
+  if (kind == device_kind::cpu) return "95241badbd7c63e2";
+  if (kind == device_kind::cuda) return "08a87eb40c72ce8d";
   return {};
 }
 

@@ -143,7 +143,7 @@ inline constexpr int max_decode_rows = 16;
 inline constexpr int most_shared_memory_bytes_sm90 = 227 * 1024;
 
 /// How many tiles of queries, and of keys and of values, lie in the shared memory of a block of a
-/// cuda_sm90 row, and its bytes: head dims in whole lines of 64 elements, 4 KB for barriers and for
+/// cuda_sm90 row, and its bytes: head dims in whole lines of 64 elements, 5 KB for barriers and for
 /// what is known of two work tiles.
 struct sm90_stages {
   int q = 1;
@@ -153,7 +153,7 @@ struct sm90_stages {
     const auto line_bytes = [](int head_dim) { return (head_dim + 63) / 64 * 128; };
     const int qk = line_bytes(config.head_dim);
     const int v = line_bytes(config.v_head_dim != 0 ? config.v_head_dim : config.head_dim);
-    return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + 4096;
+    return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + 5120;
   }
   /// A second tile of queries, then a third of keys and values, where there is room.
   static constexpr sm90_stages of(const attention_config& config) noexcept {

@@ -17,7 +17,9 @@ class tile_counter {
   __device__ __forceinline__ int take() const {
     const auto taken = static_cast<int>(atomicAdd(word_, 1u));
     if (taken == tiles_ - 1) *word_ = 0;
-    return static_cast<int>(gridDim.x) + taken;
+    int blocks;  // read when it is needed: the caller's loop has no register for it
+    asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+    return blocks + taken;
   }
 
  private:

@@ -52,13 +52,14 @@ class consumer {
   /// One work tile.
   __device__ __forceinline__ void attend(const planned_tile<Traits>& planned) {
     const auto uniform = [](int x) { return __shfl_sync(prim::cuda::all_lanes, x, 0); };
-    const int first_of_block = uniform(planned.work.first_tile);
-    const int last_of_block = uniform(planned.work.last_tile);
-    const int first = uniform(planned.tiles[warpgroup_].first);
-    const int last = uniform(planned.tiles[warpgroup_].last);
+    const int first_of_block = uniform(planned.tiles[Traits::consumers].first);
+    const int last_of_block = uniform(planned.tiles[Traits::consumers].last);
+    const bool any_keys = planned.tiles[warpgroup_].first < planned.tiles[warpgroup_].last;
+    // Without keys all tiles are passed at once.
+    const int first = any_keys ? uniform(planned.tiles[warpgroup_].first) : first_of_block;
+    const int last = any_keys ? uniform(planned.tiles[warpgroup_].last) : first_of_block;
     const int full_first = uniform(planned.tiles[warpgroup_].full_first);
     const int full_last = uniform(planned.tiles[warpgroup_].full_last);
-    const bool any_keys = first < last;
 
     q_place_.wait_full(barriers_of_q());
     if (args_.negative_scale) negate_queries();
@@ -115,7 +116,7 @@ class consumer {
     release_keys();
     cap_scores(lane_, args_);
     if (hides) hide_scores(planned, tile);
-    follow_maximum(lane_, args_);
+    const bool moved = follow_maximum(lane_, args_, factors());
     exponentiate(lane_, args_);
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
@@ -128,6 +129,7 @@ class consumer {
     // Only now: ptxas runs products one after the other where registers of a later one are written
     // while one is under way.
     round_weights(lane_);
+    if (moved) rescale_out(lane_, factors());
   }
 
   /// scores = Q K^T
@@ -238,6 +240,11 @@ class consumer {
     release_values();
   }
 
+  /// The factors of this lane's two rows.
+  __device__ __forceinline__ float2* factors() const {
+    return shared_.factors + warpgroup_ * 32 + prim::cuda::thread_index() % 128 / 4;
+  }
+
   static __device__ __forceinline__ unsigned lane_index() {
     return prim::cuda::thread_index() % prim::cuda::warp_size;
   }
@@ -286,6 +293,7 @@ __global__ void __launch_bounds__(kernel_traits<Kernel>::threads, 1)
     forward_kernel(const __grid_constant__ launch_args args,
                    const __grid_constant__ tensor_maps maps) {
   using traits = kernel_traits<Kernel>;
+  static_assert(shared_plan_fits<traits>);
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<shared_plan<traits>*>(bytes);
   const int warpgroup = prim::cuda::warpgroup_index();

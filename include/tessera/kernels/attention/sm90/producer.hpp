@@ -54,7 +54,6 @@ inline constexpr int tiles_ahead = 1;
 /// The planner: one warp of a block that takes work tiles as late as possible and plans them.
 template <class Kernel, class Traits>
 __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<Traits>& shared) {
-  const prim::cuda::tile_counter counter(counter_of<Kernel>(args), args.tiles);
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
   prim::cuda::ring_place<2> place;
   std::uint32_t parity = 0;
@@ -66,7 +65,9 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<
     if (index >= args.tiles) return;
     prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted), parity);
     parity ^= 1;
-    if (threadIdx.x % prim::cuda::warp_size == 0) index = counter.take();
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
+      index = prim::cuda::tile_counter(counter_of<Kernel>(args), args.tiles).take();
+    }
     index = __shfl_sync(prim::cuda::all_lanes, index, 0);
   }
 }
@@ -87,16 +88,17 @@ class producer {
       tile_place_.wait_full(barriers);
       // The tile is read from shared memory when it is needed: this warp has few registers.
       const work_tile& work = shared_.tile[tile_place_.stage()].work;
+      const tile_range& tiles = shared_.tile[tile_place_.stage()].tiles[Traits::consumers];
       if (work.sequence < 0) return;
       bring_queries(work);
-      const int late = min(work.last_tile, work.first_tile + tiles_ahead);
+      const int late = min(tiles.last, tiles.first + tiles_ahead);
       // Values trail keys by a tile: products with the next keys run before those with values.
-      for (int tile = work.last_tile; tile >= work.first_tile; --tile) {
+      for (int tile = tiles.last; tile >= tiles.first; --tile) {
         if (tile == late && lane() == 0) {
           prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
         }
-        if (tile > work.first_tile) bring_keys(work, (tile - 1) * Traits::block_kv);
-        if (tile < work.last_tile) bring_values(work, tile * Traits::block_kv);
+        if (tile > tiles.first) bring_keys(work, (tile - 1) * Traits::block_kv);
+        if (tile < tiles.last) bring_values(work, tile * Traits::block_kv);
       }
       __syncwarp();
       if (lane() == 0) tile_place_.release(barriers);

@@ -75,30 +75,39 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
 }
 
 /// Moves references that a score has passed too far. The products that add to `out` are under way:
-/// the rare branch waits for them, and rescales at once.
+/// if this is true, `rescale_out` is to follow when they have ended, by factors that wait in shared
+/// memory, where `factors` is the lane's: in registers they would be in the way of every tile.
 template <class Traits>
-__device__ __forceinline__ void follow_maximum(lane_tile<Traits>& lane, const launch_args& args) {
+__device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
+                                               float2* factors) {
   float most[2];
   largest_scores(lane, most);
   const auto limit = [&](int half) {
     return fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
   };
-  if (!prim::cuda::any_of_warp(most[0] > limit(0) || most[1] > limit(1))) return;
-  prim::cuda::wait_products<0>();
-  prim::cuda::keep_in_place(lane.out);
+  if (!prim::cuda::any_of_warp(most[0] > limit(0) || most[1] > limit(1))) return false;
+  float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = prim::cuda::maximum_of_quad(most[half]) * args.log2_scale;
     const float reference = fmaxf(logit - headroom_of(Traits::config.type), lane.reference[half]);
-    const float rescale = prim::cuda::exp2_fast(lane.reference[half] - reference);
+    rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
-    lane.sum[half] *= rescale;
-#pragma unroll
-    for (int i = 0; i < Traits::v_head_dim / 2; ++i) {
-      if (half_of(i) == half) lane.out[i] *= rescale;
-    }
+    lane.sum[half] *= rescale[half];
   }
-  prim::cuda::keep_in_place(lane.out);
+  // The four lanes of a quad have the same rows, and so the same factors, in one place.
+  *factors = make_float2(rescale[0], rescale[1]);
+  return true;
+}
+
+/// Makes sums of values relative to references that have moved.
+template <class Traits>
+__device__ __forceinline__ void rescale_out(lane_tile<Traits>& lane, const float2* factors) {
+  const float2 rescale = *factors;
+#pragma unroll
+  for (int i = 0; i < Traits::v_head_dim / 2; ++i) {
+    lane.out[i] *= half_of(i) == 0 ? rescale.x : rescale.y;
+  }
 }
 
 /// Scores become weights, in f32 where they are.

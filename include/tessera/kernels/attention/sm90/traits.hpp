@@ -2,6 +2,7 @@
 // shared memory; and what one launch passes to the device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/families/attention/config.hpp>
@@ -28,12 +29,11 @@ struct work_tile {
   int q_begin = 0, k_begin = 0, q_len = 0, k_len = 0;  ///< of the sequence (prim::sequence)
   int first_head = 0, kv_head = 0;
   int first_query = 0;
-  int rows = 0;                       ///< to write
-  int used = 0;                       ///< of these, inside the sequence's used length
-  int first_tile = 0, last_tile = 0;  ///< tiles of keys that some row sees: [first, last)
+  int rows = 0;  ///< to write
+  int used = 0;  ///< of these, inside the sequence's used length
 };
 
-/// Tiles of keys of one warpgroup's rows.
+/// Tiles of keys of the rows of a warpgroup or a block.
 struct tile_range {
   int first = 0, last = 0;            ///< some row sees something of them
   int full_first = 0, full_last = 0;  ///< every row sees all of them
@@ -90,7 +90,7 @@ struct kernel_traits {
 template <class Traits>
 struct planned_tile {
   work_tile work;
-  tile_range tiles[Traits::consumers];
+  tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   row_keys keys[Traits::block_q];
 };
 
@@ -102,7 +102,8 @@ struct shared_plan {
   alignas(1024) unsigned char v[Traits::stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
-  std::uint64_t next_wanted;  ///< the producer is about to end a tile
+  std::uint64_t next_wanted;            ///< the producer is about to end a tile
+  float2 factors[Traits::block_q / 2];  ///< of rows whose references have moved, two a quad
   prim::cuda::ring_barriers<Traits::q_stages> of_q;
   prim::cuda::ring_barriers<Traits::stages> of_k;
   prim::cuda::ring_barriers<Traits::stages> of_v;
@@ -116,6 +117,10 @@ struct shared_plan {
     prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
   }
 };
+
+template <class Traits>
+constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
+                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
 
 /// Logits of f16 may pass the maximum that weights are relative to by 2^8, those of bf16, whose
 /// range is that of f32, by 2^16, before the sums are rescaled. Weights of f16 below 2^-14 lose

@@ -119,37 +119,36 @@ __device__ __forceinline__ query_span queries_of(const launch_args& args, const 
           work.first_query + args.heads_of_tile.quotient(end - 1)};
 }
 
-/// Tile `index` of the launch and what consumers must know of it, in shared memory.
+/// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
+/// few registers, so that the tile is written first, and read again for what follows from it.
 template <class Traits>
 __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
                                           planned_tile<Traits>& planned) {
   constexpr int block_kv = Traits::block_kv;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-  work_tile work;
-  if (index >= args.tiles) {
-    work.sequence = -1;
-    if (lane == 0) planned.work = work;
-    return;
-  }
-  work = args.call.cu_seqlens_q != nullptr ? packed_work_tile(args, index)
-                                           : dense_work_tile(args, index);
-  const auto visible = visibility_of<mask_mode::window>(args.call, sequence_of(work));
-  const auto whole_block = [&](int first_row, int rows) {
-    const query_span span = queries_of(args, work, first_row, rows);
-    return visible.keys_of(span.first, span.last);
-  };
-  if (work.used > 0) {
-    const prim::block_intervals keys = whole_block(0, Traits::block_q);
-    if (!keys.some.empty()) {
-      work.first_tile = static_cast<int>(keys.some.begin) / block_kv;
-      work.last_tile = (static_cast<int>(keys.some.end) + block_kv - 1) / block_kv;
+  {
+    work_tile found;
+    if (index >= args.tiles) {
+      found.sequence = -1;
+    } else {
+      found = args.call.cu_seqlens_q != nullptr ? packed_work_tile(args, index)
+                                                : dense_work_tile(args, index);
     }
+    if (lane == 0) planned.work = found;
+    __syncwarp();
   }
-  if (lane < Traits::consumers) {
-    const int first_row = lane * rows_of_warpgroup;
-    tile_range range{work.first_tile, work.first_tile, 0, 0};
+  const work_tile& work = planned.work;
+  if (work.sequence < 0) return;
+  const auto visible = visibility_of<mask_mode::window>(args.call, sequence_of(work));
+  // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
+  if (lane <= Traits::consumers) {
+    const bool block = lane == Traits::consumers;
+    const int first_row = block ? 0 : lane * rows_of_warpgroup;
+    tile_range range;
     if (first_row < work.used) {
-      const prim::block_intervals keys = whole_block(first_row, rows_of_warpgroup);
+      const query_span span =
+          queries_of(args, work, first_row, block ? Traits::block_q : rows_of_warpgroup);
+      const prim::block_intervals keys = visible.keys_of(span.first, span.last);
       if (!keys.some.empty()) {
         range.first = static_cast<int>(keys.some.begin) / block_kv;
         range.last = (static_cast<int>(keys.some.end) + block_kv - 1) / block_kv;
@@ -169,7 +168,6 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
     }
     planned.keys[row] = keys;
   }
-  if (lane == 0) planned.work = work;
 }
 
 /// The query of row `row` of a tile, and its head.
