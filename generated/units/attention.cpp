@@ -211,7 +211,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7a64da38cef4c76f";
+  if (kind == device_kind::cpu) return "14a51b297b00ab7c";
   if (kind == device_kind::cuda) return "7b0f29ed270bc79a";
   return {};
 }

@@ -40,7 +40,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4d32144eb8af4401";
+  if (kind == device_kind::cpu) return "fa88cddae5bb9e2c";
   return {};
 }
 
