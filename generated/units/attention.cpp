@@ -228,7 +228,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d048cee475c9c28d";
-  if (kind == device_kind::cuda) return "6995af52c20f6d0a";
+  if (kind == device_kind::cuda) return "2da3d1d38e84b2e8";
   return {};
 }
 
