@@ -228,7 +228,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "95241badbd7c63e2";
-  if (kind == device_kind::cuda) return "08a87eb40c72ce8d";
+  if (kind == device_kind::cuda) return "2a3a097f66f92cc7";
   return {};
 }
 

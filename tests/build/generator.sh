@@ -104,7 +104,7 @@ expect 2 "cannot read" --rows "$folder"
 rows "attention.cpu_avx2.f32.d64.48x128"
 expect 2 "none of the 1 rows is of the backends cpu_avx512" --rows "$folder/rows.txt" --backends cpu_avx512
 expect 0 "1 rows" --rows "$folder/rows.txt" --backends cpu --dry-run
-expect 2 "'cuda_sm90' is not a backend" --backends cuda_sm90
+expect 2 "'cuda_sm70' is not a backend" --backends cuda_sm70
 
 expect 1 "the budget is 5" --budget-rows 5
 expect 1 "the budget is 1 s" --budget-seconds 1 --dry-run

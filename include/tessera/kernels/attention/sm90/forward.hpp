@@ -126,10 +126,10 @@ class consumer {
     prim::cuda::keep_in_place(lane_.out);
     prim::cuda::keep_in_place(lane_.weights);
     release_values();
+    if (moved) rescale_out(lane_, factors());
     // Only now: ptxas runs products one after the other where registers of a later one are written
     // while one is under way.
     round_weights(lane_);
-    if (moved) rescale_out(lane_, factors());
   }
 
   /// scores = Q K^T
