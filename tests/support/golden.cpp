@@ -172,8 +172,7 @@ comparison golden_call::judge(std::size_t tensor, const std::vector<double>& our
   if (const tensor_view* source = file_.tensor("out." + name)) {
     source_error = compare(reference::to_doubles(*source), want, width, scale, cancelling).error;
   }
-  return judged(compare(ours, want, width, scale, cancelling), whole ? 0.0 : source_error,
-                floor);
+  return judged(compare(ours, want, width, scale, cancelling), whole ? 0.0 : source_error, floor);
 }
 
 std::string golden_call::complaints() const {
