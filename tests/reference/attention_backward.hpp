@@ -39,6 +39,7 @@ struct backward_row {
   std::vector<double> weight;                   ///< Z P
   std::vector<double> d_score, d_score_size;    ///< d_bias_post
   std::vector<double> d_before, d_before_size;  ///< d_bias_pre
+  std::vector<double> q, d_out;                 ///< [D], [Dv]: the row itself
   std::vector<double> d_q;                      ///< [D]
   double d_q_size = 0;
   double correction = 0, correction_size = 0;  ///< D
@@ -71,6 +72,8 @@ class backward_head {
   backward_row row(std::int64_t i) const {
     backward_row result;
     result.d_q.assign(static_cast<std::size_t>(extents_.head_dim), 0.0);
+    result.q = elements_of(args_.q, i, extents_.head_dim);
+    result.d_out = elements_of(args_.d_out, i, extents_.v_head_dim);
     for (std::int64_t j = 0; j < rows_.k_length; ++j) {
       if (sees(forward_, options_, rows_, entry_, head_, i, j)) result.keys.push_back(j);
     }
@@ -83,14 +86,19 @@ class backward_head {
     return result;
   }
 
-  /// Element d of row i of a tensor shaped like q.
-  double of_row(const tensor_view& view, std::int64_t i, std::int64_t d) const {
-    return read(view, row_offset(view, rows_.q_begin + i, head_) + d);
-  }
   const used_rows& rows() const { return rows_; }
   double scale() const { return scale_; }
 
  private:
+  /// Row i of a tensor shaped like q.
+  std::vector<double> elements_of(const tensor_view& view, std::int64_t i,
+                                  std::int64_t width) const {
+    const std::int64_t begin = row_offset(view, rows_.q_begin + i, head_);
+    std::vector<double> elements;
+    for (std::int64_t d = 0; d < width; ++d) elements.push_back(read(view, begin + d));
+    return elements;
+  }
+
   struct residuals {
     real shift = -HUGE_VAL;
     real lse = -HUGE_VAL;
@@ -128,7 +136,7 @@ class backward_head {
     for (const std::int64_t j : result.keys) {
       real dot = 0, size = 0;
       for (std::int64_t d = 0; d < extents_.head_dim; ++d) {
-        const real term = static_cast<real>(of_row(args_.q, i, d)) *
+        const real term = static_cast<real>(result.q[static_cast<std::size_t>(d)]) *
                           keys_[static_cast<std::size_t>(j * extents_.head_dim + d)];
         dot += term;
         size += std::fabs(term);
@@ -178,9 +186,9 @@ class backward_head {
       known.lse = statistic(args_.lse, i);
       known.shift = options_.normalize ? known.lse : statistic(args_.row_max, i);
       if (known.lse == -HUGE_VAL) known.shift = known.lse;
-      for (std::size_t d = 0; d < known.out.size() && known.shift != -HUGE_VAL; ++d) {
-        known.out[d] = static_cast<real>(of_row(args_.out, i, static_cast<std::int64_t>(d)));
-      }
+      if (known.shift == -HUGE_VAL) return known;
+      const std::vector<double> out = elements_of(args_.out, i, extents_.v_head_dim);
+      for (std::size_t d = 0; d < out.size(); ++d) known.out[d] = static_cast<real>(out[d]);
       return known;
     }
     const std::vector<real> sinks = head_sinks();
@@ -210,8 +218,7 @@ class backward_head {
     real correction = 0, correction_size = 0;
     if (options_.normalize) {
       for (std::size_t d = 0; d < known.out.size(); ++d) {
-        const real term =
-            static_cast<real>(of_row(args_.d_out, i, static_cast<std::int64_t>(d))) * known.out[d];
+        const real term = static_cast<real>(result.d_out[d]) * known.out[d];
         correction += term;
         correction_size += std::fabs(term);
       }
@@ -227,7 +234,7 @@ class backward_head {
       const real z = kept(i, j);
       result.weight.push_back(static_cast<double>(z * p[n]));
       for (std::int64_t d = 0; d < extents_.v_head_dim; ++d) {
-        const real term = static_cast<real>(of_row(args_.d_out, i, d)) *
+        const real term = static_cast<real>(result.d_out[static_cast<std::size_t>(d)]) *
                           values_[static_cast<std::size_t>(j * extents_.v_head_dim + d)];
         into[n] += term;
         into_size[n] += std::fabs(term);
@@ -363,12 +370,12 @@ class backward_evaluation {
             Precision::rounded(args_.q.type, static_cast<typename Precision::real>(value)));
       };
       for (std::int64_t d = 0; d < size_.head_dim; ++d) {
-        const double q = head.of_row(args_.q, i, d) * head.scale();
+        const double q = row.q[static_cast<std::size_t>(d)] * head.scale();
         result_.d_k.add(k_row * size_.head_dim + d, rounded(row.d_before[n]) * q,
                         row.d_before_size[n] * std::fabs(q), row.logit_size);
       }
       for (std::int64_t d = 0; d < size_.v_head_dim; ++d) {
-        const double d_out = head.of_row(args_.d_out, i, d);
+        const double d_out = row.d_out[static_cast<std::size_t>(d)];
         result_.d_v.add(k_row * size_.v_head_dim + d, rounded(row.weight[n]) * d_out,
                         row.weight[n] * std::fabs(d_out), row.logit_size);
       }
