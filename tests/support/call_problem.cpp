@@ -2,7 +2,6 @@
 #include "call_problem.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -243,8 +242,7 @@ class problem_draw {
     std::vector<std::size_t> order(form_.dims.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       order[i] = i;
-      std::swap(order[i],
-                order[static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(i) + 1))]);
+      std::swap(order[i], order[random_.bits() % (i + 1)]);
     }
     find_pairs();
     settle_dims();
@@ -379,7 +377,6 @@ class problem_draw {
   std::uint32_t typed_ = 0;
   std::vector<std::uint32_t> pairs_;
 };
-
 }  // namespace
 
 std::optional<owned_problem> drawn_problem(const operation& op, random_source& random,

@@ -43,6 +43,7 @@ inline constexpr int max_dims = 24;
 inline constexpr int max_layouts = 8;
 inline constexpr int max_options = 31;  ///< of an operation: one bit each, in C an int's
 inline constexpr std::size_t max_options_bytes = 256;
+inline constexpr std::size_t max_kernel_args_bytes = 2048;
 
 /// A set of element types.
 class dtype_set {

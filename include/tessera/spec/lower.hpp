@@ -138,6 +138,7 @@ template <const auto& Defaults>
 consteval lowering lowering_of(std::span<const size_form> sizes,
                                std::span<const binding_form> bindings,
                                void (*finish)(const bound_call&, void* kernel_args)) {
+  static_assert(sizeof(Defaults) <= max_kernel_args_bytes);
   return {.bytes = sizeof(Defaults),
           .defaults = &Defaults,
           .sizes = sizes,

@@ -148,261 +148,6 @@ static void check_attention(tessera_status* status) {
   tessera_plan_free(plan);
 }
 
-enum { PAGES = 3, PAGE_SIZE = 2 };
-
-static float k_pages_data[PAGES * PAGE_SIZE * DIM], v_pages_data[PAGES * PAGE_SIZE * DIM];
-
-static double third_key(int i) {
-  (void)i;
-  return 2.0;
-}
-static double mean_of_three(int i) {
-  (void)i;
-  return 1.0;
-}
-
-/* One sequence of three keys in pages 2 and 0: key j has value j, page 1 is nobody's. */
-static int32_t table_data[] = {2, 0, -1}, page_length;
-static const int32_t page_offsets[] = {0, 1};
-
-static void check_pages(tessera_status* status) {
-  page_length = 3;
-  const float values[] = {2.0f, NAN, NAN, NAN, 0.0f, 1.0f};
-  for (int i = 0; i < PAGES * PAGE_SIZE * DIM; ++i) v_pages_data[i] = values[i / DIM];
-  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
-                 k = TENSOR(TESSERA_F32, k_pages_data, PAGES, 1, PAGE_SIZE, DIM),
-                 v = TENSOR(TESSERA_F32, v_pages_data, PAGES, 1, PAGE_SIZE, DIM),
-                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
-                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
-                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
-  tessera_page_attention_args args = {.size = sizeof args,
-                                      .q = &q,
-                                      .k_pages = &k,
-                                      .v_pages = &v,
-                                      .block_table = &table,
-                                      .seqlens_k = &lengths,
-                                      .out = &out};
-  expect(tessera_page_attention(&args, NULL, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_of_three),
-         "page_attention", status);
-  tessera_page_attention_options options = {.size = sizeof options,
-                                            .given = TESSERA_PAGE_ATTENTION_WINDOW_LEFT};
-  tessera_plan* plan = NULL;
-  expect(tessera_plan_page_attention(&args, &options, NULL, &plan, status) == TESSERA_OK &&
-             tessera_run_page_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, third_key),
-         "planned page_attention with a window of one key", status);
-  tessera_plan_free(plan);
-  options.pool_layout = TESSERA_POOL_LAYOUT_PTHD;
-  expect_refusal(tessera_page_attention(&args, &options, NULL, status),
-                 "q: heads is 1, not a multiple of the 2 of k_pages", status);
-  page_length = 7;
-  expect_refusal(tessera_page_attention(&args, NULL, NULL, status),
-                 "seqlens_k: entry 0 is 7, must be 0 to 6", status);
-}
-
-/* The same keys in a pool of slots, and as the chunk of one token. */
-static void check_slots(tessera_status* status) {
-  page_length = 3;
-  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
-                 k = TENSOR(TESSERA_F32, k_pages_data, PAGES * PAGE_SIZE, 1, DIM),
-                 v = TENSOR(TESSERA_F32, v_pages_data, PAGES * PAGE_SIZE, 1, DIM),
-                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
-                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
-                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
-  tessera_page_attention_args args = {.size = sizeof args,
-                                      .q = &q,
-                                      .k_pages = &k,
-                                      .v_pages = &v,
-                                      .block_table = &table,
-                                      .seqlens_k = &lengths,
-                                      .out = &out};
-  tessera_page_attention_options options = {
-      .size = sizeof options, .pool_layout = TESSERA_POOL_LAYOUT_PT_HD, .page_size = PAGE_SIZE};
-  tessera_plan* plan = NULL;
-  expect(tessera_decode_attention(&args, &options, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_of_three),
-         "decode_attention", status);
-  expect(tessera_plan_decode_attention(&args, &options, NULL, &plan, status) == TESSERA_OK &&
-             tessera_run_decode_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_of_three),
-         "planned decode_attention", status);
-  tessera_plan_free(plan);
-  tessera_prefill_page_attention_args chunk = {.size = sizeof chunk,
-                                               .q = &q,
-                                               .k_pages = &k,
-                                               .v_pages = &v,
-                                               .block_table = &table,
-                                               .seqlens_k = &lengths,
-                                               .out = &out};
-  tessera_prefill_page_attention_options last = {
-      .size = sizeof last,
-      .given = TESSERA_PREFILL_PAGE_ATTENTION_WINDOW_LEFT,
-      .pool_layout = TESSERA_POOL_LAYOUT_PT_HD,
-      .page_size = PAGE_SIZE};
-  expect(tessera_prefill_page_attention(&chunk, &last, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, third_key),
-         "prefill_page_attention with a window of one key", status);
-  expect(
-      tessera_plan_prefill_page_attention(&chunk, &last, NULL, &plan, status) == TESSERA_OK &&
-          tessera_run_prefill_page_attention(plan, &chunk, NULL, 0, NULL, status) == TESSERA_OK &&
-          are_near(out_data, DIM, third_key),
-      "planned prefill_page_attention", status);
-  tessera_plan_free(plan);
-}
-
-static double mean_with_new(int i) {
-  (void)i;
-  return (0.0 + 1.0 + 8.0) / 3.0;
-}
-
-/* The same keys as a batch of one row; then with the third of them written by the call. */
-static void check_batch(tessera_status* status) {
-  page_length = 3;
-  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
-                 k = TENSOR(TESSERA_F32, k_pages_data, PAGES, PAGE_SIZE, 1, DIM),
-                 v = TENSOR(TESSERA_F32, v_pages_data, PAGES, PAGE_SIZE, 1, DIM),
-                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
-                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
-                 offsets = TENSOR(TESSERA_I32, (void*)page_offsets, 2),
-                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
-  tessera_unified_attention_args args = {.size = sizeof args,
-                                         .q = &q,
-                                         .k_pages = &k,
-                                         .v_pages = &v,
-                                         .block_table = &table,
-                                         .seqlens_k = &lengths,
-                                         .cu_seqlens_q = &offsets,
-                                         .out = &out};
-  tessera_plan* plan = NULL;
-  expect(tessera_unified_attention(&args, NULL, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_of_three),
-         "unified_attention", status);
-  expect(tessera_plan_unified_attention(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
-             tessera_run_unified_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_of_three),
-         "planned unified_attention", status);
-  tessera_plan_free(plan);
-  float new_keys[DIM] = {0}, new_values[DIM];
-  for (int d = 0; d < DIM; ++d) new_values[d] = 8.0f;
-  tessera_tensor k_new = TENSOR(TESSERA_F32, new_keys, 1, 1, DIM),
-                 v_new = TENSOR(TESSERA_F32, new_values, 1, 1, DIM);
-  tessera_chunked_prefill_paged_decode_args writing = {.size = sizeof writing,
-                                                       .q = &q,
-                                                       .k_pages = &k,
-                                                       .v_pages = &v,
-                                                       .block_table = &table,
-                                                       .seqlens_k = &lengths,
-                                                       .cu_seqlens_q = &offsets,
-                                                       .k_new = &k_new,
-                                                       .v_new = &v_new,
-                                                       .out = &out};
-  memset(q_data, 0, sizeof(float) * DIM); /* every key counts the same */
-  expect(tessera_chunked_prefill_paged_decode(&writing, NULL, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_with_new) && is_near(v_pages_data[0], 8.0),
-         "chunked_prefill_paged_decode", status);
-  expect(tessera_plan_chunked_prefill_paged_decode(&writing, NULL, NULL, &plan, status) ==
-                 TESSERA_OK &&
-             tessera_run_chunked_prefill_paged_decode(plan, &writing, NULL, 0, NULL, status) ==
-                 TESSERA_OK &&
-             are_near(out_data, DIM, mean_with_new),
-         "planned chunked_prefill_paged_decode", status);
-  tessera_plan_free(plan);
-  page_length = 0;
-  expect_refusal(tessera_chunked_prefill_paged_decode(&writing, NULL, NULL, status),
-                 "seqlens_k: entry 0 is 0, cu_seqlens_q gives the sequence 1 rows", status);
-}
-
-/* Keys and values as channels of one pool, of which the call writes the last. */
-static void check_channels(tessera_status* status) {
-  static float pool[PAGES * PAGE_SIZE * 2 * DIM];
-  page_length = 3;
-  for (int slot = 0; slot < PAGES * PAGE_SIZE; ++slot) {
-    for (int d = 0; d < DIM; ++d) {
-      pool[(2 * slot) * DIM + d] = 0.0f;
-      pool[(2 * slot + 1) * DIM + d] = v_pages_data[slot * DIM + d];
-    }
-  }
-  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
-                 kv = TENSOR(TESSERA_F32, pool, PAGES, PAGE_SIZE, 2, DIM),
-                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
-                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
-                 offsets = TENSOR(TESSERA_I32, (void*)page_offsets, 2),
-                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
-  tessera_ragged_page_attention_v2_args args = {.size = sizeof args,
-                                                .q = &q,
-                                                .kv_pages = &kv,
-                                                .block_table = &table,
-                                                .seqlens_k = &lengths,
-                                                .cu_seqlens_q = &offsets,
-                                                .out = &out};
-  tessera_plan* plan = NULL;
-  expect(tessera_ragged_page_attention_v2(&args, NULL, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_with_new),
-         "ragged_page_attention_v2", status);
-  expect(
-      tessera_plan_ragged_page_attention_v2(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
-          tessera_run_ragged_page_attention_v2(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
-          are_near(out_data, DIM, mean_with_new),
-      "planned ragged_page_attention_v2", status);
-  tessera_plan_free(plan);
-  float new_keys[DIM] = {0}, new_values[DIM];
-  for (int d = 0; d < DIM; ++d) new_values[d] = 4.0f;
-  tessera_tensor k_new = TENSOR(TESSERA_F32, new_keys, 1, 1, DIM),
-                 v_new = TENSOR(TESSERA_F32, new_values, 1, 1, DIM);
-  tessera_ragged_page_attention_v3_args writing = {.size = sizeof writing,
-                                                   .q = &q,
-                                                   .kv_pages = &kv,
-                                                   .block_table = &table,
-                                                   .seqlens_k = &lengths,
-                                                   .cu_seqlens_q = &offsets,
-                                                   .k_new = &k_new,
-                                                   .v_new = &v_new,
-                                                   .out = &out};
-  tessera_ragged_page_attention_v3_options scaled = {
-      .size = sizeof scaled, .given = TESSERA_RAGGED_PAGE_ATTENTION_V3_V_SCALE, .v_scale = 3.0};
-  expect(tessera_ragged_page_attention_v3(&writing, &scaled, NULL, status) == TESSERA_OK &&
-             is_near(out_data[0], 5.0) && is_near(pool[DIM], 4.0),
-         "ragged_page_attention_v3", status);
-  expect(
-      tessera_plan_ragged_page_attention_v3(&writing, &scaled, NULL, &plan, status) == TESSERA_OK &&
-          tessera_run_ragged_page_attention_v3(plan, &writing, NULL, 0, NULL, status) ==
-              TESSERA_OK &&
-          is_near(out_data[DIM - 1], 5.0),
-      "planned ragged_page_attention_v3", status);
-  tessera_plan_free(plan);
-}
-
-/* Three keys in the middle of a batch entry: NaN lies before and behind them. */
-static void check_ranges(tessera_status* status) {
-  int32_t start = 1, end = 4;
-  const float values[] = {NAN, 0.0f, 1.0f, 2.0f, NAN, NAN};
-  for (int i = 0; i < PAGES * PAGE_SIZE * DIM; ++i) v_pages_data[i] = values[i / DIM];
-  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
-                 k = TENSOR(TESSERA_F32, k_pages_data, 1, PAGES * PAGE_SIZE, 1, DIM),
-                 v = TENSOR(TESSERA_F32, v_pages_data, 1, PAGES * PAGE_SIZE, 1, DIM),
-                 starts = TENSOR(TESSERA_I32, &start, 1), ends = TENSOR(TESSERA_I32, &end, 1),
-                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
-  tessera_ragged_decode_attention_args args = {.size = sizeof args,
-                                               .q = &q,
-                                               .k = &k,
-                                               .v = &v,
-                                               .kv_start = &starts,
-                                               .kv_end = &ends,
-                                               .out = &out};
-  expect(tessera_ragged_decode_attention(&args, NULL, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, mean_of_three),
-         "ragged_decode_attention", status);
-  tessera_plan* plan = NULL;
-  expect(tessera_plan_ragged_decode_attention(&args, NULL, NULL, &plan, status) == TESSERA_OK,
-         "a plan for ragged_decode_attention", status);
-  start = 3;
-  expect(tessera_run_ragged_decode_attention(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
-             are_near(out_data, DIM, third_key),
-         "planned ragged_decode_attention with another range", status);
-  tessera_plan_free(plan);
-}
-
 enum { TOKENS = 6, COLUMNS = 3 };
 
 static float x_data[TOKENS * COLUMNS], means[2 * COLUMNS];
@@ -485,15 +230,75 @@ static void check_pooling_backward(tessera_status* status) {
   tessera_plan_free(plan);
 }
 
+static float d_out_data[ROWS * DIM], d_q_data[ROWS * DIM], d_k_data[KEYS * DIM],
+    d_v_data[KEYS * DIM];
+
+/* The weights of a row are 1 together: of gradients that are all 1, d_v has a row's share of each.
+ */
+static void expect_gradients(const char* what, tessera_status* status) {
+  double sum = 0.0;
+  for (int i = 0; i < KEYS * DIM; ++i) sum += d_v_data[i];
+  expect(is_near((float)sum, (double)ROWS * DIM), what, status);
+  for (int i = 0; i < KEYS * DIM; ++i) d_v_data[i] = -1.0f;
+}
+
+static void check_attention_backward(tessera_status* status) {
+  fill();
+  for (int i = 0; i < ROWS * DIM; ++i) d_out_data[i] = 1.0f;
+  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, ROWS, 1, DIM),
+                 k = TENSOR(TESSERA_F32, k_data, 1, KEYS, 1, DIM),
+                 v = TENSOR(TESSERA_F32, v_data, 1, KEYS, 1, DIM),
+                 out = TENSOR(TESSERA_F32, out_data, 1, ROWS, 1, DIM),
+                 lse = TENSOR(TESSERA_F32, lse_data, 1, 1, ROWS),
+                 d_out = TENSOR(TESSERA_F32, d_out_data, 1, ROWS, 1, DIM),
+                 d_q = TENSOR(TESSERA_F32, d_q_data, 1, ROWS, 1, DIM),
+                 d_k = TENSOR(TESSERA_F32, d_k_data, 1, KEYS, 1, DIM),
+                 d_v = TENSOR(TESSERA_F32, d_v_data, 1, KEYS, 1, DIM);
+  tessera_flash_attention_args forward = {
+      .size = sizeof forward, .q = &q, .k = &k, .v = &v, .out = &out, .lse = &lse};
+  expect(tessera_flash_attention(&forward, NULL, NULL, status) == TESSERA_OK, "forward", status);
+  tessera_flash_attention_backward_args args = {.size = sizeof args,
+                                                .q = &q,
+                                                .k = &k,
+                                                .v = &v,
+                                                .out = &out,
+                                                .lse = &lse,
+                                                .d_out = &d_out,
+                                                .d_q = &d_q,
+                                                .d_k = &d_k,
+                                                .d_v = &d_v};
+  expect(tessera_flash_attention_backward(&args, NULL, NULL, status) == TESSERA_OK,
+         "flash_attention_backward", status);
+  expect_gradients("d_v of flash_attention_backward", status);
+  expect(tessera_attention_backward(&args, NULL, NULL, status) == TESSERA_OK, "attention_backward",
+         status);
+  expect_gradients("d_v of attention_backward", status);
+  expect(tessera_scaled_dot_product_attention_backward(&args, NULL, NULL, status) == TESSERA_OK,
+         "scaled_dot_product_attention_backward", status);
+  expect_gradients("d_v of scaled_dot_product_attention_backward", status);
+  tessera_plan* plan = NULL;
+  expect(tessera_plan_attention_backward(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_attention_backward(plan, &args, NULL, 0, NULL, status) == TESSERA_OK,
+         "planned attention_backward", status);
+  expect_gradients("d_v of a planned attention_backward", status);
+  tessera_plan_free(plan);
+  expect(tessera_plan_scaled_dot_product_attention_backward(&args, NULL, NULL, &plan, status) ==
+                 TESSERA_OK &&
+             tessera_run_scaled_dot_product_attention_backward(plan, &args, NULL, 0, NULL,
+                                                               status) == TESSERA_OK,
+         "planned scaled_dot_product_attention_backward", status);
+  expect_gradients("d_v of a planned scaled_dot_product_attention_backward", status);
+  tessera_plan_free(plan);
+  args.lse = NULL;
+  expect_refusal(tessera_flash_attention_backward(&args, NULL, NULL, status), "lse: is absent",
+                 status);
+}
+
 int check_operations(void) {
   tessera_status status = {.size = sizeof status};
   check_attention(&status);
-  check_pages(&status);
-  check_slots(&status);
-  check_batch(&status);
-  check_channels(&status);
-  check_ranges(&status);
   check_pooling(&status);
   check_pooling_backward(&status);
+  check_attention_backward(&status);
   return faults;
 }

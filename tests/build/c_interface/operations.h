@@ -1,2 +1,4 @@
 /* Every operation computes what it should, with its options; prints faults and returns how many. */
 int check_operations(void);
+/* The same of operations over pages, ranges of keys and caches: in pages.c. */
+int check_pages_and_caches(void);

@@ -58,8 +58,8 @@ constexpr std::string_view plain_problems[] = {
     "flash_attention_backward q=[2,64,8,64]f32 k=[2,64,8,64]",
     "attention_backward q=[2,64,8,64]f32 k=[2,64,8,64]",
     "scaled_dot_product_attention_backward q=[2,64,8,64]f32 k=[2,64,8,64]",
-    "kv_cache_append k_new=[9,4,64]f32 v_new=[9,4,64] k_pages=[144,4,64]f32 v_pages=[144,4,64]f32 "
-    "block_table=[9,1]i32 pool_layout=(PT)HD page_size=16",
+    "kv_cache_append k_new=[9,4,64]f32 v_new=[9,4,64] k_pages=[144,4,64]f32 block_table=[9,1]i32 "
+    "pool_layout=(PT)HD page_size=16",
     "kv_cache_copy k_pages=[144,4,64]f32 v_pages=[144,4,64]f32 source_pages=[2]i32 "
     "target_pages=[2]i32 pool_layout=(PT)HD page_size=16",
 };

@@ -207,9 +207,9 @@ constexpr attention_demand demand_of(unified_op, const unified_attention_args& a
 
 constexpr attention_demand demand_of(ragged_page_op, const ragged_page_args& args,
                                      const ragged_page_options& options, bool unaligned) noexcept {
-  const bool lanes = options.pool_layout == page_layout::PTCLD;
   attention_demand pool{.page_size = args.kv_pages.extent[1]};
-  pool.sizes.kv_heads = lanes ? args.k_new.extent[1] : args.kv_pages.extent[2] / 2;
+  const bool writes = args.k_new.present();
+  pool.sizes.kv_heads = writes ? args.k_new.extent[1] : args.kv_pages.extent[2] / 2;
   pool.sizes.v_head_dim = static_cast<std::int32_t>(args.q.extent[2]);
   return demand_of_batch(args, options, unaligned, pool);
 }

@@ -60,7 +60,9 @@ constexpr tensor_text row_offsets() {
   return list("cu_seqlens_q", "N+1", tensor_contents::offsets, "Tq");
 }
 constexpr tensor_text count_of_sequences() {
-  return list("num_seqs", "1:length", tensor_contents::count, "N");
+  tensor_text text = list("num_seqs", "1:length", tensor_contents::count, "N");
+  text.free = true;
+  return text;
 }
 constexpr tensor_text new_tokens_of(std::string_view name, std::string_view shape) {
   tensor_text text = operand(name, everywhere(shape));

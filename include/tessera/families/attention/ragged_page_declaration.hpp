@@ -83,11 +83,17 @@ consteval option_form scale_at(std::string_view name, std::size_t offset) {
           .limit = option_limit::positive_float,
           .free = true};
 }
+/// No choice depends on how channels lie.
+consteval option_form channel_layout_at(std::size_t offset) {
+  option_form form = pool_layout_at(offset, page_layout_names);
+  form.free = true;
+  return form;
+}
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     window_at("window_left", offsetof(options, window_left)),
     soft_cap_at(offsetof(options, logits_soft_cap)),
-    pool_layout_at(offsetof(options, pool_layout), page_layout_names),
+    channel_layout_at(offsetof(options, pool_layout)),
     scale_at("q_scale", offsetof(options, q_scale)),
     scale_at("k_scale", offsetof(options, k_scale)),
     scale_at("v_scale", offsetof(options, v_scale)),

@@ -58,7 +58,7 @@ inline constexpr auto tensor_texts = [] {
   }
   for (const tensor_text& text :
        {operand("out", of_rows), as_input(statistic("lse", of_statistics)),
-        as_input(statistic("row_max", of_statistics)), operand("d_out", of_rows),
+        as_input(statistic("row_max", of_statistics), true), operand("d_out", of_rows),
         as_input(statistic("d_lse", of_statistics), true),
         tensor_text{.name = "d_weights",
         .shapes = of_weights,
@@ -187,11 +187,7 @@ inline void finish(const bound_call& call, void* to) {
   }
 }
 
-inline constexpr lowering lower{.bytes = sizeof(kernel),
-                                .defaults = &kernel_defaults,
-                                .sizes = sizes,
-                                .bindings = bindings,
-                                .finish = &finish};
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
 
 inline constexpr std::array operations{
     declared::operation_of(

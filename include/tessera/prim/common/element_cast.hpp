@@ -6,8 +6,8 @@
 // |---|---|
 // | f32 | as it is |
 // | f16, bf16 | to the nearest, ties to even; too large: infinite |
-// | f8_e4m3, f8_e5m2 | to the nearest, ties to even; too large: the largest finite number; NaN:
-// 0x7f | | i8 | to the nearest whole number, ties to even; too large: 127 or -128; NaN: 0 |
+// | f8_e4m3, f8_e5m2 | likewise; too large: the largest finite number; NaN: 0x7f |
+// | i8 | to the nearest whole number, ties to even; too large: 127 or -128; NaN: 0 |
 #pragma once
 
 #include <bit>

@@ -15,11 +15,9 @@
 
 namespace tessera::impl {
 
-inline constexpr std::size_t max_kernel_args = 1024;
-
 /// The args of a kernel of any family.
 struct kernel_args_buffer {
-  alignas(16) std::array<std::byte, max_kernel_args> bytes;  // NOLINT: filled by `lower_call`
+  alignas(16) std::array<std::byte, max_kernel_args_bytes> bytes;  // NOLINT: filled by `lower_call`
 };
 
 /// What every tensor of a run is expected to be. Immutable, so that any number of runs may ask.
