@@ -79,13 +79,17 @@ inline constexpr std::array option_forms{
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
-/// A pool with an axis of tokens says the page size itself.
+/// Keys and values have pools of their own, and one with an axis of tokens says the page size.
 template <class Options>
-bool page_size_is_said_once(const bound_call& call, status& failure) {
+bool has_two_pools(const bound_call& call, status& failure) {
   const auto& wanted = call.options_as<Options>();
+  const std::string_view layout = name_in(page_layout_names, wanted.pool_layout);
+  if (wanted.pool_layout > page_layout::PT_HD) {
+    return checks::refuse(failure, "pool_layout: is ", layout, ", ", call.op->name,
+                          " takes two pools, PHTD, HPTD, PTHD or (PT)HD");
+  }
   return wanted.pool_layout == page_layout::PT_HD || wanted.page_size == 0 ||
-         checks::refuse(failure, "page_size: is ", wanted.page_size,
-                        ", must be 0: ", name_in(page_layout_names, wanted.pool_layout),
+         checks::refuse(failure, "page_size: is ", wanted.page_size, ", must be 0: ", layout,
                         " pools have an axis of tokens");
 }
 
@@ -98,7 +102,7 @@ consteval signature form_of(std::span<const tensor_form> list, std::span<const s
       .options = option_forms,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,
-      .hook = &page_size_is_said_once<options>,
+      .hook = &has_two_pools<options>,
   });
 }
 inline constexpr signature form = form_of(tensors, shapes);

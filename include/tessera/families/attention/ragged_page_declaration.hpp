@@ -101,14 +101,15 @@ inline constexpr std::array option_forms{
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
-/// Only new tokens say how many heads the channels of a PTCLD pool are for.
+/// Keys and values share a pool. Only new tokens say how many heads the channels of a PTCLD pool
+/// are for.
 inline bool hook(const bound_call& call, status& failure) {
-  const auto& wanted = call.options_as<options>();
+  const page_layout layout = call.options_as<options>().pool_layout;
   const bool reads =
       static_cast<ragged_page_op>(call.op->place) == ragged_page_op::ragged_page_attention_v2;
-  return !reads || wanted.pool_layout == page_layout::PTCD ||
-         checks::refuse(failure, "pool_layout: is ", name_in(page_layout_names, wanted.pool_layout),
-                        ", ", call.op->name, " reads PTCD");
+  if (layout == page_layout::PTCD || (layout == page_layout::PTCLD && !reads)) return true;
+  return checks::refuse(failure, "pool_layout: is ", name_in(page_layout_names, layout), ", ",
+                        call.op->name, reads ? " takes PTCD" : " takes PTCD or PTCLD");
 }
 
 consteval signature form_of(std::span<const tensor_form> list) {

@@ -74,7 +74,7 @@ consteval signature form_of(std::span<const tensor_form> list) {
       .options = option_forms,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,
-      .hook = &paged_table::page_size_is_said_once<options>,
+      .hook = &paged_table::has_two_pools<options>,
   });
 }
 inline constexpr signature form = form_of(tensors);

@@ -121,7 +121,7 @@ TEST(PagedBatch, LanesOfChannelGroupsFollowFromTheType) {
   EXPECT_EQ(call.refusal(), "kv_pages: columns is 64, q has 128");
   call.args.kv_pages.extent[4] = 128;
   EXPECT_EQ(call.refusal_of_reading(),
-            "pool_layout: is PTCLD, ragged_page_attention_v2 reads PTCD");
+            "pool_layout: is PTCLD, ragged_page_attention_v2 takes PTCD");
 }
 
 TEST(PagedBatch, ScalesAreThoseOfScoresAndOutputs) {
