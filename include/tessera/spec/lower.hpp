@@ -61,6 +61,8 @@ struct lowering {
   std::span<const binding_form> bindings;
   /// Scalars from options, and what follows from no single tensor.
   void (*finish)(const bound_call&, void* kernel_args) = nullptr;
+  /// `finish` makes pointers from tensors: a planned run whose tensors moved asks it again.
+  bool finish_makes_pointers = false;
 };
 
 namespace declared {
@@ -137,13 +139,15 @@ constexpr std::array<size_form, Count> sizes_in(const std::array<size_text, Coun
 template <const auto& Defaults>
 consteval lowering lowering_of(std::span<const size_form> sizes,
                                std::span<const binding_form> bindings,
-                               void (*finish)(const bound_call&, void* kernel_args)) {
+                               void (*finish)(const bound_call&, void* kernel_args),
+                               bool finish_makes_pointers = false) {
   static_assert(sizeof(Defaults) <= max_kernel_args_bytes);
   return {.bytes = sizeof(Defaults),
           .defaults = &Defaults,
           .sizes = sizes,
           .bindings = bindings,
-          .finish = finish};
+          .finish = finish,
+          .finish_makes_pointers = finish_makes_pointers};
 }
 
 }  // namespace declared

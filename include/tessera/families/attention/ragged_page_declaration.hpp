@@ -157,7 +157,9 @@ inline void finish(const bound_call& call, void* to) {
   filled.out_factor = static_cast<float>(wanted.v_scale.value_or(1.0));
 }
 
-inline constexpr lowering lower = declared::lowering_of<batch_defaults>(sizes, bindings, &finish);
+/// `v` lies in the pool of `k`.
+inline constexpr lowering lower =
+    declared::lowering_of<batch_defaults>(sizes, bindings, &finish, true);
 
 inline constexpr std::array operations{
     declared::operation_of("ragged_page_attention_v2", 0, form, lower,

@@ -53,6 +53,7 @@ class planned_tensors {
   /// True if the tensors need no closer look; `lowered` then has their pointers. False says nothing
   /// about them.
   bool place(const tensor_view* tensors, std::byte* lowered) const noexcept {
+    if (op_->how->finish_makes_pointers) return false;
     std::uint32_t present = 0;
     const std::size_t count = op_->form->tensors.size();
     for (std::size_t i = 0; i < count; ++i) present |= std::uint32_t{tensors[i].present()} << i;
