@@ -151,9 +151,9 @@ class backward_head {
       }
       if (options_.logits_soft_cap) {
         const real cap = static_cast<real>(*options_.logits_soft_cap);
-        const real t = std::tanh(x / cap);
-        slope.back() = real{1} - t * t;
-        x = cap * t;
+        const real share = real{1} / std::cosh(x / cap);  // 1 - tanh^2 has nothing left of it
+        slope.back() = share * share;
+        x = cap * std::tanh(x / cap);
       }
       if (args_.bias_post.present()) {
         const real bias = static_cast<real>(at(args_.bias_post, entry_, head_, i, j));

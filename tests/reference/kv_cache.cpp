@@ -81,7 +81,7 @@ struct paged_pool {
   }
 };
 
-/// `value` as a tensor of that type holds it.
+/// `value` as a tensor of that type holds it; infinity in 8 bits is the largest finite number.
 double stored(dtype type, double value) {
   std::array<std::byte, 8> memory{};
   tensor_view element = shaped(type, {1});
@@ -89,6 +89,7 @@ double stored(dtype type, double value) {
   if (type == dtype::i8) {
     value = std::isnan(value) ? 0 : std::clamp(std::nearbyint(value), -128.0, 127.0);
   }
+  if (type == dtype::f8_e5m2 && std::isinf(value)) value = std::copysign(57344.0, value);
   store(element, 0, value);
   return read(element, 0);
 }

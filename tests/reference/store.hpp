@@ -1,6 +1,7 @@
 // Writing single tensor elements, whatever their type.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,7 +12,7 @@
 
 namespace tessera::reference {
 
-/// Stores `value` as the tensor's type holds it.
+/// Stores `value` as the tensor's type holds it, infinity as such where the type has it.
 inline void store(const tensor_view& view, std::int64_t offset, double value) {
   auto* const base = static_cast<std::byte*>(view.data);
   const auto put = [&](auto element) {
@@ -37,8 +38,10 @@ inline void store(const tensor_view& view, std::int64_t offset, double value) {
       return put(static_cast<std::int8_t>(value));
     case dtype::u32:
       return put(static_cast<std::uint32_t>(value));
-    case dtype::f8_e4m3:
     case dtype::f8_e5m2:
+      if (std::isinf(value)) return put(static_cast<std::uint8_t>(value < 0 ? 0xfc : 0x7c));
+      [[fallthrough]];
+    case dtype::f8_e4m3:
       return put(nearest_code(view.type, value));
     case dtype::none:
     case dtype::f8_e8m0:

@@ -327,11 +327,23 @@ class problem_draw {
       }
     }
   }
-  /// The largest product of the dims of two required tensors.
+  /// The largest product of the dims of two required tensors; what lies in a pool and nobody reads
+  /// counts a quarter.
   double work() const {
     double most = 0;
     for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
+    for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
+      if ((op_.required >> i & 1u) != 0) most = std::max(most, elements_of(i) / 4);
+    }
     return most;
+  }
+  double elements_of(std::size_t tensor) const {
+    double product = 1;
+    const shape_form& shape = form_.shape(tensor, call_.layout);
+    for (int at = 0; at < shape.rank; ++at) {
+      product *= static_cast<double>(extent_of(call_, shape.axes[static_cast<std::size_t>(at)]));
+    }
+    return product;
   }
 
   /// Options that say a dim have its extent where some product needs it, else none.

@@ -166,7 +166,7 @@ static void check_batch(tessera_status* status) {
   tessera_plan_free(plan);
   page_length = 0;
   expect_refusal(tessera_chunked_prefill_paged_decode(&writing, NULL, NULL, status),
-                 "seqlens_k: entry 0 is 0, cu_seqlens_q gives the sequence 1 rows", status);
+                 "seqlens_k: entry 0 is 0, cu_seqlens_q gives the sequence 1 row", status);
 }
 
 /* Keys and values as channels of one pool, of which the call writes the last. */

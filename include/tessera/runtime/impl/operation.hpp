@@ -153,11 +153,22 @@ bool is_unaligned(const operation& op, const tensor_view* tensors, device_id dev
   return false;
 }
 
-/// A call has no output element to compute.
-bool is_empty(const bound_call& call) noexcept {
+/// A call has no output element to compute; `with_any_contents`: none that differs from it only in
+/// the numbers that axes of outputs follow from has one.
+bool is_empty(const bound_call& call, bool with_any_contents = false) noexcept {
+  const auto may_grow = [&](const axis_form& axis) {
+    return with_any_contents && axis.dim >= 0 &&
+           call.form().dims[static_cast<std::size_t>(axis.dim)].source == dim_source::contents;
+  };
   for (std::size_t i = 0; i < call.form().tensors.size(); ++i) {
     if (!call.form().tensors[i].is_output() || !call.has(i)) continue;
-    if (call.tensors[i].elements() != 0) return false;
+    const tensor_view& view = call.tensors[i];
+    const shape_form& shape = call.form().shape(i, call.layout);
+    bool empty = false;
+    for (std::size_t axis = 0; axis < static_cast<std::size_t>(view.rank); ++axis) {
+      empty |= view.extent[axis] == 0 && !may_grow(shape.axes[axis]);
+    }
+    if (!empty) return false;
   }
   return true;
 }

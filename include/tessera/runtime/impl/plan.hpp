@@ -224,7 +224,7 @@ namespace {
   const problem_view asked = plan->problem.view();
   if (status done = lower(asked, plan->call, views.data(), plan->lowered); !done) return done;
   if (status done = find_place(where.device, where, plan->spot); !done) return done;
-  plan->empty = is_empty(plan->call);
+  plan->empty = is_empty(plan->call, true);
   const problem_view complete{asked.op, views.data(), asked.options, asked.unaligned};
   const auto chosen = choose(kind, complete, where, plan->spot);
   if (!chosen) return chosen.failure();

@@ -13,6 +13,7 @@ using tessera::kernels::attention::visibility_of;
 TEST(sequence_of, reads_lengths_and_starts) {
   const std::int32_t starts_q[] = {0, 3, 3, 7}, starts_k[] = {0, 5, 9, 9};
   tessera::attention_kernel_args packed;
+  packed.batch = 3;
   packed.cu_seqlens_q = starts_q;
   packed.cu_seqlens_k = starts_k;
   const auto second = sequence_of(packed, 1);
@@ -20,6 +21,10 @@ TEST(sequence_of, reads_lengths_and_starts) {
   EXPECT_EQ(second.q_len, 0);
   EXPECT_EQ(second.k_begin, 5);
   EXPECT_EQ(second.k_len, 4);
+  const std::int32_t used = 1;
+  packed.num_seqs = &used;
+  EXPECT_EQ(sequence_of(packed, 0).q_len, 3);
+  EXPECT_EQ(sequence_of(packed, 1).k_len, 0);
   const std::int32_t lengths[] = {4, 2};
   tessera::attention_kernel_args dense;
   dense.q_len = 8;
