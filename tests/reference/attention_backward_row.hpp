@@ -82,6 +82,9 @@ class backward_head {
     const residuals of_forward = residuals_of(i, result, s);
     if (of_forward.shift == -HUGE_VAL) return result;
     result.shift = static_cast<double>(of_forward.shift);
+    if (std::isfinite(result.shift)) {
+      result.logit_size = std::max(result.logit_size, std::fabs(result.shift));
+    }
     evaluate(i, s, slope, of_forward, result);
     return result;
   }

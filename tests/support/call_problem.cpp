@@ -41,20 +41,36 @@ class problem_draw {
     call_ = {.op = &op_, .tensors = problem_.tensors.data(), .options = problem_.options.data()};
     if (!draw_presence()) return false;
     draw_types();
+    // Most draws are nothing for the row, whatever their extents.
+    if (wishes_.row != nullptr && !row_runs_the_least() && random_.chance(0.98)) return false;
     draw_dims();
     if (work() > 8 * wishes_.work) return false;
-    say_dims_by_options();
-    for (std::size_t i = 0; i < form_.tensors.size(); ++i) draw_extents(i);
-    status failure;
-    call_.owners.fill(-1);
-    if (!checks::are_options(call_, failure) || !checks::are_shapes(call_, 0, failure))
-      return false;
-    return wishes_.row == nullptr || runs(*wishes_.kind, *wishes_.row, problem_.view());
+    return is_legal() && (wishes_.row == nullptr || row_runs());
   }
 
   owned_problem& problem() { return problem_; }
 
  private:
+  /// With the dims as they are; draws the extents that dims leave open.
+  bool is_legal() {
+    say_dims_by_options();
+    for (std::size_t i = 0; i < form_.tensors.size(); ++i) draw_extents(i);
+    status failure;
+    call_.owners.fill(-1);
+    return checks::are_options(call_, failure) && checks::are_shapes(call_, 0, failure);
+  }
+  bool row_runs() const { return runs(*wishes_.kind, *wishes_.row, problem_.view()); }
+
+  /// Whether the row runs what was drawn so far with the least of all extents; true if that is no
+  /// legal problem.
+  bool row_runs_the_least() {
+    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
+      drawn_[i] = is_fixed(i) ? *wishes_.extents[i] : std::max<std::int64_t>(least_of(i), 1);
+    }
+    settle_dims();
+    return !is_legal() || row_runs();
+  }
+
   bool is_wished(const call_trait& trait) const {
     return std::ranges::any_of(wishes_.traits, [&](const call_trait& wish) {
       return wish.is_option == trait.is_option && wish.index == trait.index;
@@ -327,13 +343,13 @@ class problem_draw {
       }
     }
   }
-  /// The largest product of the dims of two required tensors; what lies in a pool and nobody reads
-  /// counts a quarter.
+  /// The largest product of the dims of two required tensors, or elements of one: of a pool, most
+  /// of which nobody reads.
   double work() const {
     double most = 0;
     for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
     for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
-      if ((op_.required >> i & 1u) != 0) most = std::max(most, elements_of(i) / 4);
+      if (call_.has(i)) most = std::max(most, elements_of(i));
     }
     return most;
   }
