@@ -9,22 +9,11 @@
 #include <tessera/spec/lower.hpp>
 
 #include "../reference/operations.hpp"
+#include "call_dims.hpp"
 
 namespace tessera::support {
 
 namespace {
-
-/// Extents at which loops change their course.
-constexpr std::array<std::int64_t, 31> edges{1,   2,   3,   5,   7,   8,   14,  15,  16, 17, 24,
-                                             28,  31,  32,  33,  40,  63,  64,  65,  72, 80, 96,
-                                             112, 127, 128, 129, 192, 255, 256, 257, 300};
-
-std::int64_t edge_extent(random_source& random, std::int64_t most) {
-  if (most <= 0) return 0;
-  if (random.chance(0.2)) return random.between(1, most);
-  const auto end = std::upper_bound(edges.begin(), edges.end(), most);
-  return edges[static_cast<std::size_t>(random.below(end - edges.begin()))];
-}
 
 class problem_draw {
  public:
@@ -43,8 +32,9 @@ class problem_draw {
     draw_types();
     // Most draws are nothing for the row, whatever their extents.
     if (wishes_.row != nullptr && !row_runs_the_least() && random_.chance(0.98)) return false;
-    draw_dims();
-    if (work() > 8 * wishes_.work) return false;
+    dims_draw dims(call_, wishes_, random_);
+    dims.draw();
+    if (dims.work() > 8 * wishes_.work) return false;
     return is_legal() && (wishes_.row == nullptr || row_runs());
   }
 
@@ -64,10 +54,7 @@ class problem_draw {
   /// Whether the row runs what was drawn so far with the least of all extents; true if that is no
   /// legal problem.
   bool row_runs_the_least() {
-    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      drawn_[i] = is_fixed(i) ? *wishes_.extents[i] : std::max<std::int64_t>(least_of(i), 1);
-    }
-    settle_dims();
+    dims_draw(call_, wishes_, random_).take_the_least();
     return !is_legal() || row_runs();
   }
 
@@ -209,159 +196,6 @@ class problem_draw {
     }
   }
 
-  bool is_fixed(std::size_t dim) const { return wishes_.extents[dim].has_value(); }
-
-  /// Pages are as many as the table has room for.
-  const tensor_form* table_of_pages(std::size_t dim) const {
-    for (const tensor_form& form : form_.tensors) {
-      if (form.holds == tensor_contents::page_numbers && form.counts == static_cast<int>(dim)) {
-        return &form;
-      }
-    }
-    return nullptr;
-  }
-  const multiple_rule* rule_of(std::size_t dim) const {
-    for (const multiple_rule& rule : form_.multiples) {
-      if (rule.of == static_cast<int>(dim)) return &rule;
-    }
-    return nullptr;
-  }
-  std::int64_t least_of(std::size_t dim) const {
-    const bool divides = std::ranges::any_of(form_.multiples, [&](const multiple_rule& rule) {
-      return rule.by == static_cast<int>(dim);
-    });
-    return divides ? std::max<std::int64_t>(form_.dims[dim].least, 1) : form_.dims[dim].least;
-  }
-
-  std::int64_t drawn_extent(std::size_t dim, std::int64_t most) {
-    const std::int64_t least = least_of(dim);
-    if (least == 0 && random_.chance(0.03)) return 0;
-    const std::int64_t small = random_.pick<std::int64_t>({1, 1, 2, 3});
-    return std::clamp(random_.chance(0.4) ? small : edge_extent(random_, most), least,
-                      std::max(most, least));
-  }
-
-  /// Extents of all dims, none of them too much work together.
-  void draw_dims() {
-    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      const std::int64_t most = std::min(form_.dims[i].most, wishes_.longest);
-      drawn_[i] = is_fixed(i) ? *wishes_.extents[i] : drawn_extent(i, most);
-      for (std::size_t other = 0; other < i; ++other) {
-        if (form_.dims[other].label != form_.dims[i].label || is_fixed(i)) continue;
-        if (random_.chance(0.4)) drawn_[i] = drawn_[other];
-      }
-      if (rule_of(i) != nullptr && !is_fixed(i)) {
-        const bool none = form_.dims[i].least == 0 && random_.chance(0.03);
-        drawn_[i] = none ? 0 : random_.pick<std::int64_t>({1, 1, 2, 3, 4, 5, 8});
-      }
-    }
-    std::vector<std::size_t> order(form_.dims.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      order[i] = i;
-      std::swap(order[i], order[random_.bits() % (i + 1)]);
-    }
-    find_pairs();
-    settle_dims();
-    for (std::size_t turn = 0; work() > wishes_.work && turn < 16 * order.size(); ++turn) {
-      const std::size_t dim = order[turn / 4 % order.size()];
-      if (is_fixed(dim) || drawn_[dim] <= std::max<std::int64_t>(least_of(dim), 1)) continue;
-      drawn_[dim] = std::max(least_of(dim), edge_extent(random_, drawn_[dim] - 1));
-      settle_dims();
-    }
-  }
-
-  /// What follows: multiples, numbers of pages, formulas.
-  void settle_dims() {
-    call_.owners.fill(0);
-    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      call_.dims[i] = form_.dims[i].source == dim_source::contents ? 0 : drawn_[i];
-    }
-    for (const multiple_rule& rule : form_.multiples) {
-      const auto of = static_cast<std::size_t>(rule.of);
-      if (!is_fixed(of)) call_.dims[of] *= call_.dims[static_cast<std::size_t>(rule.by)];
-    }
-    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      const tensor_form* const table = table_of_pages(i);
-      if (table == nullptr || is_fixed(i)) continue;
-      const shape_form& shape =
-          form_.shape(static_cast<std::size_t>(table - form_.tensors.data()), call_.layout);
-      std::int64_t slots = drawn_[i] % 4;  // pages of nobody
-      if (shape.rank == 2) {
-        slots += extent_of(call_, shape.axes[0]) * extent_of(call_, shape.axes[1]);
-      }
-      call_.dims[i] = std::max(slots, form_.dims[i].least);
-    }
-    for (const tensor_form& form : form_.tensors) {
-      if (form.apart < 0) continue;  // as many again as are named
-      const auto of = static_cast<std::size_t>(form.counts);
-      const auto list = static_cast<std::size_t>(&form - form_.tensors.data());
-      const std::int64_t named = extent_of(call_, form_.shape(list, call_.layout).axes[0]);
-      if (!is_fixed(of)) call_.dims[of] = std::max(call_.dims[of], 2 * named);
-    }
-    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      if (form_.dims[i].source == dim_source::formula) call_.dims[i] = form_.dims[i].value(call_);
-    }
-  }
-
-  /// Bits of the dims of a tensor's axes; those of a table instead of the pages it counts.
-  std::uint32_t dims_of(std::size_t tensor) const {
-    std::uint32_t bits = 0;
-    const shape_form& shape = form_.shape(tensor, call_.layout);
-    for (int at = 0; at < shape.rank; ++at) {
-      const std::int8_t dim = shape.axes[static_cast<std::size_t>(at)].dim;
-      if (dim < 0) continue;
-      const tensor_form* const table = table_of_pages(static_cast<std::size_t>(dim));
-      const auto list = table != nullptr ? table - form_.tensors.data() : 0;
-      if (table != nullptr && call_.has(static_cast<std::size_t>(list))) {
-        bits |= dims_of(static_cast<std::size_t>(list));
-      } else {
-        bits |= 1u << dim;
-      }
-    }
-    return bits;
-  }
-  double extent_product(std::uint32_t dims) const {
-    double product = 1;
-    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      const bool counts = (dims >> i & 1u) != 0 && form_.dims[i].source == dim_source::tensor;
-      if (counts) product *= static_cast<double>(call_.dims[i] + 1);
-    }
-    return product;
-  }
-  /// The dims of each two required tensors.
-  void find_pairs() {
-    std::array<std::uint32_t, max_tensors> dims{};
-    for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
-      if ((op_.required >> i & 1u) != 0) dims[i] = dims_of(i);
-    }
-    for (std::size_t a = 0; a < form_.tensors.size(); ++a) {
-      for (std::size_t b = a; b < form_.tensors.size(); ++b) {
-        const std::uint32_t both = dims[a] | dims[b];
-        const bool is_part = std::ranges::any_of(
-            pairs_, [&](std::uint32_t other) { return (other | both) == other; });
-        if (!is_part) pairs_.push_back(both);
-      }
-    }
-  }
-  /// The largest product of the dims of two required tensors, or elements of one: of a pool, most
-  /// of which nobody reads.
-  double work() const {
-    double most = 0;
-    for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
-    for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
-      if (call_.has(i)) most = std::max(most, elements_of(i));
-    }
-    return most;
-  }
-  double elements_of(std::size_t tensor) const {
-    double product = 1;
-    const shape_form& shape = form_.shape(tensor, call_.layout);
-    for (int at = 0; at < shape.rank; ++at) {
-      product *= static_cast<double>(extent_of(call_, shape.axes[static_cast<std::size_t>(at)]));
-    }
-    return product;
-  }
-
   /// Options that say a dim have its extent where some product needs it, else none.
   void say_dims_by_options() {
     for (std::size_t i = 0; i < form_.dims.size(); ++i) {
@@ -400,10 +234,8 @@ class problem_draw {
   const call_wishes& wishes_;
   owned_problem problem_;
   bound_call call_;
-  std::array<std::int64_t, max_dims> drawn_{};
   double density_ = 0;
   std::uint32_t typed_ = 0;
-  std::vector<std::uint32_t> pairs_;
 };
 }  // namespace
 
