@@ -105,10 +105,11 @@ bool check_illegal(const family& kind, call_data& data, random_source& random, f
 }
 
 TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
-  const std::vector<tested_operation> all = tested_operations();
+  std::vector<tested_operation> all = tested_operations();
+  std::erase_if(all, [](const tested_operation& one) { return !why_not_here(*one.kind).empty(); });
   const std::vector<tested_row> rows = tested_rows();
   run_fuzz([&](random_source& random, fuzz_tally& counts) {
-    const tested_operation& tested = random.pick(std::span(all));
+    const tested_operation& tested = random.pick(std::span<const tested_operation>(all));
     const family& kind = *tested.kind;
     // Half of the calls name a row, most of these are drawn for it.
     const tested_row row = random.pick(std::span(rows));

@@ -18,6 +18,10 @@ namespace {
 
 class misuse : public testing::TestWithParam<tested_operation> {
  protected:
+  void SetUp() override {
+    if (const std::string why = why_not_here(kind()); !why.empty()) GTEST_SKIP() << why;
+  }
+
   static const family& kind() { return *GetParam().kind; }
 
   /// A changed call, through the API and through a plan for the legal one.

@@ -17,6 +17,7 @@ namespace {
 class options : public testing::TestWithParam<tested_operation> {};
 
 TEST_P(options, are_right_alone_and_in_pairs) {
+  if (const std::string why = why_not_here(*GetParam().kind); !why.empty()) GTEST_SKIP() << why;
   const operation& op = *GetParam().op;
   const std::vector<call_trait> traits = traits_of(op);
   std::uint64_t pair = 0;

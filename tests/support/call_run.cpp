@@ -1,5 +1,6 @@
 #include "call_run.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -17,6 +18,14 @@ std::vector<tested_operation> tested_operations() {
     for (const operation& op : kind->operations) all.push_back({kind, &op});
   }
   return all;
+}
+
+std::string why_not_here(const family& kind) {
+  const bool on_host = kind_here() == device_kind::cpu;
+  const bool has_rows = std::ranges::any_of(
+      kind.rows(), [&](const instance& row) { return is_cpu(row.target) == on_host; });
+  if (has_rows) return {};
+  return std::string(kind.name) + " has no rows for " + (on_host ? "the CPU" : "CUDA devices");
 }
 
 std::vector<tested_row> tested_rows() {

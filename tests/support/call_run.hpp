@@ -25,6 +25,9 @@ inline void PrintTo(const tested_operation& one, std::ostream* stream) {
 /// Every operation; its reference is in tests/reference.
 std::vector<tested_operation> tested_operations();
 
+/// Why no call of a family runs where this program's calls run; empty if rows of the build do.
+std::string why_not_here(const family& kind);
+
 /// A row of this build and its family.
 struct tested_row {
   const family* kind = nullptr;
