@@ -1,0 +1,4 @@
+// Linear attention with decay: recurrent, gla, lightning_attn; one call, or plan once and run.
+#pragma once
+
+#include <tessera/api/chunked_scan.hpp>
