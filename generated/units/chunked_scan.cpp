@@ -39,7 +39,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0346aee5cb0d43da";
+  if (kind == device_kind::cpu) return "8d3474030dd99740";
   return {};
 }
 

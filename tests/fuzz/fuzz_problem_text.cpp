@@ -56,5 +56,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::kv_cache_kernel_args>(text, &tessera::parse_problem<tessera::kv_cache_problem>);
   check<tessera::chunked_scan_kernel_args>(text,
                                            &tessera::parse_problem<tessera::recurrent_problem>);
+  check<tessera::chunked_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv6_problem>);
   return 0;
 }

@@ -1,6 +1,7 @@
 // What tests need to know of linear attention with decay.
 #include "chunked_scan.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include <tessera/families/chunked_scan/declaration.hpp>
+#include <tessera/families/chunked_scan/rwkv6_declaration.hpp>
 
 #include "../support/random.hpp"
 #include "operations.hpp"
@@ -16,12 +18,29 @@
 namespace tessera::reference {
 namespace {
 
-using args = recurrent_args;
-using options = recurrent_options;
+bool is_rwkv6(const bound_call& call) {
+  return &call.form() == &rwkv6_table::form;
+}
+
+scan_call scan_of_rwkv6(const bound_call& call) {
+  const rwkv6_args& given = *reinterpret_cast<const rwkv6_args*>(call.tensors);
+  const auto& wanted = call.options_as<rwkv6_options>();
+  return {.q = given.r,
+          .k = given.k,
+          .v = given.v,
+          .gk = given.w,
+          .u = given.u,
+          .initial_state = given.initial_state,
+          .cu_seqlens = given.cu_seqlens,
+          .scale = wanted.scale,
+          .reverse = wanted.reverse,
+          .raw_decay = wanted.raw_w};
+}
 
 scan_call scan_of(const bound_call& call) {
-  const args& given = *reinterpret_cast<const args*>(call.tensors);
-  const auto& wanted = call.options_as<options>();
+  if (is_rwkv6(call)) return scan_of_rwkv6(call);
+  const recurrent_args& given = *reinterpret_cast<const recurrent_args*>(call.tensors);
+  const auto& wanted = call.options_as<recurrent_options>();
   const double keys = static_cast<double>(given.q.extent[3]);
   return {.q = given.q,
           .k = given.k,
@@ -64,12 +83,22 @@ double drawn_decay(support::random_source& random, std::int64_t kind) {
   return -size * random.uniform();
 }
 
-bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
+bool is_decay(const bound_call& call, std::size_t tensor) {
   const std::string_view name = call.form().tensors[tensor].name;
-  if (name != "g" && name != "gk" && name != "gv" && name != "g_gamma") return false;
+  return name == "g" || name == "gk" || name == "gv" || name == "g_gamma" || name == "w";
+}
+
+/// A log decay as the call has it: raw ones are logarithms of what they stand for.
+double as_given(const bound_call& call, double decay) {
+  if (!is_rwkv6(call) || !call.options_as<rwkv6_options>().raw_w) return decay;
+  return std::log(std::clamp(-decay, 1e-9, 60.0));
+}
+
+bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  if (!is_decay(call, tensor)) return false;
   const auto kind = random.below(3);
   for_each_element(call.tensors[tensor], [&](std::int64_t, std::int64_t offset) {
-    store(call.tensors[tensor], offset, drawn_decay(random, kind));
+    store(call.tensors[tensor], offset, as_given(call, drawn_decay(random, kind)));
   });
   return true;
 }
@@ -77,9 +106,8 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
 /// Log decays as layers of models have them: a memory of some twenty tokens.
 double ordinary(const bound_call& call, std::size_t tensor, std::int64_t,
                 support::random_source& random) {
-  const std::string_view name = call.form().tensors[tensor].name;
-  const bool decays = name == "g" || name == "gk" || name == "gv" || name == "g_gamma";
-  return decays ? -0.1 * random.uniform() : static_cast<double>(random.bell());
+  return is_decay(call, tensor) ? as_given(call, -0.1 * random.uniform())
+                                : static_cast<double>(random.bell());
 }
 
 /// A multiplication and an addition to update an element of a state, and to read it.
@@ -94,7 +122,7 @@ constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op, .exact = &exact, .fill = &fill, .ordinary = &ordinary, .count = &count};
 }
 constexpr std::array table{reference_named("recurrent"), reference_named("gla"),
-                           reference_named("lightning_attn")};
+                           reference_named("lightning_attn"), reference_named("rwkv6")};
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // Linear attention with decay by its definition, in double, token by token:
 //
 //   S_t = (a_t b_t^T) S_{t-1} + k_t v_t^T     a_t = exp(g_t + gk_t + g_gamma), b_t = exp(gv_t)
-//   out_t = scale S_t^T q_t
+//   out_t = scale S_t^T q_t, with a bonus u: scale (S_{t-1} + (u k_t) v_t^T)^T q_t
 //
 // Beside every sum stands the sum of its terms' magnitudes, which the error of a kernel is relative
 // to.
@@ -22,9 +22,10 @@ namespace tessera::reference {
 
 /// The tensors of a call of any operation of the family.
 struct scan_call {
-  tensor_view q{}, k{}, v{}, g{}, gk{}, gv{}, g_gamma{}, initial_state{}, cu_seqlens{};
+  tensor_view q{}, k{}, v{}, g{}, gk{}, gv{}, g_gamma{}, u{}, initial_state{}, cu_seqlens{};
   double scale = 1;
   bool reverse = false;
+  bool raw_decay = false;  ///< the log decay is -exp(gk)
 
   std::int64_t heads() const { return q.extent[2]; }
   std::int64_t keys() const { return q.extent[3]; }
@@ -104,7 +105,10 @@ class scan_walk {
   double key_exponent(std::int64_t step, std::int64_t c) const {
     double sum = 0;
     if (call_.g.present()) sum += at(call_.g, entry_, token(step), head_);
-    if (call_.gk.present()) sum += row(call_.gk, step, head_, c);
+    if (call_.gk.present()) {
+      const double gk = row(call_.gk, step, head_, c);
+      sum += call_.raw_decay ? -std::exp(gk) : gk;
+    }
     if (call_.g_gamma.present()) {
       sum +=
           call_.g_gamma.rank == 2 ? at(call_.g_gamma, sequence_, head_) : at(call_.g_gamma, head_);
@@ -166,6 +170,20 @@ inline double largest_exponent(const scan_call& call, const scan_walk& walk) {
   return most;
 }
 
+/// What a token adds to its row of out.
+inline void read_state(const scan_call& call, const scan_walk& walk, std::int64_t step,
+                       std::int64_t head, const scan_state& state, sized_values& out) {
+  for (std::int64_t key = 0; key < call.keys(); ++key) {
+    const double q = call.scale * walk.q(step, key);
+    for (std::int64_t value = 0; value < call.values(); ++value) {
+      const std::int64_t place = walk.place(step, call.heads(), head, call.values(), value);
+      out.add(place, q * state.value(key, value), std::fabs(q) * state.size(key, value));
+      if (!call.u.present()) continue;
+      out.add(place, q * at(call.u, head, key) * walk.k(step, key) * walk.v(step, value));
+    }
+  }
+}
+
 inline scan_outputs scan_forward(const scan_call& call) {
   const std::int64_t heads = call.heads(), keys = call.keys(), values = call.values();
   scan_outputs all;
@@ -176,19 +194,14 @@ inline scan_outputs scan_forward(const scan_call& call) {
       const scan_walk walk(call, n, h);
       scan_state state(call, walk);
       for (std::int64_t step = 0; step < walk.length(); ++step) {
+        if (call.u.present()) read_state(call, walk, step, h, state, all.out);
         state.take(walk, step);
-        for (std::int64_t key = 0; key < keys; ++key) {
-          const double q = call.scale * walk.q(step, key);
-          for (std::int64_t value = 0; value < values; ++value) {
-            all.out.add(walk.place(step, heads, h, values, value), q * state.value(key, value),
-                        std::fabs(q) * state.size(key, value));
-          }
-        }
+        if (!call.u.present()) read_state(call, walk, step, h, state, all.out);
       }
       for (std::int64_t i = 0; i < keys * values; ++i) {
-        all.final_state.add(walk.state_place(i / values, i % values),
-                            state.value(i / values, i % values),
-                            state.size(i / values, i % values));
+        const std::int64_t key = i / values, value = i % values;
+        all.final_state.add(walk.state_place(key, value), state.value(key, value),
+                            state.size(key, value));
       }
       all.largest_exponent = std::max(all.largest_exponent, largest_exponent(call, walk));
     }

@@ -29,6 +29,7 @@
 #include <tessera/families/chunked_scan/args.hpp>
 #include <tessera/families/chunked_scan/options.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -47,6 +48,12 @@ status gla(const recurrent_args& args, const recurrent_options& options = {},
 status lightning_attn(const recurrent_args& args, const recurrent_options& options = {},
                       const context& context = {});
 
+/// RWKV-6: r for q, w for gk, scale 1; a token is read through the bonus u instead of the state:
+/// out_t = scale (S_{t-1} + (u k_t) v_t^T)^T r_t. With raw_w the log decay is -exp(w). ejKernel's
+/// operation of that name has scale 1 / sqrt(K).
+status rwkv6(const rwkv6_args& args, const rwkv6_options& options = {},
+             const context& context = {});
+
 /// The same operations; a refusal is thrown as tessera::error.
 inline void recurrent_or_throw(const recurrent_args& args, const recurrent_options& options = {},
                                const context& context = {}) {
@@ -61,17 +68,25 @@ inline void lightning_attn_or_throw(const recurrent_args& args,
                                     const context& context = {}) {
   throw_if_failed(lightning_attn(args, options, context));
 }
+inline void rwkv6_or_throw(const rwkv6_args& args, const rwkv6_options& options = {},
+                           const context& context = {}) {
+  throw_if_failed(rwkv6(args, options, context));
+}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using recurrent_plan = basic_plan<recurrent_problem>;
+using rwkv6_plan = basic_plan<rwkv6_problem>;
 
 /// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
 /// itself would refuse, and problems that no row of this build takes.
 result<recurrent_plan> plan(const recurrent_problem& problem, const context& context = {});
+result<rwkv6_plan> plan(const rwkv6_problem& problem, const context& context = {});
 
 /// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
 /// null: this one.
 result<explanation> explain(const recurrent_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const rwkv6_problem& problem, const context& context = {},
                             const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -51,7 +51,7 @@ inline constexpr std::array config_classes{
     config_class{"GDR", ""},
     config_class{"RaggedGDR", ""},
     config_class{"RWKV4", ""},
-    config_class{"RWKV6", ""},
+    config_class{"RWKV6", "chunked_scan.{backend}.*"},
     config_class{"RWKV7", ""},
     config_class{"RWKV7Mul", ""},
     config_class{"StateSpacev1", ""},

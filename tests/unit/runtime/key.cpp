@@ -65,6 +65,7 @@ constexpr std::string_view plain_problems[] = {
     "recurrent q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "gla q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "lightning_attn q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "rwkv6 r=[2,64,8,64]f32 v=[2,64,8,64]",
 };
 
 /// A plain problem and its family.

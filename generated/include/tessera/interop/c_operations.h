@@ -32,7 +32,8 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_KV_CACHE_COPY = 401,
   TESSERA_OPERATION_RECURRENT = 500,
   TESSERA_OPERATION_GLA = 501,
-  TESSERA_OPERATION_LIGHTNING_ATTN = 502
+  TESSERA_OPERATION_LIGHTNING_ATTN = 502,
+  TESSERA_OPERATION_RWKV6 = 503
 } tessera_operation;
 
 /* Values of options. */
@@ -1073,6 +1074,52 @@ static inline int32_t tessera_plan_lightning_attn(const tessera_recurrent_args* 
 static inline int32_t tessera_run_lightning_attn(const tessera_plan* plan,
     const tessera_recurrent_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- rwkv6: family chunked_scan ---- */
+
+/* Axes: B batch; N sequences; T length; H heads; K head_dim; V head_dim. */
+typedef struct tessera_rwkv6_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* r; /* dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,T,H,K], packed [1,T,H,K]; type of r */
+  const tessera_tensor* v; /* dense [B,T,H,V], packed [1,T,H,V]; type of r */
+  const tessera_tensor* w; /* dense [B,T,H,K], packed [1,T,H,K]; f32, type of r */
+  const tessera_tensor* u; /* [H,K]; f32, type of r */
+  const tessera_tensor* initial_state; /* dense [B,H,K,V], packed [N,H,K,V]; f32 */
+  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,H,V], packed [1,T,H,V]; type of r */
+  const tessera_tensor* final_state; /* written; dense [B,H,K,V], packed [N,H,K,V]; f32 */
+} tessera_rwkv6_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RWKV6_SCALE = 1,
+  TESSERA_RWKV6_REVERSE = 2,
+  TESSERA_RWKV6_RAW_W = 4
+};
+typedef struct tessera_rwkv6_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; default 1 */
+  int64_t reverse; /* 0 or 1; default 0 */
+  int64_t raw_w; /* 0 or 1; default 0 */
+} tessera_rwkv6_options;
+
+/* rwkv6: needs r, k, v, w, u, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv6(const tessera_rwkv6_args* args,
+    const tessera_rwkv6_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV6, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv6(const tessera_rwkv6_args* args,
+    const tessera_rwkv6_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV6, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv6(const tessera_plan* plan, const tessera_rwkv6_args* args,
+    void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

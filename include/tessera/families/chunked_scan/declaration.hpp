@@ -129,12 +129,13 @@ using kernel = chunked_scan_kernel_args;
 inline constexpr kernel kernel_defaults{};
 
 /// Where a tensor of rows goes that lies `at` bytes into the kernel args.
-consteval binding_text rows_at(std::string_view name, std::size_t at) {
+consteval binding_text rows_at(std::string_view name, std::size_t at,
+                               std::string_view heads = "H|Hkv") {
   return {name,
           at + offsetof(chunked_scan_rows, data),
           {{{"B", at + offsetof(chunked_scan_rows, entry)},
             {"T", at + offsetof(chunked_scan_rows, token)},
-            {"H|Hkv", at + offsetof(chunked_scan_rows, head)}}},
+            {heads, at + offsetof(chunked_scan_rows, head)}}},
           at + offsetof(chunked_scan_rows, type)};
 }
 consteval binding_text states_at(std::string_view name, std::size_t at) {

@@ -8,6 +8,7 @@
 
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -49,6 +50,11 @@ constexpr chunked_scan_demand demand_of(recurrent_op op, const recurrent_args& a
   const bool keys = args.g.present() || args.gk.present() || args.g_gamma.present();
   return scan_demand_of(pass_of(op), decay_of(keys, args.gv.present()), args.q, args.v,
                         args.cu_seqlens);
+}
+
+constexpr chunked_scan_demand demand_of(rwkv6_op op, const rwkv6_args& args, const rwkv6_options&,
+                                        bool /*unaligned*/) noexcept {
+  return scan_demand_of(pass_of(op), chunked_scan_decay::keys, args.r, args.v, args.cu_seqlens);
 }
 
 /// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them

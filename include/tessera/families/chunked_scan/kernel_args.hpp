@@ -5,6 +5,10 @@
 // [K,V] per head, a_t [K] = exp(g_t + gk_t + g_gamma) and b_t [V] = exp(gv_t):
 //
 //   S_t = (a_t b_t^T) S_{t-1} + k_t v_t^T     (elementwise product)      out_t = scale S_t^T q_t
+//
+// With a bonus u [K] the current token is read through it instead of the state:
+//
+//   out_t = scale (S_{t-1} + (u k_t) v_t^T)^T q_t
 #pragma once
 
 #include <cstdint>
@@ -29,6 +33,7 @@ struct chunked_scan_states {
 struct chunked_scan_kernel_args {
   chunked_scan_rows q{}, k{}, v{}, out{};
   chunked_scan_rows g{}, gk{}, gv{};  ///< absent: null, no decay
+  chunked_scan_rows u{};              ///< bonus, of each head; absent: null
   const float* g_gamma = nullptr;
   std::int64_t gamma_sequence = 0, gamma_head = 0;
   chunked_scan_states initial_state{}, final_state{};
@@ -43,7 +48,8 @@ struct chunked_scan_kernel_args {
   std::int64_t keys = 0;      ///< K
   std::int64_t values = 0;    ///< V
   float scale = 1.0f;
-  bool reverse = false;  ///< tokens go from the last of a sequence to its first
+  bool raw_decay = false;  ///< the log decay is -exp(gk)
+  bool reverse = false;    ///< tokens go from the last of a sequence to its first
 };
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/chunked_scan/operations.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
 #include <tessera/spec/lower.hpp>
 
 namespace tessera {
@@ -17,6 +18,13 @@ struct operation_table<recurrent_op> {
   using kernel_args = chunked_scan_kernel_args;
   static constexpr auto operations =
       std::span<const operation>(chunked_scan_operations).first<recurrent_ops.size()>();
+};
+template <>
+struct operation_table<rwkv6_op> {
+  using problem_type = rwkv6_problem;
+  using kernel_args = chunked_scan_kernel_args;
+  static constexpr auto operations = std::span<const operation>(chunked_scan_operations)
+                                         .subspan<recurrent_ops.size(), rwkv6_ops.size()>();
 };
 
 }  // namespace tessera

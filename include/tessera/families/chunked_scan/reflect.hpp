@@ -9,6 +9,7 @@
 #include <tessera/families/chunked_scan/options.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
 #include <tessera/families/chunked_scan/rules.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
 #include <tessera/spec/reflect.hpp>
 #include <tessera/spec/row_name.hpp>
 
@@ -19,11 +20,14 @@ BOOST_DESCRIBE_ENUM(chunked_scan_form, step)
 BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, type_is_floating, bf16_instructions_take_bf16,
                     bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(recurrent_op, recurrent, gla, lightning_attn)
+BOOST_DESCRIBE_ENUM(rwkv6_op, rwkv6)
 
 BOOST_DESCRIBE_STRUCT(chunked_scan_config, (), (target, type, pass, form))
 BOOST_DESCRIBE_STRUCT(recurrent_options, (), (scale, reverse))
 BOOST_DESCRIBE_STRUCT(recurrent_args, (),
                       (q, k, v, g, gk, gv, g_gamma, initial_state, cu_seqlens, out, final_state))
+BOOST_DESCRIBE_STRUCT(rwkv6_options, (), (scale, reverse, raw_w))
+BOOST_DESCRIBE_STRUCT(rwkv6_args, (), (r, k, v, w, u, initial_state, cu_seqlens, out, final_state))
 
 /// `chunked_scan.<backend>.<dtype>.<pass>.<form>`.
 inline constexpr auto chunked_scan_names = row_names<chunked_scan_config>(

@@ -35,11 +35,22 @@ status lightning_attn(const recurrent_args& args, const recurrent_options& optio
                       const context& where) {
   return call(recurrent_op::lightning_attn, args, options, where);
 }
+status rwkv6(const rwkv6_args& args, const rwkv6_options& options, const context& where) {
+  return call_operation(chunked_scan_record, rwkv6_table::operations[0], tensors_of(args), &options,
+                        where);
+}
 
 result<recurrent_plan> plan(const recurrent_problem& problem, const context& where) {
   return plan_of(chunked_scan_record, problem, where);
 }
 result<explanation> explain(const recurrent_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(chunked_scan_record, numbered(problem), where, device);
+}
+result<rwkv6_plan> plan(const rwkv6_problem& problem, const context& where) {
+  return plan_of(chunked_scan_record, problem, where);
+}
+result<explanation> explain(const rwkv6_problem& problem, const context& where,
                             const device_facts* device) {
   return explain_operation(chunked_scan_record, numbered(problem), where, device);
 }

@@ -23,12 +23,12 @@ struct forward_scratch {
   static constexpr std::int64_t run = 16;  ///< tokens whose rows are converted at a time
 
   float *state = nullptr, *q = nullptr, *k = nullptr, *key_decay = nullptr, *v = nullptr,
-        *value_decay = nullptr;
+        *value_decay = nullptr, *u = nullptr;
   std::int64_t padded_keys = 0;
 
   static std::int64_t floats(const chunked_scan_kernel_args& args) noexcept {
     const std::int64_t padded = rounded_up(args.keys, shape::width);
-    return padded * shape::block + run * (3 * padded + 2 * shape::block);
+    return padded * (shape::block + 1) + run * (3 * padded + 2 * shape::block);
   }
   forward_scratch(const chunked_scan_kernel_args& args, float* memory)
       : padded_keys(rounded_up(args.keys, shape::width)) {
@@ -43,10 +43,11 @@ struct forward_scratch {
     key_decay = take(run * padded_keys);
     v = take(run * shape::block);
     value_decay = take(run * shape::block);
+    u = take(padded_keys);
   }
 };
 
-template <class Kernel, chunked_scan_decay Decay>
+template <class Kernel, chunked_scan_decay Decay, state_read Read>
 class forward_launch {
   using shape = traits<Kernel>;
   using isa_type = typename shape::isa_type;
@@ -74,12 +75,17 @@ class forward_launch {
     const state_place place{one.index, head, value,
                             std::min<std::int64_t>(args_.values - value, shape::block)};
     load_state<Kernel>(args_.initial_state, place, args_.keys, memory.state);
+    if constexpr (Read == state_read::before) {
+      load_part<Kernel>(args_.u, head * args_.u.head, args_.keys, 1.0f, memory.padded_keys,
+                        memory.u);
+    }
     for (std::int64_t begin = 0; begin < one.length; begin += scratch::run) {
       const std::int64_t count = std::min(one.length - begin, scratch::run);
       load_run(one, begin, count, place, memory);
       for (std::int64_t at = 0; at < count; ++at) {
         alignas(64) float out[shape::block];
-        take<Kernel, Decay>(token_at(memory, at), args_.keys, memory.state, memory.state, out);
+        take<Kernel, Decay, Read>(token_at(memory, at), args_.keys, memory.state, memory.state,
+                                  out);
         store_part<Kernel>(args_.out, place_of(args_.out, one, begin + at, head) + value,
                            place.values, out);
       }
@@ -104,18 +110,20 @@ class forward_launch {
         load_key_decays<Kernel>(args_, one, step, place.head, padded, to.key_decay + at * padded);
       }
       if constexpr (Decay == chunked_scan_decay::keys_and_values) {
-        float* const decay = to.value_decay + at * shape::block;
-        load_part<Kernel>(args_.gv, place_of(args_.gv, one, step, place.head) + place.value,
-                          place.values, 1.0f, shape::block, decay);
-        raise<Kernel>(0.0f, shape::block, decay);
+        load_value_decays<Kernel>(args_, one, step, place.head, place.value, place.values,
+                                  shape::block, to.value_decay + at * shape::block);
       }
     }
   }
 
   static token_rows token_at(const scratch& memory, std::int64_t at) {
     const std::int64_t keys = at * memory.padded_keys, values = at * shape::block;
-    return {memory.q + keys, memory.k + keys, memory.key_decay + keys, memory.v + values,
-            memory.value_decay + values};
+    token_rows token{memory.q + keys, memory.k + keys, memory.key_decay + keys, memory.v + values,
+                     memory.value_decay + values};
+    if constexpr (Read == state_read::before) {
+      token.bonus = bonus_of<Kernel>(token.q, memory.u, token.k, memory.padded_keys);
+    }
+    return token;
   }
 
   const chunked_scan_kernel_args& args_;

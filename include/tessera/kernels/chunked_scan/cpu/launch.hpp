@@ -39,17 +39,9 @@ status launch(const chunked_scan_kernel_args& args, const launch_context& contex
   }
   auto* const memory = reinterpret_cast<float*>(context.workspace);
   const int threads = useful_threads(args, context.threads);
-  switch (decay_of(args)) {
-    case chunked_scan_decay::none:
-      forward_launch<Kernel, chunked_scan_decay::none>(args, memory).run(threads);
-      break;
-    case chunked_scan_decay::keys:
-      forward_launch<Kernel, chunked_scan_decay::keys>(args, memory).run(threads);
-      break;
-    case chunked_scan_decay::keys_and_values:
-      forward_launch<Kernel, chunked_scan_decay::keys_and_values>(args, memory).run(threads);
-      break;
-  }
+  with_kinds_of(args, [&](auto decay, auto read) {
+    forward_launch<Kernel, decay(), read()>(args, memory).run(threads);
+  });
   clear_unused<Kernel>(args, args.out, args.heads, args.values);
   return {};
 }

@@ -67,26 +67,37 @@ void load_part(const chunked_scan_rows& rows, std::int64_t place, std::int64_t c
 /// One number of a tensor of numbers per token and head.
 template <class Kernel>
 float load_number(const chunked_scan_rows& rows, std::int64_t place) {
+  using element = typename traits<Kernel>::element;
   if (rows.type == dtype::f32) return static_cast<const float*>(rows.data)[place];
-  return static_cast<float>(static_cast<const typename traits<Kernel>::element*>(rows.data)[place]);
+  return static_cast<float>(static_cast<const element*>(rows.data)[place]);
 }
 
-/// Replaces log decays, each after `added`, by factors.
-template <class Kernel>
-void raise(float added, std::int64_t count, float* row) {
+/// Each register of a row becomes `function` of it.
+template <class Kernel, class Function>
+TESSERA_INLINE void transform(std::int64_t count, float* row, const Function& function) {
   using shape = traits<Kernel>;
   using vec = typename shape::vec;
-  const auto more = vec::broadcast(added);
   for (std::int64_t column = 0; column < count; column += shape::width) {
-    vec::store(row + column,
-               decay_factor<typename shape::isa_type>(vec::add(vec::load(row + column), more)));
+    vec::store(row + column, function(vec::load(row + column)));
   }
+}
+
+/// -exp(x), the log decay that raw numbers stand for; finite, for a decay of -exp(80) is as good as
+/// any that forgets.
+template <class Isa>
+TESSERA_INLINE typename prim::simd<Isa>::reg log_decay_of_raw(typename prim::simd<Isa>::reg x) {
+  using vec = prim::simd<Isa>;
+  const auto most = vec::broadcast(80.0f);
+  return vec::sub(vec::zero(), prim::exp_of<Isa>(vec::select_below(most, x, most, x)));
 }
 
 /// The factors of the rows of a state at a token: exp(g + g_gamma + gk).
 template <class Kernel>
 void load_key_decays(const chunked_scan_kernel_args& args, const sequence& one, std::int64_t step,
                      std::int64_t head, std::int64_t padded, float* to) {
+  using vec = typename traits<Kernel>::vec;
+  using isa_type = typename traits<Kernel>::isa_type;
+  using reg = typename traits<Kernel>::reg;
   float of_head = 0.0f;
   if (args.g_gamma != nullptr) {
     of_head += args.g_gamma[one.index * args.gamma_sequence + head * args.gamma_head];
@@ -94,14 +105,36 @@ void load_key_decays(const chunked_scan_kernel_args& args, const sequence& one, 
   if (args.g.data != nullptr) {
     of_head += load_number<Kernel>(args.g, place_of(args.g, one, step, head));
   }
+  const reg added = vec::broadcast(of_head);
   if (args.gk.data == nullptr) {
-    using isa_type = typename traits<Kernel>::isa_type;
-    using vec = typename traits<Kernel>::vec;
-    std::fill_n(to, padded, vec::first(decay_factor<isa_type>(vec::broadcast(of_head))));
+    std::fill_n(to, padded, vec::first(decay_factor<isa_type>(added)));
     return;
   }
   load_part<Kernel>(args.gk, place_of(args.gk, one, step, head), args.keys, 1.0f, padded, to);
-  raise<Kernel>(of_head, padded, to);
+  if (args.raw_decay) transform<Kernel>(padded, to, log_decay_of_raw<isa_type>);
+  transform<Kernel>(padded, to, [&](reg x) { return decay_factor<isa_type>(vec::add(x, added)); });
+}
+
+/// Those of its columns, from `value` on: exp(gv).
+template <class Kernel>
+void load_value_decays(const chunked_scan_kernel_args& args, const sequence& one, std::int64_t step,
+                       std::int64_t head, std::int64_t value, std::int64_t values,
+                       std::int64_t padded, float* to) {
+  using isa_type = typename traits<Kernel>::isa_type;
+  load_part<Kernel>(args.gv, place_of(args.gv, one, step, head) + value, values, 1.0f, padded, to);
+  transform<Kernel>(padded, to, decay_factor<isa_type>);
+}
+
+/// The sum over keys of a u b.
+template <class Kernel>
+float bonus_of(const float* a, const float* u, const float* b, std::int64_t keys) {
+  using shape = traits<Kernel>;
+  using vec = typename shape::vec;
+  auto sum = vec::zero();
+  for (std::int64_t key = 0; key < keys; key += shape::width) {
+    sum = vec::fma(vec::mul(vec::load(a + key), vec::load(u + key)), vec::load(b + key), sum);
+  }
+  return vec::sum(sum);
 }
 
 /// A row of floats, cut to `count` columns, in the type of `rows`.

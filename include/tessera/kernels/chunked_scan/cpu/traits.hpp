@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/kernel_args.hpp>
@@ -45,6 +46,32 @@ struct traits {
 inline chunked_scan_decay decay_of(const chunked_scan_kernel_args& args) noexcept {
   const bool keys = args.g.data != nullptr || args.gk.data != nullptr || args.g_gamma != nullptr;
   return tessera::decay_of(keys, args.gv.data != nullptr);
+}
+
+/// Which state a token reads.
+enum class state_read : std::uint8_t {
+  none,    ///< states alone are wanted
+  after,   ///< the one that has taken it in
+  before,  ///< the one it found; the token itself comes through the bonus
+};
+
+/// Calls `run(decay, read)` with the kinds of a launch as constants.
+template <class Run>
+void with_kinds_of(const chunked_scan_kernel_args& args, const Run& run) {
+  using enum chunked_scan_decay;
+  constexpr std::integral_constant<state_read, state_read::after> after{};
+  if (args.u.data != nullptr) {
+    return run(std::integral_constant<chunked_scan_decay, keys>{},
+               std::integral_constant<state_read, state_read::before>{});
+  }
+  switch (decay_of(args)) {
+    case none:
+      return run(std::integral_constant<chunked_scan_decay, none>{}, after);
+    case keys:
+      return run(std::integral_constant<chunked_scan_decay, keys>{}, after);
+    case keys_and_values:
+      return run(std::integral_constant<chunked_scan_decay, keys_and_values>{}, after);
+  }
 }
 
 constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t to) noexcept {
