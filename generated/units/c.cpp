@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 20> all{{
+  static constexpr std::array<operation_name, 24> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -27,6 +27,10 @@ std::span<const operation_name> operation_names() noexcept {
       {302, "scaled_dot_product_attention_backward", "attention_backward"},
       {400, "kv_cache_append", "kv_cache"},
       {401, "kv_cache_copy", "kv_cache"},
+      {500, "recurrent", "chunked_scan"},
+      {501, "gla", "chunked_scan"},
+      {502, "lightning_attn", "chunked_scan"},
+      {503, "rwkv6", "chunked_scan"},
   }};
   return all;
 }

@@ -4,10 +4,12 @@
 #include <tessera/attention_backward.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention_backward/registry.hpp>
+#include <tessera/families/chunked_scan/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/kv_cache.hpp>
+#include <tessera/linear_attention.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
 #include <tessera/ragged_decode_attention.hpp>

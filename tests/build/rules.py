@@ -108,6 +108,18 @@ FAMILIES = [
         },
         "sorted": (".pass = kv_cache_pass::append", ".pass = kv_cache_pass::copy"),
     },
+    {
+        "folder": "chunked_scan", "config": "chunked_scan_config", "rule": "chunked_scan_rule",
+        "launch": "chunked_scan", "arguments": "chunked_scan_kernel_args",
+        "legal": ".type = dtype::bf16",
+        "broken": {
+            "type_is_floating": ".type = dtype::i32",
+            "bf16_instructions_take_bf16": ".target = backend::cpu_avx512_bf16",
+        },
+        "in_table": {"bf16_instructions_add_nothing":
+                     ".target = backend::cpu_avx512_bf16, .type = dtype::bf16"},
+        "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
+    },
 ]
 
 

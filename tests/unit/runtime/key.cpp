@@ -62,6 +62,10 @@ constexpr std::string_view plain_problems[] = {
     "pool_layout=(PT)HD page_size=16",
     "kv_cache_copy k_pages=[144,4,64]f32 v_pages=[144,4,64]f32 source_pages=[2]i32 "
     "target_pages=[2]i32 pool_layout=(PT)HD page_size=16",
+    "recurrent q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "gla q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "lightning_attn q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "rwkv6 r=[2,64,8,64]f32 v=[2,64,8,64]",
 };
 
 /// A plain problem and its family.

@@ -29,7 +29,11 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_ATTENTION_BACKWARD = 301,
   TESSERA_OPERATION_SCALED_DOT_PRODUCT_ATTENTION_BACKWARD = 302,
   TESSERA_OPERATION_KV_CACHE_APPEND = 400,
-  TESSERA_OPERATION_KV_CACHE_COPY = 401
+  TESSERA_OPERATION_KV_CACHE_COPY = 401,
+  TESSERA_OPERATION_RECURRENT = 500,
+  TESSERA_OPERATION_GLA = 501,
+  TESSERA_OPERATION_LIGHTNING_ATTN = 502,
+  TESSERA_OPERATION_RWKV6 = 503
 } tessera_operation;
 
 /* Values of options. */
@@ -969,6 +973,153 @@ static inline int32_t tessera_plan_kv_cache_copy(const tessera_kv_cache_copy_arg
 static inline int32_t tessera_run_kv_cache_copy(const tessera_plan* plan,
     const tessera_kv_cache_copy_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- recurrent: family chunked_scan ---- */
+
+/* Axes: B batch; N sequences; T length; H heads; Hkv heads; K head_dim; V head_dim. */
+typedef struct tessera_recurrent_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed [1,T,H,K];
+   * f32, f16, bf16 */
+  const tessera_tensor* q;
+  /* dense [B,T,Hkv,K], packed [1,T,Hkv,K], per-entry dense [B,T,Hkv,K], per-sequence packed
+   * [1,T,Hkv,K]; type of q */
+  const tessera_tensor* k;
+  /* dense [B,T,Hkv,V], packed [1,T,Hkv,V], per-entry dense [B,T,Hkv,V], per-sequence packed
+   * [1,T,Hkv,V]; type of q */
+  const tessera_tensor* v;
+  /* dense [B,T,H], packed [1,T,H], per-entry dense [B,T,H], per-sequence packed [1,T,H]; f32, type
+   * of q */
+  const tessera_tensor* g;
+  /* dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed [1,T,H,K];
+   * f32, type of q */
+  const tessera_tensor* gk;
+  /* dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed [1,T,H,V];
+   * f32, type of q */
+  const tessera_tensor* gv;
+  /* dense [H], packed [H], per-entry dense [B,H], per-sequence packed [N,H]; f32 */
+  const tessera_tensor* g_gamma;
+  /* dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed [N,H,K,V];
+   * f32 */
+  const tessera_tensor* initial_state;
+  const tessera_tensor* cu_seqlens; /* packed [N+1], per-sequence packed [N+1]; i32 */
+  /* written; dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed
+   * [1,T,H,V]; type of q */
+  const tessera_tensor* out;
+  /* written; dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed
+   * [N,H,K,V]; f32 */
+  const tessera_tensor* final_state;
+} tessera_recurrent_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RECURRENT_SCALE = 1,
+  TESSERA_RECURRENT_REVERSE = 2
+};
+typedef struct tessera_recurrent_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; optional, else 1/sqrt(K) */
+  int64_t reverse; /* 0 or 1; default 0 */
+} tessera_recurrent_options;
+
+/* recurrent: needs q, k, v, out; takes g, gk, gv, cu_seqlens, g_gamma, initial_state,
+ * final_state. */
+static inline int32_t tessera_recurrent(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RECURRENT, args, options, context, status);
+}
+static inline int32_t tessera_plan_recurrent(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RECURRENT, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_recurrent(const tessera_plan* plan,
+    const tessera_recurrent_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* gla: needs q, k, v, out; takes gk, cu_seqlens, g_gamma, initial_state, final_state. */
+static inline int32_t tessera_gla(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GLA, args, options, context, status);
+}
+static inline int32_t tessera_plan_gla(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GLA, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_gla(const tessera_plan* plan, const tessera_recurrent_args* args,
+    void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* lightning_attn: needs q, k, v, g_gamma, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_lightning_attn(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_LIGHTNING_ATTN, args, options, context, status);
+}
+static inline int32_t tessera_plan_lightning_attn(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_LIGHTNING_ATTN, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_lightning_attn(const tessera_plan* plan,
+    const tessera_recurrent_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- rwkv6: family chunked_scan ---- */
+
+/* Axes: B batch; N sequences; T length; H heads; K head_dim; V head_dim. */
+typedef struct tessera_rwkv6_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* r; /* dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,T,H,K], packed [1,T,H,K]; type of r */
+  const tessera_tensor* v; /* dense [B,T,H,V], packed [1,T,H,V]; type of r */
+  const tessera_tensor* w; /* dense [B,T,H,K], packed [1,T,H,K]; f32, type of r */
+  const tessera_tensor* u; /* [H,K]; f32, type of r */
+  const tessera_tensor* initial_state; /* dense [B,H,K,V], packed [N,H,K,V]; f32 */
+  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,H,V], packed [1,T,H,V]; type of r */
+  const tessera_tensor* final_state; /* written; dense [B,H,K,V], packed [N,H,K,V]; f32 */
+} tessera_rwkv6_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RWKV6_SCALE = 1,
+  TESSERA_RWKV6_REVERSE = 2,
+  TESSERA_RWKV6_RAW_W = 4
+};
+typedef struct tessera_rwkv6_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; default 1 */
+  int64_t reverse; /* 0 or 1; default 0 */
+  int64_t raw_w; /* 0 or 1; default 0 */
+} tessera_rwkv6_options;
+
+/* rwkv6: needs r, k, v, w, u, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv6(const tessera_rwkv6_args* args,
+    const tessera_rwkv6_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV6, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv6(const tessera_rwkv6_args* args,
+    const tessera_rwkv6_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV6, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv6(const tessera_plan* plan, const tessera_rwkv6_args* args,
+    void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

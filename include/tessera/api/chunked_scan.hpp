@@ -1,0 +1,92 @@
+// Linear attention with decay: a state S [K,V] per head that decays, takes in a token's key and
+// value, and is read by its query.
+//
+//   tessera::recurrent_args args{.q = tessera::view(q, {B, T, H, K}),
+//                                .k = tessera::view(k, {B, T, H, K}),
+//                                .v = tessera::view(v, {B, T, H, V}),
+//                                .gk = tessera::view(gk, {B, T, H, K}),
+//                                .out = tessera::view(out, {B, T, H, V})};
+//   if (auto done = tessera::gla(args); !done) report(done.message());
+//
+//   S_t = exp(g_t + gk_t + g_gamma) exp(gv_t)^T * S_{t-1} + k_t v_t^T      (* elementwise)
+//   out_t = scale S_t^T q_t
+//
+// where S_0 is initial_state or zero. Decays that are not given are 0; those that are given are
+// logarithms, at most 0, and -inf forgets. There is no normaliser. With `cu_seqlens` sequence n is
+// tokens [cu[n], cu[n+1]) of one entry, with a state of its own; `reverse` runs inside each
+// sequence. Tokens behind the last sequence are not read and give 0; a sequence without tokens
+// leaves its state alone. k and v may have fewer heads, each for a group of heads of q.
+//
+// States and sums are float, whatever the operands' type; out is rounded once.
+//
+// Every function checks its arguments completely before it writes anything. Functions may be called
+// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
+// std::bad_alloc.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/chunked_scan/args.hpp>
+#include <tessera/families/chunked_scan/options.hpp>
+#include <tessera/families/chunked_scan/problem.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// All decays: g of a token's head, gk of its key channels, gv of its value channels, g_gamma of a
+/// head for all time.
+status recurrent(const recurrent_args& args, const recurrent_options& options = {},
+                 const context& context = {});
+
+/// Gated linear attention: gk and g_gamma.
+status gla(const recurrent_args& args, const recurrent_options& options = {},
+           const context& context = {});
+
+/// Lightning attention: g_gamma, which must be given.
+status lightning_attn(const recurrent_args& args, const recurrent_options& options = {},
+                      const context& context = {});
+
+/// RWKV-6: r for q, w for gk, scale 1; a token is read through the bonus u instead of the state:
+/// out_t = scale (S_{t-1} + (u k_t) v_t^T)^T r_t. With raw_w the log decay is -exp(w). ejKernel's
+/// operation of that name has scale 1 / sqrt(K).
+status rwkv6(const rwkv6_args& args, const rwkv6_options& options = {},
+             const context& context = {});
+
+/// The same operations; a refusal is thrown as tessera::error.
+inline void recurrent_or_throw(const recurrent_args& args, const recurrent_options& options = {},
+                               const context& context = {}) {
+  throw_if_failed(recurrent(args, options, context));
+}
+inline void gla_or_throw(const recurrent_args& args, const recurrent_options& options = {},
+                         const context& context = {}) {
+  throw_if_failed(gla(args, options, context));
+}
+inline void lightning_attn_or_throw(const recurrent_args& args,
+                                    const recurrent_options& options = {},
+                                    const context& context = {}) {
+  throw_if_failed(lightning_attn(args, options, context));
+}
+inline void rwkv6_or_throw(const rwkv6_args& args, const rwkv6_options& options = {},
+                           const context& context = {}) {
+  throw_if_failed(rwkv6(args, options, context));
+}
+
+/// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
+using recurrent_plan = basic_plan<recurrent_problem>;
+using rwkv6_plan = basic_plan<rwkv6_problem>;
+
+/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
+/// itself would refuse, and problems that no row of this build takes.
+result<recurrent_plan> plan(const recurrent_problem& problem, const context& context = {});
+result<rwkv6_plan> plan(const rwkv6_problem& problem, const context& context = {});
+
+/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
+/// null: this one.
+result<explanation> explain(const recurrent_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const rwkv6_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
+}  // namespace tessera

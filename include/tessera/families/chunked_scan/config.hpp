@@ -1,0 +1,62 @@
+// What a kernel of linear attention with decay is, at compile time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// The direction of a kernel.
+enum class chunked_scan_pass : std::uint8_t {
+  forward,   ///< outputs and final states
+  backward,  ///< gradients of every operand
+};
+
+/// How a kernel goes through time.
+enum class chunked_scan_form : std::uint8_t {
+  step,  ///< token by token, the state stays in the first-level cache
+};
+
+inline constexpr std::array<std::string_view, 2> chunked_scan_pass_names{"forward", "backward"};
+constexpr std::string_view name_of(chunked_scan_pass pass) noexcept {
+  return chunked_scan_pass_names[static_cast<std::size_t>(pass)];
+}
+
+/// What decays in a call: kernels are compiled for each, a step is three instructions.
+enum class chunked_scan_decay : std::uint8_t {
+  none,
+  keys,             ///< rows of a state, by one factor or one for each
+  keys_and_values,  ///< its columns as well
+};
+
+inline constexpr std::array<std::string_view, 3> chunked_scan_decay_names{"none", "keys",
+                                                                          "keys_and_values"};
+
+constexpr chunked_scan_decay decay_of(bool keys, bool values) noexcept {
+  if (values) return chunked_scan_decay::keys_and_values;
+  return keys ? chunked_scan_decay::keys : chunked_scan_decay::none;
+}
+
+/// Tokens between two states that a backward kernel keeps of its way forward.
+inline constexpr std::int64_t chunked_scan_chunk = 64;
+
+/// One row of the table. Kernels take every head dim and decay.
+struct chunked_scan_config {
+  backend target = backend::cpu_generic;
+  dtype type = dtype::f32;  ///< of q, k, v and out
+  chunked_scan_pass pass = chunked_scan_pass::forward;
+  chunked_scan_form form = chunked_scan_form::step;
+  friend constexpr bool operator==(const chunked_scan_config&,
+                                   const chunked_scan_config&) = default;
+};
+
+/// The config with every default filled in.
+constexpr chunked_scan_config resolved(chunked_scan_config config) noexcept {
+  return config;
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// What a row of linear attention with decay would have to do for a demand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/chunked_scan/demand.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct chunked_scan_facts {
+  chunked_scan_demand demand{};
+  double updates = 0;  ///< elements of states, over all tokens
+  double bytes = 0;    ///< of tokens and states
+};
+
+inline chunked_scan_facts facts_of(const chunked_scan_demand& demand) noexcept {
+  const double heads = static_cast<double>(demand.heads);
+  const double keys = static_cast<double>(demand.keys);
+  const double values = static_cast<double>(demand.values);
+  const double rows = static_cast<double>(demand.tokens) * heads;
+  const double states = static_cast<double>(demand.sequences) * heads * keys * values;
+  const bool backward = demand.pass == chunked_scan_pass::backward;
+  const double tokens = rows * (2 * keys + 2 * values) * static_cast<double>(size_of(demand.type));
+  return {.demand = demand,
+          .updates = rows * keys * values,
+          .bytes = (backward ? 2.0 : 1.0) * (tokens + 8.0 * states)};
+}
+
+inline work_estimate estimate_of(const chunked_scan_config& config, const chunked_scan_facts& facts,
+                                 int /*workers*/) noexcept {
+  const chunked_scan_demand& demand = facts.demand;
+  const bool backward = config.pass == chunked_scan_pass::backward;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes;
+  // Forward updates and reads each element of a state. Backward updates it twice on its way
+  // forward, and back it has five products and sums for each. Decays come on top.
+  const double decays = demand.decay == chunked_scan_decay::none   ? 0.0
+                        : demand.decay == chunked_scan_decay::keys ? 1.0
+                                                                   : 2.0;
+  work.vector_operations = facts.updates * (backward ? 7.0 + 4.0 * decays : 2.0 + decays);
+  const std::int64_t blocks = backward ? 1 : std::max<std::int64_t>(1, (demand.values + 63) / 64);
+  work.items = std::max<std::int64_t>(1, demand.sequences * demand.heads * blocks);
+  return work;
+}
+
+}  // namespace tessera

@@ -1,0 +1,192 @@
+// The operations of linear attention with decay on q, k and v, declared: tensors, dims, options,
+// and where kernels find them. A layout is dense or packed, with one g_gamma for all or one for
+// each sequence.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/chunked_scan/args.hpp>
+#include <tessera/families/chunked_scan/demand.hpp>
+#include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/families/chunked_scan/options.hpp>
+#include <tessera/families/chunked_scan/problem.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera::recurrent_table {
+
+using options = recurrent_options;
+using texts = std::array<std::string_view, max_layouts>;
+
+inline constexpr std::int64_t most_heads = std::int64_t{1} << 20;
+inline constexpr std::int64_t most_head_dim = 4096;
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "T", .label = "length"},
+    dim{.symbol = "H", .label = "heads", .least = 1, .most = most_heads},
+    dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
+    dim{.symbol = "K", .label = "head_dim", .least = 1, .most = most_head_dim},
+    dim{.symbol = "V", .label = "head_dim", .least = 1, .most = most_head_dim},
+};
+
+inline constexpr std::array<std::string_view, 4> layouts{"dense", "packed", "per-entry dense",
+                                                         "per-sequence packed"};
+constexpr texts of_layouts(std::string_view dense, std::string_view packed) {
+  return {dense, packed, dense, packed};
+}
+inline constexpr texts of_states = of_layouts("B H K V", "N H K V");
+inline constexpr texts of_keys = of_layouts("B T H K", "1:batch T H K");
+inline constexpr texts of_values = of_layouts("B T H V", "1:batch T H V");
+
+constexpr tensor_text operand(std::string_view name, const texts& shapes) {
+  return {.name = name, .shapes = shapes, .like = "q", .contiguous_rows = true};
+}
+/// Log decays are f32 or of the operands' type.
+constexpr tensor_text decay(std::string_view name, const texts& shapes, bool contiguous = true) {
+  return {.name = name,
+          .shapes = shapes,
+          .types = dtype::f32,
+          .like = "q",
+          .contiguous_rows = contiguous};
+}
+
+inline constexpr std::array tensor_texts{
+    tensor_text{.name = "q", .shapes = of_keys, .types = floating_types, .contiguous_rows = true},
+    operand("k", of_layouts("B T Hkv K", "1:batch T Hkv K")),
+    operand("v", of_layouts("B T Hkv V", "1:batch T Hkv V")),
+    decay("g", of_layouts("B T H", "1:batch T H"), false),
+    decay("gk", of_keys),
+    decay("gv", of_values),
+    tensor_text{.name = "g_gamma", .shapes = {"H", "H", "B H", "N H"}, .types = dtype::f32},
+    tensor_text{.name = "initial_state",
+                .shapes = of_states,
+                .types = dtype::f32,
+                .contiguous_rows = true,
+                .free = true},
+    tensor_text{.name = "cu_seqlens",
+                .shapes = of_layouts("-", "N+1"),
+                .types = dtype::i32,
+                .contiguous_rows = true,
+                .holds = tensor_contents::offsets,
+                .counts = "T"},
+    tensor_text{.name = "out",
+                .shapes = of_values,
+                .like = "q",
+                .use = tensor_use::output,
+                .contiguous_rows = true},
+    tensor_text{.name = "final_state",
+                .shapes = of_states,
+                .types = dtype::f32,
+                .use = tensor_use::output,
+                .contiguous_rows = true,
+                .shares = "initial_state",
+                .free = true},
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+consteval std::size_t tensor(std::string_view name) {
+  return static_cast<std::size_t>(
+      declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name));
+}
+
+inline constexpr std::array option_forms{
+    option_form{.name = "scale",
+                .offset = offsetof(options, scale),
+                .type = option_type::optional_number,
+                .limit = option_limit::finite_float,
+                .unset = "1/sqrt(K)",
+                .free = true},
+    option_form{.name = "reverse", .offset = offsetof(options, reverse), .free = true},
+};
+inline constexpr std::array multiples{
+    multiple_rule{declared::dim_named(dims, "H"), declared::dim_named(dims, "Hkv")}};
+
+inline int layout_of(const bound_call& call) {
+  const bool of_sequences =
+      call.has(tensor("g_gamma")) && call.tensors[tensor("g_gamma")].rank == 2;
+  return (of_sequences ? 2 : 0) + (call.has(tensor("cu_seqlens")) ? 1 : 0);
+}
+
+inline constexpr signature form = declared::signature_of<recurrent_problem>({
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = option_forms,
+    .multiples = multiples,
+    .layout_of = &layout_of,
+});
+
+// Where a kernel finds them.
+
+using kernel = chunked_scan_kernel_args;
+inline constexpr kernel kernel_defaults{};
+
+/// Where a tensor of rows goes that lies `at` bytes into the kernel args.
+consteval binding_text rows_at(std::string_view name, std::size_t at,
+                               std::string_view heads = "H|Hkv") {
+  return {name,
+          at + offsetof(chunked_scan_rows, data),
+          {{{"B", at + offsetof(chunked_scan_rows, entry)},
+            {"T", at + offsetof(chunked_scan_rows, token)},
+            {heads, at + offsetof(chunked_scan_rows, head)}}},
+          at + offsetof(chunked_scan_rows, type)};
+}
+consteval binding_text states_at(std::string_view name, std::size_t at) {
+  return {name,
+          at + offsetof(chunked_scan_states, data),
+          {{{"B|N", at + offsetof(chunked_scan_states, sequence)},
+            {"H", at + offsetof(chunked_scan_states, head)},
+            {"K", at + offsetof(chunked_scan_states, key)}}}};
+}
+
+inline constexpr std::array size_texts{
+    size_text{"N|B", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
+    size_text{"H", offsetof(kernel, heads)},       size_text{"Hkv", offsetof(kernel, kv_heads)},
+    size_text{"K", offsetof(kernel, keys)},        size_text{"V", offsetof(kernel, values)}};
+inline constexpr auto sizes = declared::sizes_in(size_texts, form);
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{
+        rows_at("q", offsetof(kernel, q)),
+        rows_at("k", offsetof(kernel, k)),
+        rows_at("v", offsetof(kernel, v)),
+        rows_at("g", offsetof(kernel, g)),
+        rows_at("gk", offsetof(kernel, gk)),
+        rows_at("gv", offsetof(kernel, gv)),
+        binding_text{
+            "g_gamma",
+            offsetof(kernel, g_gamma),
+            {{{"B|N", offsetof(kernel, gamma_sequence)}, {"H", offsetof(kernel, gamma_head)}}}},
+        states_at("initial_state", offsetof(kernel, initial_state)),
+        binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+        rows_at("out", offsetof(kernel, out)),
+        states_at("final_state", offsetof(kernel, final_state)),
+    },
+    form);
+
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  filled.scale =
+      static_cast<float>(wanted.scale.value_or(1.0 / std::sqrt(static_cast<double>(filled.keys))));
+  filled.reverse = wanted.reverse;
+}
+
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of("recurrent", 0, form, lower,
+                           "q! k! v! g gk gv cu_seqlens g_gamma initial_state out! final_state"),
+    declared::operation_of("gla", 1, form, lower,
+                           "q! k! v! gk cu_seqlens g_gamma initial_state out! final_state"),
+    declared::operation_of("lightning_attn", 2, form, lower,
+                           "q! k! v! cu_seqlens g_gamma! initial_state out! final_state"),
+};
+
+}  // namespace tessera::recurrent_table

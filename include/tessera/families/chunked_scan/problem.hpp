@@ -1,0 +1,43 @@
+// What is asked of linear attention with decay at run time: dtypes, sizes and options, no pointers.
+// Plain data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/chunked_scan/args.hpp>
+#include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/chunked_scan/options.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Operations on q, k and v.
+enum class recurrent_op : std::uint8_t { recurrent, gla, lightning_attn };
+
+/// Their names, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 3> recurrent_ops{"recurrent", "gla",
+                                                               "lightning_attn"};
+
+constexpr std::string_view name_of(recurrent_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < recurrent_ops.size() ? recurrent_ops[index] : "invalid";
+}
+
+/// A call of one of them without its memory.
+using recurrent_problem = basic_problem<recurrent_op, recurrent_args, recurrent_options>;
+
+constexpr chunked_scan_pass pass_of(recurrent_op) noexcept {
+  return chunked_scan_pass::forward;
+}
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr recurrent_problem problem_of(const recurrent_args& args,
+                                       const recurrent_options& options = {},
+                                       recurrent_op op = recurrent_op::recurrent) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+// Reflection over the family of linear attention with decay, and the names of its rows.
+#pragma once
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+
+#include <tessera/families/chunked_scan/args.hpp>
+#include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/chunked_scan/options.hpp>
+#include <tessera/families/chunked_scan/problem.hpp>
+#include <tessera/families/chunked_scan/rules.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
+#include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(chunked_scan_pass, forward, backward)
+BOOST_DESCRIBE_ENUM(chunked_scan_form, step)
+BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, type_is_floating, bf16_instructions_take_bf16,
+                    bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(recurrent_op, recurrent, gla, lightning_attn)
+BOOST_DESCRIBE_ENUM(rwkv6_op, rwkv6)
+
+BOOST_DESCRIBE_STRUCT(chunked_scan_config, (), (target, type, pass, form))
+BOOST_DESCRIBE_STRUCT(recurrent_options, (), (scale, reverse))
+BOOST_DESCRIBE_STRUCT(recurrent_args, (),
+                      (q, k, v, g, gk, gv, g_gamma, initial_state, cu_seqlens, out, final_state))
+BOOST_DESCRIBE_STRUCT(rwkv6_options, (), (scale, reverse, raw_w))
+BOOST_DESCRIBE_STRUCT(rwkv6_args, (), (r, k, v, w, u, initial_state, cu_seqlens, out, final_state))
+
+/// `chunked_scan.<backend>.<dtype>.<pass>.<form>`.
+inline constexpr auto chunked_scan_names = row_names<chunked_scan_config>(
+    "chunked_scan", spelling::word{&chunked_scan_config::target},
+    spelling::word{&chunked_scan_config::type}, spelling::word{&chunked_scan_config::pass},
+    spelling::word{&chunked_scan_config::form});
+
+/// The stable name of a row.
+constexpr row_name name_of(const chunked_scan_config& config) {
+  return chunked_scan_names.name_of(config);
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// How a row of linear attention with decay becomes an instance: for the generated table, and for
+// rows of an application.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/chunked_scan/args.hpp>
+#include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+namespace kernels::chunked_scan::cpu {
+// Defined in kernels/chunked_scan/cpu/launch.hpp, instantiated by the units.
+template <class Kernel>
+std::size_t workspace_bytes(const chunked_scan_kernel_args& args, int threads);
+template <class Kernel>
+status launch(const chunked_scan_kernel_args& args, const launch_context& context);
+}  // namespace kernels::chunked_scan::cpu
+
+template <>
+struct table_entry<chunked_scan_config> {
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    namespace target = kernels::chunked_scan::cpu;
+    return instance_of<chunked_scan_kernel_args, &target::workspace_bytes<Kernel>,
+                       &target::launch<Kernel>>("chunked_scan", name, resolved_config<Kernel>);
+  }
+};
+
+}  // namespace tessera

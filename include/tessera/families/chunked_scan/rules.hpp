@@ -1,0 +1,55 @@
+// Which configs of linear attention with decay are legal. Written once: the generator drops rows by
+// `broken_rule`, an assertion in the launcher names the rule and the row, and the run time prints
+// `sentence_of`.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/chunked_scan/config.hpp>
+
+namespace tessera {
+
+enum class chunked_scan_rule : std::uint8_t {
+  none,
+  type_is_floating,
+  bf16_instructions_take_bf16,
+  bf16_instructions_add_nothing,
+};
+
+/// The condition a legal row meets, as a sentence.
+constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
+  switch (rule) {
+    case chunked_scan_rule::none:
+      return "the row is legal";
+    case chunked_scan_rule::type_is_floating:
+      return "type is f32, f16 or bf16";
+    case chunked_scan_rule::bf16_instructions_take_bf16:
+      return "cpu_avx512_bf16 rows have type bf16";
+    case chunked_scan_rule::bf16_instructions_add_nothing:
+      return "table rows are not of cpu_avx512_bf16, whose dot product does not help to step a "
+             "state in f32";
+  }
+  return "invalid";
+}
+
+/// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
+constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
+  if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
+  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+    return chunked_scan_rule::bf16_instructions_take_bf16;
+  }
+  return chunked_scan_rule::none;
+}
+
+/// What a row of the generated table must meet besides.
+constexpr chunked_scan_rule broken_table_rule(chunked_scan_config config) noexcept {
+  const chunked_scan_rule broken = broken_rule(config);
+  if (broken != chunked_scan_rule::none) return broken;
+  if (config.target == backend::cpu_avx512_bf16) {
+    return chunked_scan_rule::bf16_instructions_add_nothing;
+  }
+  return chunked_scan_rule::none;
+}
+
+}  // namespace tessera

@@ -1,0 +1,141 @@
+// RWKV-6, declared: tensors, dims, options, and where kernels find them. Kernels see r as q and w
+// as the decay of key channels.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/chunked_scan/declaration.hpp>
+#include <tessera/families/chunked_scan/demand.hpp>
+#include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+
+namespace tessera::rwkv6_table {
+
+using options = rwkv6_options;
+using recurrent_table::rows_at;
+using recurrent_table::states_at;
+using texts = std::array<std::string_view, max_layouts>;
+
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "T", .label = "length"},
+    dim{.symbol = "H", .label = "heads", .least = 1, .most = recurrent_table::most_heads},
+    dim{.symbol = "K", .label = "head_dim", .least = 1, .most = recurrent_table::most_head_dim},
+    dim{.symbol = "V", .label = "head_dim", .least = 1, .most = recurrent_table::most_head_dim},
+};
+inline constexpr std::array<std::string_view, 2> layouts{"dense", "packed"};
+inline constexpr texts of_states{"B H K V", "N H K V"};
+inline constexpr texts of_keys{"B T H K", "1:batch T H K"};
+inline constexpr texts of_values{"B T H V", "1:batch T H V"};
+
+constexpr tensor_text operand(std::string_view name, const texts& shapes) {
+  return {.name = name, .shapes = shapes, .like = "r", .contiguous_rows = true};
+}
+constexpr tensor_text parameter(std::string_view name, const texts& shapes) {
+  return {
+      .name = name, .shapes = shapes, .types = dtype::f32, .like = "r", .contiguous_rows = true};
+}
+
+inline constexpr std::array tensor_texts{
+    tensor_text{.name = "r", .shapes = of_keys, .types = floating_types, .contiguous_rows = true},
+    operand("k", of_keys),
+    operand("v", of_values),
+    parameter("w", of_keys),
+    parameter("u", {"H K", "H K"}),
+    tensor_text{.name = "initial_state",
+                .shapes = of_states,
+                .types = dtype::f32,
+                .contiguous_rows = true,
+                .free = true},
+    tensor_text{.name = "cu_seqlens",
+                .shapes = {"-", "N+1"},
+                .types = dtype::i32,
+                .contiguous_rows = true,
+                .holds = tensor_contents::offsets,
+                .counts = "T"},
+    tensor_text{.name = "out",
+                .shapes = of_values,
+                .like = "r",
+                .use = tensor_use::output,
+                .contiguous_rows = true},
+    tensor_text{.name = "final_state",
+                .shapes = of_states,
+                .types = dtype::f32,
+                .use = tensor_use::output,
+                .contiguous_rows = true,
+                .shares = "initial_state",
+                .free = true},
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+consteval std::size_t tensor(std::string_view name) {
+  return static_cast<std::size_t>(
+      declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name));
+}
+
+inline constexpr std::array option_forms{
+    option_form{.name = "scale",
+                .offset = offsetof(options, scale),
+                .type = option_type::number,
+                .limit = option_limit::finite_float,
+                .free = true},
+    option_form{.name = "reverse", .offset = offsetof(options, reverse), .free = true},
+    option_form{.name = "raw_w", .offset = offsetof(options, raw_w), .free = true},
+};
+
+inline constexpr signature form = declared::signature_of<rwkv6_problem>({
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = option_forms,
+    .layout_of = [](const bound_call& call) { return call.has(tensor("cu_seqlens")) ? 1 : 0; },
+});
+
+// Where a kernel finds them.
+
+using kernel = chunked_scan_kernel_args;
+
+inline constexpr std::array size_texts{
+    size_text{"N|B", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
+    size_text{"H", offsetof(kernel, heads)},       size_text{"H", offsetof(kernel, kv_heads)},
+    size_text{"K", offsetof(kernel, keys)},        size_text{"V", offsetof(kernel, values)}};
+inline constexpr auto sizes = declared::sizes_in(size_texts, form);
+
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{
+        rows_at("r", offsetof(kernel, q), "H"),
+        rows_at("k", offsetof(kernel, k), "H"),
+        rows_at("v", offsetof(kernel, v), "H"),
+        rows_at("w", offsetof(kernel, gk), "H"),
+        rows_at("u", offsetof(kernel, u), "H"),
+        states_at("initial_state", offsetof(kernel, initial_state)),
+        binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+        rows_at("out", offsetof(kernel, out), "H"),
+        states_at("final_state", offsetof(kernel, final_state)),
+    },
+    form);
+
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  filled.scale = static_cast<float>(wanted.scale);
+  filled.reverse = wanted.reverse;
+  filled.raw_decay = wanted.raw_w;
+}
+
+inline constexpr lowering lower =
+    declared::lowering_of<recurrent_table::kernel_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of("rwkv6", 0, form, lower,
+                           "r! k! v! w! u! cu_seqlens initial_state out! final_state"),
+};
+
+}  // namespace tessera::rwkv6_table

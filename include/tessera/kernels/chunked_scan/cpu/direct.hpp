@@ -1,0 +1,76 @@
+// The header path: everything known when compiling, nothing to link.
+//
+//   struct my_row {
+//     static constexpr tessera::chunked_scan_config config{.target = tessera::native_cpu_backend,
+//                                                          .type = tessera::dtype::bf16};
+//   };
+//   tessera::status done = tessera::launch<my_row>(args, options, tessera::cpu{});
+//
+// Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <tessera/families/chunked_scan/args.hpp>
+#include <tessera/families/chunked_scan/fits.hpp>
+#include <tessera/families/chunked_scan/lower.hpp>
+#include <tessera/families/chunked_scan/options.hpp>
+#include <tessera/families/chunked_scan/problem.hpp>
+#include <tessera/families/chunked_scan/rwkv6_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/launch.hpp>
+#include <tessera/kernels/direct.hpp>
+#include <tessera/prim/common/workspace.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+namespace direct {
+
+/// A call of an operation by the kernel of `Row`.
+template <class Row, class Op, class Args, class Options>
+status launch_scan(Op op, const Args& args, const Options& options, const cpu& where) {
+  namespace target = kernels::chunked_scan::cpu;
+  using isa_type = typename target::traits<Row>::isa_type;
+  chunked_scan_kernel_args lowered;
+  if (status done = lower(op, args, options, lowered); !done) return done;
+  if (status done = check_row(Row::config, problem_of(args, options, op)); !done) return done;
+  const int threads = threads_of(where);
+  std::span<std::byte> memory;
+  if (status done = prim::find_workspace<isa_type>(
+          where.workspace, target::workspace_bytes<Row>(lowered, threads), memory);
+      !done) {
+    return done;
+  }
+  return target::launch<Row>(lowered, {threads, memory.data(), memory.size()});
+}
+
+}  // namespace direct
+
+/// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as `recurrent`,
+/// which takes what gla and lightning_attn take, and nothing is looked up.
+///
+/// Errors: those of the operation, and status_code::ineligible_row if the row's config does not
+/// take the problem ("dtype is f16, the row has bf16").
+template <class Row>
+status launch(const recurrent_args& args, const recurrent_options& options, const cpu& where = {}) {
+  return direct::launch_scan<Row>(recurrent_op::recurrent, args, options, where);
+}
+
+/// The same for `rwkv6`.
+template <class Row>
+status launch(const rwkv6_args& args, const rwkv6_options& options, const cpu& where = {}) {
+  return direct::launch_scan<Row>(rwkv6_op::rwkv6, args, options, where);
+}
+
+/// The same with default options.
+template <class Row>
+status launch(const recurrent_args& args, const cpu& where = {}) {
+  return launch<Row>(args, recurrent_options{}, where);
+}
+template <class Row>
+status launch(const rwkv6_args& args, const cpu& where = {}) {
+  return launch<Row>(args, rwkv6_options{}, where);
+}
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+// What tests need to know of linear attention with decay.
+#include "chunked_scan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include <tessera/families/chunked_scan/declaration.hpp>
+#include <tessera/families/chunked_scan/rwkv6_declaration.hpp>
+
+#include "../support/random.hpp"
+#include "operations.hpp"
+#include "store.hpp"
+
+namespace tessera::reference {
+namespace {
+
+bool is_rwkv6(const bound_call& call) {
+  return &call.form() == &rwkv6_table::form;
+}
+
+scan_call scan_of_rwkv6(const bound_call& call) {
+  const rwkv6_args& given = *reinterpret_cast<const rwkv6_args*>(call.tensors);
+  const auto& wanted = call.options_as<rwkv6_options>();
+  return {.q = given.r,
+          .k = given.k,
+          .v = given.v,
+          .gk = given.w,
+          .u = given.u,
+          .initial_state = given.initial_state,
+          .cu_seqlens = given.cu_seqlens,
+          .scale = wanted.scale,
+          .reverse = wanted.reverse,
+          .raw_decay = wanted.raw_w};
+}
+
+scan_call scan_of(const bound_call& call) {
+  if (is_rwkv6(call)) return scan_of_rwkv6(call);
+  const recurrent_args& given = *reinterpret_cast<const recurrent_args*>(call.tensors);
+  const auto& wanted = call.options_as<recurrent_options>();
+  const double keys = static_cast<double>(given.q.extent[3]);
+  return {.q = given.q,
+          .k = given.k,
+          .v = given.v,
+          .g = given.g,
+          .gk = given.gk,
+          .gv = given.gv,
+          .g_gamma = given.g_gamma,
+          .initial_state = given.initial_state,
+          .cu_seqlens = given.cu_seqlens,
+          .scale = wanted.scale.value_or(1.0 / std::sqrt(keys)),
+          .reverse = wanted.reverse};
+}
+
+/// Adds an output that the call has.
+void add_output(const bound_call& call, std::string_view name, sized_values& from, double exponent,
+                expected_tensors& to) {
+  const auto index = static_cast<std::size_t>(declared::index_of(
+      std::span<const tensor_form>(call.form().tensors), name, &tensor_form::name));
+  if (!call.has(index)) return;
+  std::vector<double> exponents(from.values.size(), exponent);
+  to.push_back({.tensor = index,
+                .values = std::move(from.values),
+                .sizes = std::move(from.sizes),
+                .logits = std::move(exponents)});
+}
+
+expected_tensors exact(const bound_call& call) {
+  scan_outputs result = scan_forward(scan_of(call));
+  expected_tensors all;
+  add_output(call, "out", result.out, result.largest_exponent, all);
+  add_output(call, "final_state", result.final_state, result.largest_exponent, all);
+  return all;
+}
+
+/// Log decays of models: near 0 or moderate; of edges: none at all, and what forgets.
+double drawn_decay(support::random_source& random, std::int64_t kind) {
+  if (random.chance(0.02)) return random.pick({0.0, -1e-4, -50.0, -HUGE_VAL});
+  const double size = kind == 0 ? 0.01 : kind == 1 ? 0.3 : 3.0;
+  return -size * random.uniform();
+}
+
+bool is_decay(const bound_call& call, std::size_t tensor) {
+  const std::string_view name = call.form().tensors[tensor].name;
+  return name == "g" || name == "gk" || name == "gv" || name == "g_gamma" || name == "w";
+}
+
+/// A log decay as the call has it: raw ones are logarithms of what they stand for.
+double as_given(const bound_call& call, double decay) {
+  if (!is_rwkv6(call) || !call.options_as<rwkv6_options>().raw_w) return decay;
+  return std::log(std::clamp(-decay, 1e-9, 60.0));
+}
+
+bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  if (!is_decay(call, tensor)) return false;
+  const auto kind = random.below(3);
+  for_each_element(call.tensors[tensor], [&](std::int64_t, std::int64_t offset) {
+    store(call.tensors[tensor], offset, as_given(call, drawn_decay(random, kind)));
+  });
+  return true;
+}
+
+/// Log decays as layers of models have them: a memory of some twenty tokens.
+double ordinary(const bound_call& call, std::size_t tensor, std::int64_t,
+                support::random_source& random) {
+  return is_decay(call, tensor) ? as_given(call, -0.1 * random.uniform())
+                                : static_cast<double>(random.bell());
+}
+
+/// A multiplication and an addition to update an element of a state, and to read it.
+void count(const bound_call& call, call_work& work) {
+  const scan_call scan = scan_of(call);
+  const double tokens = static_cast<double>(scan.q.extent[0] * scan.tokens());
+  work.flops = 4.0 * tokens * static_cast<double>(scan.heads()) *
+               static_cast<double>(scan.keys() * scan.values());
+}
+
+constexpr operation_reference reference_named(std::string_view op) {
+  return {.op = op, .exact = &exact, .fill = &fill, .ordinary = &ordinary, .count = &count};
+}
+constexpr std::array table{reference_named("recurrent"), reference_named("gla"),
+                           reference_named("lightning_attn"), reference_named("rwkv6")};
+
+}  // namespace
+
+std::span<const operation_reference> chunked_scan_references() noexcept {
+  return table;
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,35 @@
+// The default table of linear attention with decay: which rows exist and why; see
+// axes/mean_pooling.hpp.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/chunked_scan/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct chunked_scan_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
+  std::vector<chunked_scan_pass> passes;
+  std::vector<chunked_scan_form> forms;
+};
+
+inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
+  using enum backend;
+  using enum chunked_scan_pass;
+  using enum chunked_scan_form;
+  return {
+      {
+          .about = "outputs and final states, token by token",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .passes = {forward},
+          .forms = {step},
+      },
+  };
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,45 @@
+// Linear attention with decay: from axes to rows.
+#include "axes/chunked_scan.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <tessera/families/chunked_scan/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = chunked_scan_config;
+  using runtime_family = tessera::chunked_scan_family;
+  static constexpr const auto& names = chunked_scan_names;
+
+  static std::vector<chunked_scan_axes> blocks() { return chunked_scan_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &chunked_scan_axes::targets, &chunked_scan_config::target},
+      axis{"types", &chunked_scan_axes::types, &chunked_scan_config::type},
+      axis{"passes", &chunked_scan_axes::passes, &chunked_scan_config::pass},
+      axis{"forms", &chunked_scan_axes::forms, &chunked_scan_config::form}};
+
+  static std::string unit_of(const chunked_scan_config& config) {
+    return std::string(enumerator_name(config.type));
+  }
+};
+
+}  // namespace
+
+family chunked_scan_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_CHUNKED_SCAN_ROW";
+  made.config_type = "chunked_scan_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/chunked_scan/cpu/launch.hpp",
+                               .limits = {.rows = 24, .seconds = 60, .bytes = 2 << 20}};
+  made.fits_header = "tessera/families/chunked_scan/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate
