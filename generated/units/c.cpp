@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 20> all{{
+  static constexpr std::array<operation_name, 22> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -27,6 +27,8 @@ std::span<const operation_name> operation_names() noexcept {
       {302, "scaled_dot_product_attention_backward", "attention_backward"},
       {400, "kv_cache_append", "kv_cache"},
       {401, "kv_cache_copy", "kv_cache"},
+      {600, "gated_delta_rule", "delta_rule"},
+      {601, "kernel_delta_attention", "delta_rule"},
   }};
   return all;
 }

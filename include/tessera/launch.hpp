@@ -2,5 +2,6 @@
 #pragma once
 
 #include <tessera/kernels/attention/cpu/direct.hpp>
+#include <tessera/kernels/delta_rule/cpu/direct.hpp>
 #include <tessera/kernels/kv_cache/cpu/direct.hpp>
 #include <tessera/kernels/mean_pooling/cpu/direct.hpp>

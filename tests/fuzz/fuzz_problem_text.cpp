@@ -11,6 +11,8 @@
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention_backward/fits.hpp>
 #include <tessera/families/attention_backward/lower.hpp>
+#include <tessera/families/delta_rule/fits.hpp>
+#include <tessera/families/delta_rule/lower.hpp>
 #include <tessera/families/kv_cache/fits.hpp>
 #include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
@@ -52,5 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::attention_backward_kernel_args>(
       text, &tessera::parse_problem<tessera::attention_backward_problem>);
   check<tessera::kv_cache_kernel_args>(text, &tessera::parse_problem<tessera::kv_cache_problem>);
+  check<tessera::delta_rule_kernel_args>(text,
+                                         &tessera::parse_problem<tessera::delta_rule_problem>);
   return 0;
 }

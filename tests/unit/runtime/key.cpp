@@ -62,6 +62,8 @@ constexpr std::string_view plain_problems[] = {
     "pool_layout=(PT)HD page_size=16",
     "kv_cache_copy k_pages=[144,4,64]f32 v_pages=[144,4,64]f32 source_pages=[2]i32 "
     "target_pages=[2]i32 pool_layout=(PT)HD page_size=16",
+    "gated_delta_rule q=[2,64,8,64]f32 v=[2,64,8,64] g=[2,64,8]f32 beta=[2,64,8]f32",
+    "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] gk=[2,64,8,64]f32 beta=[2,64,8]f32",
 };
 
 /// A plain problem and its family.

@@ -11,6 +11,9 @@
 #include <tessera/families/attention_backward/reflect.hpp>
 #include <tessera/families/attention_backward/registry.hpp>
 #include <tessera/families/attention_backward/rules.hpp>
+#include <tessera/families/delta_rule/reflect.hpp>
+#include <tessera/families/delta_rule/registry.hpp>
+#include <tessera/families/delta_rule/rules.hpp>
 #include <tessera/families/kv_cache/reflect.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
@@ -86,6 +89,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<attention_backward_config>(kind->rows());
     } else if (kind == &kv_cache_record) {
       expect_fields_change_names<kv_cache_config>(kind->rows());
+    } else if (kind == &delta_rule_record) {
+      expect_fields_change_names<delta_rule_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }
