@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 24> all{{
+  static constexpr std::array<operation_name, 26> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -31,6 +31,8 @@ std::span<const operation_name> operation_names() noexcept {
       {501, "gla", "chunked_scan"},
       {502, "lightning_attn", "chunked_scan"},
       {503, "rwkv6", "chunked_scan"},
+      {600, "gated_delta_rule", "delta_rule"},
+      {601, "kernel_delta_attention", "delta_rule"},
   }};
   return all;
 }

@@ -9,6 +9,7 @@ set(tessera_units_host
   units/attention_backward.cpp
   units/kv_cache.cpp
   units/chunked_scan.cpp
+  units/delta_rule.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -32,6 +33,9 @@ set(tessera_units_cpu_generic
   units/cpu_generic/chunked_scan_bf16.cpp
   units/cpu_generic/chunked_scan_f16.cpp
   units/cpu_generic/chunked_scan_f32.cpp
+  units/cpu_generic/delta_rule_bf16.cpp
+  units/cpu_generic/delta_rule_f16.cpp
+  units/cpu_generic/delta_rule_f32.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -62,6 +66,9 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/chunked_scan_bf16.cpp
   units/cpu_avx2/chunked_scan_f16.cpp
   units/cpu_avx2/chunked_scan_f32.cpp
+  units/cpu_avx2/delta_rule_bf16.cpp
+  units/cpu_avx2/delta_rule_f16.cpp
+  units/cpu_avx2/delta_rule_f32.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -102,6 +109,9 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/chunked_scan_bf16.cpp
   units/cpu_avx512/chunked_scan_f16.cpp
   units/cpu_avx512/chunked_scan_f32.cpp
+  units/cpu_avx512/delta_rule_bf16.cpp
+  units/cpu_avx512/delta_rule_f16.cpp
+  units/cpu_avx512/delta_rule_f32.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp

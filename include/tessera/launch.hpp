@@ -3,5 +3,6 @@
 
 #include <tessera/kernels/attention/cpu/direct.hpp>
 #include <tessera/kernels/chunked_scan/cpu/direct.hpp>
+#include <tessera/kernels/delta_rule/cpu/direct.hpp>
 #include <tessera/kernels/kv_cache/cpu/direct.hpp>
 #include <tessera/kernels/mean_pooling/cpu/direct.hpp>

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <tessera/attention_backward.hpp>
+#include <tessera/delta_rule.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention_backward/registry.hpp>
 #include <tessera/families/chunked_scan/registry.hpp>
+#include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/flash_attention.hpp>

@@ -120,6 +120,22 @@ FAMILIES = [
                      ".target = backend::cpu_avx512_bf16, .type = dtype::bf16"},
         "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
     },
+    {
+        "folder": "delta_rule", "config": "delta_rule_config", "rule": "delta_rule_rule",
+        "launch": "delta_rule", "arguments": "delta_rule_kernel_args",
+        "legal": ".type = dtype::bf16",
+        "broken": {
+            "target_is_a_cpu": ".target = backend::cuda_sm80",
+            "type_is_floating": ".type = dtype::i32",
+            "forward_goes_token_by_token": ".chunk = 64",
+            "chunk_in_range": ".pass = delta_rule_pass::backward, .chunk = 257",
+            "columns_are_a_few_vectors": ".columns = 20",
+            "bf16_instructions_take_bf16": ".target = backend::cpu_avx512_bf16",
+        },
+        "in_table": {"bf16_instructions_add_nothing":
+                     ".target = backend::cpu_avx512_bf16, .type = dtype::bf16"},
+        "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
+    },
 ]
 
 

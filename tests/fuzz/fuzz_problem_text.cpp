@@ -13,6 +13,8 @@
 #include <tessera/families/attention_backward/lower.hpp>
 #include <tessera/families/chunked_scan/fits.hpp>
 #include <tessera/families/chunked_scan/lower.hpp>
+#include <tessera/families/delta_rule/fits.hpp>
+#include <tessera/families/delta_rule/lower.hpp>
 #include <tessera/families/kv_cache/fits.hpp>
 #include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
@@ -57,5 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::chunked_scan_kernel_args>(text,
                                            &tessera::parse_problem<tessera::recurrent_problem>);
   check<tessera::chunked_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv6_problem>);
+  check<tessera::delta_rule_kernel_args>(text,
+                                         &tessera::parse_problem<tessera::delta_rule_problem>);
   return 0;
 }

@@ -66,6 +66,8 @@ constexpr std::string_view plain_problems[] = {
     "gla q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "lightning_attn q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "rwkv6 r=[2,64,8,64]f32 v=[2,64,8,64]",
+    "gated_delta_rule q=[2,64,8,64]f32 v=[2,64,8,64] g=[2,64,8]f32 beta=[2,64,8]f32",
+    "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] gk=[2,64,8,64]f32 beta=[2,64,8]f32",
 };
 
 /// A plain problem and its family.

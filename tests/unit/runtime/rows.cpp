@@ -14,6 +14,9 @@
 #include <tessera/families/chunked_scan/reflect.hpp>
 #include <tessera/families/chunked_scan/registry.hpp>
 #include <tessera/families/chunked_scan/rules.hpp>
+#include <tessera/families/delta_rule/reflect.hpp>
+#include <tessera/families/delta_rule/registry.hpp>
+#include <tessera/families/delta_rule/rules.hpp>
 #include <tessera/families/kv_cache/reflect.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
@@ -91,6 +94,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<kv_cache_config>(kind->rows());
     } else if (kind == &chunked_scan_record) {
       expect_fields_change_names<chunked_scan_config>(kind->rows());
+    } else if (kind == &delta_rule_record) {
+      expect_fields_change_names<delta_rule_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

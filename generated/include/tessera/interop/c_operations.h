@@ -33,7 +33,9 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_RECURRENT = 500,
   TESSERA_OPERATION_GLA = 501,
   TESSERA_OPERATION_LIGHTNING_ATTN = 502,
-  TESSERA_OPERATION_RWKV6 = 503
+  TESSERA_OPERATION_RWKV6 = 503,
+  TESSERA_OPERATION_GATED_DELTA_RULE = 600,
+  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION = 601
 } tessera_operation;
 
 /* Values of options. */
@@ -1120,6 +1122,128 @@ static inline int32_t tessera_plan_rwkv6(const tessera_rwkv6_args* args,
 }
 static inline int32_t tessera_run_rwkv6(const tessera_plan* plan, const tessera_rwkv6_args* args,
     void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- gated_delta_rule: family delta_rule ---- */
+
+/* Axes: B batch; T length; N sequences; H heads; HV heads; K key dim; V value dim. */
+typedef struct tessera_gated_delta_rule_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel [1,T,H,K];
+   * f32, f16, bf16 */
+  const tessera_tensor* q;
+  /* dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel [1,T,H,K];
+   * type of q */
+  const tessera_tensor* k;
+  /* dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* v;
+  const tessera_tensor* g; /* dense [B,T,HV], packed [1,T,HV]; f32, f16, bf16 */
+  /* dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* gk;
+  /* dense [B,T,HV], packed [1,T,HV], dense per-channel [B,T,HV], packed per-channel [1,T,HV]; f32,
+   * f16, bf16 */
+  const tessera_tensor* beta;
+  const tessera_tensor* A_log; /* [HV]; f32 */
+  /* dense [HV], packed [HV], dense per-channel [HV,K], packed per-channel [HV,K]; f32 */
+  const tessera_tensor* dt_bias;
+  /* dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* initial_state;
+  const tessera_tensor* cu_seqlens; /* packed [N+1], packed per-channel [N+1]; i32 */
+  const tessera_tensor* seg_ids; /* dense [B,T], dense per-channel [B,T]; i32 */
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* out;
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* final_state;
+  /* dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* d_out;
+  /* dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* d_final_state;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel
+   * [1,T,H,K]; type of q */
+  const tessera_tensor* d_q;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel
+   * [1,T,H,K]; type of q */
+  const tessera_tensor* d_k;
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* d_v;
+  const tessera_tensor* d_g; /* written; dense [B,T,HV], packed [1,T,HV]; f32, f16, bf16 */
+  /* written; dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_gk;
+  /* written; dense [B,T,HV], packed [1,T,HV], dense per-channel [B,T,HV], packed per-channel
+   * [1,T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_beta;
+  const tessera_tensor* d_A_log; /* written; [HV]; f32 */
+  /* written; dense [HV], packed [HV], dense per-channel [HV,K], packed per-channel [HV,K]; f32 */
+  const tessera_tensor* d_dt_bias;
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* d_initial_state;
+} tessera_gated_delta_rule_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_GATED_DELTA_RULE_SCALE = 1,
+  TESSERA_GATED_DELTA_RULE_USE_QK_L2NORM = 2,
+  TESSERA_GATED_DELTA_RULE_USE_GATE = 4,
+  TESSERA_GATED_DELTA_RULE_GATE_LOWER_BOUND = 8,
+  TESSERA_GATED_DELTA_RULE_USE_BETA_SIGMOID = 16,
+  TESSERA_GATED_DELTA_RULE_ALLOW_NEG_EIGVAL = 32
+};
+typedef struct tessera_gated_delta_rule_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; optional, else 1/sqrt(K) */
+  int64_t use_qk_l2norm; /* 0 or 1; default 0 */
+  int64_t use_gate; /* 0 or 1; default 0 */
+  double gate_lower_bound; /* finite as a float; optional, else none */
+  int64_t use_beta_sigmoid; /* 0 or 1; default 0 */
+  int64_t allow_neg_eigval; /* 0 or 1; default 0 */
+} tessera_gated_delta_rule_options;
+
+/* gated_delta_rule: needs q, k, v, beta, out; takes cu_seqlens, seg_ids, g, A_log, dt_bias,
+ * initial_state, final_state. */
+static inline int32_t tessera_gated_delta_rule(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GATED_DELTA_RULE, args, options, context, status);
+}
+static inline int32_t tessera_plan_gated_delta_rule(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GATED_DELTA_RULE, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_gated_delta_rule(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* kernel_delta_attention: needs q, k, v, beta, out; takes cu_seqlens, g, gk, A_log, dt_bias,
+ * initial_state, final_state. */
+static inline int32_t tessera_kernel_delta_attention(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_kernel_delta_attention(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_kernel_delta_attention(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

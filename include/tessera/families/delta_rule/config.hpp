@@ -1,0 +1,39 @@
+// What a delta rule kernel is, at compile time.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// The direction of a kernel.
+enum class delta_rule_pass : std::uint8_t { forward, backward };
+
+/// One row of the table. A zero extent means the backend's default (see `resolved`).
+struct delta_rule_config {
+  backend target = backend::cpu_generic;
+  dtype type = dtype::f32;  ///< of q, k, v and out
+  delta_rule_pass pass = delta_rule_pass::forward;
+  /// Forward: tokens that meet a state together, which is 1, step by step. Backward: tokens between
+  /// two states that are kept; those between them are computed again.
+  int chunk = 0;
+  int columns = 0;  ///< of the values that a state is cut into: a tile has so many for each channel
+  friend constexpr bool operator==(const delta_rule_config&, const delta_rule_config&) = default;
+};
+
+/// Registers side by side that hold the columns of a tile, at most.
+inline constexpr int most_delta_rule_registers = 4;
+
+/// The config with every default filled in.
+constexpr delta_rule_config resolved(delta_rule_config config) noexcept {
+  const bool forward = config.pass == delta_rule_pass::forward;
+  if (config.chunk == 0) config.chunk = forward ? 1 : 64;
+  if (config.columns == 0) {
+    config.columns = (forward ? most_delta_rule_registers : 2) * vector_floats(config.target);
+  }
+  return config;
+}
+
+}  // namespace tessera

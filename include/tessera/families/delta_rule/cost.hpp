@@ -1,0 +1,63 @@
+// What a delta rule row would have to do for a demand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/demand.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct delta_rule_facts {
+  delta_rule_demand demand{};
+  double steps = 0;  ///< tokens of all value heads
+  double bytes = 0;  ///< of operands, results and states
+};
+
+inline delta_rule_facts facts_of(const delta_rule_demand& demand) noexcept {
+  const delta_rule_sizes& sizes = demand.sizes;
+  const double heads = static_cast<double>(sizes.heads);
+  const double steps = static_cast<double>(sizes.tokens) * heads;
+  const double row = 2.0 * static_cast<double>(sizes.key_dim + sizes.value_dim);
+  const double states = 2.0 * static_cast<double>(sizes.sequences) * heads *
+                        static_cast<double>(sizes.key_dim) * static_cast<double>(sizes.value_dim);
+  return {.demand = demand,
+          .steps = steps,
+          .bytes = steps * row * static_cast<double>(size_of(demand.type)) +
+                   states * static_cast<double>(sizeof(float))};
+}
+
+inline work_estimate estimate_of(const delta_rule_config& config, const delta_rule_facts& facts,
+                                 int /*workers*/) noexcept {
+  const delta_rule_sizes& sizes = facts.demand.sizes;
+  const double key_dim = static_cast<double>(sizes.key_dim);
+  // Tiles are whole: columns behind the values are computed too.
+  const std::int64_t tiles = (sizes.value_dim + config.columns - 1) / config.columns;
+  const double width = vector_floats(config.target);
+  const double columns =
+      static_cast<double>(tiles - 1) * config.columns +
+      std::min<double>(config.columns,
+                       static_cast<double>(sizes.value_dim - (tiles - 1) * config.columns) + width);
+  const bool forward = config.pass == delta_rule_pass::forward;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes * (forward ? 1.0 : 2.0);
+  // A step reads what a state holds for a key, and then decays, writes and reads it again; what
+  // comes before a step is done once for each tile. The gradient does a step twice and some ten
+  // operations an element on its way back.
+  const double of_element = forward ? 4.0 : 18.0;
+  const double of_channel = forward ? 24.0 : 48.0;
+  work.vector_operations =
+      facts.steps * key_dim * (columns * of_element + static_cast<double>(tiles) * of_channel);
+  work.tile_bytes = key_dim * config.columns * static_cast<double>(sizeof(float)) *
+                    (forward ? 1.0 : config.chunk + 2.0);
+  const double items = static_cast<double>(sizes.sequences) * static_cast<double>(sizes.heads) *
+                       static_cast<double>(forward ? tiles : 1);
+  work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
+  return work;
+}
+
+}  // namespace tessera

@@ -1,0 +1,236 @@
+// The delta rule operations, declared: tensors, dims, options, and where kernels find them.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/args.hpp>
+#include <tessera/families/delta_rule/demand.hpp>
+#include <tessera/families/delta_rule/gate_options.hpp>
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/families/delta_rule/options.hpp>
+#include <tessera/families/delta_rule/problem.hpp>
+#include <tessera/spec/check.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera::delta_rule_table {
+
+using options = delta_rule_options;
+using kernel = delta_rule_kernel_args;
+using texts = std::array<std::string_view, max_layouts>;
+
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "T", .label = "length"},
+    dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "H", .label = "heads", .least = 1, .most = most_recurrent_heads},
+    dim{.symbol = "HV", .label = "heads", .least = 1, .most = most_recurrent_heads},
+    dim{.symbol = "K", .label = "key dim", .least = 1, .most = most_recurrent_dim},
+    dim{.symbol = "V", .label = "value dim", .least = 1, .most = most_recurrent_dim},
+};
+consteval std::int8_t dim_of(std::string_view symbol) {
+  return declared::dim_named(dims, symbol);
+}
+
+inline constexpr std::array<std::string_view, 4> layouts{"dense", "packed", "dense per-channel",
+                                                         "packed per-channel"};
+inline constexpr texts of_keys{"B T H K", "1:batch T H K", "B T H K", "1:batch T H K"};
+inline constexpr texts of_values{"B T HV V", "1:batch T HV V", "B T HV V", "1:batch T HV V"};
+inline constexpr texts of_heads{"B T HV", "1:batch T HV", "B T HV", "1:batch T HV"};
+inline constexpr texts of_head_gates{"B T HV", "1:batch T HV", "-", "-"};
+inline constexpr texts of_channel_gates{"-", "-", "B T HV K", "1:batch T HV K"};
+inline constexpr texts of_biases{"HV", "HV", "HV K", "HV K"};
+inline constexpr texts of_states{"B HV K V", "N HV K V", "B HV K V", "N HV K V"};
+inline constexpr std::string_view per_channel =
+    "is given with gk; a decay is per head or per channel";
+inline constexpr std::string_view per_head = "is given without gk";
+
+constexpr tensor_text operand(std::string_view name, const texts& shapes) {
+  if (name == "q") {
+    return {.name = name, .shapes = shapes, .types = floating_types, .contiguous_rows = true};
+  }
+  return {.name = name, .shapes = shapes, .like = "q", .contiguous_rows = true};
+}
+constexpr tensor_text gate(std::string_view name, const texts& shapes,
+                           std::string_view elsewhere = {}) {
+  return {.name = name, .shapes = shapes, .types = floating_types, .elsewhere = elsewhere};
+}
+/// f32 tensors that no choice depends on.
+constexpr tensor_text single(std::string_view name, const texts& shapes, bool free = true) {
+  return {
+      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = free};
+}
+constexpr tensor_text as_output(tensor_text text, std::string_view gradient_of = {}) {
+  text.use = tensor_use::output;
+  text.gradient_of = gradient_of;
+  text.free = true;
+  return text;
+}
+constexpr tensor_text with_rows(tensor_text text) {
+  text.contiguous_rows = true;
+  return text;
+}
+
+inline constexpr std::array tensor_texts{
+    operand("q", of_keys),
+    operand("k", of_keys),
+    operand("v", of_values),
+    gate("g", of_head_gates, per_channel),
+    with_rows(gate("gk", of_channel_gates, "is given, the operation has decays per head")),
+    gate("beta", of_heads),
+    single("A_log", declared::everywhere("HV"), false),
+    single("dt_bias", of_biases, false),
+    single("initial_state", of_states),
+    tensor_text{.name = "cu_seqlens",
+                .shapes = {"-", "N+1", "-", "N+1"},
+                .types = dtype::i32,
+                .contiguous_rows = true,
+                .holds = tensor_contents::offsets,
+                .counts = "T"},
+    tensor_text{.name = "seg_ids",
+                .shapes = {"B T", "-", "B T", "-"},
+                .types = dtype::i32,
+                .elsewhere = "is given with cu_seqlens; both say where sequences begin",
+                .free = true},
+    as_output(operand("out", of_values)),
+    as_output(single("final_state", of_states)),
+    operand("d_out", of_values),
+    single("d_final_state", of_states),
+    as_output(operand("d_q", of_keys), "q"),
+    as_output(operand("d_k", of_keys), "k"),
+    as_output(operand("d_v", of_values), "v"),
+    as_output(gate("d_g", of_head_gates, per_channel), "g"),
+    as_output(with_rows(gate("d_gk", of_channel_gates, per_head)), "gk"),
+    as_output(gate("d_beta", of_heads), "beta"),
+    as_output(single("d_A_log", declared::everywhere("HV")), "A_log"),
+    as_output(single("d_dt_bias", of_biases), "dt_bias"),
+    as_output(single("d_initial_state", of_states), "initial_state"),
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+
+inline constexpr auto option_forms = gate_option_forms<options>;
+
+inline bool has_raw_gates(const bound_call& call) {
+  return call.options_as<options>().use_gate;
+}
+/// A gradient goes with what it belongs to.
+template <std::int8_t Of>
+bool has(const bound_call& call) {
+  return call.has(static_cast<std::size_t>(Of));
+}
+inline constexpr std::array rules{
+    tensor_rule{tensor("A_log"), &has_raw_gates, "is given, use_gate is false"},
+    tensor_rule{tensor("dt_bias"), &has_raw_gates, "is given, use_gate is false"},
+    tensor_rule{tensor("d_g"), &has<tensor("g")>, "is given, g is absent"},
+    tensor_rule{tensor("d_gk"), &has<tensor("gk")>, "is given, gk is absent"},
+    tensor_rule{tensor("d_A_log"), &has<tensor("A_log")>, "is given, A_log is absent"},
+    tensor_rule{tensor("d_dt_bias"), &has<tensor("dt_bias")>, "is given, dt_bias is absent"},
+    tensor_rule{tensor("d_initial_state"), &has<tensor("initial_state")>,
+                "is given, initial_state is absent"},
+};
+inline constexpr std::array multiples{multiple_rule{dim_of("HV"), dim_of("H")}};
+
+inline int layout_of(const bound_call& call) {
+  return (call.has(tensor("gk")) ? 2 : 0) + (call.has(tensor("cu_seqlens")) ? 1 : 0);
+}
+
+/// What options ask of each other and of tensors.
+inline bool hook(const bound_call& call, status& failure) {
+  const options& wanted = call.options_as<options>();
+  if (!gates_agree(wanted, failure)) return false;
+  if (!wanted.use_gate) return true;
+  if (!call.has(tensor("g")) && !call.has(tensor("gk"))) {
+    return checks::refuse(failure, "g: is absent, use_gate is true");
+  }
+  return call.has(tensor("A_log")) || checks::refuse(failure, "A_log: is absent, use_gate is true");
+}
+
+inline constexpr signature form = declared::signature_of<delta_rule_problem>({
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = option_forms,
+    .rules = rules,
+    .multiples = multiples,
+    .layout_of = &layout_of,
+    .hook = &hook,
+});
+
+// Where a kernel finds them.
+
+inline constexpr kernel kernel_defaults{};
+
+/// Rows [B,T,head,...], at `at` in the kernel args.
+consteval binding_text rows_at(std::string_view name, std::size_t at, std::string_view heads) {
+  return {name,
+          at + offsetof(delta_rule_input, data),
+          {{{"B", at + offsetof(delta_rule_input, entry)},
+            {"T", at + offsetof(delta_rule_input, token)},
+            {heads, at + offsetof(delta_rule_input, head)}}},
+          at + offsetof(delta_rule_input, type)};
+}
+consteval binding_text states_at(std::string_view name, std::size_t at) {
+  using states = delta_rule_states<float>;
+  return {name,
+          at + offsetof(states, data),
+          {{{"B|N", at + offsetof(states, sequence)},
+            {"HV", at + offsetof(states, head)},
+            {"K", at + offsetof(states, channel)}}}};
+}
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{
+        rows_at("q", offsetof(kernel, q), "H"),
+        rows_at("k", offsetof(kernel, k), "H"),
+        rows_at("v", offsetof(kernel, v), "HV"),
+        rows_at("g", offsetof(kernel, decay), "HV"),
+        rows_at("gk", offsetof(kernel, decay), "HV"),
+        rows_at("beta", offsetof(kernel, beta), "HV"),
+        rows_at("out", offsetof(kernel, out), "HV"),
+        binding_text{
+            "A_log", offsetof(kernel, gate.a_log), {{{"HV", offsetof(kernel, gate.a_log_head)}}}},
+        binding_text{
+            "dt_bias", offsetof(kernel, gate.bias), {{{"HV", offsetof(kernel, gate.bias_head)}}}},
+        states_at("initial_state", offsetof(kernel, initial)),
+        states_at("final_state", offsetof(kernel, last)),
+        binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+        binding_text{"seg_ids",
+                     offsetof(kernel, seg_ids),
+                     {{{"B", offsetof(kernel, seg_entry)}, {"T", offsetof(kernel, seg_token)}}}},
+    },
+    form);
+inline constexpr auto sizes = declared::sizes_in(
+    std::array{
+        size_text{"N|B", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
+        size_text{"H", offsetof(kernel, key_heads)}, size_text{"HV", offsetof(kernel, value_heads)},
+        size_text{"K", offsetof(kernel, key_dim)}, size_text{"V", offsetof(kernel, value_dim)}},
+    form);
+
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  set_gates(call.options_as<options>(), filled);
+  filled.decay_has_channels = call.has(tensor("gk"));
+}
+
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of(
+        "gated_delta_rule", 0, form, lower,
+        "q! k! v! cu_seqlens seg_ids g beta! A_log dt_bias initial_state out! final_state"),
+    declared::operation_of(
+        "kernel_delta_attention", 1, form, lower,
+        "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state out! final_state"),
+};
+
+}  // namespace tessera::delta_rule_table

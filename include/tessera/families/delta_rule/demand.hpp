@@ -1,0 +1,111 @@
+// What a choice among delta rule rows may depend on, read off a call once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/problem.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// What a log decay is given for.
+enum class delta_rule_decay : std::uint8_t { none, head, channel };
+
+/// The sizes of a call.
+struct delta_rule_sizes {
+  std::int64_t sequences = 0;  ///< entries, or sequences when packed
+  std::int64_t tokens = 0;     ///< of all sequences
+  std::int64_t heads = 0;      ///< of values
+  std::int64_t key_dim = 0;
+  std::int64_t value_dim = 0;
+  friend constexpr bool operator==(const delta_rule_sizes&, const delta_rule_sizes&) = default;
+};
+
+/// Everything that the choice of a row may depend on. Eligibility and cost see nothing else.
+struct delta_rule_demand {
+  dtype type = dtype::none;
+  delta_rule_pass pass = delta_rule_pass::forward;
+  delta_rule_decay decay = delta_rule_decay::none;
+  bool packed = false;
+  std::uint32_t unused = 0;
+  delta_rule_sizes sizes{};
+  friend constexpr bool operator==(const delta_rule_demand&, const delta_rule_demand&) = default;
+};
+
+/// The sizes of tokens as rows of keys [B,T,H,K] and of values [B,T,HV,V].
+constexpr delta_rule_sizes delta_rule_sizes_of(const tensor_view& keys, const tensor_view& values,
+                                               const tensor_view& offsets) noexcept {
+  const bool packed = offsets.present();
+  return {.sequences = packed ? std::max<std::int64_t>(offsets.extent[0] - 1, 0) : values.extent[0],
+          .tokens = values.extent[0] * values.extent[1],
+          .heads = values.extent[2],
+          .key_dim = keys.extent[3],
+          .value_dim = values.extent[3]};
+}
+
+constexpr delta_rule_demand demand_of(delta_rule_op, const delta_rule_args& args,
+                                      const delta_rule_options&, bool /*unaligned*/) noexcept {
+  return {.type = args.q.type,
+          .pass = delta_rule_pass::forward,
+          .decay = args.gk.present()  ? delta_rule_decay::channel
+                   : args.g.present() ? delta_rule_decay::head
+                                      : delta_rule_decay::none,
+          .packed = args.cu_seqlens.present(),
+          .sizes = delta_rule_sizes_of(args.q, args.v, args.cu_seqlens)};
+}
+
+/// One sequence, of 512 tokens if packed: neither the others nor the lengths that depend on them
+/// count.
+constexpr delta_rule_demand without_batch(delta_rule_demand demand) noexcept {
+  const std::int64_t of_one =
+      demand.sizes.sequences > 0 ? demand.sizes.tokens / demand.sizes.sequences : 0;
+  demand.sizes.tokens = demand.packed ? 512 : of_one;
+  demand.sizes.sequences = 1;
+  return demand;
+}
+
+inline constexpr std::array<std::string_view, 2> delta_rule_pass_names{"forward", "backward"};
+constexpr std::string_view name_of(delta_rule_pass pass) noexcept {
+  return delta_rule_pass_names[static_cast<std::size_t>(pass)];
+}
+inline constexpr std::array<std::string_view, 3> delta_rule_decay_names{"none", "head", "channel"};
+
+namespace delta_rule_fields {
+
+template <auto Member>
+std::int64_t size(const demand& from) noexcept {
+  return from.as<delta_rule_demand>().sizes.*Member;
+}
+template <auto Member>
+std::int64_t value(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<delta_rule_demand>().*Member);
+}
+
+inline constexpr std::array table{
+    demand_field{"type", key_part::identity, &value<&delta_rule_demand::type>, dtype_names},
+    demand_field{"pass", key_part::identity, &value<&delta_rule_demand::pass>,
+                 delta_rule_pass_names},
+    demand_field{"decay", key_part::identity, &value<&delta_rule_demand::decay>,
+                 delta_rule_decay_names},
+    demand_field{"packed", key_part::identity, &value<&delta_rule_demand::packed>, words_of_flags},
+    demand_field{"key_dim", key_part::identity, &size<&delta_rule_sizes::key_dim>},
+    demand_field{"value_dim", key_part::identity, &size<&delta_rule_sizes::value_dim>},
+    demand_field{"sequences", key_part::size, &size<&delta_rule_sizes::sequences>},
+    demand_field{"length", key_part::size,
+                 [](const demand& from) {
+                   const delta_rule_sizes& sizes = from.as<delta_rule_demand>().sizes;
+                   const std::int64_t divisor = std::max<std::int64_t>(sizes.sequences, 1);
+                   return (sizes.tokens + divisor - 1) / divisor;
+                 }},
+    demand_field{"heads", key_part::size, &size<&delta_rule_sizes::heads>},
+    demand_field{"tokens", key_part::none, &size<&delta_rule_sizes::tokens>},
+};
+
+}  // namespace delta_rule_fields
+}  // namespace tessera

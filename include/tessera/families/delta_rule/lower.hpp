@@ -1,0 +1,19 @@
+// What delta rule problems mean to the engines of spec/lower.hpp and spec/problem_text.hpp.
+#pragma once
+
+#include <span>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/families/delta_rule/operations.hpp>
+#include <tessera/spec/lower.hpp>
+
+namespace tessera {
+
+template <>
+struct operation_table<delta_rule_op> {
+  using problem_type = delta_rule_problem;
+  using kernel_args = delta_rule_kernel_args;
+  static constexpr std::span<const operation> operations = delta_rule_table::operations;
+};
+
+}  // namespace tessera

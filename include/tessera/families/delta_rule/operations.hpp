@@ -1,0 +1,12 @@
+// Every operation of the delta rule family, whatever its tensors.
+#pragma once
+
+#include <tessera/families/delta_rule/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+
+namespace tessera {
+
+/// In the order of their numbers: further ones come behind.
+inline constexpr auto delta_rule_operations = declared::joined(delta_rule_table::operations);
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// What is asked of the delta rule at run time: dtypes, sizes and options, no pointers. Plain data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/args.hpp>
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/options.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Operations that read and write by the keys.
+enum class delta_rule_op : std::uint8_t {
+  gated_delta_rule,
+  kernel_delta_attention,
+};
+
+/// Their names, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 2> delta_rule_ops{"gated_delta_rule",
+                                                                "kernel_delta_attention"};
+
+constexpr std::string_view name_of(delta_rule_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < delta_rule_ops.size() ? delta_rule_ops[index] : "invalid";
+}
+
+/// A call of one of them without its memory.
+using delta_rule_problem = basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>;
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr delta_rule_problem problem_of(
+    const delta_rule_args& args, const delta_rule_options& options = {},
+    delta_rule_op op = delta_rule_op::gated_delta_rule) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// Reflection over the delta rule family, and the names of its rows.
+#pragma once
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+
+#include <tessera/families/delta_rule/args.hpp>
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/options.hpp>
+#include <tessera/families/delta_rule/problem.hpp>
+#include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(delta_rule_pass, forward, backward)
+BOOST_DESCRIBE_ENUM(delta_rule_rule, none, target_is_a_cpu, type_is_floating,
+                    forward_goes_token_by_token, chunk_in_range, columns_are_a_few_vectors,
+                    bf16_instructions_take_bf16, bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(delta_rule_op, gated_delta_rule, kernel_delta_attention)
+
+BOOST_DESCRIBE_STRUCT(delta_rule_config, (), (target, type, pass, chunk, columns))
+BOOST_DESCRIBE_STRUCT(delta_rule_options, (),
+                      (scale, use_qk_l2norm, use_gate, gate_lower_bound, use_beta_sigmoid,
+                       allow_neg_eigval))
+BOOST_DESCRIBE_STRUCT(delta_rule_args, (),
+                      (q, k, v, g, gk, beta, A_log, dt_bias, initial_state, cu_seqlens, seg_ids,
+                       out, final_state, d_out, d_final_state, d_q, d_k, d_v, d_g, d_gk, d_beta,
+                       d_A_log, d_dt_bias, d_initial_state))
+
+/// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`.
+inline constexpr auto delta_rule_names = row_names<delta_rule_config>(
+    "delta_rule", spelling::word{&delta_rule_config::target},
+    spelling::word{&delta_rule_config::type}, spelling::word{&delta_rule_config::pass},
+    spelling::number{".c", &delta_rule_config::chunk},
+    spelling::number{".v", &delta_rule_config::columns});
+
+/// The stable name of a row.
+constexpr row_name name_of(const delta_rule_config& config) {
+  return delta_rule_names.name_of(config);
+}
+
+}  // namespace tessera

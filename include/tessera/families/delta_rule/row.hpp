@@ -1,0 +1,34 @@
+// How a delta rule row becomes an instance: for the generated table, and for rows of an
+// application.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/delta_rule/args.hpp>
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+namespace kernels::delta_rule::cpu {
+// Defined in kernels/delta_rule/cpu/launch.hpp, instantiated by the units.
+template <class Kernel>
+std::size_t workspace_bytes(const delta_rule_kernel_args& args, int threads);
+template <class Kernel>
+status launch(const delta_rule_kernel_args& args, const launch_context& context);
+}  // namespace kernels::delta_rule::cpu
+
+template <>
+struct table_entry<delta_rule_config> {
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    namespace target = kernels::delta_rule::cpu;
+    return instance_of<delta_rule_kernel_args, &target::workspace_bytes<Kernel>,
+                       &target::launch<Kernel>>("delta_rule", name, resolved_config<Kernel>);
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// Which delta rule configs are legal. Written once: the generator drops rows by `broken_rule`, an
+// assertion in the launcher names the rule and the row, and the run time prints `sentence_of`.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/config.hpp>
+
+namespace tessera {
+
+enum class delta_rule_rule : std::uint8_t {
+  none,
+  target_is_a_cpu,
+  type_is_floating,
+  forward_goes_token_by_token,
+  chunk_in_range,
+  columns_are_a_few_vectors,
+  bf16_instructions_take_bf16,
+  bf16_instructions_add_nothing,
+};
+
+/// The condition a legal row meets, as a sentence.
+constexpr std::string_view sentence_of(delta_rule_rule rule) noexcept {
+  switch (rule) {
+    case delta_rule_rule::none:
+      return "the row is legal";
+    case delta_rule_rule::target_is_a_cpu:
+      return "target is a CPU: there are no kernels for GPUs yet";
+    case delta_rule_rule::type_is_floating:
+      return "type is f32, f16 or bf16";
+    case delta_rule_rule::forward_goes_token_by_token:
+      return "chunk of a forward row is 1";
+    case delta_rule_rule::chunk_in_range:
+      return "chunk of a backward row is 2 to 256";
+    case delta_rule_rule::columns_are_a_few_vectors:
+      return "columns is 1 to 4 whole vectors of the backend";
+    case delta_rule_rule::bf16_instructions_take_bf16:
+      return "cpu_avx512_bf16 rows have type bf16";
+    case delta_rule_rule::bf16_instructions_add_nothing:
+      return "table rows are not of cpu_avx512_bf16, whose dot product does not help f32 states";
+  }
+  return "invalid";
+}
+
+/// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
+constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
+  if (is_cuda(config.target)) return delta_rule_rule::target_is_a_cpu;
+  config = resolved(config);
+  if (!is_floating_16_or_32(config.type)) return delta_rule_rule::type_is_floating;
+  if (config.pass == delta_rule_pass::forward) {
+    if (config.chunk != 1) return delta_rule_rule::forward_goes_token_by_token;
+  } else if (config.chunk < 2 || config.chunk > 256) {
+    return delta_rule_rule::chunk_in_range;
+  }
+  const int width = vector_floats(config.target);
+  if (config.columns < width || config.columns % width != 0 ||
+      config.columns > most_delta_rule_registers * width) {
+    return delta_rule_rule::columns_are_a_few_vectors;
+  }
+  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+    return delta_rule_rule::bf16_instructions_take_bf16;
+  }
+  return delta_rule_rule::none;
+}
+
+/// What a row of the generated table must meet besides.
+constexpr delta_rule_rule broken_table_rule(delta_rule_config config) noexcept {
+  const delta_rule_rule broken = broken_rule(config);
+  if (broken != delta_rule_rule::none) return broken;
+  if (config.target == backend::cpu_avx512_bf16) {
+    return delta_rule_rule::bf16_instructions_add_nothing;
+  }
+  return delta_rule_rule::none;
+}
+
+}  // namespace tessera

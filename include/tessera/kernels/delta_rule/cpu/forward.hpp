@@ -1,0 +1,115 @@
+// Forward: `for each token { read its rows; step the tile of the state; store its answer }`. A work
+// item is a tile of columns of the state of a sequence and value head.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/cpu/rows.hpp>
+#include <tessera/kernels/delta_rule/cpu/sequences.hpp>
+#include <tessera/kernels/delta_rule/cpu/step.hpp>
+#include <tessera/kernels/delta_rule/cpu/token.hpp>
+#include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/prim/cpu/parallel.hpp>
+
+namespace tessera::kernels::delta_rule::cpu {
+
+template <class Row>
+class forward_launch {
+ public:
+  using isa_type = typename traits<Row>::isa_type;
+  using element = typename traits<Row>::element;
+  static constexpr std::int64_t tile_columns = traits<Row>::config.columns;
+
+  explicit forward_launch(const delta_rule_kernel_args& args) : args_(args) {}
+
+  /// Floats of a thread: a tile, the rows of a token, its values and its answer.
+  static std::int64_t floats_of_thread(const delta_rule_kernel_args& args) {
+    return args.key_dim * tile_columns + token_rows::count * padded(args.key_dim) +
+           2 * padded(tile_columns);
+  }
+
+  void run(float* memory, int threads) const {
+    const std::int64_t tiles = (args_.value_dim + tile_columns - 1) / tile_columns;
+    // Tokens behind all sequences are one more sequence.
+    const std::int64_t sequences = args_.sequences + (args_.cu_seqlens != nullptr ? 1 : 0);
+    prim::parallel_items<isa_type>(
+        sequences * args_.value_heads * tiles, threads, [&](std::int64_t item, int thread) {
+          const std::int64_t head = item / tiles % args_.value_heads;
+          const std::int64_t column = item % tiles * tile_columns;
+          const sequence tokens = sequence_of<isa_type>(args_, item / tiles / args_.value_heads);
+          if (tokens.number == args_.sequences && args_.cu_seqlens != nullptr) {
+            return clear(tokens, head, column);
+          }
+          float* const scratch = memory + thread * floats_of_thread(args_);
+          with_registers<Row>(columns_from(column), [&](auto registers) {
+            this->template walk<registers()>(tokens, head, column, scratch);
+          });
+        });
+  }
+
+ private:
+  std::int64_t columns_from(std::int64_t column) const {
+    return std::min(tile_columns, args_.value_dim - column);
+  }
+  element* answer_at(const sequence& tokens, std::int64_t step, std::int64_t head,
+                     std::int64_t column) const {
+    return static_cast<element*>(args_.out.data) +
+           row_of(args_.out, tokens.entry, tokens.token(step), head) + column;
+  }
+
+  void clear(const sequence& tokens, std::int64_t head, std::int64_t column) const {
+    for (std::int64_t step = 0; step < tokens.length; ++step) {
+      std::fill_n(answer_at(tokens, step, head, column), columns_from(column), element{});
+    }
+  }
+
+  template <int Registers>
+  void walk(const sequence& tokens, std::int64_t head, std::int64_t column, float* scratch) const {
+    constexpr std::int64_t pitch = Registers * traits<Row>::width;
+    const std::int64_t channels = args_.key_dim, columns = columns_from(column);
+    float* const state = scratch;
+    float* const values = state + channels * tile_columns;
+    float* const answer = values + padded(tile_columns);
+    const token_rows rows = token_rows::at(answer + padded(tile_columns), channels);
+    const token_reader<Row> reader(args_, tokens.entry, head, rows);
+    std::fill_n(values, pitch, 0.0f);
+    load_state(tokens.number, head, column, pitch, state);
+    for (std::int64_t step = 0; step < tokens.length; ++step) {
+      element* const out = answer_at(tokens, step, head, column);
+      if (tokens.is_padding(step)) {
+        std::fill_n(out, columns, element{});
+        continue;
+      }
+      const std::int64_t token = tokens.token(step);
+      if (tokens.starts_anew(step)) std::fill_n(state, channels * pitch, 0.0f);
+      reader.read(token);
+      load_row<isa_type>(static_cast<const element*>(args_.v.data) +
+                             row_of(args_.v, tokens.entry, token, head) + column,
+                         columns, values);
+      delta_step<isa_type, Registers>(state, rows, channels, values, reader.beta(token), answer);
+      store_row<isa_type>(answer, columns, out);
+    }
+    if (args_.last.data == nullptr) return;
+    store_tile<isa_type>(
+        state, pitch, channels, columns, args_.last.channel,
+        args_.last.data + tokens.number * args_.last.sequence + head * args_.last.head + column);
+  }
+
+  void load_state(std::int64_t number, std::int64_t head, std::int64_t column, std::int64_t pitch,
+                  float* state) const {
+    const delta_rule_states<const float>& initial = args_.initial;
+    if (initial.data == nullptr) {
+      std::fill_n(state, args_.key_dim * pitch, 0.0f);
+      return;
+    }
+    load_tile<isa_type>(initial.data + number * initial.sequence + head * initial.head + column,
+                        initial.channel, args_.key_dim, columns_from(column), pitch, state);
+  }
+
+  const delta_rule_kernel_args& args_;
+};
+
+}  // namespace tessera::kernels::delta_rule::cpu

@@ -1,0 +1,51 @@
+// The tokens of a sequence in the order in which its state goes through them.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/prim/common/host_device.hpp>
+
+namespace tessera::kernels::delta_rule::cpu {
+
+/// A sequence of a launch. Steps count from 0 in the order of the recurrence, tokens in the entry.
+struct sequence {
+  std::int64_t number = 0;  ///< of its states
+  std::int64_t entry = 0;
+  std::int64_t begin = 0;
+  std::int64_t length = 0;
+  /// Ids of the tokens' segments, null without; the first step that is no padding.
+  const std::int32_t* ids = nullptr;
+  std::int64_t id_stride = 0;
+  std::int64_t first = 0;
+
+  TESSERA_INLINE std::int64_t token(std::int64_t step) const { return begin + step; }
+  TESSERA_INLINE std::int32_t id(std::int64_t step) const { return ids[token(step) * id_stride]; }
+  /// No token: it gives 0 and leaves the state alone.
+  TESSERA_INLINE bool is_padding(std::int64_t step) const { return ids != nullptr && id(step) < 0; }
+  /// The state before this step is 0, whatever came before.
+  TESSERA_INLINE bool starts_anew(std::int64_t step) const {
+    return ids != nullptr && step > first && id(step) != id(step - 1);
+  }
+};
+
+/// Sequence n of a launch; n = `sequences` of a packed one: the tokens behind all sequences.
+template <class Isa>
+sequence sequence_of(const delta_rule_kernel_args& args, std::int64_t n) {
+  sequence all;
+  all.number = n;
+  if (args.cu_seqlens != nullptr) {
+    all.begin = args.cu_seqlens[n];
+    all.length = (n < args.sequences ? args.cu_seqlens[n + 1] : args.tokens) - all.begin;
+    return all;
+  }
+  all.entry = n;
+  all.length = args.tokens;
+  if (args.seg_ids == nullptr) return all;
+  all.ids = args.seg_ids + n * args.seg_entry;
+  all.id_stride = args.seg_token;
+  while (all.first < all.length && all.is_padding(all.first)) ++all.first;
+  return all;
+}
+
+}  // namespace tessera::kernels::delta_rule::cpu

@@ -1,0 +1,126 @@
+// What a step takes of its token, as floats: the vectors over the channels of the keys that read,
+// decay and write a state. Rows end with zeros where their last register ends.
+//
+// | update | reads with | writes |
+// |---|---|---|
+// | delta | decay k: what the decayed state holds for k | k |
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/cpu/gates.hpp>
+#include <tessera/kernels/delta_rule/cpu/rows.hpp>
+#include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/prim/cpu/math.hpp>
+
+namespace tessera::kernels::delta_rule::cpu {
+
+/// Rows of floats in scratch memory, `padded(key_dim)` each.
+struct token_rows {
+  float* query = nullptr;
+  float* key = nullptr;
+  float* decay = nullptr;
+  float* read = nullptr;
+
+  static constexpr std::int64_t count = 4;
+  static token_rows at(float* memory, std::int64_t key_dim) {
+    const std::int64_t row = padded(key_dim);
+    return {memory, memory + row, memory + 2 * row, memory + 3 * row};
+  }
+};
+
+/// 1 / sqrt(sum x^2 + 1e-6).
+template <class Isa>
+inline float inverse_length(const float* row, std::int64_t count) {
+  using vec = prim::simd<Isa>;
+  auto sum = vec::zero();
+  for (std::int64_t c = 0; c < count; c += vec::width) {
+    const auto x = vec::load(row + c);
+    sum = vec::fma(x, x, sum);
+  }
+  return 1.0f / std::sqrt(vec::sum(sum) + 1e-6f);
+}
+
+template <class Isa>
+inline void scale_row(float* row, std::int64_t count, float by) {
+  using vec = prim::simd<Isa>;
+  for (std::int64_t c = 0; c < count; c += vec::width) {
+    vec::store(row + c, vec::mul(vec::load(row + c), vec::broadcast(by)));
+  }
+}
+
+/// Makes the rows of the tokens of one value head.
+template <class Row>
+class token_reader {
+ public:
+  using isa_type = typename traits<Row>::isa_type;
+  using vec = typename traits<Row>::vec;
+  using element = typename traits<Row>::element;
+
+  token_reader(const delta_rule_kernel_args& args, std::int64_t entry, std::int64_t head,
+               const token_rows& rows)
+      : args_(args),
+        gate_(args.gate, head),
+        rows_(rows),
+        entry_(entry),
+        head_(head),
+        key_head_(head / (args.value_heads / args.key_heads)) {
+    if (args.decay.data == nullptr) std::fill_n(rows.decay, padded(args.key_dim), 1.0f);
+  }
+
+  void read(std::int64_t token) const {
+    const std::int64_t channels = args_.key_dim;
+    load(args_.q, token, rows_.query);
+    load(args_.k, token, rows_.key);
+    float of_query = args_.scale;
+    if (args_.normalizes) {
+      of_query *= inverse_length<isa_type>(rows_.query, channels);
+      scale_row<isa_type>(rows_.key, channels, inverse_length<isa_type>(rows_.key, channels));
+    }
+    scale_row<isa_type>(rows_.query, channels, of_query);
+    read_decay(token);
+    for (std::int64_t c = 0; c < channels; c += vec::width) {
+      vec::store(rows_.read + c, vec::mul(vec::load(rows_.decay + c), vec::load(rows_.key + c)));
+    }
+  }
+
+  float beta(std::int64_t token) const {
+    return beta_of<isa_type>(
+        args_, element_at<isa_type>(args_.beta, row_of(args_.beta, entry_, token, head_)));
+  }
+
+ private:
+  void load(const delta_rule_input& from, std::int64_t token, float* to) const {
+    load_row<isa_type>(
+        static_cast<const element*>(from.data) + row_of(from, entry_, token, key_head_),
+        args_.key_dim, to);
+  }
+
+  void read_decay(std::int64_t token) const {
+    const delta_rule_input& decay = args_.decay;
+    if (decay.data == nullptr) return;
+    const std::int64_t at = row_of(decay, entry_, token, head_), channels = args_.key_dim;
+    if (!args_.decay_has_channels) {
+      const float log_decay = gate_.log_decay(element_at<isa_type>(decay, at), 0);
+      std::fill_n(rows_.decay, padded(channels), std::exp(log_decay));
+      return;
+    }
+    load_row<isa_type>(decay, at, channels, rows_.decay);
+    for (std::int64_t c = 0; gate_.raw && c < channels; ++c) {
+      rows_.decay[c] = gate_.log_decay(rows_.decay[c], c);
+    }
+    for (std::int64_t c = 0; c < channels; c += vec::width) {
+      vec::store(rows_.decay + c, prim::exp_of<isa_type>(vec::load(rows_.decay + c)));
+    }
+  }
+
+  const delta_rule_kernel_args& args_;
+  head_gate<isa_type> gate_;
+  token_rows rows_;
+  std::int64_t entry_, head_, key_head_;
+};
+
+}  // namespace tessera::kernels::delta_rule::cpu

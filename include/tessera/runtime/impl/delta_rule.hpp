@@ -1,0 +1,44 @@
+// The delta rule family of a build: its record and its operations. Included by exactly one
+// generated unit, behind the registry.
+#pragma once
+
+#include <tessera/api/delta_rule.hpp>
+#include <tessera/families/delta_rule/family.hpp>
+#include <tessera/families/delta_rule/lower.hpp>
+#include <tessera/families/delta_rule/registry.hpp>
+#include <tessera/runtime/operation.hpp>
+
+namespace tessera {
+
+constinit const family delta_rule_record =
+    family_of<delta_rule_family, &delta_rule_registry, &delta_rule_code_version>();
+
+namespace {
+
+status call(delta_rule_op op, const delta_rule_args& args, const delta_rule_options& options,
+            const context& where) {
+  return call_operation(delta_rule_record,
+                        operation_table<delta_rule_op>::operations[static_cast<std::size_t>(op)],
+                        tensors_of(args), &options, where);
+}
+
+}  // namespace
+
+status gated_delta_rule(const delta_rule_args& args, const delta_rule_options& options,
+                        const context& where) {
+  return call(delta_rule_op::gated_delta_rule, args, options, where);
+}
+status kernel_delta_attention(const delta_rule_args& args, const delta_rule_options& options,
+                              const context& where) {
+  return call(delta_rule_op::kernel_delta_attention, args, options, where);
+}
+
+result<delta_rule_plan> plan(const delta_rule_problem& problem, const context& where) {
+  return plan_of(delta_rule_record, problem, where);
+}
+result<explanation> explain(const delta_rule_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(delta_rule_record, numbered(problem), where, device);
+}
+
+}  // namespace tessera

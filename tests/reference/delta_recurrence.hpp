@@ -1,0 +1,178 @@
+// The recurrence of the delta rules for one sequence and value head, and its gradient, as the
+// definition has them: every state is kept. `Number` is double for the truth, float for what sets
+// the tolerance.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace tessera::reference {
+
+template <class Number>
+using numbers = std::vector<Number>;
+
+/// What a token brings; in the gradient, what it gets. `decay` are factors, their gradient that of
+/// the logarithm.
+template <class Number>
+struct delta_token {
+  bool is_padding = false;  ///< gives 0, changes nothing
+  bool starts_anew = false;
+  numbers<Number> query, key, decay, value;
+  Number beta = 0;
+};
+
+/// The sum of signed terms and of their magnitudes, which errors are relative to.
+template <class Number>
+struct term_sum {
+  Number value = 0;
+  double size = 0;
+  void add(Number term) {
+    value += term;
+    size += std::fabs(static_cast<double>(term));
+  }
+};
+
+/// The same of each element of a vector; `size` is the largest.
+template <class Number>
+struct term_sums {
+  numbers<Number> value;
+  double size = 0;
+};
+
+template <class Number>
+struct delta_token_gradient {
+  term_sums<Number> query, key, decay, value;
+  term_sum<Number> beta;
+};
+
+/// A state [K,V] or its gradient, row-major.
+template <class Number>
+struct delta_state {
+  std::size_t channels = 0, columns = 0;
+  numbers<Number> at;
+
+  delta_state(std::size_t channel_count, std::size_t column_count)
+      : channels(channel_count), columns(column_count), at(channel_count * column_count, 0) {}
+  Number& operator()(std::size_t c, std::size_t j) { return at[c * columns + j]; }
+  Number operator()(std::size_t c, std::size_t j) const { return at[c * columns + j]; }
+
+  /// sum over j of row(c) * by(j).
+  term_sums<Number> times(const numbers<Number>& by) const {
+    term_sums<Number> sums{numbers<Number>(channels), 0};
+    for (std::size_t c = 0; c < channels; ++c) {
+      term_sum<Number> sum;
+      for (std::size_t j = 0; j < columns; ++j) sum.add((*this)(c, j) * by[j]);
+      sums.value[c] = sum.value;
+      sums.size = std::max(sums.size, sum.size);
+    }
+    return sums;
+  }
+  /// sum over c of by(c) * column(j).
+  term_sums<Number> transposed_times(const numbers<Number>& by) const {
+    term_sums<Number> sums{numbers<Number>(columns), 0};
+    for (std::size_t j = 0; j < columns; ++j) {
+      term_sum<Number> sum;
+      for (std::size_t c = 0; c < channels; ++c) sum.add((*this)(c, j) * by[c]);
+      sums.value[j] = sum.value;
+      sums.size = std::max(sums.size, sum.size);
+    }
+    return sums;
+  }
+  /// this += by * left right^T
+  void add_outer(Number by, const numbers<Number>& left, const numbers<Number>& right) {
+    for (std::size_t c = 0; c < channels; ++c) {
+      for (std::size_t j = 0; j < columns; ++j) (*this)(c, j) += by * left[c] * right[j];
+    }
+  }
+  void scale_rows(const numbers<Number>& by) {
+    for (std::size_t c = 0; c < channels; ++c) {
+      for (std::size_t j = 0; j < columns; ++j) (*this)(c, j) *= by[c];
+    }
+  }
+  void clear() { std::fill(at.begin(), at.end(), Number(0)); }
+};
+
+template <class Number>
+struct delta_head {
+  std::vector<delta_token<Number>> tokens;
+  std::vector<delta_state<Number>> states;  ///< before each token that is no padding, and the last
+  std::vector<term_sums<Number>> out;
+
+  /// S^- = diag(decay) S, d = beta (v - S^-^T k), S = S^- + k d^T, out = S^T q.
+  void forward(const delta_state<Number>& initial) {
+    delta_state<Number> state = initial;
+    for (const delta_token<Number>& token : tokens) {
+      if (token.starts_anew) state.clear();
+      states.push_back(state);
+      if (token.is_padding) {
+        out.push_back({numbers<Number>(state.columns, 0), 0});
+        continue;
+      }
+      state.scale_rows(token.decay);
+      state.add_outer(1, token.key, written(state, token));
+      out.push_back(state.transposed_times(token.query));
+    }
+    states.push_back(state);
+  }
+
+  /// From the gradients of `out` and of the last state those of every token; `d_state` becomes that
+  /// of the initial state.
+  std::vector<delta_token_gradient<Number>> backward(const std::vector<numbers<Number>>& d_out,
+                                                     delta_state<Number>& d_state) const {
+    std::vector<delta_token_gradient<Number>> all(tokens.size());
+    for (std::size_t t = tokens.size(); t-- > 0;) {
+      if (!tokens[t].is_padding) step_back(t, d_out[t], d_state, all[t]);
+      if (tokens[t].starts_anew) d_state.clear();
+    }
+    return all;
+  }
+
+ private:
+  static numbers<Number> written(const delta_state<Number>& decayed,
+                                 const delta_token<Number>& token) {
+    numbers<Number> held = decayed.transposed_times(token.key).value;
+    for (std::size_t j = 0; j < held.size(); ++j) {
+      held[j] = token.beta * (token.value[j] - held[j]);
+    }
+    return held;
+  }
+
+  void step_back(std::size_t t, const numbers<Number>& d_out, delta_state<Number>& d_state,
+                 delta_token_gradient<Number>& to) const {
+    const delta_token<Number>& token = tokens[t];
+    delta_state<Number> before = states[t];
+    before.scale_rows(token.decay);
+    const numbers<Number> missing = written(before, token);
+    delta_state<Number> after = before;
+    after.add_outer(1, token.key, missing);
+
+    to.query = after.times(d_out);
+    d_state.add_outer(1, token.query, d_out);
+    const term_sums<Number> d_written = d_state.transposed_times(token.key);
+    to.value = d_written;
+    to.value.size *= std::fabs(static_cast<double>(token.beta));
+    const numbers<Number> held = before.transposed_times(token.key).value;
+    for (std::size_t j = 0; j < held.size(); ++j) {
+      to.value.value[j] *= token.beta;
+      to.beta.add(d_written.value[j] * token.value[j]);
+      to.beta.add(-d_written.value[j] * held[j]);
+    }
+    to.key = d_state.times(missing);
+    const term_sums<Number> by_read = before.times(to.value.value);
+    to.key.size += by_read.size;
+    for (std::size_t c = 0; c < token.key.size(); ++c) to.key.value[c] -= by_read.value[c];
+    d_state.add_outer(-1, token.key, to.value.value);
+    to.decay.value.assign(token.decay.size(), 0);
+    for (std::size_t c = 0; c < token.decay.size(); ++c) {
+      term_sum<Number> sum;
+      for (std::size_t j = 0; j < held.size(); ++j) sum.add(d_state(c, j) * before(c, j));
+      to.decay.value[c] = sum.value;
+      to.decay.size = std::max(to.decay.size, sum.size);
+    }
+    d_state.scale_rows(token.decay);
+  }
+};
+
+}  // namespace tessera::reference

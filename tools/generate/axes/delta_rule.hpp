@@ -1,0 +1,35 @@
+// The default table of the delta rule: which rows exist and why. Each block is a product of its
+// lists; combinations that break a rule (`broken_table_rule`) are dropped and counted, and no row
+// may come from two blocks.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/delta_rule/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct delta_rule_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
+  std::vector<delta_rule_pass> passes;
+  std::vector<int> chunks{0};
+  std::vector<int> columns{0};
+};
+
+inline std::vector<delta_rule_axes> delta_rule_blocks() {
+  using enum backend;
+  using enum delta_rule_pass;
+  return {
+      {
+          .about = "token by token; four vectors of columns hide the latency of their sums",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .passes = {forward},
+      },
+  };
+}
+
+}  // namespace tessera::generate
