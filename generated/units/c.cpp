@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 20> all{{
+  static constexpr std::array<operation_name, 23> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -27,6 +27,9 @@ std::span<const operation_name> operation_names() noexcept {
       {302, "scaled_dot_product_attention_backward", "attention_backward"},
       {400, "kv_cache_append", "kv_cache"},
       {401, "kv_cache_copy", "kv_cache"},
+      {700, "state_space_v1", "selective_scan"},
+      {701, "state_space_v2", "selective_scan"},
+      {702, "rwkv4", "selective_scan"},
   }};
   return all;
 }

@@ -9,9 +9,10 @@ extern const family attention_record;
 extern const family mean_pooling_record;
 extern const family attention_backward_record;
 extern const family kv_cache_record;
+extern const family selective_scan_record;
 
 std::span<const family* const> families() noexcept {
-  static constexpr std::array<const family*, 4> all{&attention_record, &mean_pooling_record, &attention_backward_record, &kv_cache_record};
+  static constexpr std::array<const family*, 5> all{&attention_record, &mean_pooling_record, &attention_backward_record, &kv_cache_record, &selective_scan_record};
   return all;
 }
 

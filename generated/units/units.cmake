@@ -8,6 +8,7 @@ set(tessera_units_host
   units/mean_pooling.cpp
   units/attention_backward.cpp
   units/kv_cache.cpp
+  units/selective_scan.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -28,6 +29,9 @@ set(tessera_units_cpu_generic
   units/cpu_generic/attention_backward_f32_dany.cpp
   units/cpu_generic/kv_cache_append.cpp
   units/cpu_generic/kv_cache_copy.cpp
+  units/cpu_generic/selective_scan_rwkv4.cpp
+  units/cpu_generic/selective_scan_state_space_v1.cpp
+  units/cpu_generic/selective_scan_state_space_v2.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -55,6 +59,9 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_backward_f16_dany.cpp
   units/cpu_avx2/attention_backward_f32_dany.cpp
   units/cpu_avx2/kv_cache_append.cpp
+  units/cpu_avx2/selective_scan_rwkv4.cpp
+  units/cpu_avx2/selective_scan_state_space_v1.cpp
+  units/cpu_avx2/selective_scan_state_space_v2.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -92,6 +99,9 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_backward_f16_dany.cpp
   units/cpu_avx512/attention_backward_f32_dany.cpp
   units/cpu_avx512/kv_cache_append.cpp
+  units/cpu_avx512/selective_scan_rwkv4.cpp
+  units/cpu_avx512/selective_scan_state_space_v1.cpp
+  units/cpu_avx512/selective_scan_state_space_v2.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp

@@ -6,6 +6,7 @@
 #include <tessera/families/attention_backward/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/mean_pooling.hpp>
@@ -20,5 +21,6 @@
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/selective_scan.hpp>
 #include <tessera/unified_attention.hpp>
 #include <tessera/version.hpp>

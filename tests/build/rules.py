@@ -108,6 +108,16 @@ FAMILIES = [
         },
         "sorted": (".pass = kv_cache_pass::append", ".pass = kv_cache_pass::copy"),
     },
+    {
+        "folder": "selective_scan", "config": "selective_scan_config",
+        "rule": "selective_scan_rule", "launch": "selective_scan",
+        "arguments": "selective_scan_kernel_args",
+        "legal": ".recurrence = scan_recurrence::rwkv4",
+        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
+        "sorted": (".recurrence = scan_recurrence::rwkv4",
+                   ".recurrence = scan_recurrence::state_space_v1"),
+    },
 ]
 
 

@@ -11,10 +11,11 @@ family attention_family();
 family mean_pooling_family();
 family attention_backward_family();
 family kv_cache_family();
+family selective_scan_family();
 
 inline std::vector<family> all_families() {
-  return {attention_family(), mean_pooling_family(), attention_backward_family(),
-          kv_cache_family()};
+  return {attention_family(), mean_pooling_family(), attention_backward_family(), kv_cache_family(),
+          selective_scan_family()};
 }
 
 }  // namespace tessera::generate

@@ -62,6 +62,9 @@ constexpr std::string_view plain_problems[] = {
     "pool_layout=(PT)HD page_size=16",
     "kv_cache_copy k_pages=[144,4,64]f32 v_pages=[144,4,64]f32 source_pages=[2]i32 "
     "target_pages=[2]i32 pool_layout=(PT)HD page_size=16",
+    "state_space_v1 x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
+    "state_space_v2 x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
+    "rwkv4 k=[2,64,96]f32",
 };
 
 /// A plain problem and its family.

@@ -17,6 +17,9 @@
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
+#include <tessera/families/selective_scan/reflect.hpp>
+#include <tessera/families/selective_scan/registry.hpp>
+#include <tessera/families/selective_scan/rules.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 
@@ -86,6 +89,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<attention_backward_config>(kind->rows());
     } else if (kind == &kv_cache_record) {
       expect_fields_change_names<kv_cache_config>(kind->rows());
+    } else if (kind == &selective_scan_record) {
+      expect_fields_change_names<selective_scan_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

@@ -8,6 +8,7 @@
 namespace tessera::tool {
 
 inline constexpr std::array all_words{&attention_words, &mean_pooling_words,
-                                      &attention_backward_words, &kv_cache_words};
+                                      &attention_backward_words, &kv_cache_words,
+                                      &selective_scan_words};
 
 }  // namespace tessera::tool
