@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 26> all{{
+  static constexpr std::array<operation_name, 29> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -33,6 +33,9 @@ std::span<const operation_name> operation_names() noexcept {
       {503, "rwkv6", "chunked_scan"},
       {600, "gated_delta_rule", "delta_rule"},
       {601, "kernel_delta_attention", "delta_rule"},
+      {700, "state_space_v1", "selective_scan"},
+      {701, "state_space_v2", "selective_scan"},
+      {702, "rwkv4", "selective_scan"},
   }};
   return all;
 }

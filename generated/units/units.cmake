@@ -10,6 +10,7 @@ set(tessera_units_host
   units/kv_cache.cpp
   units/chunked_scan.cpp
   units/delta_rule.cpp
+  units/selective_scan.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -36,6 +37,9 @@ set(tessera_units_cpu_generic
   units/cpu_generic/delta_rule_bf16.cpp
   units/cpu_generic/delta_rule_f16.cpp
   units/cpu_generic/delta_rule_f32.cpp
+  units/cpu_generic/selective_scan_rwkv4.cpp
+  units/cpu_generic/selective_scan_state_space_v1.cpp
+  units/cpu_generic/selective_scan_state_space_v2.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -69,6 +73,9 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/delta_rule_bf16.cpp
   units/cpu_avx2/delta_rule_f16.cpp
   units/cpu_avx2/delta_rule_f32.cpp
+  units/cpu_avx2/selective_scan_rwkv4.cpp
+  units/cpu_avx2/selective_scan_state_space_v1.cpp
+  units/cpu_avx2/selective_scan_state_space_v2.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -112,6 +119,9 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/delta_rule_bf16.cpp
   units/cpu_avx512/delta_rule_f16.cpp
   units/cpu_avx512/delta_rule_f32.cpp
+  units/cpu_avx512/selective_scan_rwkv4.cpp
+  units/cpu_avx512/selective_scan_state_space_v1.cpp
+  units/cpu_avx512/selective_scan_state_space_v2.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp

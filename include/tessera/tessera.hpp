@@ -9,6 +9,7 @@
 #include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/linear_attention.hpp>
@@ -24,5 +25,6 @@
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/selective_scan.hpp>
 #include <tessera/unified_attention.hpp>
 #include <tessera/version.hpp>

@@ -19,6 +19,8 @@
 #include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/selective_scan/fits.hpp>
+#include <tessera/families/selective_scan/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 namespace {
@@ -61,5 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::chunked_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv6_problem>);
   check<tessera::delta_rule_kernel_args>(text,
                                          &tessera::parse_problem<tessera::delta_rule_problem>);
+  check<tessera::selective_scan_kernel_args>(text,
+                                             &tessera::parse_problem<tessera::state_space_problem>);
+  check<tessera::selective_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv4_problem>);
   return 0;
 }

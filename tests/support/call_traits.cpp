@@ -48,7 +48,8 @@ void add_tensor(bound_call& call, owned_problem& problem, std::size_t tensor) {
   view.rank = shape.rank;
   for (std::size_t at = 0; at < static_cast<std::size_t>(shape.rank); ++at) {
     const axis_form& axis = shape.axes[at];
-    const bool known = axis.dim < 0 || call.owners[static_cast<std::size_t>(axis.dim)] >= 0;
+    const auto dim = static_cast<std::size_t>(std::max<int>(axis.dim, 0));
+    const bool known = axis.dim < 0 || call.owners[dim] >= 0 || checks::follows(call, dim);
     view.extent[at] = known ? extent_of(call, axis) : axis.plus + 2;
   }
   for (int number = 1; number < static_cast<int>(dtype_names.size()); ++number) {

@@ -23,6 +23,9 @@
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
+#include <tessera/families/selective_scan/reflect.hpp>
+#include <tessera/families/selective_scan/registry.hpp>
+#include <tessera/families/selective_scan/rules.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 
@@ -96,6 +99,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<chunked_scan_config>(kind->rows());
     } else if (kind == &delta_rule_record) {
       expect_fields_change_names<delta_rule_config>(kind->rows());
+    } else if (kind == &selective_scan_record) {
+      expect_fields_change_names<selective_scan_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

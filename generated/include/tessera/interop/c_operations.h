@@ -35,7 +35,10 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_LIGHTNING_ATTN = 502,
   TESSERA_OPERATION_RWKV6 = 503,
   TESSERA_OPERATION_GATED_DELTA_RULE = 600,
-  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION = 601
+  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION = 601,
+  TESSERA_OPERATION_STATE_SPACE_V1 = 700,
+  TESSERA_OPERATION_STATE_SPACE_V2 = 701,
+  TESSERA_OPERATION_RWKV4 = 702
 } tessera_operation;
 
 /* Values of options. */
@@ -1244,6 +1247,145 @@ static inline int32_t tessera_plan_kernel_delta_attention(const tessera_gated_de
 static inline int32_t tessera_run_kernel_delta_attention(const tessera_plan* plan,
     const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
     void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- state_space_v1: family selective_scan ---- */
+
+/* Axes: B batch; T length; S sequences; D channels; H heads; P head dim; G groups; N state size; W
+ * columns. */
+typedef struct tessera_state_space_v1_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
+   * packed heads [1,T,H,P]; f32, f16, bf16 */
+  const tessera_tensor* x;
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H],
+   * packed heads [1,T,H]; f32, type of x */
+  const tessera_tensor* dt;
+  /* dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], dense heads [H], packed heads
+   * [H]; f32, type of x */
+  const tessera_tensor* A;
+  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense heads
+   * [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  const tessera_tensor* B;
+  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense heads
+   * [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  const tessera_tensor* C;
+  /* dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads [H]; f32,
+   * type of x */
+  const tessera_tensor* D;
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
+   * packed heads [1,T,H,P]; type of x */
+  const tessera_tensor* z;
+  /* dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads [H]; f32,
+   * type of x */
+  const tessera_tensor* dt_bias;
+  /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads [B,H,P,N],
+   * packed heads [S,H,P,N]; f32 */
+  const tessera_tensor* initial_state;
+  /* packed [S+1], packed grouped [S+1], packed heads [S+1]; i32 */
+  const tessera_tensor* cu_seqlens;
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
+   * [B,T,H,P], packed heads [1,T,H,P]; type of x */
+  const tessera_tensor* out;
+  /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads
+   * [B,H,P,N], packed heads [S,H,P,N]; f32 */
+  const tessera_tensor* final_state;
+  const tessera_tensor* norm_weight; /* dense heads [W], packed heads [W]; f32, type of x */
+} tessera_state_space_v1_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_STATE_SPACE_V1_DT_SOFTPLUS = 1,
+  TESSERA_STATE_SPACE_V1_DT_MIN = 2,
+  TESSERA_STATE_SPACE_V1_DT_MAX = 4,
+  TESSERA_STATE_SPACE_V1_NORM = 8,
+  TESSERA_STATE_SPACE_V1_NORM_BEFORE_GATE = 16,
+  TESSERA_STATE_SPACE_V1_NORM_GROUP_SIZE = 32,
+  TESSERA_STATE_SPACE_V1_NORM_EPS = 64
+};
+typedef struct tessera_state_space_v1_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t dt_softplus; /* 0 or 1; default 0 */
+  double dt_min; /* finite as a float; optional, else unbounded */
+  double dt_max; /* finite as a float; optional, else unbounded */
+  int64_t norm; /* 0 or 1; default 0 */
+  int64_t norm_before_gate; /* 0 or 1; default 0 */
+  int64_t norm_group_size; /* at least 1; optional, else all columns of a token */
+  double norm_eps; /* above 0; default 1e-05 */
+} tessera_state_space_v1_options;
+
+/* state_space_v1: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, initial_state,
+ * final_state; has no option dt_min, dt_max, norm, norm_before_gate, norm_group_size, norm_eps. */
+static inline int32_t tessera_state_space_v1(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V1, args, options, context, status);
+}
+static inline int32_t tessera_plan_state_space_v1(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V1, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_state_space_v1(const tessera_plan* plan,
+    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* state_space_v2: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, norm_weight,
+ * initial_state, final_state. */
+static inline int32_t tessera_state_space_v2(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, status);
+}
+static inline int32_t tessera_plan_state_space_v2(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_state_space_v2(const tessera_plan* plan,
+    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- rwkv4: family selective_scan ---- */
+
+/* Axes: B batch; T length; S sequences; C channels; R sums. */
+typedef struct tessera_rwkv4_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* k; /* dense [B,T,C], packed [1,T,C]; f32, f16, bf16 */
+  const tessera_tensor* v; /* dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* w; /* [C]; f32, type of k */
+  const tessera_tensor* u; /* [C]; f32, type of k */
+  const tessera_tensor* initial_state; /* dense [B,R,C], packed [S,R,C]; f32 */
+  const tessera_tensor* cu_seqlens; /* packed [S+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* final_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
+} tessera_rwkv4_args;
+
+typedef struct tessera_rwkv4_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+} tessera_rwkv4_options;
+
+/* rwkv4: needs k, v, w, u, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv4(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV4, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv4(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV4, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv4(const tessera_plan* plan, const tessera_rwkv4_args* args,
+    void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

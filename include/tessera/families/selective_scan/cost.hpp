@@ -1,0 +1,48 @@
+// What a row of elementwise recurrences would have to do for a demand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/selective_scan/config.hpp>
+#include <tessera/families/selective_scan/demand.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct selective_scan_facts {
+  selective_scan_demand demand{};
+  double elements = 0;  ///< of the tokens
+  double bytes = 0;     ///< of tokens and states
+};
+
+inline selective_scan_facts facts_of(const selective_scan_demand& demand) noexcept {
+  const auto tokens = static_cast<double>(demand.tokens);
+  const auto channels = static_cast<double>(demand.channels);
+  const double states = static_cast<double>(demand.states) * channels;
+  const auto size = static_cast<double>(size_of(demand.type));
+  // Tokens, steps and results; a state is read and written once a sequence.
+  return {
+      .demand = demand,
+      .elements = tokens * channels,
+      .bytes = 3 * tokens * channels * size + 8 * states * static_cast<double>(demand.sequences)};
+}
+
+inline work_estimate estimate_of(const selective_scan_config& config,
+                                 const selective_scan_facts& facts, int /*workers*/) noexcept {
+  const selective_scan_demand& demand = facts.demand;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes;
+  // An update of a state is two loads, a store and three multiplications or so; where each has a
+  // decay of its own, its exponential is some twenty operations more.
+  const double update = config.recurrence == scan_recurrence::state_space_v2 ? 6.0 : 28.0;
+  const double of_states = facts.elements * static_cast<double>(demand.states) * update;
+  work.vector_operations = of_states + facts.elements * 40.0;
+  const std::int64_t blocks = demand.heads > 0 ? demand.heads : (demand.channels + 63) / 64;
+  work.items = std::max<std::int64_t>(1, demand.sequences * blocks);
+  return work;
+}
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// What is asked of elementwise recurrences at run time: dtypes, sizes and options, no pointers.
+// Plain data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/selective_scan/config.hpp>
+#include <tessera/families/selective_scan/rwkv4_args.hpp>
+#include <tessera/families/selective_scan/rwkv4_options.hpp>
+#include <tessera/families/selective_scan/state_space_args.hpp>
+#include <tessera/families/selective_scan/state_space_options.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Selective state-space operations.
+enum class state_space_op : std::uint8_t { state_space_v1, state_space_v2 };
+
+/// Their names, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 2> state_space_ops{"state_space_v1",
+                                                                 "state_space_v2"};
+
+constexpr std::string_view name_of(state_space_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < state_space_ops.size() ? state_space_ops[index] : "invalid";
+}
+
+constexpr scan_recurrence recurrence_of(state_space_op op) noexcept {
+  return op == state_space_op::state_space_v1 ? scan_recurrence::state_space_v1
+                                              : scan_recurrence::state_space_v2;
+}
+
+/// A call of one of them without its memory.
+using state_space_problem = basic_problem<state_space_op, state_space_args, state_space_options>;
+
+/// Operations on weighted sums.
+enum class rwkv4_op : std::uint8_t { rwkv4 };
+inline constexpr std::array<std::string_view, 1> rwkv4_ops{"rwkv4"};
+
+constexpr std::string_view name_of(rwkv4_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < rwkv4_ops.size() ? rwkv4_ops[index] : "invalid";
+}
+
+/// A call of one of them without its memory.
+using rwkv4_problem = basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>;
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr state_space_problem problem_of(
+    const state_space_args& args, const state_space_options& options = {},
+    state_space_op op = state_space_op::state_space_v1) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+constexpr rwkv4_problem problem_of(const rwkv4_args& args, const rwkv4_options& options = {},
+                                   rwkv4_op op = rwkv4_op::rwkv4) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera

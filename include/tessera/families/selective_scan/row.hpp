@@ -1,0 +1,34 @@
+// How a row of elementwise recurrences becomes an instance: for the generated table, and for rows
+// of an application.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/selective_scan/config.hpp>
+#include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+namespace kernels::selective_scan::cpu {
+// Defined in kernels/selective_scan/cpu/launch.hpp, instantiated by the units.
+template <class Kernel>
+std::size_t workspace_bytes(const selective_scan_kernel_args& args, int threads);
+template <class Kernel>
+status launch(const selective_scan_kernel_args& args, const launch_context& context);
+}  // namespace kernels::selective_scan::cpu
+
+template <>
+struct table_entry<selective_scan_config> {
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    namespace target = kernels::selective_scan::cpu;
+    using args = selective_scan_kernel_args;
+    return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+        "selective_scan", name, resolved_config<Kernel>);
+  }
+};
+
+}  // namespace tessera

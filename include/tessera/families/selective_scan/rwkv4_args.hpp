@@ -1,0 +1,31 @@
+// The tensors of an rwkv4 call, under the names that tools and files use.
+//
+// | tensor | shape | dtype |
+// |---|---|---|
+// | k, v, out | [B,T,C] | f32, f16, bf16; v, out that of k |
+// | w, u | [C] | f32 or that of k |
+// | initial_state, final_state | [B,3,C] | f32 |
+// | cu_seqlens | [S+1] | i32 |
+//
+// With cu_seqlens B is 1 and states are [S,3,C]: rows alpha, beta, eps of the sums
+// alpha = e^-eps sum of weights times v and beta = e^-eps sum of weights. The last axis of k, v,
+// out has stride 1; every other stride is free.
+#pragma once
+
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {
+
+/// Views of one call. Absent views are default-constructed.
+struct rwkv4_args {
+  tensor_view k{};
+  tensor_view v{};
+  tensor_view w{};              ///< raw: the log decay of a step is -exp(w)
+  tensor_view u{};              ///< added to the key of the current token
+  tensor_view initial_state{};  ///< absent: (0, 0, -1e30)
+  tensor_view cu_seqlens{};     ///< packed: sequence n is tokens [cu[n], cu[n+1])
+  tensor_view out{};
+  tensor_view final_state{};  ///< may be the memory of initial_state
+};
+
+}  // namespace tessera

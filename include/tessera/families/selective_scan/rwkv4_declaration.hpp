@@ -1,0 +1,126 @@
+// rwkv4, declared: tensors, dims, and where kernels find them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <tessera/families/selective_scan/demand.hpp>
+#include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/families/selective_scan/problem.hpp>
+#include <tessera/families/selective_scan/rwkv4_args.hpp>
+#include <tessera/families/selective_scan/rwkv4_options.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+
+namespace tessera::rwkv4_table {
+
+using texts = std::array<std::string_view, max_layouts>;
+
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "T", .label = "length"},
+    dim{.symbol = "S", .label = "sequences"},
+    dim{.symbol = "C", .label = "channels"},
+    dim{.symbol = "R",
+        .label = "sums",
+        .source = dim_source::formula,
+        .of = "C",
+        .value = [](const bound_call&) { return std::int64_t{3}; }},
+};
+inline constexpr std::array<std::string_view, 2> layouts{"dense", "packed"};
+
+inline constexpr texts of_tokens{"B T C", "1:batch T C"};
+inline constexpr texts of_channels{"C", "C"};
+inline constexpr texts of_states{"B R C", "S R C"};
+
+constexpr tensor_text parameter(std::string_view name) {
+  return {.name = name, .shapes = of_channels, .types = dtype::f32, .like = "k"};
+}
+
+inline constexpr std::array tensor_texts{
+    tensor_text{.name = "k", .shapes = of_tokens, .types = floating_types, .contiguous_rows = true},
+    tensor_text{.name = "v", .shapes = of_tokens, .like = "k", .contiguous_rows = true},
+    parameter("w"),
+    parameter("u"),
+    tensor_text{.name = "initial_state", .shapes = of_states, .types = dtype::f32, .free = true},
+    tensor_text{.name = "cu_seqlens",
+                .shapes = {"-", "S+1"},
+                .types = dtype::i32,
+                .contiguous_rows = true,
+                .holds = tensor_contents::offsets,
+                .counts = "T"},
+    tensor_text{.name = "out",
+                .shapes = of_tokens,
+                .like = "k",
+                .use = tensor_use::output,
+                .contiguous_rows = true},
+    tensor_text{.name = "final_state",
+                .shapes = of_states,
+                .types = dtype::f32,
+                .use = tensor_use::output,
+                .shares = "initial_state",
+                .free = true},
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+
+inline int layout_of(const bound_call& call) {
+  return call.has(static_cast<std::size_t>(tensor("cu_seqlens"))) ? 1 : 0;
+}
+
+inline constexpr signature form = declared::signature_of<rwkv4_problem>({
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = {},
+    .layout_of = &layout_of,
+});
+
+// Where a kernel finds them.
+
+using kernel = rwkv4_kernel_args;
+inline constexpr std::size_t base = offsetof(selective_scan_kernel_args, rwkv4);
+inline constexpr selective_scan_kernel_args kernel_defaults{};
+
+consteval binding_text rows_at(std::string_view name, std::size_t at) {
+  at += offsetof(selective_scan_kernel_args, rwkv4);
+  return {name,
+          at + offsetof(channel_rows, data),
+          {{{"B|S", at + offsetof(channel_rows, entry)},
+            {"T|R", at + offsetof(channel_rows, row)},
+            {"C", at + offsetof(channel_rows, channel)}}},
+          at + offsetof(channel_rows, type)};
+}
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{rows_at("k", offsetof(kernel, k)), rows_at("v", offsetof(kernel, v)),
+               rows_at("out", offsetof(kernel, out)), rows_at("w", offsetof(kernel, w)),
+               rows_at("u", offsetof(kernel, u)),
+               rows_at("initial_state", offsetof(kernel, initial_state)),
+               rows_at("final_state", offsetof(kernel, final_state)),
+               binding_text{"cu_seqlens", base + offsetof(kernel, sequences.cu_seqlens)}},
+    form);
+inline constexpr auto sizes =
+    declared::sizes_in(std::array{size_text{"S|B", base + offsetof(kernel, sequences.count)},
+                                  size_text{"T", base + offsetof(kernel, sequences.tokens)},
+                                  size_text{"C", base + offsetof(kernel, channels)}},
+                       form);
+
+/// Everything has a place of its own.
+inline void finish(const bound_call&, void*) {}
+
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of("rwkv4", 0, form, lower,
+                           "k! cu_seqlens v! w! u! initial_state out! final_state"),
+};
+
+}  // namespace tessera::rwkv4_table

@@ -1,0 +1,271 @@
+// The selective state-space operations, declared: tensors, dims, options, and where kernels find
+// them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/selective_scan/demand.hpp>
+#include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/families/selective_scan/problem.hpp>
+#include <tessera/families/selective_scan/state_space_args.hpp>
+#include <tessera/families/selective_scan/state_space_options.hpp>
+#include <tessera/spec/check.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+#include <tessera/spec/names.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera::state_space_table {
+
+using options = state_space_options;
+using texts = std::array<std::string_view, max_layouts>;
+
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "T", .label = "length"},
+    dim{.symbol = "S", .label = "sequences"},
+    dim{.symbol = "D", .label = "channels"},
+    dim{.symbol = "H", .label = "heads"},
+    dim{.symbol = "P", .label = "head dim"},
+    dim{.symbol = "G", .label = "groups", .least = 1},
+    dim{.symbol = "N", .label = "state size"},
+    dim{.symbol = "W",
+        .label = "columns",
+        .source = dim_source::formula,
+        .of = "H",
+        .value = [](const bound_call& call) { return call.dims[4] * call.dims[5]; }},
+};
+
+inline constexpr std::array<std::string_view, 6> layouts{
+    "dense", "grouped", "packed", "packed grouped", "dense heads", "packed heads"};
+
+inline constexpr texts of_tokens{"B T D",       "B T D",   "1:batch T D",
+                                 "1:batch T D", "B T H P", "1:batch T H P"};
+inline constexpr texts of_steps{"B T D",       "B T D", "1:batch T D",
+                                "1:batch T D", "B T H", "1:batch T H"};
+inline constexpr texts of_groups{"B T N",         "B T G N", "1:batch T N",
+                                 "1:batch T G N", "B T G N", "1:batch T G N"};
+inline constexpr texts of_decays{"D N", "D N", "D N", "D N", "H", "H"};
+inline constexpr texts of_channels{"D", "D", "D", "D", "H", "H"};
+inline constexpr texts of_states{"B D N", "B D N", "S D N", "S D N", "B H P N", "S H P N"};
+
+constexpr tensor_text like_tokens(std::string_view name, const texts& shapes, bool free = false) {
+  return {.name = name, .shapes = shapes, .like = "x", .contiguous_rows = true, .free = free};
+}
+constexpr tensor_text parameter(std::string_view name, const texts& shapes, bool free = false) {
+  return {.name = name, .shapes = shapes, .types = dtype::f32, .like = "x", .free = free};
+}
+constexpr tensor_text as_output(tensor_text text) {
+  text.use = tensor_use::output;
+  return text;
+}
+
+inline constexpr std::array tensor_texts{
+    tensor_text{.name = "x", .shapes = of_tokens, .types = floating_types, .contiguous_rows = true},
+    tensor_text{.name = "dt",
+                .shapes = of_steps,
+                .types = dtype::f32,
+                .like = "x",
+                .contiguous_rows = true},
+    parameter("A", of_decays),
+    like_tokens("B", of_groups),
+    like_tokens("C", of_groups),
+    parameter("D", of_channels, true),
+    like_tokens("z", of_tokens, true),
+    parameter("dt_bias", of_channels, true),
+    tensor_text{.name = "initial_state", .shapes = of_states, .types = dtype::f32, .free = true},
+    tensor_text{.name = "cu_seqlens",
+                .shapes = {"-", "-", "S+1", "S+1", "-", "S+1"},
+                .types = dtype::i32,
+                .contiguous_rows = true,
+                .holds = tensor_contents::offsets,
+                .counts = "T"},
+    as_output(like_tokens("out", of_tokens)),
+    tensor_text{.name = "final_state",
+                .shapes = of_states,
+                .types = dtype::f32,
+                .use = tensor_use::output,
+                .shares = "initial_state",
+                .free = true},
+    parameter("norm_weight", {"-", "-", "-", "-", "W", "W"}, true),
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+
+inline constexpr std::array option_forms{
+    option_form{.name = "dt_softplus", .offset = offsetof(options, dt_softplus), .free = true},
+    option_form{.name = "dt_min",
+                .offset = offsetof(options, dt_min),
+                .type = option_type::optional_number,
+                .limit = option_limit::finite_float,
+                .unset = "unbounded",
+                .free = true},
+    option_form{.name = "dt_max",
+                .offset = offsetof(options, dt_max),
+                .type = option_type::optional_number,
+                .limit = option_limit::finite_float,
+                .unset = "unbounded",
+                .free = true},
+    option_form{.name = "norm", .offset = offsetof(options, norm)},
+    option_form{
+        .name = "norm_before_gate", .offset = offsetof(options, norm_before_gate), .free = true},
+    option_form{.name = "norm_group_size",
+                .offset = offsetof(options, norm_group_size),
+                .type = option_type::optional_integer,
+                .limit = option_limit::at_least,
+                .least = 1,
+                .unset = "all columns of a token",
+                .free = true},
+    option_form{.name = "norm_eps",
+                .offset = offsetof(options, norm_eps),
+                .type = option_type::number,
+                .limit = option_limit::positive_float,
+                .free = true},
+};
+
+inline constexpr std::array rules{
+    tensor_rule{tensor("norm_weight"),
+                [](const bound_call& call) { return call.options_as<options>().norm; },
+                "is given, norm is false; it multiplies what has been normalised"},
+};
+inline constexpr std::array multiples{
+    multiple_rule{declared::dim_named(dims, "D"), declared::dim_named(dims, "G")},
+    multiple_rule{declared::dim_named(dims, "H"), declared::dim_named(dims, "G")},
+};
+
+inline bool has_heads(const bound_call& call) noexcept {
+  return recurrence_of(static_cast<state_space_op>(call.op->place)) ==
+         scan_recurrence::state_space_v2;
+}
+
+/// B and C of state_space_v1 have an axis of groups or none.
+inline int layout_of(const bound_call& call) {
+  const bool packed = call.has(static_cast<std::size_t>(tensor("cu_seqlens")));
+  if (has_heads(call)) return packed ? 5 : 4;
+  const bool grouped = call.tensors[tensor("B")].rank == 4;
+  return (packed ? 2 : 0) + (grouped ? 1 : 0);
+}
+
+/// Bounds of a step in order, groups of a norm that fill a token.
+inline bool hook(const bound_call& call, status& failure) {
+  const options& wanted = call.options_as<options>();
+  const double least = wanted.dt_min.value_or(0);
+  if (least < 0) {
+    return checks::refuse(failure, "dt_min: is ", least, ", must be at least 0");
+  }
+  if (wanted.dt_max && *wanted.dt_max < least) {
+    return checks::refuse(failure, "dt_max: is ", *wanted.dt_max,
+                          wanted.dt_min ? ", dt_min is " : ", must be at least ", least);
+  }
+  if (!wanted.norm || !wanted.norm_group_size) return true;
+  const std::int64_t columns = call.dims[4] * call.dims[5];
+  return columns % *wanted.norm_group_size == 0 ||
+         checks::refuse(failure, "norm_group_size: is ", *wanted.norm_group_size,
+                        ", does not divide the ", columns, " columns of x");
+}
+
+inline constexpr signature form = declared::signature_of<state_space_problem>({
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = option_forms,
+    .rules = rules,
+    .multiples = multiples,
+    .layout_of = &layout_of,
+    .hook = &hook,
+});
+
+// Where a kernel finds them.
+
+using kernel = state_space_kernel_args;
+inline constexpr selective_scan_kernel_args kernel_defaults{};
+static_assert(offsetof(selective_scan_kernel_args, state_space) == 0);
+
+/// A tensor of tokens. Its column has stride 1.
+consteval binding_text tokens_at(std::string_view name, std::size_t at) {
+  return {name,
+          at + offsetof(scan_tensor, data),
+          {{{"B", at + offsetof(scan_tensor, entry)},
+            {"T", at + offsetof(scan_tensor, token)},
+            {"H|G", at + offsetof(scan_tensor, head)}}},
+          at + offsetof(scan_tensor, type)};
+}
+/// A tensor without tokens: parameters and states.
+consteval binding_text columns_at(std::string_view name, std::size_t at) {
+  return {name,
+          at + offsetof(scan_tensor, data),
+          {{{"B|S", at + offsetof(scan_tensor, entry)},
+            {"H", at + offsetof(scan_tensor, head)},
+            {"D|P|W", at + offsetof(scan_tensor, column)},
+            {"N", at + offsetof(scan_tensor, state)}}},
+          at + offsetof(scan_tensor, type)};
+}
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{tokens_at("x", offsetof(kernel, x)), tokens_at("dt", offsetof(kernel, dt)),
+               tokens_at("B", offsetof(kernel, B)), tokens_at("C", offsetof(kernel, C)),
+               tokens_at("z", offsetof(kernel, z)), tokens_at("out", offsetof(kernel, out)),
+               columns_at("A", offsetof(kernel, A)), columns_at("D", offsetof(kernel, D)),
+               columns_at("dt_bias", offsetof(kernel, dt_bias)),
+               columns_at("norm_weight", offsetof(kernel, norm_weight)),
+               columns_at("initial_state", offsetof(kernel, initial_state)),
+               columns_at("final_state", offsetof(kernel, final_state)),
+               binding_text{"cu_seqlens", offsetof(kernel, sequences.cu_seqlens)}},
+    form);
+inline constexpr auto sizes = declared::sizes_in(
+    std::array{size_text{"S|B", offsetof(kernel, sequences.count)},
+               size_text{"T", offsetof(kernel, sequences.tokens)},
+               size_text{"G", offsetof(kernel, groups)}, size_text{"N", offsetof(kernel, states)}},
+    form);
+
+/// Channels of state_space_v1 are columns of a head for each group.
+inline void cut_channels(const bound_call& call, kernel& filled) {
+  filled.heads = filled.groups;
+  filled.columns = call.dims[3] / filled.groups;
+  for (scan_tensor* rows : {&filled.x, &filled.dt, &filled.z, &filled.out}) {
+    rows->head = filled.columns;
+  }
+  for (scan_tensor* each :
+       {&filled.A, &filled.D, &filled.dt_bias, &filled.initial_state, &filled.final_state}) {
+    each->head = filled.columns * each->column;
+  }
+}
+
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = static_cast<selective_scan_kernel_args*>(to)->state_space;
+  if (has_heads(call)) {
+    filled.heads = call.dims[4];
+    filled.columns = call.dims[5];
+    filled.heads_per_group = filled.heads / filled.groups;
+  } else {
+    cut_channels(call, filled);
+  }
+  const options& wanted = call.options_as<options>();
+  filled.dt_softplus = wanted.dt_softplus;
+  if (wanted.dt_min) filled.dt_min = static_cast<float>(*wanted.dt_min);
+  if (wanted.dt_max) filled.dt_max = static_cast<float>(*wanted.dt_max);
+  filled.norm = wanted.norm;
+  filled.norm_before_gate = wanted.norm_before_gate;
+  filled.norm_group_size = wanted.norm_group_size.value_or(filled.heads * filled.columns);
+  filled.norm_eps = static_cast<float>(wanted.norm_eps);
+}
+
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of("state_space_v1", 0, form, lower,
+                           "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state out! final_state",
+                           "dt_min dt_max norm norm_before_gate norm_group_size norm_eps"),
+    declared::operation_of("state_space_v2", 1, form, lower,
+                           "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state out! "
+                           "final_state"),
+};
+
+}  // namespace tessera::state_space_table

@@ -1,0 +1,77 @@
+// Elementary functions of recurrences on vector registers. A decay is applied once a token, so that
+// its relative error is what a state has after 1 / (1 - decay) tokens times as much of: near 1 it
+// is rounded correctly but for the last bit.
+#pragma once
+
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cpu/math.hpp>
+#include <tessera/prim/cpu/simd.hpp>
+
+namespace tessera::kernels::selective_scan::cpu {
+
+/// exp(x): exactly 1 at 0, within an ulp for |x| < 1/4, else within 3; what is above 88 counts as
+/// 88; exactly 0 for -inf; NaN stays NaN.
+template <class Isa>
+TESSERA_INLINE typename prim::simd<Isa>::reg decay_of(typename prim::simd<Isa>::reg x) {
+  using vec = prim::simd<Isa>;
+  using reg = typename vec::reg;
+  const reg zero = vec::zero(), one = vec::broadcast(1.0f);
+  // The series of exp, to x^6 / 6!: the rest is below 2e-8 of the sum.
+  reg p = vec::fma(x, vec::broadcast(1.0f / 720.0f), vec::broadcast(1.0f / 120.0f));
+  p = vec::fma(x, p, vec::broadcast(1.0f / 24.0f));
+  p = vec::fma(x, p, vec::broadcast(1.0f / 6.0f));
+  p = vec::fma(x, p, vec::broadcast(0.5f));
+  p = vec::fma(x, p, one);
+  const reg near_one = vec::fma(x, p, one);
+  const reg bounded = vec::sub(zero, vec::max(vec::broadcast(-88.0f), vec::sub(zero, x)));
+  const reg far = vec::exp2(vec::mul(bounded, vec::broadcast(prim::log2_e)));
+  return vec::select_below(vec::mul(x, x), vec::broadcast(0.0625f), near_one, far);
+}
+
+/// The same of one float, by the same arithmetic.
+template <class Isa>
+TESSERA_INLINE float decay_of(float x) {
+  using vec = prim::simd<Isa>;
+  return vec::first(decay_of<Isa>(vec::broadcast(x)));
+}
+
+/// exp(-|x|).
+template <class Isa>
+TESSERA_INLINE typename prim::simd<Isa>::reg exp_of_minus_magnitude(
+    typename prim::simd<Isa>::reg x) {
+  using vec = prim::simd<Isa>;
+  const auto zero = vec::zero();
+  return decay_of<Isa>(vec::select_below(x, zero, x, vec::sub(zero, x)));
+}
+
+/// 1 / (1 + exp(-x)); exact to rounding on both sides of 0.
+template <class Isa>
+TESSERA_INLINE typename prim::simd<Isa>::reg sigmoid_of(typename prim::simd<Isa>::reg x) {
+  using vec = prim::simd<Isa>;
+  const auto power = exp_of_minus_magnitude<Isa>(x);
+  const auto one = vec::broadcast(1.0f);
+  return vec::div(vec::select_below(x, vec::zero(), power, one), vec::add(one, power));
+}
+
+/// log(1 + exp(x)) = max(x, 0) + log(1 + u) with u = exp(-|x|), and log(1 + u) = 2 artanh(s) with
+/// s = u / (2 + u) <= 1/3, whose series to s^15 / 15 leaves out less than 1e-8 of it.
+template <class Isa>
+TESSERA_INLINE typename prim::simd<Isa>::reg softplus_of(typename prim::simd<Isa>::reg x) {
+  using vec = prim::simd<Isa>;
+  using reg = typename vec::reg;
+  const reg power = exp_of_minus_magnitude<Isa>(x);
+  const reg s = vec::div(power, vec::add(power, vec::broadcast(2.0f)));
+  const reg z = vec::mul(s, s);
+  reg p = vec::fma(z, vec::broadcast(1.0f / 15.0f), vec::broadcast(1.0f / 13.0f));
+  p = vec::fma(z, p, vec::broadcast(1.0f / 11.0f));
+  p = vec::fma(z, p, vec::broadcast(1.0f / 9.0f));
+  p = vec::fma(z, p, vec::broadcast(1.0f / 7.0f));
+  p = vec::fma(z, p, vec::broadcast(1.0f / 5.0f));
+  p = vec::fma(z, p, vec::broadcast(1.0f / 3.0f));
+  const reg twice = vec::add(s, s);
+  const reg log_of_sum = vec::fma(vec::mul(twice, z), p, twice);
+  return vec::add(vec::max(vec::zero(), x), log_of_sum);
+}
+
+}  // namespace tessera::kernels::selective_scan::cpu

@@ -1,0 +1,143 @@
+// Rows of tensors as floats, whatever their type and strides, and the tokens of a sequence.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/cpu/parallel.hpp>
+#include <tessera/prim/cpu/simd.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::kernels::selective_scan::cpu {
+
+/// Calls visit(pointer to the elements) with the tensor's type.
+template <class Isa, class Tensor, class Visit>
+TESSERA_INLINE void with_elements(const Tensor& tensor, const Visit& visit) {
+  switch (tensor.type) {
+    case dtype::f16:
+      return visit(static_cast<f16*>(tensor.data));
+    case dtype::bf16:
+      return visit(static_cast<bf16*>(tensor.data));
+    default:
+      return visit(static_cast<float*>(tensor.data));
+  }
+}
+
+/// `count` floats, up to whole registers.
+template <class Isa>
+constexpr std::int64_t padded(std::int64_t count) {
+  constexpr std::int64_t width = prim::simd<Isa>::width;
+  return (count + width - 1) / width * width;
+}
+
+/// `count` elements side by side from `offset` on, and zeros up to a whole register.
+template <class Isa, class Tensor>
+void load_row(const Tensor& tensor, std::int64_t offset, std::int64_t count, float* to) {
+  using vec = prim::simd<Isa>;
+  with_elements<Isa>(tensor, [&](const auto* elements) {
+    const auto* const from = elements + offset;
+    std::int64_t at = 0;
+    for (; at + vec::width <= count; at += vec::width) vec::store(to + at, vec::load_as(from + at));
+    if (at < count) {
+      vec::store(to + at, vec::load_as_n(from + at, static_cast<int>(count - at)));
+    }
+  });
+}
+
+/// The first `count` floats, rounded to the tensor's type, go to the elements from `offset` on.
+template <class Isa, class Tensor>
+void store_row(const Tensor& tensor, std::int64_t offset, std::int64_t count, const float* from) {
+  using vec = prim::simd<Isa>;
+  with_elements<Isa>(tensor, [&](auto* elements) {
+    auto* const to = elements + offset;
+    std::int64_t at = 0;
+    for (; at + vec::width <= count; at += vec::width) vec::store_as(to + at, vec::load(from + at));
+    if (at < count) {
+      const int rest = static_cast<int>(count - at);
+      vec::store_as_n(to + at, vec::load_n(from + at, rest), rest);
+    }
+  });
+}
+
+/// The same of elements with any stride.
+template <class Isa, class Tensor>
+void gather_row(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t count,
+                float* to) {
+  with_elements<Isa>(tensor, [&](const auto* elements) {
+    for (std::int64_t at = 0; at < count; ++at) {
+      to[at] = static_cast<float>(elements[offset + at * stride]);
+    }
+  });
+  std::fill(to + count, to + padded<Isa>(count), 0.0f);
+}
+
+/// One element.
+template <class Isa, class Tensor>
+TESSERA_INLINE float element_at(const Tensor& tensor, std::int64_t offset) {
+  float value = 0;
+  with_elements<Isa>(tensor,
+                     [&](const auto* elements) { value = static_cast<float>(elements[offset]); });
+  return value;
+}
+
+/// Element (entry, token, head, 0) of a tensor of tokens.
+TESSERA_INLINE std::int64_t offset_at(const scan_tensor& tensor, std::int64_t entry,
+                                      std::int64_t token, std::int64_t head) {
+  return entry * tensor.entry + token * tensor.token + head * tensor.head;
+}
+
+/// Tokens [begin, end) of an entry.
+struct token_range {
+  std::int64_t entry = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+template <class Isa>
+token_range tokens_of(const scan_sequences& sequences, std::int64_t sequence) {
+  if (sequences.cu_seqlens == nullptr) return {sequence, 0, sequences.tokens};
+  return {0, sequences.cu_seqlens[sequence], sequences.cu_seqlens[sequence + 1]};
+}
+
+/// Tokens behind the last packed sequence; dense tensors have none.
+template <class Isa>
+token_range unused_tokens(const scan_sequences& sequences) {
+  if (sequences.cu_seqlens == nullptr) return {};
+  return {0, sequences.cu_seqlens[sequences.count], sequences.tokens};
+}
+
+/// Rows of tokens that belong to no sequence become 0.
+template <class Isa, class Tensor, class OffsetOf>
+void clear_unused(const Tensor& tensor, const scan_sequences& sequences, std::int64_t rows,
+                  std::int64_t columns, int threads, const OffsetOf& offset_of) {
+  const token_range unused = unused_tokens<Isa>(sequences);
+  if (tensor.data == nullptr || unused.begin >= unused.end) return;
+  prim::parallel_items<Isa>(unused.end - unused.begin, threads, [&](std::int64_t item, int) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      with_elements<Isa>(tensor, [&](auto* elements) {
+        using element = std::remove_pointer_t<decltype(elements)>;
+        auto* const to = elements + offset_of(unused.begin + item, row);
+        std::fill(to, to + columns, element(0.0f));
+      });
+    }
+  });
+}
+template <class Isa>
+void clear_unused(const scan_tensor& tensor, const scan_sequences& sequences, std::int64_t heads,
+                  std::int64_t columns, int threads) {
+  clear_unused<Isa>(tensor, sequences, heads, columns, threads,
+                    [&](std::int64_t token, std::int64_t head) {
+                      return token * tensor.token + head * tensor.head;
+                    });
+}
+template <class Isa>
+void clear_unused(const channel_rows& tensor, const scan_sequences& sequences,
+                  std::int64_t channels, int threads) {
+  clear_unused<Isa>(tensor, sequences, 1, channels, threads,
+                    [&](std::int64_t token, std::int64_t) { return token * tensor.row; });
+}
+
+}  // namespace tessera::kernels::selective_scan::cpu

@@ -1,0 +1,100 @@
+// Outputs and final states of a selective state-space call: each block of channels walks its
+// sequence token by token, its states in the caches.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
+#include <tessera/kernels/selective_scan/cpu/rows.hpp>
+#include <tessera/kernels/selective_scan/cpu/state_space_block.hpp>
+#include <tessera/kernels/selective_scan/cpu/state_space_norm.hpp>
+#include <tessera/prim/cpu/parallel.hpp>
+
+namespace tessera::kernels::selective_scan::cpu {
+
+/// The workspace of a launch: that of the norm, if there is one, and memory of each thread.
+template <class Kernel>
+class state_space_forward {
+  using block_type = state_space_block<Kernel>;
+  using cut_type = state_space_cut<Kernel>;
+  using isa_type = typename block_type::isa_type;
+  using vec = typename block_type::vec;
+
+ public:
+  explicit state_space_forward(const state_space_kernel_args& args) : args_(args), cut_{args} {}
+
+  std::size_t workspace_bytes(int threads) const {
+    return norm_type(args_).bytes(threads) + static_cast<std::size_t>(threads) * thread_bytes();
+  }
+
+  void run(std::byte* workspace, int threads) const {
+    const norm_type norm(args_);
+    std::byte* const of_threads = workspace + norm.bytes(threads);
+    const std::int64_t blocks = cut_.blocks();
+    prim::parallel_items<isa_type>(
+        args_.sequences.count * blocks, threads, [&](std::int64_t item, int thread) {
+          const channel_block block = cut_.block_at(item / blocks, item % blocks);
+          scan(block, of_threads + static_cast<std::size_t>(thread) * thread_bytes(), workspace);
+        });
+    if (args_.norm) norm.run(workspace, threads);
+    clear_unused<isa_type>(args_.out, args_.sequences, args_.heads, args_.columns, threads);
+  }
+
+ private:
+  using norm_type = state_space_norm<isa_type>;
+
+  struct thread_memory {
+    thread_memory(const state_space_kernel_args& args, std::int64_t width, std::byte* base)
+        : carver(base),
+          block(args, carver),
+          states(carver.take(args.states * width)),
+          y(carver.take(width)) {}
+    float_carver carver;
+    block_type block;
+    float* states;
+    float* y;
+  };
+  std::size_t thread_bytes() const {
+    return thread_memory(args_, cut_.width(), nullptr).carver.bytes();
+  }
+
+  void scan(const channel_block& channels, std::byte* memory, std::byte* workspace) const {
+    thread_memory own(args_, cut_.width(), memory);
+    own.block.enter(channels);
+    own.block.load_states(args_.initial_state, own.states);
+    const token_range tokens = tokens_of<isa_type>(args_.sequences, channels.sequence);
+    for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
+      own.block.load_token(tokens.entry, token);
+      own.block.update(own.states, own.states);
+      own.block.read(own.states, own.y);
+      if (args_.norm) {
+        float* const row = norm_type(args_).token_columns(workspace, tokens.entry, token);
+        std::copy(own.y, own.y + channels.columns,
+                  row + channels.head * args_.columns + channels.first);
+        continue;
+      }
+      if (args_.z.data != nullptr) apply_gate(own, tokens.entry, token);
+      store_row<isa_type>(args_.out, own.block.row_at(args_.out, tokens.entry, token),
+                          channels.columns, own.y);
+    }
+    own.block.store_states(args_.final_state, own.states);
+  }
+
+  /// y silu(z).
+  void apply_gate(thread_memory& own, std::int64_t entry, std::int64_t token) const {
+    own.block.load_gate(entry, token);
+    for (std::int64_t at = 0; at < own.block.width(); at += vec::width) {
+      const auto z = vec::load(own.block.z() + at);
+      const auto gate = vec::mul(z, sigmoid_of<isa_type>(z));
+      vec::store(own.y + at, vec::mul(vec::load(own.y + at), gate));
+    }
+  }
+
+  const state_space_kernel_args& args_;
+  cut_type cut_;
+};
+
+}  // namespace tessera::kernels::selective_scan::cpu

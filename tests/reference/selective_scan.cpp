@@ -1,0 +1,128 @@
+// What tests need to know of elementwise recurrences.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/families/selective_scan/declaration.hpp>
+
+#include "../support/random.hpp"
+#include "operations.hpp"
+#include "rwkv4.hpp"
+#include "state_space.hpp"
+#include "store.hpp"
+
+namespace tessera::reference {
+namespace {
+
+/// An output of a call: values as its tensor stores them if they are floats; the error of an
+/// element is relative to the largest sum of terms in its row.
+template <class Number>
+expected_tensor expected_from(const bound_call& call, std::size_t tensor,
+                              const std::vector<tracked<Number>>& numbers) {
+  const tensor_view& view = call.tensors[tensor];
+  const auto width = static_cast<std::size_t>(
+      std::max<std::int64_t>(view.extent[static_cast<std::size_t>(view.rank - 1)], 1));
+  expected_tensor expected{.tensor = tensor, .values = {}};
+  for (std::size_t at = 0; at < numbers.size(); ++at) {
+    const Number value = numbers[at].value;
+    expected.values.push_back(
+        std::is_same_v<Number, float>
+            ? static_cast<double>(rounded_to(view.type, static_cast<float>(value)))
+            : static_cast<double>(value));
+    if (at % width == 0) expected.sizes.push_back(0);
+    expected.sizes.back() = std::max(expected.sizes.back(), numbers[at].size);
+  }
+  return expected;
+}
+
+const state_space_args& state_space_args_of(const bound_call& call) {
+  return *reinterpret_cast<const state_space_args*>(call.tensors);
+}
+
+template <class Number>
+expected_tensors state_space(const bound_call& call) {
+  using state_space_table::tensor;
+  const state_space_evaluation<Number> evaluation(state_space_args_of(call),
+                                                  call.options_as<state_space_options>(),
+                                                  state_space_table::has_heads(call));
+  const auto out = static_cast<std::size_t>(tensor("out"));
+  const auto final_state = static_cast<std::size_t>(tensor("final_state"));
+  expected_tensors all{expected_from(call, out, evaluation.out())};
+  if (call.has(final_state)) {
+    all.push_back(expected_from(call, final_state, evaluation.final_state()));
+  }
+  return all;
+}
+
+/// Decays from none to complete; steps that are not negative, some of them 0.
+bool fill_state_space(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  const std::string_view name = call.form().tensors[tensor].name;
+  const tensor_view& view = call.tensors[tensor];
+  const bool steps = name == "dt" || name == "dt_bias";
+  if (name != "A" && !steps) return false;
+  if (steps && call.options_as<state_space_options>().dt_softplus) return false;
+  const double scale = name == "A" ? random.pick({0.001, 1.0, 1.0, 30.0}) : 0.3;
+  for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    const double size = std::fabs(static_cast<double>(random.bell())) * scale;
+    const bool none = random.chance(0.05);
+    store(view, offset, none ? 0.0 : name == "A" ? -size : size);
+  });
+  return true;
+}
+
+template <class Number>
+expected_tensors rwkv4(const bound_call& call) {
+  using rwkv4_table::tensor;
+  const rwkv4_evaluation<Number> evaluation(*reinterpret_cast<const rwkv4_args*>(call.tensors));
+  const auto out = static_cast<std::size_t>(tensor("out"));
+  const auto final_state = static_cast<std::size_t>(tensor("final_state"));
+  expected_tensors all{expected_from(call, out, evaluation.out())};
+  if (call.has(final_state)) {
+    all.push_back(expected_from(call, final_state, evaluation.final_state()));
+  }
+  return all;
+}
+
+/// Decays from none to complete; sums whose weights are positive.
+bool fill_rwkv4(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  const std::string_view name = call.form().tensors[tensor].name;
+  const tensor_view& view = call.tensors[tensor];
+  if (name == "w") {
+    for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+      store(view, offset,
+            random.pick({-12.0, -4.0, 0.0, 3.0}) + static_cast<double>(random.bell()));
+    });
+    return true;
+  }
+  if (name != "initial_state") return false;
+  const std::int64_t channels = view.extent[2];
+  for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
+    const double value = static_cast<double>(random.bell());
+    store(view, offset, flat / channels % 3 == 1 ? std::fabs(value) + 0.01 : value);
+  });
+  return true;
+}
+
+constexpr operation_reference state_space_named(std::string_view op) {
+  return {.op = op,
+          .exact = &state_space<double>,
+          .as_stored = &state_space<float>,
+          .fill = &fill_state_space};
+}
+
+constexpr std::array table{
+    state_space_named("state_space_v1"), state_space_named("state_space_v2"),
+    operation_reference{
+        .op = "rwkv4", .exact = &rwkv4<double>, .as_stored = &rwkv4<float>, .fill = &fill_rwkv4}};
+
+}  // namespace
+
+std::span<const operation_reference> selective_scan_references() noexcept {
+  return table;
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,43 @@
+// Elementwise recurrences: from axes to rows.
+#include "axes/selective_scan.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <tessera/families/selective_scan/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = selective_scan_config;
+  using runtime_family = tessera::selective_scan_family;
+  static constexpr const auto& names = selective_scan_names;
+
+  static std::vector<selective_scan_axes> blocks() { return selective_scan_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &selective_scan_axes::targets, &selective_scan_config::target},
+      axis{"recurrences", &selective_scan_axes::recurrences, &selective_scan_config::recurrence}};
+
+  static std::string unit_of(const selective_scan_config& config) {
+    return std::string(enumerator_name(config.recurrence));
+  }
+};
+
+}  // namespace
+
+family selective_scan_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_SELECTIVE_SCAN_ROW";
+  made.config_type = "selective_scan_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
+                               .limits = {.rows = 24, .seconds = 60, .bytes = 1 << 20}};
+  made.fits_header = "tessera/families/selective_scan/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate

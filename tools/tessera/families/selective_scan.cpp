@@ -1,0 +1,22 @@
+// Elementwise recurrences in words for the commands.
+#include <tessera/families/selective_scan/reflect.hpp>
+
+#include "declared_call.hpp"
+
+namespace tessera::tool {
+namespace {
+
+boost::json::object config_of(const void* config) {
+  return members_of(*static_cast<const selective_scan_config*>(config),
+                    [](const auto&) { return boost::json::value(); });
+}
+
+}  // namespace
+
+const family_words selective_scan_words{
+    .name = "selective_scan",
+    .config_of = &config_of,
+    .shared_bytes = [](const void*) { return 0; },
+    .remark = [](std::span<const listed_row>) { return std::string(); }};
+
+}  // namespace tessera::tool
