@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 24> all{{
+  static constexpr std::array<operation_name, 28> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -30,7 +30,11 @@ std::span<const operation_name> operation_names() noexcept {
       {500, "recurrent", "chunked_scan"},
       {501, "gla", "chunked_scan"},
       {502, "lightning_attn", "chunked_scan"},
-      {503, "rwkv6", "chunked_scan"},
+      {503, "recurrent_backward", "chunked_scan"},
+      {504, "gla_backward", "chunked_scan"},
+      {505, "lightning_attn_backward", "chunked_scan"},
+      {506, "rwkv6", "chunked_scan"},
+      {507, "rwkv6_backward", "chunked_scan"},
   }};
   return all;
 }

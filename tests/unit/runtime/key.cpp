@@ -65,7 +65,11 @@ constexpr std::string_view plain_problems[] = {
     "recurrent q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "gla q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "lightning_attn q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "recurrent_backward q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "gla_backward q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "lightning_attn_backward q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "rwkv6 r=[2,64,8,64]f32 v=[2,64,8,64]",
+    "rwkv6_backward r=[2,64,8,64]f32 v=[2,64,8,64]",
 };
 
 /// A plain problem and its family.

@@ -33,7 +33,11 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_RECURRENT = 500,
   TESSERA_OPERATION_GLA = 501,
   TESSERA_OPERATION_LIGHTNING_ATTN = 502,
-  TESSERA_OPERATION_RWKV6 = 503
+  TESSERA_OPERATION_RECURRENT_BACKWARD = 503,
+  TESSERA_OPERATION_GLA_BACKWARD = 504,
+  TESSERA_OPERATION_LIGHTNING_ATTN_BACKWARD = 505,
+  TESSERA_OPERATION_RWKV6 = 506,
+  TESSERA_OPERATION_RWKV6_BACKWARD = 507
 } tessera_operation;
 
 /* Values of options. */
@@ -1012,6 +1016,33 @@ typedef struct tessera_recurrent_args {
   /* written; dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed
    * [N,H,K,V]; f32 */
   const tessera_tensor* final_state;
+  /* dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed [1,T,H,V];
+   * type of q */
+  const tessera_tensor* d_out;
+  /* dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed [N,H,K,V];
+   * f32 */
+  const tessera_tensor* d_final_state;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed
+   * [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_q;
+  /* written; dense [B,T,Hkv,K], packed [1,T,Hkv,K], per-entry dense [B,T,Hkv,K], per-sequence
+   * packed [1,T,Hkv,K]; f32, f16, bf16 */
+  const tessera_tensor* d_k;
+  /* written; dense [B,T,Hkv,V], packed [1,T,Hkv,V], per-entry dense [B,T,Hkv,V], per-sequence
+   * packed [1,T,Hkv,V]; f32, f16, bf16 */
+  const tessera_tensor* d_v;
+  /* written; dense [B,T,H], packed [1,T,H], per-entry dense [B,T,H], per-sequence packed [1,T,H];
+   * f32, f16, bf16 */
+  const tessera_tensor* d_g;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed
+   * [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_gk;
+  /* written; dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed
+   * [1,T,H,V]; f32, f16, bf16 */
+  const tessera_tensor* d_gv;
+  /* written; dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed
+   * [N,H,K,V]; f32 */
+  const tessera_tensor* d_initial_state;
 } tessera_recurrent_args;
 
 /* Bits of `given`. */
@@ -1077,6 +1108,62 @@ static inline int32_t tessera_run_lightning_attn(const tessera_plan* plan,
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
+/* recurrent_backward: needs q, k, v, d_out, d_q, d_k, d_v; takes g, gk, gv, cu_seqlens, g_gamma,
+ * initial_state, d_final_state, d_g, d_gk, d_gv, d_initial_state. */
+static inline int32_t tessera_recurrent_backward(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RECURRENT_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_recurrent_backward(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RECURRENT_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_recurrent_backward(const tessera_plan* plan,
+    const tessera_recurrent_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* gla_backward: needs q, k, v, d_out, d_q, d_k, d_v; takes gk, cu_seqlens, g_gamma, initial_state,
+ * d_final_state, d_gk, d_initial_state. */
+static inline int32_t tessera_gla_backward(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GLA_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_gla_backward(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GLA_BACKWARD, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_gla_backward(const tessera_plan* plan,
+    const tessera_recurrent_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* lightning_attn_backward: needs q, k, v, g_gamma, d_out, d_q, d_k, d_v; takes cu_seqlens,
+ * initial_state, d_final_state, d_initial_state. */
+static inline int32_t tessera_lightning_attn_backward(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_LIGHTNING_ATTN_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_lightning_attn_backward(const tessera_recurrent_args* args,
+    const tessera_recurrent_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_LIGHTNING_ATTN_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_lightning_attn_backward(const tessera_plan* plan,
+    const tessera_recurrent_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
 /* ---- rwkv6: family chunked_scan ---- */
 
 /* Axes: B batch; N sequences; T length; H heads; K head_dim; V head_dim. */
@@ -1092,6 +1179,14 @@ typedef struct tessera_rwkv6_args {
   const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
   const tessera_tensor* out; /* written; dense [B,T,H,V], packed [1,T,H,V]; type of r */
   const tessera_tensor* final_state; /* written; dense [B,H,K,V], packed [N,H,K,V]; f32 */
+  const tessera_tensor* d_out; /* dense [B,T,H,V], packed [1,T,H,V]; type of r */
+  const tessera_tensor* d_final_state; /* dense [B,H,K,V], packed [N,H,K,V]; f32 */
+  const tessera_tensor* d_r; /* written; dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_k; /* written; dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_v; /* written; dense [B,T,H,V], packed [1,T,H,V]; f32, f16, bf16 */
+  const tessera_tensor* d_w; /* written; dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_u; /* written; [H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_initial_state; /* written; dense [B,H,K,V], packed [N,H,K,V]; f32 */
 } tessera_rwkv6_args;
 
 /* Bits of `given`. */
@@ -1120,6 +1215,23 @@ static inline int32_t tessera_plan_rwkv6(const tessera_rwkv6_args* args,
 }
 static inline int32_t tessera_run_rwkv6(const tessera_plan* plan, const tessera_rwkv6_args* args,
     void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv6_backward: needs r, k, v, w, u, d_out, d_r, d_k, d_v; takes cu_seqlens, initial_state,
+ * d_final_state, d_w, d_u, d_initial_state. */
+static inline int32_t tessera_rwkv6_backward(const tessera_rwkv6_args* args,
+    const tessera_rwkv6_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV6_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv6_backward(const tessera_rwkv6_args* args,
+    const tessera_rwkv6_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV6_BACKWARD, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv6_backward(const tessera_plan* plan,
+    const tessera_rwkv6_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
