@@ -1,5 +1,6 @@
 // Gradients of linear attention with decay by the chain rule, in double, token by token from the
-// last; see chunked_scan.hpp. Every state is kept.
+// last; see chunked_scan.hpp. States are kept at the beginning of each run of tokens, and made
+// again from there.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +34,10 @@ class scan_way_back {
         walk_(call, sequence, head),
         to_(to),
         gradient_(call.keys() * call.values()) {
-    states_.emplace_back(call, walk_);
+    scan_state state(call, walk_);
     for (std::int64_t step = 0; step < walk_.length(); ++step) {
-      states_.push_back(states_.back());
-      states_.back().take(walk_, step);
+      if (step % run_tokens == 0) kept_.push_back(state);
+      state.take(walk_, step);
     }
     for (std::int64_t i = 0; incoming.d_final_state.present() && i < call.keys() * call.values();
          ++i) {
@@ -47,9 +48,12 @@ class scan_way_back {
 
   void run() {
     for (std::int64_t step = walk_.length() - 1; step >= 0; --step) {
+      if (states_.empty()) make_states(step / run_tokens);
+      decays_ = walk_.decays(step);
       for (std::int64_t key = 0; key < call_.keys(); ++key) {
         for (std::int64_t value = 0; value < call_.values(); ++value) give_back(step, key, value);
       }
+      if (step % run_tokens == 0) states_.clear();
     }
     for (std::int64_t i = 0; i < call_.keys() * call_.values(); ++i) {
       to_.d_initial_state.add(walk_.state_place(i / call_.values(), i % call_.values()),
@@ -59,11 +63,24 @@ class scan_way_back {
   }
 
  private:
+  static constexpr std::int64_t run_tokens = 64;
+
+  /// The states before each token of a run, and behind its last.
+  void make_states(std::int64_t run) {
+    states_.push_back(kept_[static_cast<std::size_t>(run)]);
+    const std::int64_t end = std::min((run + 1) * run_tokens, walk_.length());
+    for (std::int64_t step = run * run_tokens; step < end; ++step) {
+      states_.push_back(states_.back());
+      states_.back().take(walk_, step);
+    }
+  }
+
   /// What one element of the state has to do with a token.
   void give_back(std::int64_t step, std::int64_t key, std::int64_t value) {
     const std::int64_t i = key * call_.values() + value;
-    const scan_state& before = states_[static_cast<std::size_t>(step)];
-    const scan_state& seen = states_[static_cast<std::size_t>(step + (call_.u.present() ? 0 : 1))];
+    const auto of_run = static_cast<std::size_t>(step % run_tokens);
+    const scan_state& before = states_[of_run];
+    const scan_state& seen = states_[of_run + (call_.u.present() ? 0 : 1)];
     const double d_out = walk_.row(incoming_.d_out, step, head_, value);
     const double q = call_.scale * walk_.q(step, key);
     const double k = walk_.k(step, key), v = walk_.v(step, value);
@@ -72,9 +89,7 @@ class scan_way_back {
                seen.size(key, value));
     add_scaled(to_.d_k, k_place(step, key), v, gradient_.value(i), gradient_.size(i));
     add_scaled(to_.d_v, v_place(step, value), k, gradient_.value(i), gradient_.size(i));
-    const double decay =
-        std::exp(walk_.key_exponent(step, key)) * std::exp(walk_.value_exponent(step, value));
-    gradient_.multiply(i, decay);
+    gradient_.multiply(i, decays_.of(key, value));
     const double part = gradient_.value(i) * before.value(key, value);
     const double size = gradient_.size(i) * before.size(key, value);
     const double raw = call_.raw_decay ? walk_.key_exponent(step, key) : 1.0;
@@ -111,7 +126,9 @@ class scan_way_back {
   scan_walk walk_;
   scan_gradients& to_;
   sized_values gradient_;
-  std::vector<scan_state> states_;  ///< before each token, and behind the last
+  scan_decays decays_;
+  std::vector<scan_state> kept_;    ///< before each run
+  std::vector<scan_state> states_;  ///< of a run; empty before it is made
 };
 
 inline scan_gradients scan_backward(const scan_call& call, const scan_incoming& incoming) {
