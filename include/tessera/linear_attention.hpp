@@ -3,3 +3,4 @@
 #pragma once
 
 #include <tessera/api/chunked_scan.hpp>
+#include <tessera/api/lightning_decays.hpp>

@@ -48,7 +48,8 @@ status recurrent(const recurrent_args& args, const recurrent_options& options = 
 status gla(const recurrent_args& args, const recurrent_options& options = {},
            const context& context = {});
 
-/// Lightning attention: g_gamma, which must be given.
+/// Lightning attention: g_gamma, which must be given (api/lightning_decays.hpp has those of
+/// models).
 status lightning_attn(const recurrent_args& args, const recurrent_options& options = {},
                       const context& context = {});
 

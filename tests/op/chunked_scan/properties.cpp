@@ -129,6 +129,19 @@ TEST(linear_attention, memories_of_ten_thousand_tokens_last) {
   EXPECT_NEAR(static_cast<double>(out.back()) / sum, 1.0, 5e-4);
 }
 
+TEST(linear_attention, lightning_decays_follow_from_the_layer) {
+  EXPECT_EQ(tessera::lightning_decays(4, 0, 24), (std::vector<float>{0, -2, -4, -6}));
+  EXPECT_EQ(tessera::lightning_decays(4, 12, 24), (std::vector<float>{0, -1, -2, -3}));
+  EXPECT_EQ(tessera::lightning_decays(2, 24, 24), (std::vector<float>{0, 0}));
+  const std::vector<float> first = tessera::lightning_alibi_decays(4, 0, 9);
+  const std::vector<float> last = tessera::lightning_alibi_decays(4, 8, 9);
+  for (std::size_t head = 0; head < 4; ++head) {
+    const float slope = std::exp2(-2.0f * static_cast<float>(head + 1));
+    EXPECT_FLOAT_EQ(first[head], -slope * 1.00001f);
+    EXPECT_FLOAT_EQ(last[head], -slope * 1e-5f);
+  }
+}
+
 /// A tensor of doubles whose elements are moved, with the gradient that was computed for it.
 struct moved_tensor {
   const char* name;
