@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 29> all{{
+  static constexpr std::array<operation_name, 28> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -30,12 +30,11 @@ std::span<const operation_name> operation_names() noexcept {
       {500, "recurrent", "chunked_scan"},
       {501, "gla", "chunked_scan"},
       {502, "lightning_attn", "chunked_scan"},
-      {503, "rwkv6", "chunked_scan"},
-      {600, "gated_delta_rule", "delta_rule"},
-      {601, "kernel_delta_attention", "delta_rule"},
-      {700, "state_space_v1", "selective_scan"},
-      {701, "state_space_v2", "selective_scan"},
-      {702, "rwkv4", "selective_scan"},
+      {503, "recurrent_backward", "chunked_scan"},
+      {504, "gla_backward", "chunked_scan"},
+      {505, "lightning_attn_backward", "chunked_scan"},
+      {506, "rwkv6", "chunked_scan"},
+      {507, "rwkv6_backward", "chunked_scan"},
   }};
   return all;
 }

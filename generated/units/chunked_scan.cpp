@@ -22,14 +22,23 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::chunked_scan_cpu_avx2_bf16_forward_step, 0, 0>
+    table_row<rows::chunked_scan_cpu_avx2_bf16_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_bf16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_f16_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_avx2_f16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_f32_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_avx2_f32_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_bf16_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_avx512_bf16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_f16_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_avx512_f16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_f32_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_avx512_f32_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_bf16_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_generic_bf16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_f16_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_generic_f16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_f32_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_generic_f32_forward_step, 0, 0>
     >::checked();
 }  // namespace
@@ -39,7 +48,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8d3474030dd99740";
+  if (kind == device_kind::cpu) return "0c74e2be3a3f4c30";
   return {};
 }
 

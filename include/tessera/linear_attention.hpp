@@ -1,5 +1,6 @@
-// Linear attention with decay: recurrent, gla, lightning_attn, rwkv6; one call, or plan once and
-// run.
+// Linear attention with decay, recurrent, gla, lightning_attn and rwkv6 with their gradients: one
+// call, or plan once and run.
 #pragma once
 
 #include <tessera/api/chunked_scan.hpp>
+#include <tessera/api/lightning_decays.hpp>

@@ -1,6 +1,4 @@
 // What tests need to know of linear attention with decay.
-#include "chunked_scan.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,6 +10,7 @@
 #include <tessera/families/chunked_scan/rwkv6_declaration.hpp>
 
 #include "../support/random.hpp"
+#include "chunked_scan_backward.hpp"
 #include "operations.hpp"
 #include "store.hpp"
 
@@ -76,6 +75,29 @@ expected_tensors exact(const bound_call& call) {
   return all;
 }
 
+expected_tensors exact_backward(const bound_call& call) {
+  scan_gradients result = scan_backward(
+      scan_of(call),
+      {.d_out = tensor_named(call, "d_out"), .d_final_state = tensor_named(call, "d_final_state")});
+  expected_tensors all;
+  const auto add = [&](std::string_view name, sized_values& from) {
+    add_output(call, name, from, result.largest_exponent, all);
+  };
+  add(is_rwkv6(call) ? "d_r" : "d_q", result.d_q);
+  add("d_k", result.d_k);
+  add("d_v", result.d_v);
+  add("d_initial_state", result.d_initial_state);
+  if (is_rwkv6(call)) {
+    add("d_w", result.d_gk);
+    add("d_u", result.d_u);
+  } else {
+    add("d_g", result.d_g);
+    add("d_gk", result.d_gk);
+    add("d_gv", result.d_gv);
+  }
+  return all;
+}
+
 /// Log decays of models: near 0 or moderate; of edges: none at all, and what forgets.
 double drawn_decay(support::random_source& random, std::int64_t kind) {
   if (random.chance(0.02)) return random.pick({0.0, -1e-4, -50.0, -HUGE_VAL});
@@ -118,11 +140,30 @@ void count(const bound_call& call, call_work& work) {
                static_cast<double>(scan.keys() * scan.values());
 }
 
-constexpr operation_reference reference_named(std::string_view op) {
+/// Three products for each element of a state on the way back, and its update once more.
+void count_backward(const bound_call& call, call_work& work) {
+  count(call, work);
+  work.flops *= 3.0;
+}
+
+constexpr operation_reference forward_named(std::string_view op) {
   return {.op = op, .exact = &exact, .fill = &fill, .ordinary = &ordinary, .count = &count};
 }
-constexpr std::array table{reference_named("recurrent"), reference_named("gla"),
-                           reference_named("lightning_attn"), reference_named("rwkv6")};
+constexpr operation_reference backward_named(std::string_view op) {
+  return {.op = op,
+          .exact = &exact_backward,
+          .fill = &fill,
+          .ordinary = &ordinary,
+          .count = &count_backward};
+}
+constexpr std::array table{forward_named("recurrent"),
+                           forward_named("gla"),
+                           forward_named("lightning_attn"),
+                           forward_named("rwkv6"),
+                           backward_named("recurrent_backward"),
+                           backward_named("gla_backward"),
+                           backward_named("lightning_attn_backward"),
+                           backward_named("rwkv6_backward")};
 
 }  // namespace
 

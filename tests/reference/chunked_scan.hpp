@@ -63,6 +63,15 @@ struct scan_outputs {
   double largest_exponent = 0;  ///< of the finite log decays of a token
 };
 
+/// The factors of the rows and columns of a state at a token.
+struct scan_decays {
+  std::vector<double> keys, values;
+
+  double of(std::int64_t key, std::int64_t value) const {
+    return keys[static_cast<std::size_t>(key)] * values[static_cast<std::size_t>(value)];
+  }
+};
+
 /// A sequence and head: where its tokens are, in their order, and what a token's numbers are.
 class scan_walk {
  public:
@@ -119,6 +128,17 @@ class scan_walk {
     return call_.gv.present() ? row(call_.gv, step, head_, c) : 0.0;
   }
 
+  scan_decays decays(std::int64_t step) const {
+    scan_decays all;
+    for (std::int64_t c = 0; c < call_.keys(); ++c) {
+      all.keys.push_back(std::exp(key_exponent(step, c)));
+    }
+    for (std::int64_t c = 0; c < call_.values(); ++c) {
+      all.values.push_back(std::exp(value_exponent(step, c)));
+    }
+    return all;
+  }
+
  private:
   const scan_call& call_;
   std::int64_t sequence_, head_, entry_, begin_ = 0, end_;
@@ -135,12 +155,12 @@ class scan_state {
   }
 
   void take(const scan_walk& walk, std::int64_t step) {
+    const scan_decays decays = walk.decays(step);
     for (std::int64_t key = 0; key < keys_; ++key) {
-      const double decay = std::exp(walk.key_exponent(step, key));
       const double k = walk.k(step, key);
       for (std::int64_t value = 0; value < values_; ++value) {
         const std::int64_t i = key * values_ + value;
-        state_.multiply(i, decay * std::exp(walk.value_exponent(step, value)));
+        state_.multiply(i, decays.of(key, value));
         state_.add(i, k * walk.v(step, value));
       }
     }

@@ -3,11 +3,16 @@
 
 namespace tessera {
 namespace rows {
+struct chunked_scan_cpu_avx512_f16_backward_step {
+  static constexpr chunked_scan_config config{backend::cpu_avx512, dtype::f16, chunked_scan_pass::backward, chunked_scan_form::step};
+};
 struct chunked_scan_cpu_avx512_f16_forward_step {
   static constexpr chunked_scan_config config{backend::cpu_avx512, dtype::f16, chunked_scan_pass::forward, chunked_scan_form::step};
 };
 }  // namespace rows
 
+template std::size_t kernels::chunked_scan::cpu::workspace_bytes<rows::chunked_scan_cpu_avx512_f16_backward_step>(const chunked_scan_kernel_args&, int);
+template status kernels::chunked_scan::cpu::launch<rows::chunked_scan_cpu_avx512_f16_backward_step>(const chunked_scan_kernel_args&, const launch_context&);
 template std::size_t kernels::chunked_scan::cpu::workspace_bytes<rows::chunked_scan_cpu_avx512_f16_forward_step>(const chunked_scan_kernel_args&, int);
 template status kernels::chunked_scan::cpu::launch<rows::chunked_scan_cpu_avx512_f16_forward_step>(const chunked_scan_kernel_args&, const launch_context&);
 }  // namespace tessera

@@ -17,6 +17,10 @@
 // sequence. Tokens behind the last sequence are not read and give 0; a sequence without tokens
 // leaves its state alone. k and v may have fewer heads, each for a group of heads of q.
 //
+// The backward operations take the inputs of the forward ones and d_out, and give d_q, d_k, d_v
+// and, where asked, the gradients of decays and of initial_state; d_final_state adds to that of the
+// last state. g_gamma is not differentiated. They keep a state every 64 tokens in scratch memory.
+//
 // States and sums are float, whatever the operands' type; out is rounded once.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
@@ -44,7 +48,8 @@ status recurrent(const recurrent_args& args, const recurrent_options& options = 
 status gla(const recurrent_args& args, const recurrent_options& options = {},
            const context& context = {});
 
-/// Lightning attention: g_gamma, which must be given.
+/// Lightning attention: g_gamma, which must be given (api/lightning_decays.hpp has those of
+/// models).
 status lightning_attn(const recurrent_args& args, const recurrent_options& options = {},
                       const context& context = {});
 
@@ -53,6 +58,16 @@ status lightning_attn(const recurrent_args& args, const recurrent_options& optio
 /// operation of that name has scale 1 / sqrt(K).
 status rwkv6(const rwkv6_args& args, const rwkv6_options& options = {},
              const context& context = {});
+
+/// Their gradients.
+status recurrent_backward(const recurrent_args& args, const recurrent_options& options = {},
+                          const context& context = {});
+status gla_backward(const recurrent_args& args, const recurrent_options& options = {},
+                    const context& context = {});
+status lightning_attn_backward(const recurrent_args& args, const recurrent_options& options = {},
+                               const context& context = {});
+status rwkv6_backward(const rwkv6_args& args, const rwkv6_options& options = {},
+                      const context& context = {});
 
 /// The same operations; a refusal is thrown as tessera::error.
 inline void recurrent_or_throw(const recurrent_args& args, const recurrent_options& options = {},
@@ -71,6 +86,24 @@ inline void lightning_attn_or_throw(const recurrent_args& args,
 inline void rwkv6_or_throw(const rwkv6_args& args, const rwkv6_options& options = {},
                            const context& context = {}) {
   throw_if_failed(rwkv6(args, options, context));
+}
+inline void recurrent_backward_or_throw(const recurrent_args& args,
+                                        const recurrent_options& options = {},
+                                        const context& context = {}) {
+  throw_if_failed(recurrent_backward(args, options, context));
+}
+inline void gla_backward_or_throw(const recurrent_args& args, const recurrent_options& options = {},
+                                  const context& context = {}) {
+  throw_if_failed(gla_backward(args, options, context));
+}
+inline void lightning_attn_backward_or_throw(const recurrent_args& args,
+                                             const recurrent_options& options = {},
+                                             const context& context = {}) {
+  throw_if_failed(lightning_attn_backward(args, options, context));
+}
+inline void rwkv6_backward_or_throw(const rwkv6_args& args, const rwkv6_options& options = {},
+                                    const context& context = {}) {
+  throw_if_failed(rwkv6_backward(args, options, context));
 }
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.

@@ -65,12 +65,16 @@ constexpr std::string_view plain_problems[] = {
     "recurrent q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "gla q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "lightning_attn q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "recurrent_backward q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "gla_backward q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
+    "lightning_attn_backward q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "rwkv6 r=[2,64,8,64]f32 v=[2,64,8,64]",
     "gated_delta_rule q=[2,64,8,64]f32 v=[2,64,8,64] g=[2,64,8]f32 beta=[2,64,8]f32",
     "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] gk=[2,64,8,64]f32 beta=[2,64,8]f32",
     "state_space_v1 x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "state_space_v2 x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
     "rwkv4 k=[2,64,96]f32",
+    "rwkv6_backward r=[2,64,8,64]f32 v=[2,64,8,64]",
 };
 
 /// A plain problem and its family.

@@ -29,6 +29,12 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .passes = {forward},
           .forms = {step},
       },
+      {
+          .about = "gradients of every operand",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .passes = {backward},
+          .forms = {step},
+      },
   };
 }
 

@@ -10,8 +10,11 @@
 // | cu_seqlens | none; [N+1] | i32 |
 // | out | [B,T,H,V]; [1,T,H,V] | that of q |
 //
-// The last axis of all but g and g_gamma has stride 1; every other stride is free. final_state may
-// be initial_state itself.
+// Gradients have the shape and the dtype of what they belong to, d_out and d_final_state those of
+// out and final_state.
+//
+// The last axis of all but g, d_g and g_gamma has stride 1; every other stride is free. final_state
+// may be initial_state itself.
 #pragma once
 
 #include <tessera/spec/tensor_view.hpp>
@@ -19,7 +22,8 @@
 namespace tessera {
 
 /// Views of one call. Absent views are default-constructed. `gla` has no g and gv,
-/// `lightning_attn` has g_gamma alone.
+/// `lightning_attn` has g_gamma alone. The
+/// backward operations take the inputs of the forward ones and d_out.
 struct recurrent_args {
   tensor_view q{};
   tensor_view k{};
@@ -32,6 +36,15 @@ struct recurrent_args {
   tensor_view cu_seqlens{};     ///< packed: sequence n is tokens [cu[n], cu[n+1])
   tensor_view out{};
   tensor_view final_state{};  ///< optional output: the state behind the last token
+  tensor_view d_out{};
+  tensor_view d_final_state{};  ///< absent: zeros
+  tensor_view d_q{};
+  tensor_view d_k{};
+  tensor_view d_v{};
+  tensor_view d_g{};  ///< this and the following are optional outputs
+  tensor_view d_gk{};
+  tensor_view d_gv{};
+  tensor_view d_initial_state{};
 };
 
 }  // namespace tessera

@@ -56,6 +56,29 @@ constexpr tensor_text decay(std::string_view name, const texts& shapes, bool con
           .contiguous_rows = contiguous};
 }
 
+/// A gradient of the type of its tensor.
+constexpr tensor_text gradient_of(std::string_view of, std::string_view name, const texts& shapes,
+                                  bool free = true, bool contiguous = true) {
+  return {.name = name,
+          .shapes = shapes,
+          .types = floating_types,
+          .use = tensor_use::output,
+          .contiguous_rows = contiguous,
+          .gradient_of = of,
+          .free = free};
+}
+/// States that a call may have or not.
+constexpr tensor_text state(std::string_view name, const texts& shapes) {
+  return {
+      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = true};
+}
+constexpr tensor_text gradient_of_state(const texts& shapes) {
+  tensor_text text = state("d_initial_state", shapes);
+  text.use = tensor_use::output;
+  text.gradient_of = "initial_state";
+  return text;
+}
+
 inline constexpr std::array tensor_texts{
     tensor_text{.name = "q", .shapes = of_keys, .types = floating_types, .contiguous_rows = true},
     operand("k", of_layouts("B T Hkv K", "1:batch T Hkv K")),
@@ -64,11 +87,7 @@ inline constexpr std::array tensor_texts{
     decay("gk", of_keys),
     decay("gv", of_values),
     tensor_text{.name = "g_gamma", .shapes = {"H", "H", "B H", "N H"}, .types = dtype::f32},
-    tensor_text{.name = "initial_state",
-                .shapes = of_states,
-                .types = dtype::f32,
-                .contiguous_rows = true,
-                .free = true},
+    state("initial_state", of_states),
     tensor_text{.name = "cu_seqlens",
                 .shapes = of_layouts("-", "N+1"),
                 .types = dtype::i32,
@@ -87,12 +106,20 @@ inline constexpr std::array tensor_texts{
                 .contiguous_rows = true,
                 .shares = "initial_state",
                 .free = true},
+    operand("d_out", of_values),
+    state("d_final_state", of_states),
+    gradient_of("q", "d_q", of_keys, false),
+    gradient_of("k", "d_k", of_layouts("B T Hkv K", "1:batch T Hkv K"), false),
+    gradient_of("v", "d_v", of_layouts("B T Hkv V", "1:batch T Hkv V"), false),
+    gradient_of("g", "d_g", of_layouts("B T H", "1:batch T H"), true, false),
+    gradient_of("gk", "d_gk", of_keys),
+    gradient_of("gv", "d_gv", of_values),
+    gradient_of_state(of_states),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-consteval std::size_t tensor(std::string_view name) {
-  return static_cast<std::size_t>(
-      declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name));
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
 
 inline constexpr std::array option_forms{
@@ -107,6 +134,19 @@ inline constexpr std::array option_forms{
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "H"), declared::dim_named(dims, "Hkv")}};
 
+template <std::size_t Tensor>
+bool is_given(const bound_call& call) {
+  return call.has(Tensor);
+}
+/// There is no gradient of what is not there.
+inline constexpr std::array rules{
+    tensor_rule{tensor("d_g"), &is_given<tensor("g")>, "is given, g is absent"},
+    tensor_rule{tensor("d_gk"), &is_given<tensor("gk")>, "is given, gk is absent"},
+    tensor_rule{tensor("d_gv"), &is_given<tensor("gv")>, "is given, gv is absent"},
+    tensor_rule{tensor("d_initial_state"), &is_given<tensor("initial_state")>,
+                "is given, initial_state is absent"},
+};
+
 inline int layout_of(const bound_call& call) {
   const bool of_sequences =
       call.has(tensor("g_gamma")) && call.tensors[tensor("g_gamma")].rank == 2;
@@ -119,6 +159,7 @@ inline constexpr signature form = declared::signature_of<recurrent_problem>({
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
+    .rules = rules,
     .multiples = multiples,
     .layout_of = &layout_of,
 });
@@ -167,6 +208,15 @@ inline constexpr auto bindings = declared::bindings_in(
         binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
         rows_at("out", offsetof(kernel, out)),
         states_at("final_state", offsetof(kernel, final_state)),
+        rows_at("d_out", offsetof(kernel, d_out)),
+        states_at("d_final_state", offsetof(kernel, d_final_state)),
+        rows_at("d_q", offsetof(kernel, d_q)),
+        rows_at("d_k", offsetof(kernel, d_k)),
+        rows_at("d_v", offsetof(kernel, d_v)),
+        rows_at("d_g", offsetof(kernel, d_g)),
+        rows_at("d_gk", offsetof(kernel, d_gk)),
+        rows_at("d_gv", offsetof(kernel, d_gv)),
+        states_at("d_initial_state", offsetof(kernel, d_initial_state)),
     },
     form);
 
@@ -187,6 +237,15 @@ inline constexpr std::array operations{
                            "q! k! v! gk cu_seqlens g_gamma initial_state out! final_state"),
     declared::operation_of("lightning_attn", 2, form, lower,
                            "q! k! v! cu_seqlens g_gamma! initial_state out! final_state"),
+    declared::operation_of("recurrent_backward", 3, form, lower,
+                           "q! k! v! g gk gv cu_seqlens g_gamma initial_state d_out! d_final_state "
+                           "d_q! d_k! d_v! d_g d_gk d_gv d_initial_state"),
+    declared::operation_of("gla_backward", 4, form, lower,
+                           "q! k! v! gk cu_seqlens g_gamma initial_state d_out! d_final_state d_q! "
+                           "d_k! d_v! d_gk d_initial_state"),
+    declared::operation_of("lightning_attn_backward", 5, form, lower,
+                           "q! k! v! cu_seqlens g_gamma! initial_state d_out! d_final_state d_q! "
+                           "d_k! d_v! d_initial_state"),
 };
 
 }  // namespace tessera::recurrent_table

@@ -38,6 +38,10 @@ struct chunked_scan_kernel_args {
   std::int64_t gamma_sequence = 0, gamma_head = 0;
   chunked_scan_states initial_state{}, final_state{};
 
+  // Backward: incoming gradients, and those that are wanted; others are null.
+  chunked_scan_rows d_out{}, d_q{}, d_k{}, d_v{}, d_g{}, d_gk{}, d_gv{}, d_u{};
+  chunked_scan_states d_final_state{}, d_initial_state{};
+
   /// Packed, contiguous; tokens behind the last sequence are nobody's.
   const std::int32_t* cu_seqlens = nullptr;
 

@@ -15,11 +15,19 @@
 namespace tessera {
 
 /// Operations on q, k and v.
-enum class recurrent_op : std::uint8_t { recurrent, gla, lightning_attn };
+enum class recurrent_op : std::uint8_t {
+  recurrent,
+  gla,
+  lightning_attn,
+  recurrent_backward,
+  gla_backward,
+  lightning_attn_backward,
+};
 
 /// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 3> recurrent_ops{"recurrent", "gla",
-                                                               "lightning_attn"};
+inline constexpr std::array<std::string_view, 6> recurrent_ops{
+    "recurrent",          "gla",          "lightning_attn",
+    "recurrent_backward", "gla_backward", "lightning_attn_backward"};
 
 constexpr std::string_view name_of(recurrent_op op) noexcept {
   const auto index = static_cast<std::size_t>(op);
@@ -29,8 +37,9 @@ constexpr std::string_view name_of(recurrent_op op) noexcept {
 /// A call of one of them without its memory.
 using recurrent_problem = basic_problem<recurrent_op, recurrent_args, recurrent_options>;
 
-constexpr chunked_scan_pass pass_of(recurrent_op) noexcept {
-  return chunked_scan_pass::forward;
+constexpr chunked_scan_pass pass_of(recurrent_op op) noexcept {
+  return op >= recurrent_op::recurrent_backward ? chunked_scan_pass::backward
+                                                : chunked_scan_pass::forward;
 }
 
 /// The shapes and options of a call. Copies; validates nothing.

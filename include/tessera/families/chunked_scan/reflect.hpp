@@ -19,15 +19,19 @@ BOOST_DESCRIBE_ENUM(chunked_scan_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(chunked_scan_form, step)
 BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, type_is_floating, bf16_instructions_take_bf16,
                     bf16_instructions_add_nothing)
-BOOST_DESCRIBE_ENUM(recurrent_op, recurrent, gla, lightning_attn)
-BOOST_DESCRIBE_ENUM(rwkv6_op, rwkv6)
+BOOST_DESCRIBE_ENUM(recurrent_op, recurrent, gla, lightning_attn, recurrent_backward, gla_backward,
+                    lightning_attn_backward)
+BOOST_DESCRIBE_ENUM(rwkv6_op, rwkv6, rwkv6_backward)
 
 BOOST_DESCRIBE_STRUCT(chunked_scan_config, (), (target, type, pass, form))
 BOOST_DESCRIBE_STRUCT(recurrent_options, (), (scale, reverse))
 BOOST_DESCRIBE_STRUCT(recurrent_args, (),
-                      (q, k, v, g, gk, gv, g_gamma, initial_state, cu_seqlens, out, final_state))
+                      (q, k, v, g, gk, gv, g_gamma, initial_state, cu_seqlens, out, final_state,
+                       d_out, d_final_state, d_q, d_k, d_v, d_g, d_gk, d_gv, d_initial_state))
 BOOST_DESCRIBE_STRUCT(rwkv6_options, (), (scale, reverse, raw_w))
-BOOST_DESCRIBE_STRUCT(rwkv6_args, (), (r, k, v, w, u, initial_state, cu_seqlens, out, final_state))
+BOOST_DESCRIBE_STRUCT(rwkv6_args, (),
+                      (r, k, v, w, u, initial_state, cu_seqlens, out, final_state, d_out,
+                       d_final_state, d_r, d_k, d_v, d_w, d_u, d_initial_state))
 
 /// `chunked_scan.<backend>.<dtype>.<pass>.<form>`.
 inline constexpr auto chunked_scan_names = row_names<chunked_scan_config>(

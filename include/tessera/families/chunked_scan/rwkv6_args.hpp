@@ -9,6 +9,9 @@
 // | cu_seqlens | none; [N+1] | i32 |
 // | out | [B,T,H,V]; [1,T,H,V] | that of r |
 //
+// Gradients have the shape and the dtype of what they belong to, d_out and d_final_state those of
+// out and final_state.
+//
 // The last axis of every tensor has stride 1; every other stride is free. final_state may be
 // initial_state itself.
 #pragma once
@@ -35,6 +38,14 @@ struct rwkv6_args {
   tensor_view cu_seqlens{};     ///< packed: sequence n is tokens [cu[n], cu[n+1])
   tensor_view out{};
   tensor_view final_state{};  ///< optional output: the state behind the last token
+  tensor_view d_out{};
+  tensor_view d_final_state{};  ///< absent: zeros
+  tensor_view d_r{};
+  tensor_view d_k{};
+  tensor_view d_v{};
+  tensor_view d_w{};  ///< this and the following are optional outputs
+  tensor_view d_u{};
+  tensor_view d_initial_state{};
 };
 
 struct rwkv6_options {
@@ -49,10 +60,10 @@ struct rwkv6_options {
 };
 
 /// Operations of RWKV-6.
-enum class rwkv6_op : std::uint8_t { rwkv6 };
+enum class rwkv6_op : std::uint8_t { rwkv6, rwkv6_backward };
 
 /// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 1> rwkv6_ops{"rwkv6"};
+inline constexpr std::array<std::string_view, 2> rwkv6_ops{"rwkv6", "rwkv6_backward"};
 
 constexpr std::string_view name_of(rwkv6_op op) noexcept {
   const auto index = static_cast<std::size_t>(op);
@@ -62,8 +73,8 @@ constexpr std::string_view name_of(rwkv6_op op) noexcept {
 /// A call of one of them without its memory.
 using rwkv6_problem = basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>;
 
-constexpr chunked_scan_pass pass_of(rwkv6_op) noexcept {
-  return chunked_scan_pass::forward;
+constexpr chunked_scan_pass pass_of(rwkv6_op op) noexcept {
+  return op == rwkv6_op::rwkv6_backward ? chunked_scan_pass::backward : chunked_scan_pass::forward;
 }
 
 /// The shapes and options of a call. Copies; validates nothing.

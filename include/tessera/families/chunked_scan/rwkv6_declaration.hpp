@@ -17,7 +17,9 @@
 namespace tessera::rwkv6_table {
 
 using options = rwkv6_options;
+using recurrent_table::gradient_of;
 using recurrent_table::rows_at;
+using recurrent_table::state;
 using recurrent_table::states_at;
 using texts = std::array<std::string_view, max_layouts>;
 
@@ -48,11 +50,7 @@ inline constexpr std::array tensor_texts{
     operand("v", of_values),
     parameter("w", of_keys),
     parameter("u", {"H K", "H K"}),
-    tensor_text{.name = "initial_state",
-                .shapes = of_states,
-                .types = dtype::f32,
-                .contiguous_rows = true,
-                .free = true},
+    state("initial_state", of_states),
     tensor_text{.name = "cu_seqlens",
                 .shapes = {"-", "N+1"},
                 .types = dtype::i32,
@@ -71,12 +69,19 @@ inline constexpr std::array tensor_texts{
                 .contiguous_rows = true,
                 .shares = "initial_state",
                 .free = true},
+    operand("d_out", of_values),
+    state("d_final_state", of_states),
+    gradient_of("r", "d_r", of_keys, false),
+    gradient_of("k", "d_k", of_keys, false),
+    gradient_of("v", "d_v", of_values, false),
+    gradient_of("w", "d_w", of_keys),
+    gradient_of("u", "d_u", {"H K", "H K"}),
+    recurrent_table::gradient_of_state(of_states),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-consteval std::size_t tensor(std::string_view name) {
-  return static_cast<std::size_t>(
-      declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name));
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
 
 inline constexpr std::array option_forms{
@@ -89,12 +94,19 @@ inline constexpr std::array option_forms{
     option_form{.name = "raw_w", .offset = offsetof(options, raw_w), .free = true},
 };
 
+inline constexpr std::array rules{
+    tensor_rule{tensor("d_initial_state"),
+                [](const bound_call& call) { return call.has(tensor("initial_state")); },
+                "is given, initial_state is absent"},
+};
+
 inline constexpr signature form = declared::signature_of<rwkv6_problem>({
     .tensors = tensors,
     .shapes = shapes,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
+    .rules = rules,
     .layout_of = [](const bound_call& call) { return call.has(tensor("cu_seqlens")) ? 1 : 0; },
 });
 
@@ -119,6 +131,14 @@ inline constexpr auto bindings = declared::bindings_in(
         binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
         rows_at("out", offsetof(kernel, out), "H"),
         states_at("final_state", offsetof(kernel, final_state)),
+        rows_at("d_out", offsetof(kernel, d_out), "H"),
+        states_at("d_final_state", offsetof(kernel, d_final_state)),
+        rows_at("d_r", offsetof(kernel, d_q), "H"),
+        rows_at("d_k", offsetof(kernel, d_k), "H"),
+        rows_at("d_v", offsetof(kernel, d_v), "H"),
+        rows_at("d_w", offsetof(kernel, d_gk), "H"),
+        rows_at("d_u", offsetof(kernel, d_u), "H"),
+        states_at("d_initial_state", offsetof(kernel, d_initial_state)),
     },
     form);
 
@@ -136,6 +156,9 @@ inline constexpr lowering lower =
 inline constexpr std::array operations{
     declared::operation_of("rwkv6", 0, form, lower,
                            "r! k! v! w! u! cu_seqlens initial_state out! final_state"),
+    declared::operation_of("rwkv6_backward", 1, form, lower,
+                           "r! k! v! w! u! cu_seqlens initial_state d_out! d_final_state d_r! d_k! "
+                           "d_v! d_w d_u d_initial_state"),
 };
 
 }  // namespace tessera::rwkv6_table

@@ -15,11 +15,11 @@ constinit const family chunked_scan_record =
 
 namespace {
 
-status call(recurrent_op op, const recurrent_args& args, const recurrent_options& options,
-            const context& where) {
+template <class Op, class Args, class Options>
+status call(Op op, const Args& args, const Options& options, const context& where) {
   return call_operation(chunked_scan_record,
-                        recurrent_table::operations[static_cast<std::size_t>(op)], tensors_of(args),
-                        &options, where);
+                        operation_table<Op>::operations[static_cast<std::size_t>(op)],
+                        tensors_of(args), &options, where);
 }
 
 }  // namespace
@@ -35,9 +35,23 @@ status lightning_attn(const recurrent_args& args, const recurrent_options& optio
                       const context& where) {
   return call(recurrent_op::lightning_attn, args, options, where);
 }
+status recurrent_backward(const recurrent_args& args, const recurrent_options& options,
+                          const context& where) {
+  return call(recurrent_op::recurrent_backward, args, options, where);
+}
+status gla_backward(const recurrent_args& args, const recurrent_options& options,
+                    const context& where) {
+  return call(recurrent_op::gla_backward, args, options, where);
+}
+status lightning_attn_backward(const recurrent_args& args, const recurrent_options& options,
+                               const context& where) {
+  return call(recurrent_op::lightning_attn_backward, args, options, where);
+}
 status rwkv6(const rwkv6_args& args, const rwkv6_options& options, const context& where) {
-  return call_operation(chunked_scan_record, rwkv6_table::operations[0], tensors_of(args), &options,
-                        where);
+  return call(rwkv6_op::rwkv6, args, options, where);
+}
+status rwkv6_backward(const rwkv6_args& args, const rwkv6_options& options, const context& where) {
+  return call(rwkv6_op::rwkv6_backward, args, options, where);
 }
 
 result<recurrent_plan> plan(const recurrent_problem& problem, const context& where) {

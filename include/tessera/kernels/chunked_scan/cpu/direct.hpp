@@ -48,19 +48,24 @@ status launch_scan(Op op, const Args& args, const Options& options, const cpu& w
 }  // namespace direct
 
 /// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as `recurrent`,
-/// which takes what gla and lightning_attn take, and nothing is looked up.
+/// or `recurrent_backward`, which take what those of gla and lightning_attn take, and nothing is
+/// looked up.
 ///
 /// Errors: those of the operation, and status_code::ineligible_row if the row's config does not
 /// take the problem ("dtype is f16, the row has bf16").
 template <class Row>
 status launch(const recurrent_args& args, const recurrent_options& options, const cpu& where = {}) {
-  return direct::launch_scan<Row>(recurrent_op::recurrent, args, options, where);
+  constexpr bool backward = Row::config.pass == chunked_scan_pass::backward;
+  return direct::launch_scan<Row>(
+      backward ? recurrent_op::recurrent_backward : recurrent_op::recurrent, args, options, where);
 }
 
-/// The same for `rwkv6`.
+/// The same for `rwkv6` and `rwkv6_backward`.
 template <class Row>
 status launch(const rwkv6_args& args, const rwkv6_options& options, const cpu& where = {}) {
-  return direct::launch_scan<Row>(rwkv6_op::rwkv6, args, options, where);
+  constexpr bool backward = Row::config.pass == chunked_scan_pass::backward;
+  return direct::launch_scan<Row>(backward ? rwkv6_op::rwkv6_backward : rwkv6_op::rwkv6, args,
+                                  options, where);
 }
 
 /// The same with default options.

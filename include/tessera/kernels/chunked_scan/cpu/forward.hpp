@@ -65,6 +65,7 @@ class forward_launch {
                                    [&](std::int64_t item, int thread) {
                                      run_item(item, scratch(args_, memory_ + thread * floats));
                                    });
+    clear_unused<Kernel>(args_, args_.out, args_.heads, args_.values);
   }
 
  private:
@@ -74,7 +75,7 @@ class forward_launch {
     const std::int64_t value = block * shape::block;
     const state_place place{one.index, head, value,
                             std::min<std::int64_t>(args_.values - value, shape::block)};
-    load_state<Kernel>(args_.initial_state, place, args_.keys, memory.state);
+    load_state<Kernel>(args_.initial_state, place, args_.keys, memory.padded_keys, memory.state);
     if constexpr (Read == state_read::before) {
       load_part<Kernel>(args_.u, head * args_.u.head, args_.keys, 1.0f, memory.padded_keys,
                         memory.u);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/backward.hpp>
 #include <tessera/kernels/chunked_scan/cpu/forward.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/prim/common/workspace.hpp>
@@ -16,8 +17,12 @@ namespace tessera::kernels::chunked_scan::cpu {
 /// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
 template <class Kernel>
 std::size_t workspace_bytes(const chunked_scan_kernel_args& args, int threads) {
-  const std::int64_t floats = rounded_up(forward_scratch<Kernel>::floats(args), 16);
-  return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
+  if constexpr (traits<Kernel>::config.pass == chunked_scan_pass::forward) {
+    const std::int64_t floats = rounded_up(forward_scratch<Kernel>::floats(args), 16);
+    return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
+  } else {
+    return backward_extents<Kernel>(args).bytes(args, threads);
+  }
 }
 
 /// Calls of few updates are over before a second thread has come.
@@ -40,9 +45,12 @@ status launch(const chunked_scan_kernel_args& args, const launch_context& contex
   auto* const memory = reinterpret_cast<float*>(context.workspace);
   const int threads = useful_threads(args, context.threads);
   with_kinds_of(args, [&](auto decay, auto read) {
-    forward_launch<Kernel, decay(), read()>(args, memory).run(threads);
+    if constexpr (traits<Kernel>::config.pass == chunked_scan_pass::forward) {
+      forward_launch<Kernel, decay(), read()>(args, memory).run(threads);
+    } else {
+      launch_backward<Kernel, decay(), read()>(args, memory, threads, context.threads);
+    }
   });
-  clear_unused<Kernel>(args, args.out, args.heads, args.values);
   return {};
 }
 

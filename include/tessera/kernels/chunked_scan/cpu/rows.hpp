@@ -137,15 +137,15 @@ float bonus_of(const float* a, const float* u, const float* b, std::int64_t keys
   return vec::sum(sum);
 }
 
-/// A row of floats, cut to `count` columns, in the type of `rows`.
+/// A row of floats times `factor`, cut to `count` columns, in the type of `rows`.
 template <class Kernel>
 void store_part(const chunked_scan_rows& rows, std::int64_t place, std::int64_t count,
-                const float* from) {
+                const float* from, float factor = 1.0f) {
   using shape = traits<Kernel>;
   using vec = typename shape::vec;
   const auto store = [&](auto* to) {
     for (std::int64_t column = 0; column < count; column += shape::width) {
-      const auto values = vec::load(from + column);
+      const auto values = vec::mul(vec::load(from + column), vec::broadcast(factor));
       if (count - column >= shape::width) {
         vec::store_as(to + column, values);
       } else {
@@ -157,6 +157,17 @@ void store_part(const chunked_scan_rows& rows, std::int64_t place, std::int64_t 
     store(static_cast<float*>(rows.data) + place);
   } else {
     store(static_cast<typename shape::element*>(rows.data) + place);
+  }
+}
+
+/// One number, in the type of `rows`.
+template <class Kernel>
+void store_number(const chunked_scan_rows& rows, std::int64_t place, float number) {
+  using element = typename traits<Kernel>::element;
+  if (rows.type == dtype::f32) {
+    static_cast<float*>(rows.data)[place] = number;
+  } else {
+    static_cast<element*>(rows.data)[place] = static_cast<element>(number);
   }
 }
 

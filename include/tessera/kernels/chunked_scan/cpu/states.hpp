@@ -21,16 +21,15 @@ struct state_place {
   }
 };
 
-/// The tile of a state; zeros where there is none, and in value channels that the tensor lacks.
+/// The tile of a state; zeros where there is none, in value channels that the tensor lacks, and in
+/// the rows of keys from `keys` to `padded`.
 template <class Kernel>
 void load_state(const chunked_scan_states& states, const state_place& place, std::int64_t keys,
-                float* tile) {
+                std::int64_t padded, float* tile) {
   using shape = traits<Kernel>;
-  if (states.data == nullptr) {
-    std::fill_n(tile, keys * shape::block, 0.0f);
-    return;
-  }
-  for (std::int64_t key = 0; key < keys; ++key) {
+  const std::int64_t given = states.data == nullptr ? 0 : keys;
+  std::fill_n(tile + given * shape::block, (padded - given) * shape::block, 0.0f);
+  for (std::int64_t key = 0; key < given; ++key) {
     load_row<Kernel>(states.data + place.of_key(states, key), place.values, 1.0f, shape::block,
                      tile + key * shape::block);
   }

@@ -1,0 +1,105 @@
+// Memory of a backward launch: of each thread
+//
+// | part | floats |
+// |---|---|
+// | checkpoints | [chunks][heads of a group][blocks] tiles: states before each chunk |
+// | gradient | [heads of a group][blocks] tiles: of the state behind the tokens given back so far |
+// | states | [chunk + 1] tiles: of a chunk, step by step |
+// | q, k, key_decay and their gradients | [chunk][keys] |
+// | v, d_out, value_decay and gradients of v, value_decay | [chunk][values] |
+// | u, d_u | [keys]; of a chunk |
+//
+// and for all of them d_u in double: [sequences][heads][keys]. Keys are a multiple of the register
+// width, values of the block; a tile is all keys by a block of values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+
+namespace tessera::kernels::chunked_scan::cpu {
+
+/// Extents of the parts.
+template <class Kernel>
+struct backward_extents {
+  using shape = traits<Kernel>;
+  static constexpr std::int64_t chunk = chunked_scan_chunk;
+
+  explicit backward_extents(const chunked_scan_kernel_args& args) noexcept
+      : keys(rounded_up(args.keys, shape::width)),
+        values(rounded_up(args.values, shape::block)),
+        blocks(values / shape::block),
+        group(args.heads / args.kv_heads),
+        chunks(rounded_up(args.tokens, chunk) / chunk),
+        tile(keys * shape::block) {}
+
+  /// Of a thread, without checkpoints.
+  std::int64_t floats() const noexcept {
+    return (group * blocks + chunk + 1) * tile + chunk * (6 * keys + 5 * values) + 2 * keys;
+  }
+  std::int64_t checkpoint_floats() const noexcept { return chunks * group * blocks * tile; }
+
+  /// Bytes of everything for so many threads; more than there can be where they have no number.
+  std::size_t bytes(const chunked_scan_kernel_args& args, int threads) const noexcept {
+    const double of_threads =
+        4.0 * threads *
+        (static_cast<double>(chunks) * static_cast<double>(group * blocks * tile) +
+         static_cast<double>(floats()) + 16.0);
+    const double of_bonus =
+        8.0 * static_cast<double>(args.sequences) * static_cast<double>(args.heads * keys);
+    if (of_threads + of_bonus > 0x1p60) return std::size_t{1} << 60;
+    return static_cast<std::size_t>(stride()) * sizeof(float) * static_cast<std::size_t>(threads) +
+           static_cast<std::size_t>(bonus_doubles(args)) * sizeof(double);
+  }
+  /// From the floats of a thread to those of the next.
+  std::int64_t stride() const noexcept { return rounded_up(floats() + checkpoint_floats(), 16); }
+  std::int64_t bonus_doubles(const chunked_scan_kernel_args& args) const noexcept {
+    return args.u.data == nullptr ? 0 : args.sequences * args.heads * keys;
+  }
+
+  std::int64_t keys, values, blocks, group, chunks, tile;
+};
+
+/// The parts of a thread.
+template <class Kernel>
+struct backward_scratch {
+  using extents = backward_extents<Kernel>;
+
+  backward_scratch(const extents& extent, float* memory) : size(extent) {
+    const auto take = [&](float*& part, std::int64_t count) {
+      part = memory;
+      memory += count;
+    };
+    take(checkpoints, size.checkpoint_floats());
+    take(gradient, size.group * size.blocks * size.tile);
+    take(states, (extents::chunk + 1) * size.tile);
+    for (float** const part : {&q, &k, &key_decay, &d_q, &d_k, &d_key_decay}) {
+      take(*part, extents::chunk * size.keys);
+    }
+    for (float** const part : {&v, &d_out, &value_decay, &d_v, &d_value_decay}) {
+      take(*part, extents::chunk * size.values);
+    }
+    take(u, size.keys);
+    take(d_u, size.keys);
+  }
+
+  /// Tiles by chunk, head of the group and block.
+  float* checkpoint(std::int64_t chunk, std::int64_t member, std::int64_t block) const noexcept {
+    return checkpoints + ((chunk * size.group + member) * size.blocks + block) * size.tile;
+  }
+  float* gradient_of(std::int64_t member, std::int64_t block) const noexcept {
+    return gradient + (member * size.blocks + block) * size.tile;
+  }
+
+  extents size;
+  float *checkpoints, *gradient, *states;
+  float *q, *k, *key_decay, *d_q, *d_k, *d_key_decay;
+  float *v, *d_out, *value_decay, *d_v, *d_value_decay;
+  float *u, *d_u;
+};
+
+}  // namespace tessera::kernels::chunked_scan::cpu
