@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 22> all{{
+  static constexpr std::array<operation_name, 28> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -29,6 +29,12 @@ std::span<const operation_name> operation_names() noexcept {
       {401, "kv_cache_copy", "kv_cache"},
       {600, "gated_delta_rule", "delta_rule"},
       {601, "kernel_delta_attention", "delta_rule"},
+      {602, "gated_delta_rule_backward", "delta_rule"},
+      {603, "kernel_delta_attention_backward", "delta_rule"},
+      {604, "rwkv7", "delta_rule"},
+      {605, "rwkv7_mul", "delta_rule"},
+      {606, "rwkv7_backward", "delta_rule"},
+      {607, "rwkv7_mul_backward", "delta_rule"},
   }};
   return all;
 }

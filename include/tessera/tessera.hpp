@@ -22,5 +22,6 @@
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/rwkv7.hpp>
 #include <tessera/unified_attention.hpp>
 #include <tessera/version.hpp>

@@ -56,5 +56,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::kv_cache_kernel_args>(text, &tessera::parse_problem<tessera::kv_cache_problem>);
   check<tessera::delta_rule_kernel_args>(text,
                                          &tessera::parse_problem<tessera::delta_rule_problem>);
+  check<tessera::delta_rule_kernel_args>(text, &tessera::parse_problem<tessera::rwkv7_problem>);
   return 0;
 }

@@ -120,6 +120,7 @@ std::span<const operation_reference> mean_pooling_references() noexcept;
 std::span<const operation_reference> attention_backward_references() noexcept;
 std::span<const operation_reference> kv_cache_references() noexcept;
 std::span<const operation_reference> delta_rule_references() noexcept;
+std::span<const operation_reference> rwkv7_references() noexcept;
 
 /// True for lengths of sequences whose keys lie in pages.
 inline bool says_how_pages_are_used(const signature& form, std::size_t tensor) {

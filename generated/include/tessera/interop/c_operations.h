@@ -31,7 +31,13 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_KV_CACHE_APPEND = 400,
   TESSERA_OPERATION_KV_CACHE_COPY = 401,
   TESSERA_OPERATION_GATED_DELTA_RULE = 600,
-  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION = 601
+  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION = 601,
+  TESSERA_OPERATION_GATED_DELTA_RULE_BACKWARD = 602,
+  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION_BACKWARD = 603,
+  TESSERA_OPERATION_RWKV7 = 604,
+  TESSERA_OPERATION_RWKV7_MUL = 605,
+  TESSERA_OPERATION_RWKV7_BACKWARD = 606,
+  TESSERA_OPERATION_RWKV7_MUL_BACKWARD = 607
 } tessera_operation;
 
 /* Values of options. */
@@ -1093,6 +1099,154 @@ static inline int32_t tessera_plan_kernel_delta_attention(const tessera_gated_de
 static inline int32_t tessera_run_kernel_delta_attention(const tessera_plan* plan,
     const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
     void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* gated_delta_rule_backward: needs q, k, v, beta, d_out, d_q, d_k, d_v, d_beta; takes cu_seqlens,
+ * seg_ids, g, A_log, dt_bias, initial_state, d_final_state, d_g, d_A_log, d_dt_bias,
+ * d_initial_state. */
+static inline int32_t tessera_gated_delta_rule_backward(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GATED_DELTA_RULE_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_gated_delta_rule_backward(
+    const tessera_gated_delta_rule_args* args, const tessera_gated_delta_rule_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GATED_DELTA_RULE_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_gated_delta_rule_backward(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* kernel_delta_attention_backward: needs q, k, v, beta, d_out, d_q, d_k, d_v, d_beta; takes
+ * cu_seqlens, g, gk, A_log, dt_bias, initial_state, d_final_state, d_g, d_gk, d_A_log, d_dt_bias,
+ * d_initial_state. */
+static inline int32_t tessera_kernel_delta_attention_backward(
+    const tessera_gated_delta_rule_args* args, const tessera_gated_delta_rule_options* options,
+    const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_kernel_delta_attention_backward(
+    const tessera_gated_delta_rule_args* args, const tessera_gated_delta_rule_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_kernel_delta_attention_backward(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- rwkv7: family delta_rule ---- */
+
+/* Axes: B batch; T length; N sequences; HV heads; K key dim; V value dim. */
+typedef struct tessera_rwkv7_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* r; /* dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* w; /* dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* v; /* dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* a; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* b; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* kk; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* initial_state; /* dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* final_state; /* written; dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+  const tessera_tensor* d_out; /* dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* d_final_state; /* dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+  const tessera_tensor* d_r; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_w; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_k; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_v; /* written; dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* d_a; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_b; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_kk; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_initial_state; /* written; dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+} tessera_rwkv7_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RWKV7_SCALE = 1,
+  TESSERA_RWKV7_REVERSE = 2
+};
+typedef struct tessera_rwkv7_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; default 1 */
+  int64_t reverse; /* 0 or 1; default 0 */
+} tessera_rwkv7_options;
+
+/* rwkv7: needs r, w, k, v, a, b, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv7(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv7(const tessera_plan* plan, const tessera_rwkv7_args* args,
+    void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv7_mul: needs r, w, k, v, kk, a, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv7_mul(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7_MUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7_mul(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7_MUL, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv7_mul(const tessera_plan* plan,
+    const tessera_rwkv7_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv7_backward: needs r, w, k, v, a, b, d_out, d_r, d_w, d_k, d_v, d_a, d_b; takes cu_seqlens,
+ * initial_state, d_final_state, d_initial_state. */
+static inline int32_t tessera_rwkv7_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7_BACKWARD, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv7_backward(const tessera_plan* plan,
+    const tessera_rwkv7_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv7_mul_backward: needs r, w, k, v, kk, a, d_out, d_r, d_w, d_k, d_v, d_kk, d_a; takes
+ * cu_seqlens, initial_state, d_final_state, d_initial_state. */
+static inline int32_t tessera_rwkv7_mul_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7_MUL_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7_mul_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7_MUL_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_rwkv7_mul_backward(const tessera_plan* plan,
+    const tessera_rwkv7_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
