@@ -64,13 +64,12 @@ constexpr std::string_view plain_problems[] = {
     "target_pages=[2]i32 pool_layout=(PT)HD page_size=16",
     "gated_delta_rule q=[2,64,8,64]f32 v=[2,64,8,64] g=[2,64,8]f32 beta=[2,64,8]f32",
     "gated_delta_rule_backward q=[2,64,8,64]f32 v=[2,64,8,64] g=[2,64,8]f32 beta=[2,64,8]f32",
-    "kernel_delta_attention_backward q=[2,64,8,64]f32 v=[2,64,8,64] gk=[2,64,8,64]f32 "
-    "beta=[2,64,8]f32",
+    "kernel_delta_attention_backward q=[2,64,8,64]f32 v=[2,64,8,64] beta=[2,64,8]f32",
     "rwkv7_backward r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
     "rwkv7_mul_backward r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
     "rwkv7 r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
     "rwkv7_mul r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
-    "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] gk=[2,64,8,64]f32 beta=[2,64,8]f32",
+    "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] beta=[2,64,8]f32",
 };
 
 /// A plain problem and its family.

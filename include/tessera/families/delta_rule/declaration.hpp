@@ -62,9 +62,9 @@ constexpr tensor_text gate(std::string_view name, const texts& shapes,
   return {.name = name, .shapes = shapes, .types = floating_types, .elsewhere = elsewhere};
 }
 /// f32 tensors that no choice depends on.
-constexpr tensor_text single(std::string_view name, const texts& shapes, bool free = true) {
+constexpr tensor_text single(std::string_view name, const texts& shapes) {
   return {
-      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = free};
+      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = true};
 }
 constexpr tensor_text as_output(tensor_text text, std::string_view gradient_of = {}) {
   text.use = tensor_use::output;
@@ -88,8 +88,8 @@ inline constexpr std::array tensor_texts{
     gate("g", of_head_gates, per_channel),
     with_rows(gate("gk", of_channel_gates, "is given, the operation has decays per head")),
     gate("beta", of_heads),
-    single("A_log", declared::everywhere("HV"), false),
-    single("dt_bias", of_biases, false),
+    single("A_log", declared::everywhere("HV")),
+    single("dt_bias", of_biases),
     single("initial_state", of_states),
     tensor_text{.name = "cu_seqlens",
                 .shapes = {"-", "N+1", "-", "N+1"},
