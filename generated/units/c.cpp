@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 28> all{{
+  static constexpr std::array<operation_name, 39> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -35,6 +35,17 @@ std::span<const operation_name> operation_names() noexcept {
       {505, "lightning_attn_backward", "chunked_scan"},
       {506, "rwkv6", "chunked_scan"},
       {507, "rwkv6_backward", "chunked_scan"},
+      {600, "gated_delta_rule", "delta_rule"},
+      {601, "kernel_delta_attention", "delta_rule"},
+      {602, "gated_delta_rule_backward", "delta_rule"},
+      {603, "kernel_delta_attention_backward", "delta_rule"},
+      {604, "rwkv7", "delta_rule"},
+      {605, "rwkv7_mul", "delta_rule"},
+      {606, "rwkv7_backward", "delta_rule"},
+      {607, "rwkv7_mul_backward", "delta_rule"},
+      {700, "state_space_v1", "selective_scan"},
+      {701, "state_space_v2", "selective_scan"},
+      {702, "rwkv4", "selective_scan"},
   }};
   return all;
 }

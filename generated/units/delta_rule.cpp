@@ -22,14 +22,23 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::delta_rule_cpu_avx2_bf16_forward_c1_v32, 0, 0>
+    table_row<rows::delta_rule_cpu_avx2_bf16_backward_c64_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_bf16_forward_c1_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_f16_backward_c64_v16, 0, 0>
     , table_row<rows::delta_rule_cpu_avx2_f16_forward_c1_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_f32_backward_c64_v16, 0, 0>
     , table_row<rows::delta_rule_cpu_avx2_f32_forward_c1_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_bf16_backward_c64_v32, 0, 0>
     , table_row<rows::delta_rule_cpu_avx512_bf16_forward_c1_v64, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f16_backward_c64_v32, 0, 0>
     , table_row<rows::delta_rule_cpu_avx512_f16_forward_c1_v64, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f32_backward_c64_v32, 0, 0>
     , table_row<rows::delta_rule_cpu_avx512_f32_forward_c1_v64, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_bf16_backward_c64_v8, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_bf16_forward_c1_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_f16_backward_c64_v8, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_f16_forward_c1_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 0, 0>
     >::checked();
 }  // namespace
@@ -39,7 +48,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "1ddf411202fa7a61";
+  if (kind == device_kind::cpu) return "353d4cadc6c4d41e";
   return {};
 }
 

@@ -25,6 +25,7 @@
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/rwkv7.hpp>
 #include <tessera/selective_scan.hpp>
 #include <tessera/unified_attention.hpp>
 #include <tessera/version.hpp>

@@ -21,6 +21,7 @@ struct delta_token {
   bool starts_anew = false;
   numbers<Number> query, key, decay, value;
   Number beta = 0;
+  numbers<Number> read, write;  ///< of low-rank updates; empty: the delta rule
 };
 
 /// The sum of signed terms and of their magnitudes, which errors are relative to.
@@ -43,7 +44,7 @@ struct term_sums {
 
 template <class Number>
 struct delta_token_gradient {
-  term_sums<Number> query, key, decay, value;
+  term_sums<Number> query, key, decay, value, read, write;
   term_sum<Number> beta;
 };
 
@@ -100,7 +101,8 @@ struct delta_head {
   std::vector<delta_state<Number>> states;  ///< before each token that is no padding, and the last
   std::vector<term_sums<Number>> out;
 
-  /// S^- = diag(decay) S, d = beta (v - S^-^T k), S = S^- + k d^T, out = S^T q.
+  /// Delta rule: S^- = diag(decay) S, d = beta (v - S^-^T k), S = S^- + k d^T. Low-rank updates:
+  /// S = diag(decay) S + write (S^T read)^T + k v^T. out = S^T q.
   void forward(const delta_state<Number>& initial) {
     delta_state<Number> state = initial;
     for (const delta_token<Number>& token : tokens) {
@@ -110,8 +112,7 @@ struct delta_head {
         out.push_back({numbers<Number>(state.columns, 0), 0});
         continue;
       }
-      state.scale_rows(token.decay);
-      state.add_outer(1, token.key, written(state, token));
+      advance(state, token);
       out.push_back(state.transposed_times(token.query));
     }
     states.push_back(state);
@@ -123,13 +124,29 @@ struct delta_head {
                                                      delta_state<Number>& d_state) const {
     std::vector<delta_token_gradient<Number>> all(tokens.size());
     for (std::size_t t = tokens.size(); t-- > 0;) {
-      if (!tokens[t].is_padding) step_back(t, d_out[t], d_state, all[t]);
+      if (tokens[t].is_padding) continue;
+      if (tokens[t].read.empty()) {
+        delta_step_back(t, d_out[t], d_state, all[t]);
+      } else {
+        low_rank_step_back(t, d_out[t], d_state, all[t]);
+      }
       if (tokens[t].starts_anew) d_state.clear();
     }
     return all;
   }
 
  private:
+  static void advance(delta_state<Number>& state, const delta_token<Number>& token) {
+    if (token.read.empty()) {
+      state.scale_rows(token.decay);
+      return state.add_outer(1, token.key, written(state, token));
+    }
+    const numbers<Number> held = state.transposed_times(token.read).value;
+    state.scale_rows(token.decay);
+    state.add_outer(1, token.write, held);
+    state.add_outer(1, token.key, token.value);
+  }
+
   static numbers<Number> written(const delta_state<Number>& decayed,
                                  const delta_token<Number>& token) {
     numbers<Number> held = decayed.transposed_times(token.key).value;
@@ -139,8 +156,41 @@ struct delta_head {
     return held;
   }
 
-  void step_back(std::size_t t, const numbers<Number>& d_out, delta_state<Number>& d_state,
-                 delta_token_gradient<Number>& to) const {
+  /// The gradient of log decays, for d_state behind the step without the decay itself.
+  static void find_decay(const delta_token<Number>& token, const delta_state<Number>& decayed,
+                         const delta_state<Number>& d_state, term_sums<Number>& to) {
+    to.value.assign(token.decay.size(), 0);
+    for (std::size_t c = 0; c < token.decay.size(); ++c) {
+      term_sum<Number> sum;
+      for (std::size_t j = 0; j < decayed.columns; ++j) sum.add(d_state(c, j) * decayed(c, j));
+      to.value[c] = sum.value;
+      to.size = std::max(to.size, sum.size);
+    }
+  }
+
+  void low_rank_step_back(std::size_t t, const numbers<Number>& d_out, delta_state<Number>& d_state,
+                          delta_token_gradient<Number>& to) const {
+    const delta_token<Number>& token = tokens[t];
+    const delta_state<Number>& before = states[t];
+    delta_state<Number> after = before;
+    advance(after, token);
+    to.query = after.times(d_out);
+    d_state.add_outer(1, token.query, d_out);
+    const numbers<Number> held = before.transposed_times(token.read).value;
+    to.key = d_state.times(token.value);
+    to.value = d_state.transposed_times(token.key);
+    to.write = d_state.times(held);
+    const numbers<Number> d_held = d_state.transposed_times(token.write).value;
+    to.read = before.times(d_held);
+    delta_state<Number> decayed = before;
+    decayed.scale_rows(token.decay);
+    find_decay(token, decayed, d_state, to.decay);
+    d_state.scale_rows(token.decay);
+    d_state.add_outer(1, token.read, d_held);
+  }
+
+  void delta_step_back(std::size_t t, const numbers<Number>& d_out, delta_state<Number>& d_state,
+                       delta_token_gradient<Number>& to) const {
     const delta_token<Number>& token = tokens[t];
     delta_state<Number> before = states[t];
     before.scale_rows(token.decay);
@@ -164,13 +214,7 @@ struct delta_head {
     to.key.size += by_read.size;
     for (std::size_t c = 0; c < token.key.size(); ++c) to.key.value[c] -= by_read.value[c];
     d_state.add_outer(-1, token.key, to.value.value);
-    to.decay.value.assign(token.decay.size(), 0);
-    for (std::size_t c = 0; c < token.decay.size(); ++c) {
-      term_sum<Number> sum;
-      for (std::size_t j = 0; j < held.size(); ++j) sum.add(d_state(c, j) * before(c, j));
-      to.decay.value[c] = sum.value;
-      to.decay.size = std::max(to.decay.size, sum.size);
-    }
+    find_decay(token, before, d_state, to.decay);
     d_state.scale_rows(token.decay);
   }
 };

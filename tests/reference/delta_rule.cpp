@@ -122,7 +122,9 @@ constexpr operation_reference reference_named(std::string_view op) {
           .mark_seen = &mark_seen};
 }
 constexpr std::array table{reference_named("gated_delta_rule"),
-                           reference_named("kernel_delta_attention")};
+                           reference_named("kernel_delta_attention"),
+                           reference_named("gated_delta_rule_backward"),
+                           reference_named("kernel_delta_attention_backward")};
 
 }  // namespace
 

@@ -3,11 +3,16 @@
 
 namespace tessera {
 namespace rows {
+struct delta_rule_cpu_avx512_f16_backward_c64_v32 {
+  static constexpr delta_rule_config config{backend::cpu_avx512, dtype::f16, delta_rule_pass::backward, 64, 32};
+};
 struct delta_rule_cpu_avx512_f16_forward_c1_v64 {
   static constexpr delta_rule_config config{backend::cpu_avx512, dtype::f16, delta_rule_pass::forward, 1, 64};
 };
 }  // namespace rows
 
+template std::size_t kernels::delta_rule::cpu::workspace_bytes<rows::delta_rule_cpu_avx512_f16_backward_c64_v32>(const delta_rule_kernel_args&, int);
+template status kernels::delta_rule::cpu::launch<rows::delta_rule_cpu_avx512_f16_backward_c64_v32>(const delta_rule_kernel_args&, const launch_context&);
 template std::size_t kernels::delta_rule::cpu::workspace_bytes<rows::delta_rule_cpu_avx512_f16_forward_c1_v64>(const delta_rule_kernel_args&, int);
 template status kernels::delta_rule::cpu::launch<rows::delta_rule_cpu_avx512_f16_forward_c1_v64>(const delta_rule_kernel_args&, const launch_context&);
 }  // namespace tessera

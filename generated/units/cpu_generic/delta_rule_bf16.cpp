@@ -3,11 +3,16 @@
 
 namespace tessera {
 namespace rows {
+struct delta_rule_cpu_generic_bf16_backward_c64_v8 {
+  static constexpr delta_rule_config config{backend::cpu_generic, dtype::bf16, delta_rule_pass::backward, 64, 8};
+};
 struct delta_rule_cpu_generic_bf16_forward_c1_v16 {
   static constexpr delta_rule_config config{backend::cpu_generic, dtype::bf16, delta_rule_pass::forward, 1, 16};
 };
 }  // namespace rows
 
+template std::size_t kernels::delta_rule::cpu::workspace_bytes<rows::delta_rule_cpu_generic_bf16_backward_c64_v8>(const delta_rule_kernel_args&, int);
+template status kernels::delta_rule::cpu::launch<rows::delta_rule_cpu_generic_bf16_backward_c64_v8>(const delta_rule_kernel_args&, const launch_context&);
 template std::size_t kernels::delta_rule::cpu::workspace_bytes<rows::delta_rule_cpu_generic_bf16_forward_c1_v16>(const delta_rule_kernel_args&, int);
 template status kernels::delta_rule::cpu::launch<rows::delta_rule_cpu_generic_bf16_forward_c1_v16>(const delta_rule_kernel_args&, const launch_context&);
 }  // namespace tessera

@@ -47,6 +47,17 @@ status gated_delta_rule(const delta_rule_args& args, const delta_rule_options& o
 status kernel_delta_attention(const delta_rule_args& args, const delta_rule_options& options = {},
                               const context& context = {});
 
+/// The gradients of gated_delta_rule from d_out and, if it is given, d_final_state: d_q, d_k, d_v,
+/// d_beta and, where they are given, those of the other operands. Options are those of the call.
+status gated_delta_rule_backward(const delta_rule_args& args,
+                                 const delta_rule_options& options = {},
+                                 const context& context = {});
+
+/// The same of kernel_delta_attention.
+status kernel_delta_attention_backward(const delta_rule_args& args,
+                                       const delta_rule_options& options = {},
+                                       const context& context = {});
+
 /// The same operations; a refusal is thrown as tessera::error.
 inline void gated_delta_rule_or_throw(const delta_rule_args& args,
                                       const delta_rule_options& options = {},
@@ -57,6 +68,16 @@ inline void kernel_delta_attention_or_throw(const delta_rule_args& args,
                                             const delta_rule_options& options = {},
                                             const context& context = {}) {
   throw_if_failed(kernel_delta_attention(args, options, context));
+}
+inline void gated_delta_rule_backward_or_throw(const delta_rule_args& args,
+                                               const delta_rule_options& options = {},
+                                               const context& context = {}) {
+  throw_if_failed(gated_delta_rule_backward(args, options, context));
+}
+inline void kernel_delta_attention_backward_or_throw(const delta_rule_args& args,
+                                                     const delta_rule_options& options = {},
+                                                     const context& context = {}) {
+  throw_if_failed(kernel_delta_attention_backward(args, options, context));
 }
 
 /// Choose once, run many times; see api/plan.hpp.

@@ -70,11 +70,17 @@ constexpr std::string_view plain_problems[] = {
     "lightning_attn_backward q=[2,64,8,64]f32 k=[2,64,8,64] v=[2,64,8,64]",
     "rwkv6 r=[2,64,8,64]f32 v=[2,64,8,64]",
     "gated_delta_rule q=[2,64,8,64]f32 v=[2,64,8,64] g=[2,64,8]f32 beta=[2,64,8]f32",
-    "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] gk=[2,64,8,64]f32 beta=[2,64,8]f32",
     "state_space_v1 x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "state_space_v2 x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
     "rwkv4 k=[2,64,96]f32",
     "rwkv6_backward r=[2,64,8,64]f32 v=[2,64,8,64]",
+    "gated_delta_rule_backward q=[2,64,8,64]f32 v=[2,64,8,64] g=[2,64,8]f32 beta=[2,64,8]f32",
+    "kernel_delta_attention_backward q=[2,64,8,64]f32 v=[2,64,8,64] beta=[2,64,8]f32",
+    "rwkv7_backward r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
+    "rwkv7_mul_backward r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
+    "rwkv7 r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
+    "rwkv7_mul r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
+    "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] beta=[2,64,8]f32",
 };
 
 /// A plain problem and its family.

@@ -29,6 +29,11 @@ inline std::vector<delta_rule_axes> delta_rule_blocks() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .passes = {forward},
       },
+      {
+          .about = "gradients: states of a chunk stay in the second-level cache",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .passes = {backward},
+      },
   };
 }
 

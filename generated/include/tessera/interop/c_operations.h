@@ -37,7 +37,18 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_GLA_BACKWARD = 504,
   TESSERA_OPERATION_LIGHTNING_ATTN_BACKWARD = 505,
   TESSERA_OPERATION_RWKV6 = 506,
-  TESSERA_OPERATION_RWKV6_BACKWARD = 507
+  TESSERA_OPERATION_RWKV6_BACKWARD = 507,
+  TESSERA_OPERATION_GATED_DELTA_RULE = 600,
+  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION = 601,
+  TESSERA_OPERATION_GATED_DELTA_RULE_BACKWARD = 602,
+  TESSERA_OPERATION_KERNEL_DELTA_ATTENTION_BACKWARD = 603,
+  TESSERA_OPERATION_RWKV7 = 604,
+  TESSERA_OPERATION_RWKV7_MUL = 605,
+  TESSERA_OPERATION_RWKV7_BACKWARD = 606,
+  TESSERA_OPERATION_RWKV7_MUL_BACKWARD = 607,
+  TESSERA_OPERATION_STATE_SPACE_V1 = 700,
+  TESSERA_OPERATION_STATE_SPACE_V2 = 701,
+  TESSERA_OPERATION_RWKV4 = 702
 } tessera_operation;
 
 /* Values of options. */
@@ -1232,6 +1243,415 @@ static inline int32_t tessera_plan_rwkv6_backward(const tessera_rwkv6_args* args
 static inline int32_t tessera_run_rwkv6_backward(const tessera_plan* plan,
     const tessera_rwkv6_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- gated_delta_rule: family delta_rule ---- */
+
+/* Axes: B batch; T length; N sequences; H heads; HV heads; K key dim; V value dim. */
+typedef struct tessera_gated_delta_rule_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel [1,T,H,K];
+   * f32, f16, bf16 */
+  const tessera_tensor* q;
+  /* dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel [1,T,H,K];
+   * type of q */
+  const tessera_tensor* k;
+  /* dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* v;
+  const tessera_tensor* g; /* dense [B,T,HV], packed [1,T,HV]; f32, f16, bf16 */
+  /* dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* gk;
+  /* dense [B,T,HV], packed [1,T,HV], dense per-channel [B,T,HV], packed per-channel [1,T,HV]; f32,
+   * f16, bf16 */
+  const tessera_tensor* beta;
+  const tessera_tensor* A_log; /* [HV]; f32 */
+  /* dense [HV], packed [HV], dense per-channel [HV,K], packed per-channel [HV,K]; f32 */
+  const tessera_tensor* dt_bias;
+  /* dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* initial_state;
+  const tessera_tensor* cu_seqlens; /* packed [N+1], packed per-channel [N+1]; i32 */
+  const tessera_tensor* seg_ids; /* dense [B,T], dense per-channel [B,T]; i32 */
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* out;
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* final_state;
+  /* dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* d_out;
+  /* dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* d_final_state;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel
+   * [1,T,H,K]; type of q */
+  const tessera_tensor* d_q;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel
+   * [1,T,H,K]; type of q */
+  const tessera_tensor* d_k;
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
+   * [1,T,HV,V]; type of q */
+  const tessera_tensor* d_v;
+  const tessera_tensor* d_g; /* written; dense [B,T,HV], packed [1,T,HV]; f32, f16, bf16 */
+  /* written; dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_gk;
+  /* written; dense [B,T,HV], packed [1,T,HV], dense per-channel [B,T,HV], packed per-channel
+   * [1,T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_beta;
+  const tessera_tensor* d_A_log; /* written; [HV]; f32 */
+  /* written; dense [HV], packed [HV], dense per-channel [HV,K], packed per-channel [HV,K]; f32 */
+  const tessera_tensor* d_dt_bias;
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
+   * [N,HV,K,V]; f32 */
+  const tessera_tensor* d_initial_state;
+} tessera_gated_delta_rule_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_GATED_DELTA_RULE_SCALE = 1,
+  TESSERA_GATED_DELTA_RULE_USE_QK_L2NORM = 2,
+  TESSERA_GATED_DELTA_RULE_USE_GATE = 4,
+  TESSERA_GATED_DELTA_RULE_GATE_LOWER_BOUND = 8,
+  TESSERA_GATED_DELTA_RULE_USE_BETA_SIGMOID = 16,
+  TESSERA_GATED_DELTA_RULE_ALLOW_NEG_EIGVAL = 32
+};
+typedef struct tessera_gated_delta_rule_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; optional, else 1/sqrt(K) */
+  int64_t use_qk_l2norm; /* 0 or 1; default 0 */
+  int64_t use_gate; /* 0 or 1; default 0 */
+  double gate_lower_bound; /* finite as a float; optional, else none */
+  int64_t use_beta_sigmoid; /* 0 or 1; default 0 */
+  int64_t allow_neg_eigval; /* 0 or 1; default 0 */
+} tessera_gated_delta_rule_options;
+
+/* gated_delta_rule: needs q, k, v, beta, out; takes cu_seqlens, seg_ids, g, A_log, dt_bias,
+ * initial_state, final_state. */
+static inline int32_t tessera_gated_delta_rule(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GATED_DELTA_RULE, args, options, context, status);
+}
+static inline int32_t tessera_plan_gated_delta_rule(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GATED_DELTA_RULE, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_gated_delta_rule(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* kernel_delta_attention: needs q, k, v, beta, out; takes cu_seqlens, g, gk, A_log, dt_bias,
+ * initial_state, final_state. */
+static inline int32_t tessera_kernel_delta_attention(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_kernel_delta_attention(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_kernel_delta_attention(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* gated_delta_rule_backward: needs q, k, v, beta, d_out, d_q, d_k, d_v, d_beta; takes cu_seqlens,
+ * seg_ids, g, A_log, dt_bias, initial_state, d_final_state, d_g, d_A_log, d_dt_bias,
+ * d_initial_state. */
+static inline int32_t tessera_gated_delta_rule_backward(const tessera_gated_delta_rule_args* args,
+    const tessera_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GATED_DELTA_RULE_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_gated_delta_rule_backward(
+    const tessera_gated_delta_rule_args* args, const tessera_gated_delta_rule_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GATED_DELTA_RULE_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_gated_delta_rule_backward(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* kernel_delta_attention_backward: needs q, k, v, beta, d_out, d_q, d_k, d_v, d_beta; takes
+ * cu_seqlens, g, gk, A_log, dt_bias, initial_state, d_final_state, d_g, d_gk, d_A_log, d_dt_bias,
+ * d_initial_state. */
+static inline int32_t tessera_kernel_delta_attention_backward(
+    const tessera_gated_delta_rule_args* args, const tessera_gated_delta_rule_options* options,
+    const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_kernel_delta_attention_backward(
+    const tessera_gated_delta_rule_args* args, const tessera_gated_delta_rule_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_KERNEL_DELTA_ATTENTION_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_kernel_delta_attention_backward(const tessera_plan* plan,
+    const tessera_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- rwkv7: family delta_rule ---- */
+
+/* Axes: B batch; T length; N sequences; HV heads; K key dim; V value dim. */
+typedef struct tessera_rwkv7_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* r; /* dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* w; /* dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* v; /* dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* a; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* b; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* kk; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* initial_state; /* dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* final_state; /* written; dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+  const tessera_tensor* d_out; /* dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* d_final_state; /* dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+  const tessera_tensor* d_r; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_w; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_k; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_v; /* written; dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
+  const tessera_tensor* d_a; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_b; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_kk; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
+  const tessera_tensor* d_initial_state; /* written; dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+} tessera_rwkv7_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RWKV7_SCALE = 1,
+  TESSERA_RWKV7_REVERSE = 2
+};
+typedef struct tessera_rwkv7_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; default 1 */
+  int64_t reverse; /* 0 or 1; default 0 */
+} tessera_rwkv7_options;
+
+/* rwkv7: needs r, w, k, v, a, b, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv7(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv7(const tessera_plan* plan, const tessera_rwkv7_args* args,
+    void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv7_mul: needs r, w, k, v, kk, a, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv7_mul(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7_MUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7_mul(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7_MUL, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv7_mul(const tessera_plan* plan,
+    const tessera_rwkv7_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv7_backward: needs r, w, k, v, a, b, d_out, d_r, d_w, d_k, d_v, d_a, d_b; takes cu_seqlens,
+ * initial_state, d_final_state, d_initial_state. */
+static inline int32_t tessera_rwkv7_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7_BACKWARD, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv7_backward(const tessera_plan* plan,
+    const tessera_rwkv7_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv7_mul_backward: needs r, w, k, v, kk, a, d_out, d_r, d_w, d_k, d_v, d_kk, d_a; takes
+ * cu_seqlens, initial_state, d_final_state, d_initial_state. */
+static inline int32_t tessera_rwkv7_mul_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV7_MUL_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv7_mul_backward(const tessera_rwkv7_args* args,
+    const tessera_rwkv7_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV7_MUL_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_rwkv7_mul_backward(const tessera_plan* plan,
+    const tessera_rwkv7_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- state_space_v1: family selective_scan ---- */
+
+/* Axes: B batch; T length; S sequences; D channels; H heads; P head dim; G groups; N state size; W
+ * columns. */
+typedef struct tessera_state_space_v1_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
+   * packed heads [1,T,H,P]; f32, f16, bf16 */
+  const tessera_tensor* x;
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H],
+   * packed heads [1,T,H]; f32, type of x */
+  const tessera_tensor* dt;
+  /* dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], dense heads [H], packed heads
+   * [H]; f32, type of x */
+  const tessera_tensor* A;
+  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense heads
+   * [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  const tessera_tensor* B;
+  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense heads
+   * [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  const tessera_tensor* C;
+  /* dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads [H]; f32,
+   * type of x */
+  const tessera_tensor* D;
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
+   * packed heads [1,T,H,P]; type of x */
+  const tessera_tensor* z;
+  /* dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads [H]; f32,
+   * type of x */
+  const tessera_tensor* dt_bias;
+  /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads [B,H,P,N],
+   * packed heads [S,H,P,N]; f32 */
+  const tessera_tensor* initial_state;
+  /* packed [S+1], packed grouped [S+1], packed heads [S+1]; i32 */
+  const tessera_tensor* cu_seqlens;
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
+   * [B,T,H,P], packed heads [1,T,H,P]; type of x */
+  const tessera_tensor* out;
+  /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads
+   * [B,H,P,N], packed heads [S,H,P,N]; f32 */
+  const tessera_tensor* final_state;
+  const tessera_tensor* norm_weight; /* dense heads [W], packed heads [W]; f32, type of x */
+} tessera_state_space_v1_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_STATE_SPACE_V1_DT_SOFTPLUS = 1,
+  TESSERA_STATE_SPACE_V1_DT_MIN = 2,
+  TESSERA_STATE_SPACE_V1_DT_MAX = 4,
+  TESSERA_STATE_SPACE_V1_NORM = 8,
+  TESSERA_STATE_SPACE_V1_NORM_BEFORE_GATE = 16,
+  TESSERA_STATE_SPACE_V1_NORM_GROUP_SIZE = 32,
+  TESSERA_STATE_SPACE_V1_NORM_EPS = 64
+};
+typedef struct tessera_state_space_v1_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t dt_softplus; /* 0 or 1; default 0 */
+  double dt_min; /* finite as a float; optional, else unbounded */
+  double dt_max; /* finite as a float; optional, else unbounded */
+  int64_t norm; /* 0 or 1; default 0 */
+  int64_t norm_before_gate; /* 0 or 1; default 0 */
+  int64_t norm_group_size; /* at least 1; optional, else all columns of a token */
+  double norm_eps; /* above 0; default 1e-05 */
+} tessera_state_space_v1_options;
+
+/* state_space_v1: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, initial_state,
+ * final_state; has no option dt_min, dt_max, norm, norm_before_gate, norm_group_size, norm_eps. */
+static inline int32_t tessera_state_space_v1(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V1, args, options, context, status);
+}
+static inline int32_t tessera_plan_state_space_v1(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V1, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_state_space_v1(const tessera_plan* plan,
+    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* state_space_v2: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, norm_weight,
+ * initial_state, final_state. */
+static inline int32_t tessera_state_space_v2(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, status);
+}
+static inline int32_t tessera_plan_state_space_v2(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_state_space_v2(const tessera_plan* plan,
+    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- rwkv4: family selective_scan ---- */
+
+/* Axes: B batch; T length; S sequences; C channels; R sums. */
+typedef struct tessera_rwkv4_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* k; /* dense [B,T,C], packed [1,T,C]; f32, f16, bf16 */
+  const tessera_tensor* v; /* dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* w; /* [C]; f32, type of k */
+  const tessera_tensor* u; /* [C]; f32, type of k */
+  const tessera_tensor* initial_state; /* dense [B,R,C], packed [S,R,C]; f32 */
+  const tessera_tensor* cu_seqlens; /* packed [S+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* final_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
+} tessera_rwkv4_args;
+
+typedef struct tessera_rwkv4_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+} tessera_rwkv4_options;
+
+/* rwkv4: needs k, v, w, u, out; takes cu_seqlens, initial_state, final_state. */
+static inline int32_t tessera_rwkv4(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV4, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv4(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV4, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv4(const tessera_plan* plan, const tessera_rwkv4_args* args,
+    void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

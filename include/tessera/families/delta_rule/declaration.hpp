@@ -62,13 +62,17 @@ constexpr tensor_text gate(std::string_view name, const texts& shapes,
   return {.name = name, .shapes = shapes, .types = floating_types, .elsewhere = elsewhere};
 }
 /// f32 tensors that no choice depends on.
-constexpr tensor_text single(std::string_view name, const texts& shapes, bool free = true) {
+constexpr tensor_text single(std::string_view name, const texts& shapes) {
   return {
-      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = free};
+      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = true};
 }
 constexpr tensor_text as_output(tensor_text text, std::string_view gradient_of = {}) {
   text.use = tensor_use::output;
   text.gradient_of = gradient_of;
+  return text;
+}
+constexpr tensor_text optional_output(tensor_text text, std::string_view gradient_of = {}) {
+  text = as_output(text, gradient_of);
   text.free = true;
   return text;
 }
@@ -84,8 +88,8 @@ inline constexpr std::array tensor_texts{
     gate("g", of_head_gates, per_channel),
     with_rows(gate("gk", of_channel_gates, "is given, the operation has decays per head")),
     gate("beta", of_heads),
-    single("A_log", declared::everywhere("HV"), false),
-    single("dt_bias", of_biases, false),
+    single("A_log", declared::everywhere("HV")),
+    single("dt_bias", of_biases),
     single("initial_state", of_states),
     tensor_text{.name = "cu_seqlens",
                 .shapes = {"-", "N+1", "-", "N+1"},
@@ -99,18 +103,18 @@ inline constexpr std::array tensor_texts{
                 .elsewhere = "is given with cu_seqlens; both say where sequences begin",
                 .free = true},
     as_output(operand("out", of_values)),
-    as_output(single("final_state", of_states)),
+    optional_output(single("final_state", of_states)),
     operand("d_out", of_values),
     single("d_final_state", of_states),
     as_output(operand("d_q", of_keys), "q"),
     as_output(operand("d_k", of_keys), "k"),
     as_output(operand("d_v", of_values), "v"),
-    as_output(gate("d_g", of_head_gates, per_channel), "g"),
-    as_output(with_rows(gate("d_gk", of_channel_gates, per_head)), "gk"),
+    optional_output(gate("d_g", of_head_gates, per_channel), "g"),
+    optional_output(with_rows(gate("d_gk", of_channel_gates, per_head)), "gk"),
     as_output(gate("d_beta", of_heads), "beta"),
-    as_output(single("d_A_log", declared::everywhere("HV")), "A_log"),
-    as_output(single("d_dt_bias", of_biases), "dt_bias"),
-    as_output(single("d_initial_state", of_states), "initial_state"),
+    optional_output(single("d_A_log", declared::everywhere("HV")), "A_log"),
+    optional_output(single("d_dt_bias", of_biases), "dt_bias"),
+    optional_output(single("d_initial_state", of_states), "initial_state"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
@@ -201,6 +205,19 @@ inline constexpr auto bindings = declared::bindings_in(
             "A_log", offsetof(kernel, gate.a_log), {{{"HV", offsetof(kernel, gate.a_log_head)}}}},
         binding_text{
             "dt_bias", offsetof(kernel, gate.bias), {{{"HV", offsetof(kernel, gate.bias_head)}}}},
+        rows_at("d_out", offsetof(kernel, d_out), "HV"),
+        rows_at("d_q", offsetof(kernel, d_q), "H"),
+        rows_at("d_k", offsetof(kernel, d_k), "H"),
+        rows_at("d_v", offsetof(kernel, d_v), "HV"),
+        rows_at("d_g", offsetof(kernel, d_decay), "HV"),
+        rows_at("d_gk", offsetof(kernel, d_decay), "HV"),
+        rows_at("d_beta", offsetof(kernel, d_beta), "HV"),
+        binding_text{
+            "d_A_log", offsetof(kernel, d_a_log), {{{"HV", offsetof(kernel, d_a_log_head)}}}},
+        binding_text{
+            "d_dt_bias", offsetof(kernel, d_bias), {{{"HV", offsetof(kernel, d_bias_head)}}}},
+        states_at("d_final_state", offsetof(kernel, d_last)),
+        states_at("d_initial_state", offsetof(kernel, d_initial)),
         states_at("initial_state", offsetof(kernel, initial)),
         states_at("final_state", offsetof(kernel, last)),
         binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
@@ -231,6 +248,14 @@ inline constexpr std::array operations{
     declared::operation_of(
         "kernel_delta_attention", 1, form, lower,
         "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state out! final_state"),
+    declared::operation_of("gated_delta_rule_backward", 2, form, lower,
+                           "q! k! v! cu_seqlens seg_ids g beta! A_log dt_bias initial_state d_out! "
+                           "d_final_state d_q! d_k! d_v! d_g d_beta! d_A_log d_dt_bias "
+                           "d_initial_state"),
+    declared::operation_of("kernel_delta_attention_backward", 3, form, lower,
+                           "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state d_out! "
+                           "d_final_state d_q! d_k! d_v! d_g d_gk d_beta! d_A_log d_dt_bias "
+                           "d_initial_state"),
 };
 
 }  // namespace tessera::delta_rule_table

@@ -9,6 +9,7 @@
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/problem.hpp>
+#include <tessera/families/delta_rule/rwkv7_problem.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -49,15 +50,24 @@ constexpr delta_rule_sizes delta_rule_sizes_of(const tensor_view& keys, const te
           .value_dim = values.extent[3]};
 }
 
-constexpr delta_rule_demand demand_of(delta_rule_op, const delta_rule_args& args,
+constexpr delta_rule_demand demand_of(delta_rule_op op, const delta_rule_args& args,
                                       const delta_rule_options&, bool /*unaligned*/) noexcept {
   return {.type = args.q.type,
-          .pass = delta_rule_pass::forward,
+          .pass = pass_of(op),
           .decay = args.gk.present()  ? delta_rule_decay::channel
                    : args.g.present() ? delta_rule_decay::head
                                       : delta_rule_decay::none,
           .packed = args.cu_seqlens.present(),
           .sizes = delta_rule_sizes_of(args.q, args.v, args.cu_seqlens)};
+}
+
+constexpr delta_rule_demand demand_of(rwkv7_op op, const rwkv7_args& args, const rwkv7_options&,
+                                      bool /*unaligned*/) noexcept {
+  return {.type = args.r.type,
+          .pass = pass_of(op),
+          .decay = delta_rule_decay::channel,
+          .packed = args.cu_seqlens.present(),
+          .sizes = delta_rule_sizes_of(args.r, args.v, args.cu_seqlens)};
 }
 
 /// One sequence, of 512 tokens if packed: neither the others nor the lengths that depend on them

@@ -30,6 +30,10 @@ struct delta_rule_states {
 enum class delta_rule_update : std::uint8_t {
   /// S = diag(decay) S, then S += k (beta (v - S^T k))^T.
   delta,
+  /// S = diag(decay) S + b (S^T a)^T + k v^T: what the undecayed state holds for `read` is written.
+  low_rank,
+  /// The same with a = -read and b = read write, element by element.
+  multiplicative,
 };
 
 /// How raw gates become log decays.
@@ -48,7 +52,9 @@ struct delta_rule_kernel_args {
   delta_rule_input q{}, k{}, v{};
   delta_rule_input decay{};  ///< null: none
   delta_rule_input beta{};
+  delta_rule_input read{}, write{};  ///< of the low-rank updates
   bool decay_has_channels = false;
+  bool reverse = false;     ///< from the last token of a sequence to its first
   bool normalizes = false;  ///< q and k to length 1
   bool beta_is_raw = false;
   float beta_most = 1;  ///< of a raw beta, where its sigmoid is 1
@@ -58,6 +64,16 @@ struct delta_rule_kernel_args {
   delta_rule_states<const float> initial{};
   delta_rule_states<float> last{};
   delta_rule_output out{};
+
+  // Backward: `out` and `last` are not there.
+  delta_rule_input d_out{};
+  delta_rule_states<const float> d_last{};  ///< null: zeros
+  delta_rule_output d_q{}, d_k{}, d_v{};
+  delta_rule_output d_decay{}, d_beta{}, d_read{}, d_write{};  ///< null: not wanted
+  delta_rule_states<float> d_initial{};
+  float* d_a_log = nullptr;
+  float* d_bias = nullptr;
+  std::int64_t d_a_log_head = 0, d_bias_head = 0;
 
   const std::int32_t* cu_seqlens = nullptr;  ///< packed; contiguous
   const std::int32_t* seg_ids = nullptr;

@@ -13,7 +13,16 @@ template <>
 struct operation_table<delta_rule_op> {
   using problem_type = delta_rule_problem;
   using kernel_args = delta_rule_kernel_args;
-  static constexpr std::span<const operation> operations = delta_rule_table::operations;
+  static constexpr auto operations =
+      std::span<const operation>(delta_rule_operations).first(delta_rule_table::operations.size());
+};
+template <>
+struct operation_table<rwkv7_op> {
+  using problem_type = rwkv7_problem;
+  using kernel_args = delta_rule_kernel_args;
+  static constexpr auto operations =
+      std::span<const operation>(delta_rule_operations)
+          .subspan(delta_rule_table::operations.size(), rwkv7_table::operations.size());
 };
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include <tessera/families/delta_rule/options.hpp>
 #include <tessera/families/delta_rule/problem.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/families/delta_rule/rwkv7_problem.hpp>
 #include <tessera/spec/reflect.hpp>
 #include <tessera/spec/row_name.hpp>
 
@@ -18,7 +19,9 @@ BOOST_DESCRIBE_ENUM(delta_rule_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(delta_rule_rule, none, target_is_a_cpu, type_is_floating,
                     forward_goes_token_by_token, chunk_in_range, columns_are_a_few_vectors,
                     bf16_instructions_take_bf16, bf16_instructions_add_nothing)
-BOOST_DESCRIBE_ENUM(delta_rule_op, gated_delta_rule, kernel_delta_attention)
+BOOST_DESCRIBE_ENUM(delta_rule_op, gated_delta_rule, kernel_delta_attention,
+                    gated_delta_rule_backward, kernel_delta_attention_backward)
+BOOST_DESCRIBE_ENUM(rwkv7_op, rwkv7, rwkv7_mul, rwkv7_backward, rwkv7_mul_backward)
 
 BOOST_DESCRIBE_STRUCT(delta_rule_config, (), (target, type, pass, chunk, columns))
 BOOST_DESCRIBE_STRUCT(delta_rule_options, (),
@@ -28,6 +31,11 @@ BOOST_DESCRIBE_STRUCT(delta_rule_args, (),
                       (q, k, v, g, gk, beta, A_log, dt_bias, initial_state, cu_seqlens, seg_ids,
                        out, final_state, d_out, d_final_state, d_q, d_k, d_v, d_g, d_gk, d_beta,
                        d_A_log, d_dt_bias, d_initial_state))
+
+BOOST_DESCRIBE_STRUCT(rwkv7_options, (), (scale, reverse))
+BOOST_DESCRIBE_STRUCT(rwkv7_args, (),
+                      (r, w, k, v, a, b, kk, initial_state, cu_seqlens, out, final_state, d_out,
+                       d_final_state, d_r, d_w, d_k, d_v, d_a, d_b, d_kk, d_initial_state))
 
 /// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`.
 inline constexpr auto delta_rule_names = row_names<delta_rule_config>(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/api/delta_rule.hpp>
+#include <tessera/api/rwkv7.hpp>
 #include <tessera/families/delta_rule/family.hpp>
 #include <tessera/families/delta_rule/lower.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
@@ -15,10 +16,10 @@ constinit const family delta_rule_record =
 
 namespace {
 
-status call(delta_rule_op op, const delta_rule_args& args, const delta_rule_options& options,
-            const context& where) {
+template <class Op, class Args, class Options>
+status call(Op op, const Args& args, const Options& options, const context& where) {
   return call_operation(delta_rule_record,
-                        operation_table<delta_rule_op>::operations[static_cast<std::size_t>(op)],
+                        operation_table<Op>::operations[static_cast<std::size_t>(op)],
                         tensors_of(args), &options, where);
 }
 
@@ -32,11 +33,40 @@ status kernel_delta_attention(const delta_rule_args& args, const delta_rule_opti
                               const context& where) {
   return call(delta_rule_op::kernel_delta_attention, args, options, where);
 }
+status gated_delta_rule_backward(const delta_rule_args& args, const delta_rule_options& options,
+                                 const context& where) {
+  return call(delta_rule_op::gated_delta_rule_backward, args, options, where);
+}
+status kernel_delta_attention_backward(const delta_rule_args& args,
+                                       const delta_rule_options& options, const context& where) {
+  return call(delta_rule_op::kernel_delta_attention_backward, args, options, where);
+}
+status rwkv7(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
+  return call(rwkv7_op::rwkv7, args, options, where);
+}
+status rwkv7_mul(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
+  return call(rwkv7_op::rwkv7_mul, args, options, where);
+}
+status rwkv7_backward(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
+  return call(rwkv7_op::rwkv7_backward, args, options, where);
+}
+status rwkv7_mul_backward(const rwkv7_args& args, const rwkv7_options& options,
+                          const context& where) {
+  return call(rwkv7_op::rwkv7_mul_backward, args, options, where);
+}
 
 result<delta_rule_plan> plan(const delta_rule_problem& problem, const context& where) {
   return plan_of(delta_rule_record, problem, where);
 }
 result<explanation> explain(const delta_rule_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(delta_rule_record, numbered(problem), where, device);
+}
+
+result<rwkv7_plan> plan(const rwkv7_problem& problem, const context& where) {
+  return plan_of(delta_rule_record, problem, where);
+}
+result<explanation> explain(const rwkv7_problem& problem, const context& where,
                             const device_facts* device) {
   return explain_operation(delta_rule_record, numbered(problem), where, device);
 }

@@ -25,7 +25,7 @@
 namespace tessera {
 
 /// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as
-/// kernel_delta_attention, and nothing is looked up.
+/// kernel_delta_attention or, of a backward row, its gradient, and nothing is looked up.
 ///
 /// Errors: those of the operation, and status_code::ineligible_row if the row's config does not
 /// take the problem ("dtype is f16, the row has bf16").
@@ -34,7 +34,9 @@ status launch(const delta_rule_args& args, const delta_rule_options& options,
               const cpu& where = {}) {
   namespace kernel = kernels::delta_rule::cpu;
   constexpr delta_rule_config config = kernel::traits<Row>::config;
-  constexpr delta_rule_op op = delta_rule_op::kernel_delta_attention;
+  constexpr delta_rule_op op = config.pass == delta_rule_pass::forward
+                                   ? delta_rule_op::kernel_delta_attention
+                                   : delta_rule_op::kernel_delta_attention_backward;
   delta_rule_kernel_args lowered;
   if (status done = lower(op, args, options, lowered); !done) return done;
   if (status done = direct::check_row(config, problem_of(args, options, op)); !done) return done;

@@ -89,7 +89,11 @@ class forward_launch {
       load_row<isa_type>(static_cast<const element*>(args_.v.data) +
                              row_of(args_.v, tokens.entry, token, head) + column,
                          columns, values);
-      delta_step<isa_type, Registers>(state, rows, channels, values, reader.beta(token), answer);
+      if (args_.update == delta_rule_update::delta) {
+        delta_step<isa_type, Registers>(state, rows, channels, values, reader.beta(token), answer);
+      } else {
+        low_rank_step<isa_type, Registers>(state, rows, channels, values, answer);
+      }
       store_row<isa_type>(answer, columns, out);
     }
     if (args_.last.data == nullptr) return;

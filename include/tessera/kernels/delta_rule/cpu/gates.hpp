@@ -21,6 +21,11 @@ inline float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
+/// Slopes of a log decay by its raw gate, and by A_log.
+struct gate_slopes {
+  float by_raw = 1, by_a_log = 0;
+};
+
 /// How the gates of a value head become log decays.
 template <class Isa>
 struct head_gate {
@@ -37,6 +42,15 @@ struct head_gate {
 
   float biased(float x, std::int64_t channel) const {
     return bias != nullptr ? x + bias[channel] : x;
+  }
+  gate_slopes slopes(float x, std::int64_t channel) const {
+    const float with_bias = biased(x, channel);
+    if (!bounded) {
+      return {-rate * sigmoid<Isa>(with_bias), -rate * softplus<Isa>(with_bias)};
+    }
+    const float share = sigmoid<Isa>(rate * with_bias);
+    const float slope = lower_bound * share * (1.0f - share) * rate;
+    return {slope, slope * with_bias};
   }
   float log_decay(float x, std::int64_t channel) const {
     if (!raw) return x;

@@ -4,6 +4,8 @@
 #include <cstddef>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/cpu/backward.hpp>
+#include <tessera/kernels/delta_rule/cpu/backward_scratch.hpp>
 #include <tessera/kernels/delta_rule/cpu/forward.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
 #include <tessera/prim/common/workspace.hpp>
@@ -15,8 +17,12 @@ namespace tessera::kernels::delta_rule::cpu {
 /// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
 template <class Row>
 std::size_t workspace_bytes(const delta_rule_kernel_args& args, int threads) {
-  return static_cast<std::size_t>(threads) *
-         static_cast<std::size_t>(forward_launch<Row>::floats_of_thread(args)) * sizeof(float);
+  if constexpr (traits<Row>::config.pass == delta_rule_pass::forward) {
+    return static_cast<std::size_t>(threads) *
+           static_cast<std::size_t>(forward_launch<Row>::floats_of_thread(args)) * sizeof(float);
+  } else {
+    return backward_scratch<Row>::bytes_of_launch(args, threads);
+  }
 }
 
 /// Runs the row's kernel. `args` come from `lower`.
@@ -27,8 +33,11 @@ status launch(const delta_rule_kernel_args& args, const launch_context& context)
       !done) {
     return done;
   }
-  auto* const memory = reinterpret_cast<float*>(context.workspace);
-  forward_launch<Row>(args).run(memory, context.threads);
+  if constexpr (traits<Row>::config.pass == delta_rule_pass::forward) {
+    forward_launch<Row>(args).run(reinterpret_cast<float*>(context.workspace), context.threads);
+  } else {
+    backward_launch<Row>(args).run(context.workspace, context.threads);
+  }
   return {};
 }
 

@@ -14,12 +14,15 @@ struct sequence {
   std::int64_t entry = 0;
   std::int64_t begin = 0;
   std::int64_t length = 0;
+  bool reverse = false;
   /// Ids of the tokens' segments, null without; the first step that is no padding.
   const std::int32_t* ids = nullptr;
   std::int64_t id_stride = 0;
   std::int64_t first = 0;
 
-  TESSERA_INLINE std::int64_t token(std::int64_t step) const { return begin + step; }
+  TESSERA_INLINE std::int64_t token(std::int64_t step) const {
+    return reverse ? begin + length - 1 - step : begin + step;
+  }
   TESSERA_INLINE std::int32_t id(std::int64_t step) const { return ids[token(step) * id_stride]; }
   /// No token: it gives 0 and leaves the state alone.
   TESSERA_INLINE bool is_padding(std::int64_t step) const { return ids != nullptr && id(step) < 0; }
@@ -34,6 +37,7 @@ template <class Isa>
 sequence sequence_of(const delta_rule_kernel_args& args, std::int64_t n) {
   sequence all;
   all.number = n;
+  all.reverse = args.reverse;
   if (args.cu_seqlens != nullptr) {
     all.begin = args.cu_seqlens[n];
     all.length = (n < args.sequences ? args.cu_seqlens[n + 1] : args.tokens) - all.begin;

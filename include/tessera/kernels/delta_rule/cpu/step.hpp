@@ -87,4 +87,24 @@ TESSERA_INLINE void delta_step(float* state, const token_rows& token, std::int64
   out.store(answer);
 }
 
+/// The same of a low-rank update.
+template <class Isa, int Registers>
+TESSERA_INLINE void low_rank_step(float* state, const token_rows& token, std::int64_t channels,
+                                  const float* values, float* answer) {
+  using row = tile_row<Isa, Registers>;
+  const row held_for = read_tile<Isa, Registers>(state, token.read, channels);
+  const row value = row::load(values);
+  row out = row::zero();
+  for (std::int64_t c = 0; c < channels; ++c) {
+    float* const at = state + c * row::pitch;
+    row held = row::load(at);
+    held.scale(token.decay[c]);
+    held.add(token.write[c], held_for);
+    held.add(token.key[c], value);
+    held.store(at);
+    out.add(token.query[c], held);
+  }
+  out.store(answer);
+}
+
 }  // namespace tessera::kernels::delta_rule::cpu

@@ -4,6 +4,7 @@
 // | update | reads with | writes |
 // |---|---|---|
 // | delta | decay k: what the decayed state holds for k | k |
+// | low_rank, multiplicative | a | b, and k |
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 #include <tessera/kernels/delta_rule/cpu/gates.hpp>
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
-#include <tessera/prim/cpu/math.hpp>
 
 namespace tessera::kernels::delta_rule::cpu {
 
@@ -24,11 +24,12 @@ struct token_rows {
   float* key = nullptr;
   float* decay = nullptr;
   float* read = nullptr;
+  float* write = nullptr;
 
-  static constexpr std::int64_t count = 4;
+  static constexpr std::int64_t count = 5;
   static token_rows at(float* memory, std::int64_t key_dim) {
     const std::int64_t row = padded(key_dim);
-    return {memory, memory + row, memory + 2 * row, memory + 3 * row};
+    return {memory, memory + row, memory + 2 * row, memory + 3 * row, memory + 4 * row};
   }
 };
 
@@ -82,12 +83,15 @@ class token_reader {
     }
     scale_row<isa_type>(rows_.query, channels, of_query);
     read_decay(token);
+    if (args_.update != delta_rule_update::delta) return read_low_rank(token);
     for (std::int64_t c = 0; c < channels; c += vec::width) {
       vec::store(rows_.read + c, vec::mul(vec::load(rows_.decay + c), vec::load(rows_.key + c)));
     }
   }
 
+  /// 0 of updates that have none.
   float beta(std::int64_t token) const {
+    if (args_.beta.data == nullptr) return 0;
     return beta_of<isa_type>(
         args_, element_at<isa_type>(args_.beta, row_of(args_.beta, entry_, token, head_)));
   }
@@ -97,6 +101,17 @@ class token_reader {
     load_row<isa_type>(
         static_cast<const element*>(from.data) + row_of(from, entry_, token, key_head_),
         args_.key_dim, to);
+  }
+
+  void read_low_rank(std::int64_t token) const {
+    load(args_.read, token, rows_.read);
+    load(args_.write, token, rows_.write);
+    if (args_.update == delta_rule_update::low_rank) return;
+    for (std::int64_t c = 0; c < args_.key_dim; c += vec::width) {
+      const auto read = vec::load(rows_.read + c);
+      vec::store(rows_.write + c, vec::mul(read, vec::load(rows_.write + c)));
+      vec::store(rows_.read + c, vec::sub(vec::zero(), read));
+    }
   }
 
   void read_decay(std::int64_t token) const {
@@ -109,11 +124,9 @@ class token_reader {
       return;
     }
     load_row<isa_type>(decay, at, channels, rows_.decay);
-    for (std::int64_t c = 0; gate_.raw && c < channels; ++c) {
-      rows_.decay[c] = gate_.log_decay(rows_.decay[c], c);
-    }
-    for (std::int64_t c = 0; c < channels; c += vec::width) {
-      vec::store(rows_.decay + c, prim::exp_of<isa_type>(vec::load(rows_.decay + c)));
+    // Factors go into products of many steps: the polynomial of softmax is not exact enough.
+    for (std::int64_t c = 0; c < channels; ++c) {
+      rows_.decay[c] = std::exp(gate_.log_decay(rows_.decay[c], c));
     }
   }
 

@@ -1,0 +1,192 @@
+// The RWKV-7 operations, declared: tensors, dims, options, and where kernels find them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/declaration.hpp>
+#include <tessera/families/delta_rule/rwkv7_problem.hpp>
+
+namespace tessera::rwkv7_table {
+
+using delta_rule_table::optional_output;
+using delta_rule_table::rows_at;
+using delta_rule_table::single;
+using delta_rule_table::states_at;
+using options = rwkv7_options;
+using kernel = delta_rule_kernel_args;
+using texts = std::array<std::string_view, max_layouts>;
+
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "T", .label = "length"},
+    dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "HV",
+        .label = "heads",
+        .least = 1,
+        .most = delta_rule_table::most_recurrent_heads},
+    dim{.symbol = "K",
+        .label = "key dim",
+        .least = 1,
+        .most = delta_rule_table::most_recurrent_dim},
+    dim{.symbol = "V",
+        .label = "value dim",
+        .least = 1,
+        .most = delta_rule_table::most_recurrent_dim},
+};
+inline constexpr std::array<std::string_view, 2> layouts{"dense", "packed"};
+inline constexpr texts of_keys{"B T HV K", "1:batch T HV K"};
+inline constexpr texts of_values{"B T HV V", "1:batch T HV V"};
+inline constexpr texts of_states{"B HV K V", "N HV K V"};
+
+constexpr tensor_text operand(std::string_view name, const texts& shapes) {
+  if (name == "r" || name == "w") {
+    return {.name = name, .shapes = shapes, .types = floating_types, .contiguous_rows = true};
+  }
+  return {.name = name, .shapes = shapes, .like = "r", .contiguous_rows = true};
+}
+constexpr tensor_text gradient(std::string_view name, std::string_view of, const texts& shapes) {
+  tensor_text text = operand(of, shapes);
+  text.name = name;
+  text.use = tensor_use::output;
+  text.gradient_of = of;
+  return text;
+}
+constexpr tensor_text result(tensor_text text) {
+  text.use = tensor_use::output;
+  return text;
+}
+
+inline constexpr std::array tensor_texts{
+    operand("r", of_keys),
+    operand("w", of_keys),
+    operand("k", of_keys),
+    operand("v", of_values),
+    operand("a", of_keys),
+    operand("b", of_keys),
+    operand("kk", of_keys),
+    single("initial_state", of_states),
+    tensor_text{.name = "cu_seqlens",
+                .shapes = {"-", "N+1"},
+                .types = dtype::i32,
+                .contiguous_rows = true,
+                .holds = tensor_contents::offsets,
+                .counts = "T"},
+    result(operand("out", of_values)),
+    optional_output(single("final_state", of_states)),
+    operand("d_out", of_values),
+    single("d_final_state", of_states),
+    gradient("d_r", "r", of_keys),
+    gradient("d_w", "w", of_keys),
+    gradient("d_k", "k", of_keys),
+    gradient("d_v", "v", of_values),
+    gradient("d_a", "a", of_keys),
+    gradient("d_b", "b", of_keys),
+    gradient("d_kk", "kk", of_keys),
+    optional_output(single("d_initial_state", of_states), "initial_state"),
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+
+inline constexpr std::array option_forms{
+    option_form{.name = "scale",
+                .offset = offsetof(options, scale),
+                .type = option_type::number,
+                .limit = option_limit::finite_float,
+                .free = true},
+    option_form{.name = "reverse", .offset = offsetof(options, reverse), .free = true},
+};
+inline constexpr std::array rules{
+    tensor_rule{tensor("d_initial_state"),
+                [](const bound_call& call) { return call.has(tensor("initial_state")); },
+                "is given, initial_state is absent"},
+};
+
+inline int layout_of(const bound_call& call) {
+  return call.has(tensor("cu_seqlens")) ? 1 : 0;
+}
+
+inline constexpr signature form = declared::signature_of<rwkv7_problem>({
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = option_forms,
+    .rules = rules,
+    .layout_of = &layout_of,
+});
+
+// Where a kernel finds them.
+
+inline constexpr kernel kernel_defaults{.decay_has_channels = true};
+
+/// `read` and `write` are the tensors of the low-rank update.
+consteval auto bindings_with(std::string_view read, std::string_view write, std::string_view d_read,
+                             std::string_view d_write) {
+  return declared::bindings_in(
+      std::array{
+          rows_at("r", offsetof(kernel, q), "HV"),
+          rows_at("w", offsetof(kernel, decay), "HV"),
+          rows_at("k", offsetof(kernel, k), "HV"),
+          rows_at("v", offsetof(kernel, v), "HV"),
+          rows_at(read, offsetof(kernel, read), "HV"),
+          rows_at(write, offsetof(kernel, write), "HV"),
+          rows_at("out", offsetof(kernel, out), "HV"),
+          rows_at("d_out", offsetof(kernel, d_out), "HV"),
+          rows_at("d_r", offsetof(kernel, d_q), "HV"),
+          rows_at("d_w", offsetof(kernel, d_decay), "HV"),
+          rows_at("d_k", offsetof(kernel, d_k), "HV"),
+          rows_at("d_v", offsetof(kernel, d_v), "HV"),
+          rows_at(d_read, offsetof(kernel, d_read), "HV"),
+          rows_at(d_write, offsetof(kernel, d_write), "HV"),
+          states_at("d_final_state", offsetof(kernel, d_last)),
+          states_at("d_initial_state", offsetof(kernel, d_initial)),
+          states_at("initial_state", offsetof(kernel, initial)),
+          states_at("final_state", offsetof(kernel, last)),
+          binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+      },
+      form);
+}
+inline constexpr auto bindings = bindings_with("a", "b", "d_a", "d_b");
+inline constexpr auto multiplicative_bindings = bindings_with("kk", "a", "d_kk", "d_a");
+inline constexpr auto sizes = declared::sizes_in(
+    std::array{
+        size_text{"N|B", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
+        size_text{"HV", offsetof(kernel, key_heads)},
+        size_text{"HV", offsetof(kernel, value_heads)}, size_text{"K", offsetof(kernel, key_dim)},
+        size_text{"V", offsetof(kernel, value_dim)}},
+    form);
+
+template <delta_rule_update Update>
+void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  filled.update = Update;
+  filled.scale = static_cast<float>(wanted.scale);
+  filled.reverse = wanted.reverse;
+}
+
+inline constexpr lowering lower =
+    declared::lowering_of<kernel_defaults>(sizes, bindings, &finish<delta_rule_update::low_rank>);
+inline constexpr lowering lower_multiplicative = declared::lowering_of<kernel_defaults>(
+    sizes, multiplicative_bindings, &finish<delta_rule_update::multiplicative>);
+
+inline constexpr std::array operations{
+    declared::operation_of("rwkv7", 0, form, lower,
+                           "r! w! k! v! cu_seqlens a! b! initial_state out! final_state"),
+    declared::operation_of("rwkv7_mul", 1, form, lower_multiplicative,
+                           "r! w! k! v! cu_seqlens kk! a! initial_state out! final_state"),
+    declared::operation_of("rwkv7_backward", 2, form, lower,
+                           "r! w! k! v! cu_seqlens a! b! initial_state d_out! d_final_state d_r! "
+                           "d_w! d_k! d_v! d_a! d_b! d_initial_state"),
+    declared::operation_of("rwkv7_mul_backward", 3, form, lower_multiplicative,
+                           "r! w! k! v! cu_seqlens kk! a! initial_state d_out! d_final_state d_r! "
+                           "d_w! d_k! d_v! d_kk! d_a! d_initial_state"),
+};
+
+}  // namespace tessera::rwkv7_table

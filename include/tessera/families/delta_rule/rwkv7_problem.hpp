@@ -1,0 +1,45 @@
+// What is asked of RWKV-7 at run time: dtypes, sizes and options, no pointers. Plain data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/rwkv7_args.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Operations that read and write by vectors of their own.
+enum class rwkv7_op : std::uint8_t {
+  rwkv7,
+  rwkv7_mul,
+  rwkv7_backward,
+  rwkv7_mul_backward,
+};
+
+/// Their names, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 4> rwkv7_ops{"rwkv7", "rwkv7_mul", "rwkv7_backward",
+                                                           "rwkv7_mul_backward"};
+
+constexpr std::string_view name_of(rwkv7_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < rwkv7_ops.size() ? rwkv7_ops[index] : "invalid";
+}
+
+constexpr delta_rule_pass pass_of(rwkv7_op op) noexcept {
+  return op >= rwkv7_op::rwkv7_backward ? delta_rule_pass::backward : delta_rule_pass::forward;
+}
+
+/// A call of one of them without its memory.
+using rwkv7_problem = basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>;
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr rwkv7_problem problem_of(const rwkv7_args& args, const rwkv7_options& options = {},
+                                   rwkv7_op op = rwkv7_op::rwkv7) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera
