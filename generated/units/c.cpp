@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 23> all{{
+  static constexpr std::array<operation_name, 25> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -29,7 +29,9 @@ std::span<const operation_name> operation_names() noexcept {
       {401, "kv_cache_copy", "kv_cache"},
       {700, "state_space_v1", "selective_scan"},
       {701, "state_space_v2", "selective_scan"},
-      {702, "rwkv4", "selective_scan"},
+      {702, "state_space_v1_backward", "selective_scan"},
+      {703, "state_space_v2_backward", "selective_scan"},
+      {704, "rwkv4", "selective_scan"},
   }};
   return all;
 }

@@ -13,6 +13,7 @@
 #include "operations.hpp"
 #include "rwkv4.hpp"
 #include "state_space.hpp"
+#include "state_space_gradients.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -55,6 +56,30 @@ expected_tensors state_space(const bound_call& call) {
   if (call.has(final_state)) {
     all.push_back(expected_from(call, final_state, evaluation.final_state()));
   }
+  return all;
+}
+
+template <class Number>
+expected_tensors state_space_backward(const bound_call& call) {
+  using state_space_table::tensor;
+  const state_space_gradients<Number> found(state_space_args_of(call),
+                                            call.options_as<state_space_options>(),
+                                            state_space_table::has_heads(call));
+  expected_tensors all;
+  const auto add = [&](std::int8_t tensor, const std::vector<tracked<Number>>& numbers) {
+    const auto index = static_cast<std::size_t>(tensor);
+    if (call.has(index)) all.push_back(expected_from(call, index, numbers));
+  };
+  add(tensor("d_x"), found.d_x);
+  add(tensor("d_dt"), found.d_dt);
+  add(tensor("d_A"), found.d_A);
+  add(tensor("d_B"), found.d_B);
+  add(tensor("d_C"), found.d_C);
+  add(tensor("d_D"), found.d_D);
+  add(tensor("d_z"), found.d_z);
+  add(tensor("d_dt_bias"), found.d_dt_bias);
+  add(tensor("d_initial_state"), found.d_initial_state);
+  add(tensor("d_norm_weight"), found.d_norm_weight);
   return all;
 }
 
@@ -114,8 +139,17 @@ constexpr operation_reference state_space_named(std::string_view op) {
           .fill = &fill_state_space};
 }
 
+constexpr operation_reference state_space_backward_named(std::string_view op) {
+  return {.op = op,
+          .exact = &state_space_backward<double>,
+          .as_stored = &state_space_backward<float>,
+          .fill = &fill_state_space};
+}
+
 constexpr std::array table{
     state_space_named("state_space_v1"), state_space_named("state_space_v2"),
+    state_space_backward_named("state_space_v1_backward"),
+    state_space_backward_named("state_space_v2_backward"),
     operation_reference{
         .op = "rwkv4", .exact = &rwkv4<double>, .as_stored = &rwkv4<float>, .fill = &fill_rwkv4}};
 

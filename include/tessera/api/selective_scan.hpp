@@ -57,6 +57,18 @@ status state_space_v1(const state_space_args& args, const state_space_options& o
 status state_space_v2(const state_space_args& args, const state_space_options& options = {},
                       const context& context = {});
 
+/// Gradients of state_space_v1: d_x, d_dt, d_A, d_B, d_C from what the call took, d_out and, if
+/// there is one, d_final_state. d_D, d_z, d_dt_bias and d_initial_state where those operands are
+/// given.
+status state_space_v1_backward(const state_space_args& args,
+                               const state_space_options& options = {},
+                               const context& context = {});
+
+/// Gradients of state_space_v2, likewise; d_norm_weight besides.
+status state_space_v2_backward(const state_space_args& args,
+                               const state_space_options& options = {},
+                               const context& context = {});
+
 /// k, v, out [B,T,C]; w, u [C]. initial_state and final_state [B,3,C] may be absent.
 status rwkv4(const rwkv4_args& args, const rwkv4_options& options = {},
              const context& context = {});
@@ -73,6 +85,16 @@ inline void state_space_v2_or_throw(const state_space_args& args,
   throw_if_failed(state_space_v2(args, options, context));
 }
 
+inline void state_space_v1_backward_or_throw(const state_space_args& args,
+                                             const state_space_options& options = {},
+                                             const context& context = {}) {
+  throw_if_failed(state_space_v1_backward(args, options, context));
+}
+inline void state_space_v2_backward_or_throw(const state_space_args& args,
+                                             const state_space_options& options = {},
+                                             const context& context = {}) {
+  throw_if_failed(state_space_v2_backward(args, options, context));
+}
 inline void rwkv4_or_throw(const rwkv4_args& args, const rwkv4_options& options = {},
                            const context& context = {}) {
   throw_if_failed(rwkv4(args, options, context));

@@ -33,6 +33,8 @@ struct scan_sequences {
 struct state_space_kernel_args {
   scan_tensor x{}, dt{}, A{}, B{}, C{}, D{}, z{}, dt_bias{}, norm_weight{};
   scan_tensor initial_state{}, out{}, final_state{};
+  scan_tensor d_out{}, d_final_state{}, d_x{}, d_dt{}, d_A{}, d_B{}, d_C{}, d_D{}, d_z{};
+  scan_tensor d_dt_bias{}, d_initial_state{}, d_norm_weight{};
   scan_sequences sequences{};
 
   std::int64_t heads = 1;

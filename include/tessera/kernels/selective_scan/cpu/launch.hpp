@@ -7,6 +7,7 @@
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/families/selective_scan/rules.hpp>
 #include <tessera/kernels/selective_scan/cpu/rwkv4_forward.hpp>
+#include <tessera/kernels/selective_scan/cpu/state_space_backward.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_forward.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/isa.hpp>
@@ -26,12 +27,14 @@ struct row_is_legal {
   static constexpr bool value = true;
 };
 
-/// The launch of a row's recurrence.
+/// The launch of a row's recurrence and direction.
 template <class Kernel>
 auto launch_of(const selective_scan_kernel_args& args) {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   if constexpr (Kernel::config.recurrence == scan_recurrence::rwkv4) {
     return rwkv4_forward<Kernel>(args.rwkv4);
+  } else if constexpr (Kernel::config.pass == scan_pass::backward) {
+    return state_space_backward<Kernel>(args.state_space);
   } else {
     return state_space_forward<Kernel>(args.state_space);
   }
