@@ -22,16 +22,19 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::selective_scan_cpu_avx2_rwkv4_forward, 0, 0>
+    table_row<rows::selective_scan_cpu_avx2_rwkv4_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_rwkv4_forward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx2_state_space_v1_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx2_state_space_v1_forward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx2_state_space_v2_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx2_state_space_v2_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_rwkv4_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx512_rwkv4_forward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx512_state_space_v1_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx512_state_space_v1_forward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx512_state_space_v2_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_avx512_state_space_v2_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_rwkv4_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_generic_rwkv4_forward, 0, 0>
     , table_row<rows::selective_scan_cpu_generic_state_space_v1_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_generic_state_space_v1_forward, 0, 0>
@@ -45,7 +48,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c0045048a2bf8ea4";
+  if (kind == device_kind::cpu) return "400758fdff95ce3e";
   return {};
 }
 

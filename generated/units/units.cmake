@@ -29,6 +29,7 @@ set(tessera_units_cpu_generic
   units/cpu_generic/attention_backward_f32_dany.cpp
   units/cpu_generic/kv_cache_append.cpp
   units/cpu_generic/kv_cache_copy.cpp
+  units/cpu_generic/selective_scan_rwkv4_backward.cpp
   units/cpu_generic/selective_scan_rwkv4_forward.cpp
   units/cpu_generic/selective_scan_state_space_v1_backward.cpp
   units/cpu_generic/selective_scan_state_space_v1_forward.cpp
@@ -61,6 +62,7 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_backward_f16_dany.cpp
   units/cpu_avx2/attention_backward_f32_dany.cpp
   units/cpu_avx2/kv_cache_append.cpp
+  units/cpu_avx2/selective_scan_rwkv4_backward.cpp
   units/cpu_avx2/selective_scan_rwkv4_forward.cpp
   units/cpu_avx2/selective_scan_state_space_v1_backward.cpp
   units/cpu_avx2/selective_scan_state_space_v1_forward.cpp
@@ -103,6 +105,7 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_backward_f16_dany.cpp
   units/cpu_avx512/attention_backward_f32_dany.cpp
   units/cpu_avx512/kv_cache_append.cpp
+  units/cpu_avx512/selective_scan_rwkv4_backward.cpp
   units/cpu_avx512/selective_scan_rwkv4_forward.cpp
   units/cpu_avx512/selective_scan_state_space_v1_backward.cpp
   units/cpu_avx512/selective_scan_state_space_v1_forward.cpp

@@ -12,6 +12,7 @@
 #include "../support/random.hpp"
 #include "operations.hpp"
 #include "rwkv4.hpp"
+#include "rwkv4_gradients.hpp"
 #include "state_space.hpp"
 #include "state_space_gradients.hpp"
 #include "store.hpp"
@@ -119,6 +120,23 @@ expected_tensors rwkv4(const bound_call& call) {
   return all;
 }
 
+template <class Number>
+expected_tensors rwkv4_backward(const bound_call& call) {
+  using rwkv4_table::tensor;
+  const rwkv4_gradients<Number> found(*reinterpret_cast<const rwkv4_args*>(call.tensors));
+  expected_tensors all;
+  const auto add = [&](std::int8_t tensor, const std::vector<tracked<Number>>& numbers) {
+    const auto index = static_cast<std::size_t>(tensor);
+    if (call.has(index)) all.push_back(expected_from(call, index, numbers));
+  };
+  add(tensor("d_k"), found.d_k);
+  add(tensor("d_v"), found.d_v);
+  add(tensor("d_w"), found.d_w);
+  add(tensor("d_u"), found.d_u);
+  add(tensor("d_initial_state"), found.d_initial_state);
+  return all;
+}
+
 /// Decays from none to complete; sums whose weights are positive.
 bool fill_rwkv4(const bound_call& call, std::size_t tensor, support::random_source& random) {
   const std::string_view name = call.form().tensors[tensor].name;
@@ -154,11 +172,16 @@ constexpr operation_reference state_space_backward_named(std::string_view op) {
 }
 
 constexpr std::array table{
-    state_space_named("state_space_v1"), state_space_named("state_space_v2"),
+    state_space_named("state_space_v1"),
+    state_space_named("state_space_v2"),
     state_space_backward_named("state_space_v1_backward"),
     state_space_backward_named("state_space_v2_backward"),
     operation_reference{
-        .op = "rwkv4", .exact = &rwkv4<double>, .as_stored = &rwkv4<float>, .fill = &fill_rwkv4}};
+        .op = "rwkv4", .exact = &rwkv4<double>, .as_stored = &rwkv4<float>, .fill = &fill_rwkv4},
+    operation_reference{.op = "rwkv4_backward",
+                        .exact = &rwkv4_backward<double>,
+                        .as_stored = &rwkv4_backward<float>,
+                        .fill = &fill_rwkv4}};
 
 }  // namespace
 

@@ -73,6 +73,12 @@ status state_space_v2_backward(const state_space_args& args,
 status rwkv4(const rwkv4_args& args, const rwkv4_options& options = {},
              const context& context = {});
 
+/// Gradients of rwkv4: d_k, d_v, d_w, d_u from what the call took, d_out and, if there is one,
+/// d_final_state; d_initial_state where initial_state is given. Where two exponents are the same,
+/// each has half of what belongs to their maximum.
+status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options = {},
+                      const context& context = {});
+
 /// The same operations; a refusal is thrown as tessera::error.
 inline void state_space_v1_or_throw(const state_space_args& args,
                                     const state_space_options& options = {},
@@ -98,6 +104,10 @@ inline void state_space_v2_backward_or_throw(const state_space_args& args,
 inline void rwkv4_or_throw(const rwkv4_args& args, const rwkv4_options& options = {},
                            const context& context = {}) {
   throw_if_failed(rwkv4(args, options, context));
+}
+inline void rwkv4_backward_or_throw(const rwkv4_args& args, const rwkv4_options& options = {},
+                                    const context& context = {}) {
+  throw_if_failed(rwkv4_backward(args, options, context));
 }
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.

@@ -66,6 +66,7 @@ constexpr std::string_view plain_problems[] = {
     "state_space_v2 x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
     "rwkv4 k=[2,64,96]f32",
     "state_space_v1_backward x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
+    "rwkv4_backward k=[2,64,96]f32",
     "state_space_v2_backward x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
 };
 

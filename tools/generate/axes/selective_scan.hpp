@@ -32,7 +32,7 @@ inline std::vector<selective_scan_axes> selective_scan_blocks() {
           .about = "weighted sums: four exponentials a token",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .recurrences = {rwkv4},
-          .passes = {forward},
+          .passes = {forward, backward},
       },
   };
 }

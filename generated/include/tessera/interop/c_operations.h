@@ -34,7 +34,8 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_STATE_SPACE_V2 = 701,
   TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
   TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD = 703,
-  TESSERA_OPERATION_RWKV4 = 704
+  TESSERA_OPERATION_RWKV4 = 704,
+  TESSERA_OPERATION_RWKV4_BACKWARD = 705
 } tessera_operation;
 
 /* Values of options. */
@@ -1169,6 +1170,13 @@ typedef struct tessera_rwkv4_args {
   const tessera_tensor* cu_seqlens; /* packed [S+1]; i32 */
   const tessera_tensor* out; /* written; dense [B,T,C], packed [1,T,C]; type of k */
   const tessera_tensor* final_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
+  const tessera_tensor* d_out; /* dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* d_final_state; /* dense [B,R,C], packed [S,R,C]; f32 */
+  const tessera_tensor* d_k; /* written; dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* d_v; /* written; dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* d_w; /* written; [C]; f32, f16, bf16 */
+  const tessera_tensor* d_u; /* written; [C]; f32, f16, bf16 */
+  const tessera_tensor* d_initial_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
 } tessera_rwkv4_args;
 
 typedef struct tessera_rwkv4_options {
@@ -1188,6 +1196,23 @@ static inline int32_t tessera_plan_rwkv4(const tessera_rwkv4_args* args,
 }
 static inline int32_t tessera_run_rwkv4(const tessera_plan* plan, const tessera_rwkv4_args* args,
     void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv4_backward: needs k, v, w, u, d_out, d_k, d_v, d_w, d_u; takes cu_seqlens, initial_state,
+ * d_final_state, d_initial_state. */
+static inline int32_t tessera_rwkv4_backward(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV4_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv4_backward(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV4_BACKWARD, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
+    const tessera_rwkv4_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

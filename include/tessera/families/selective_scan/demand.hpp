@@ -51,12 +51,13 @@ constexpr selective_scan_demand demand_of(state_space_op op, const state_space_a
           .states = args.B.extent[last_of_b]};
 }
 
-constexpr selective_scan_demand demand_of(rwkv4_op /*op*/, const rwkv4_args& args,
+constexpr selective_scan_demand demand_of(rwkv4_op op, const rwkv4_args& args,
                                           const rwkv4_options& /*options*/,
                                           bool /*unaligned*/) noexcept {
   const auto& k = args.k.extent;
   const bool packed = args.cu_seqlens.present();
   return {.recurrence = scan_recurrence::rwkv4,
+          .pass = pass_of(op),
           .type = args.k.type,
           .packed = packed,
           .sequences = packed ? std::max<std::int64_t>(args.cu_seqlens.extent[0] - 1, 0) : k[0],

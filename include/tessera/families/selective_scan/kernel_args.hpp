@@ -66,6 +66,7 @@ struct channel_rows {
 /// Arguments of an rwkv4 launch.
 struct rwkv4_kernel_args {
   channel_rows k{}, v{}, w{}, u{}, initial_state{}, out{}, final_state{};
+  channel_rows d_out{}, d_final_state{}, d_k{}, d_v{}, d_w{}, d_u{}, d_initial_state{};
   scan_sequences sequences{};
   std::int64_t channels = 0;
 };

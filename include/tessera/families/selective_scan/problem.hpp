@@ -47,12 +47,16 @@ constexpr scan_pass pass_of(state_space_op op) noexcept {
 using state_space_problem = basic_problem<state_space_op, state_space_args, state_space_options>;
 
 /// Operations on weighted sums.
-enum class rwkv4_op : std::uint8_t { rwkv4 };
-inline constexpr std::array<std::string_view, 1> rwkv4_ops{"rwkv4"};
+enum class rwkv4_op : std::uint8_t { rwkv4, rwkv4_backward };
+inline constexpr std::array<std::string_view, 2> rwkv4_ops{"rwkv4", "rwkv4_backward"};
 
 constexpr std::string_view name_of(rwkv4_op op) noexcept {
   const auto index = static_cast<std::size_t>(op);
   return index < rwkv4_ops.size() ? rwkv4_ops[index] : "invalid";
+}
+
+constexpr scan_pass pass_of(rwkv4_op op) noexcept {
+  return op == rwkv4_op::rwkv4 ? scan_pass::forward : scan_pass::backward;
 }
 
 /// A call of one of them without its memory.

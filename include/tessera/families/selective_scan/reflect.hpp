@@ -22,7 +22,7 @@ BOOST_DESCRIBE_ENUM(selective_scan_rule, none, target_is_a_cpu, bf16_instruction
 BOOST_DESCRIBE_ENUM(state_space_op, state_space_v1, state_space_v2, state_space_v1_backward,
                     state_space_v2_backward)
 
-BOOST_DESCRIBE_ENUM(rwkv4_op, rwkv4)
+BOOST_DESCRIBE_ENUM(rwkv4_op, rwkv4, rwkv4_backward)
 
 BOOST_DESCRIBE_STRUCT(selective_scan_config, (), (target, recurrence, pass))
 BOOST_DESCRIBE_STRUCT(state_space_options, (),
@@ -34,7 +34,9 @@ BOOST_DESCRIBE_STRUCT(state_space_args, (),
                        d_dt_bias, d_initial_state, d_norm_weight))
 
 BOOST_DESCRIBE_STRUCT(rwkv4_options, (), ())
-BOOST_DESCRIBE_STRUCT(rwkv4_args, (), (k, v, w, u, initial_state, cu_seqlens, out, final_state))
+BOOST_DESCRIBE_STRUCT(rwkv4_args, (),
+                      (k, v, w, u, initial_state, cu_seqlens, out, final_state, d_out,
+                       d_final_state, d_k, d_v, d_w, d_u, d_initial_state))
 
 /// `selective_scan.<backend>.<recurrence>.<pass>`.
 inline constexpr auto selective_scan_names = row_names<selective_scan_config>(

@@ -43,6 +43,9 @@ status state_space_v2_backward(const state_space_args& args, const state_space_o
 status rwkv4(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
   return call_scan(rwkv4_op::rwkv4, args, options, where);
 }
+status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
+  return call_scan(rwkv4_op::rwkv4_backward, args, options, where);
+}
 
 result<state_space_plan> plan(const state_space_problem& problem, const context& where) {
   return plan_of(selective_scan_record, problem, where);
