@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 39> all{{
+  static constexpr std::array<operation_name, 42> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -45,7 +45,10 @@ std::span<const operation_name> operation_names() noexcept {
       {607, "rwkv7_mul_backward", "delta_rule"},
       {700, "state_space_v1", "selective_scan"},
       {701, "state_space_v2", "selective_scan"},
-      {702, "rwkv4", "selective_scan"},
+      {702, "state_space_v1_backward", "selective_scan"},
+      {703, "state_space_v2_backward", "selective_scan"},
+      {704, "rwkv4", "selective_scan"},
+      {705, "rwkv4_backward", "selective_scan"},
   }};
   return all;
 }

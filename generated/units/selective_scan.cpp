@@ -22,15 +22,24 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::selective_scan_cpu_avx2_rwkv4, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx2_state_space_v1, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx2_state_space_v2, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_rwkv4, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_state_space_v1, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_state_space_v2, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_rwkv4, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_state_space_v1, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_state_space_v2, 0, 0>
+    table_row<rows::selective_scan_cpu_avx2_rwkv4_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_rwkv4_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_rwkv4_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_rwkv4_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_rwkv4_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_rwkv4_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v1_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v1_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v2_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v2_forward, 0, 0>
     >::checked();
 }  // namespace
 
@@ -39,7 +48,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a2c5e1ddc99f7ca6";
+  if (kind == device_kind::cpu) return "400758fdff95ce3e";
   return {};
 }
 

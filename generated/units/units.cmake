@@ -37,9 +37,12 @@ set(tessera_units_cpu_generic
   units/cpu_generic/delta_rule_bf16.cpp
   units/cpu_generic/delta_rule_f16.cpp
   units/cpu_generic/delta_rule_f32.cpp
-  units/cpu_generic/selective_scan_rwkv4.cpp
-  units/cpu_generic/selective_scan_state_space_v1.cpp
-  units/cpu_generic/selective_scan_state_space_v2.cpp
+  units/cpu_generic/selective_scan_rwkv4_backward.cpp
+  units/cpu_generic/selective_scan_rwkv4_forward.cpp
+  units/cpu_generic/selective_scan_state_space_v1_backward.cpp
+  units/cpu_generic/selective_scan_state_space_v1_forward.cpp
+  units/cpu_generic/selective_scan_state_space_v2_backward.cpp
+  units/cpu_generic/selective_scan_state_space_v2_forward.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -73,9 +76,12 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/delta_rule_bf16.cpp
   units/cpu_avx2/delta_rule_f16.cpp
   units/cpu_avx2/delta_rule_f32.cpp
-  units/cpu_avx2/selective_scan_rwkv4.cpp
-  units/cpu_avx2/selective_scan_state_space_v1.cpp
-  units/cpu_avx2/selective_scan_state_space_v2.cpp
+  units/cpu_avx2/selective_scan_rwkv4_backward.cpp
+  units/cpu_avx2/selective_scan_rwkv4_forward.cpp
+  units/cpu_avx2/selective_scan_state_space_v1_backward.cpp
+  units/cpu_avx2/selective_scan_state_space_v1_forward.cpp
+  units/cpu_avx2/selective_scan_state_space_v2_backward.cpp
+  units/cpu_avx2/selective_scan_state_space_v2_forward.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -119,9 +125,12 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/delta_rule_bf16.cpp
   units/cpu_avx512/delta_rule_f16.cpp
   units/cpu_avx512/delta_rule_f32.cpp
-  units/cpu_avx512/selective_scan_rwkv4.cpp
-  units/cpu_avx512/selective_scan_state_space_v1.cpp
-  units/cpu_avx512/selective_scan_state_space_v2.cpp
+  units/cpu_avx512/selective_scan_rwkv4_backward.cpp
+  units/cpu_avx512/selective_scan_rwkv4_forward.cpp
+  units/cpu_avx512/selective_scan_state_space_v1_backward.cpp
+  units/cpu_avx512/selective_scan_state_space_v1_forward.cpp
+  units/cpu_avx512/selective_scan_state_space_v2_backward.cpp
+  units/cpu_avx512/selective_scan_state_space_v2_forward.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp

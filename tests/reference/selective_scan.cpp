@@ -12,7 +12,9 @@
 #include "../support/random.hpp"
 #include "operations.hpp"
 #include "rwkv4.hpp"
+#include "rwkv4_gradients.hpp"
 #include "state_space.hpp"
+#include "state_space_gradients.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -58,12 +60,43 @@ expected_tensors state_space(const bound_call& call) {
   return all;
 }
 
+template <class Number>
+expected_tensors state_space_backward(const bound_call& call) {
+  using state_space_table::tensor;
+  const state_space_gradients<Number> found(state_space_args_of(call),
+                                            call.options_as<state_space_options>(),
+                                            state_space_table::has_heads(call));
+  expected_tensors all;
+  const auto add = [&](std::int8_t tensor, const std::vector<tracked<Number>>& numbers) {
+    const auto index = static_cast<std::size_t>(tensor);
+    if (call.has(index)) all.push_back(expected_from(call, index, numbers));
+  };
+  add(tensor("d_x"), found.d_x);
+  add(tensor("d_dt"), found.d_dt);
+  add(tensor("d_A"), found.d_A);
+  add(tensor("d_B"), found.d_B);
+  add(tensor("d_C"), found.d_C);
+  add(tensor("d_D"), found.d_D);
+  add(tensor("d_z"), found.d_z);
+  add(tensor("d_dt_bias"), found.d_dt_bias);
+  add(tensor("d_initial_state"), found.d_initial_state);
+  add(tensor("d_norm_weight"), found.d_norm_weight);
+  return all;
+}
+
 /// Decays from none to complete; steps that are not negative, some of them 0.
 bool fill_state_space(const bound_call& call, std::size_t tensor, support::random_source& random) {
   const std::string_view name = call.form().tensors[tensor].name;
   const tensor_view& view = call.tensors[tensor];
   const bool steps = name == "dt" || name == "dt_bias";
-  if (name != "A" && !steps) return false;
+  if (name != "A" && !steps) {
+    // Sums of products of four tensors over all tokens stay below the largest f16.
+    if (pass_of(static_cast<state_space_op>(call.op->place)) == scan_pass::forward) return false;
+    for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+      store(view, offset, static_cast<double>(random.bell()) * 0.25);
+    });
+    return true;
+  }
   if (steps && call.options_as<state_space_options>().dt_softplus) return false;
   const double scale = name == "A" ? random.pick({0.001, 1.0, 1.0, 30.0}) : 0.3;
   for_each_element(view, [&](std::int64_t, std::int64_t offset) {
@@ -84,6 +117,23 @@ expected_tensors rwkv4(const bound_call& call) {
   if (call.has(final_state)) {
     all.push_back(expected_from(call, final_state, evaluation.final_state()));
   }
+  return all;
+}
+
+template <class Number>
+expected_tensors rwkv4_backward(const bound_call& call) {
+  using rwkv4_table::tensor;
+  const rwkv4_gradients<Number> found(*reinterpret_cast<const rwkv4_args*>(call.tensors));
+  expected_tensors all;
+  const auto add = [&](std::int8_t tensor, const std::vector<tracked<Number>>& numbers) {
+    const auto index = static_cast<std::size_t>(tensor);
+    if (call.has(index)) all.push_back(expected_from(call, index, numbers));
+  };
+  add(tensor("d_k"), found.d_k);
+  add(tensor("d_v"), found.d_v);
+  add(tensor("d_w"), found.d_w);
+  add(tensor("d_u"), found.d_u);
+  add(tensor("d_initial_state"), found.d_initial_state);
   return all;
 }
 
@@ -114,10 +164,24 @@ constexpr operation_reference state_space_named(std::string_view op) {
           .fill = &fill_state_space};
 }
 
+constexpr operation_reference state_space_backward_named(std::string_view op) {
+  return {.op = op,
+          .exact = &state_space_backward<double>,
+          .as_stored = &state_space_backward<float>,
+          .fill = &fill_state_space};
+}
+
 constexpr std::array table{
-    state_space_named("state_space_v1"), state_space_named("state_space_v2"),
+    state_space_named("state_space_v1"),
+    state_space_named("state_space_v2"),
+    state_space_backward_named("state_space_v1_backward"),
+    state_space_backward_named("state_space_v2_backward"),
     operation_reference{
-        .op = "rwkv4", .exact = &rwkv4<double>, .as_stored = &rwkv4<float>, .fill = &fill_rwkv4}};
+        .op = "rwkv4", .exact = &rwkv4<double>, .as_stored = &rwkv4<float>, .fill = &fill_rwkv4},
+    operation_reference{.op = "rwkv4_backward",
+                        .exact = &rwkv4_backward<double>,
+                        .as_stored = &rwkv4_backward<float>,
+                        .fill = &fill_rwkv4}};
 
 }  // namespace
 

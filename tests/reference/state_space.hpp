@@ -46,7 +46,7 @@ class state_space_evaluation {
     final_.resize(static_cast<std::size_t>(sequences_ * channels_ * states_));
     for (std::int64_t sequence = 0; sequence < sequences_; ++sequence) {
       for (std::int64_t channel = 0; channel < channels_; ++channel) scan(sequence, channel);
-      const range tokens = tokens_of(sequence);
+      const token_span tokens = tokens_of(sequence);
       for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
         finish(tokens.entry, token);
       }
@@ -57,10 +57,10 @@ class state_space_evaluation {
   const std::vector<number>& final_state() const noexcept { return final_; }
 
  protected:
-  struct range {
+  struct token_span {
     std::int64_t entry = 0, begin = 0, end = 0;
   };
-  range tokens_of(std::int64_t sequence) const {
+  token_span tokens_of(std::int64_t sequence) const {
     if (!packed_) return {sequence, 0, tokens_};
     return {0, static_cast<std::int64_t>(at(args_.cu_seqlens, sequence)),
             static_cast<std::int64_t>(at(args_.cu_seqlens, sequence + 1))};
@@ -70,7 +70,7 @@ class state_space_evaluation {
     std::vector<number> h(static_cast<std::size_t>(states_));
     for (std::int64_t n = 0; n < states_; ++n)
       h[index(n)] = state(args_.initial_state, sequence, channel, n);
-    const range tokens = tokens_of(sequence);
+    const token_span tokens = tokens_of(sequence);
     for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
       number y;
       for (std::int64_t n = 0; n < states_; ++n) {
@@ -132,6 +132,19 @@ class state_space_evaluation {
     // The terms of the sum are larger than their squares where they cancelled before.
     const double excess = squares.value > 0 ? squares.size / static_cast<double>(squares.value) : 1;
     return {Number(1) / root, excess / static_cast<double>(root)};
+  }
+
+  /// How a step changes with dt: 0 beyond its bounds.
+  number step_slope(std::int64_t entry, std::int64_t token, std::int64_t channel) const {
+    const Number raw = raw_step(entry, token, channel), step = unbounded_step(raw);
+    if (options_.dt_min && step < static_cast<Number>(*options_.dt_min)) return Number(0);
+    if (options_.dt_max && step > static_cast<Number>(*options_.dt_max)) return Number(0);
+    return options_.dt_softplus ? Number(1) / (Number(1) + std::exp(-raw)) : Number(1);
+  }
+  number gate_slope(std::int64_t entry, std::int64_t token, std::int64_t channel) const {
+    const Number z = token_value(args_.z, entry, token, channel).value;
+    const Number s = Number(1) / (Number(1) + std::exp(-z));
+    return s * (Number(1) + z * (Number(1) - s));
   }
 
   /// silu(z), 1 without z.

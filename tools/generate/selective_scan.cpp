@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <tessera/families/selective_scan/family.hpp>
 
 #include "described_family.hpp"
@@ -21,10 +23,11 @@ struct description {
   static std::vector<selective_scan_axes> blocks() { return selective_scan_blocks(); }
   static constexpr std::tuple axes{
       axis{"targets", &selective_scan_axes::targets, &selective_scan_config::target},
-      axis{"recurrences", &selective_scan_axes::recurrences, &selective_scan_config::recurrence}};
+      axis{"recurrences", &selective_scan_axes::recurrences, &selective_scan_config::recurrence},
+      axis{"passes", &selective_scan_axes::passes, &selective_scan_config::pass}};
 
   static std::string unit_of(const selective_scan_config& config) {
-    return std::string(enumerator_name(config.recurrence));
+    return fmt::format("{}_{}", enumerator_name(config.recurrence), enumerator_name(config.pass));
   }
 };
 
@@ -35,7 +38,7 @@ family selective_scan_family() {
   made.row_macro = "TESSERA_SELECTIVE_SCAN_ROW";
   made.config_type = "selective_scan_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
-                               .limits = {.rows = 24, .seconds = 60, .bytes = 1 << 20}};
+                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.fits_header = "tessera/families/selective_scan/fits.hpp";
   return made;
 }

@@ -57,9 +57,27 @@ status state_space_v1(const state_space_args& args, const state_space_options& o
 status state_space_v2(const state_space_args& args, const state_space_options& options = {},
                       const context& context = {});
 
+/// Gradients of state_space_v1: d_x, d_dt, d_A, d_B, d_C from what the call took, d_out and, if
+/// there is one, d_final_state. d_D, d_z, d_dt_bias and d_initial_state where those operands are
+/// given.
+status state_space_v1_backward(const state_space_args& args,
+                               const state_space_options& options = {},
+                               const context& context = {});
+
+/// Gradients of state_space_v2, likewise; d_norm_weight besides.
+status state_space_v2_backward(const state_space_args& args,
+                               const state_space_options& options = {},
+                               const context& context = {});
+
 /// k, v, out [B,T,C]; w, u [C]. initial_state and final_state [B,3,C] may be absent.
 status rwkv4(const rwkv4_args& args, const rwkv4_options& options = {},
              const context& context = {});
+
+/// Gradients of rwkv4: d_k, d_v, d_w, d_u from what the call took, d_out and, if there is one,
+/// d_final_state; d_initial_state where initial_state is given. Where two exponents are the same,
+/// each has half of what belongs to their maximum.
+status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options = {},
+                      const context& context = {});
 
 /// The same operations; a refusal is thrown as tessera::error.
 inline void state_space_v1_or_throw(const state_space_args& args,
@@ -73,9 +91,23 @@ inline void state_space_v2_or_throw(const state_space_args& args,
   throw_if_failed(state_space_v2(args, options, context));
 }
 
+inline void state_space_v1_backward_or_throw(const state_space_args& args,
+                                             const state_space_options& options = {},
+                                             const context& context = {}) {
+  throw_if_failed(state_space_v1_backward(args, options, context));
+}
+inline void state_space_v2_backward_or_throw(const state_space_args& args,
+                                             const state_space_options& options = {},
+                                             const context& context = {}) {
+  throw_if_failed(state_space_v2_backward(args, options, context));
+}
 inline void rwkv4_or_throw(const rwkv4_args& args, const rwkv4_options& options = {},
                            const context& context = {}) {
   throw_if_failed(rwkv4(args, options, context));
+}
+inline void rwkv4_backward_or_throw(const rwkv4_args& args, const rwkv4_options& options = {},
+                                    const context& context = {}) {
+  throw_if_failed(rwkv4_backward(args, options, context));
 }
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.

@@ -14,21 +14,25 @@ struct selective_scan_axes {
   std::string_view about;
   std::vector<backend> targets;
   std::vector<scan_recurrence> recurrences;
+  std::vector<scan_pass> passes;
 };
 
 inline std::vector<selective_scan_axes> selective_scan_blocks() {
   using enum backend;
   using enum scan_recurrence;
+  using enum scan_pass;
   return {
       {
           .about = "state spaces: exponentials want the widest registers there are",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .recurrences = {state_space_v1, state_space_v2},
+          .passes = {forward, backward},
       },
       {
           .about = "weighted sums: four exponentials a token",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .recurrences = {rwkv4},
+          .passes = {forward, backward},
       },
   };
 }

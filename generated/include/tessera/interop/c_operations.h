@@ -48,7 +48,10 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_RWKV7_MUL_BACKWARD = 607,
   TESSERA_OPERATION_STATE_SPACE_V1 = 700,
   TESSERA_OPERATION_STATE_SPACE_V2 = 701,
-  TESSERA_OPERATION_RWKV4 = 702
+  TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
+  TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD = 703,
+  TESSERA_OPERATION_RWKV4 = 704,
+  TESSERA_OPERATION_RWKV4_BACKWARD = 705
 } tessera_operation;
 
 /* Values of options. */
@@ -1559,6 +1562,41 @@ typedef struct tessera_state_space_v1_args {
    * [B,H,P,N], packed heads [S,H,P,N]; f32 */
   const tessera_tensor* final_state;
   const tessera_tensor* norm_weight; /* dense heads [W], packed heads [W]; f32, type of x */
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
+   * packed heads [1,T,H,P]; type of x */
+  const tessera_tensor* d_out;
+  /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads [B,H,P,N],
+   * packed heads [S,H,P,N]; f32 */
+  const tessera_tensor* d_final_state;
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
+   * [B,T,H,P], packed heads [1,T,H,P]; type of x */
+  const tessera_tensor* d_x;
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
+   * [B,T,H], packed heads [1,T,H]; f32, f16, bf16 */
+  const tessera_tensor* d_dt;
+  /* written; dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], dense heads [H],
+   * packed heads [H]; f32, f16, bf16 */
+  const tessera_tensor* d_A;
+  /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense
+   * heads [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  const tessera_tensor* d_B;
+  /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense
+   * heads [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  const tessera_tensor* d_C;
+  /* written; dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads
+   * [H]; f32, f16, bf16 */
+  const tessera_tensor* d_D;
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
+   * [B,T,H,P], packed heads [1,T,H,P]; type of x */
+  const tessera_tensor* d_z;
+  /* written; dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads
+   * [H]; f32, f16, bf16 */
+  const tessera_tensor* d_dt_bias;
+  /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads
+   * [B,H,P,N], packed heads [S,H,P,N]; f32 */
+  const tessera_tensor* d_initial_state;
+  /* written; dense heads [W], packed heads [W]; f32, f16, bf16 */
+  const tessera_tensor* d_norm_weight;
 } tessera_state_space_v1_args;
 
 /* Bits of `given`. */
@@ -1619,6 +1657,46 @@ static inline int32_t tessera_run_state_space_v2(const tessera_plan* plan,
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
+/* state_space_v1_backward: needs x, dt, A, B, C, d_out, d_x, d_dt, d_A, d_B, d_C; takes cu_seqlens,
+ * D, z, dt_bias, initial_state, d_final_state, d_D, d_z, d_dt_bias, d_initial_state; has no option
+ * dt_min, dt_max, norm, norm_before_gate, norm_group_size, norm_eps. */
+static inline int32_t tessera_state_space_v1_backward(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_state_space_v1_backward(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_state_space_v1_backward(const tessera_plan* plan,
+    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* state_space_v2_backward: needs x, dt, A, B, C, d_out, d_x, d_dt, d_A, d_B, d_C; takes cu_seqlens,
+ * D, z, dt_bias, norm_weight, initial_state, d_final_state, d_D, d_z, d_dt_bias, d_norm_weight,
+ * d_initial_state. */
+static inline int32_t tessera_state_space_v2_backward(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_state_space_v2_backward(const tessera_state_space_v1_args* args,
+    const tessera_state_space_v1_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_state_space_v2_backward(const tessera_plan* plan,
+    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
 /* ---- rwkv4: family selective_scan ---- */
 
 /* Axes: B batch; T length; S sequences; C channels; R sums. */
@@ -1633,6 +1711,13 @@ typedef struct tessera_rwkv4_args {
   const tessera_tensor* cu_seqlens; /* packed [S+1]; i32 */
   const tessera_tensor* out; /* written; dense [B,T,C], packed [1,T,C]; type of k */
   const tessera_tensor* final_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
+  const tessera_tensor* d_out; /* dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* d_final_state; /* dense [B,R,C], packed [S,R,C]; f32 */
+  const tessera_tensor* d_k; /* written; dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* d_v; /* written; dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* d_w; /* written; [C]; f32, f16, bf16 */
+  const tessera_tensor* d_u; /* written; [C]; f32, f16, bf16 */
+  const tessera_tensor* d_initial_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
 } tessera_rwkv4_args;
 
 typedef struct tessera_rwkv4_options {
@@ -1652,6 +1737,23 @@ static inline int32_t tessera_plan_rwkv4(const tessera_rwkv4_args* args,
 }
 static inline int32_t tessera_run_rwkv4(const tessera_plan* plan, const tessera_rwkv4_args* args,
     void* workspace, size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* rwkv4_backward: needs k, v, w, u, d_out, d_k, d_v, d_w, d_u; takes cu_seqlens, initial_state,
+ * d_final_state, d_initial_state. */
+static inline int32_t tessera_rwkv4_backward(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RWKV4_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_rwkv4_backward(const tessera_rwkv4_args* args,
+    const tessera_rwkv4_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RWKV4_BACKWARD, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
+    const tessera_rwkv4_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

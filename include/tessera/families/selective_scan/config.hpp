@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -21,10 +22,21 @@ constexpr std::string_view name_of(scan_recurrence recurrence) noexcept {
   return scan_recurrence_names[static_cast<std::size_t>(recurrence)];
 }
 
+/// The direction of a kernel.
+enum class scan_pass : std::uint8_t {
+  forward,   ///< outputs, and states behind the last token
+  backward,  ///< gradients of every operand
+};
+inline constexpr std::array<std::string_view, 2> scan_pass_names{"forward", "backward"};
+constexpr std::string_view name_of(scan_pass pass) noexcept {
+  return scan_pass_names[static_cast<std::size_t>(pass)];
+}
+
 /// One row of the table. Kernels take every element type and size.
 struct selective_scan_config {
   backend target = backend::cpu_generic;
   scan_recurrence recurrence = scan_recurrence::state_space_v1;
+  scan_pass pass = scan_pass::forward;
   friend constexpr bool operator==(const selective_scan_config&,
                                    const selective_scan_config&) = default;
 };

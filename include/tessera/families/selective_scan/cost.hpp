@@ -39,7 +39,9 @@ inline work_estimate estimate_of(const selective_scan_config& config,
   // decay of its own, its exponential is some twenty operations more.
   const double update = config.recurrence == scan_recurrence::state_space_v2 ? 6.0 : 28.0;
   const double of_states = facts.elements * static_cast<double>(demand.states) * update;
-  work.vector_operations = of_states + facts.elements * 40.0;
+  // Backward, states are computed twice more and their gradients take as long again.
+  const double passes = config.pass == scan_pass::forward ? 1.0 : 4.0;
+  work.vector_operations = passes * (of_states + facts.elements * 40.0);
   const std::int64_t blocks = demand.heads > 0 ? demand.heads : (demand.channels + 63) / 64;
   work.items = std::max<std::int64_t>(1, demand.sequences * blocks);
   return work;

@@ -17,10 +17,12 @@ namespace tessera {
 /// Everything that the choice of a row may depend on. Eligibility and cost see nothing else.
 struct selective_scan_demand {
   scan_recurrence recurrence = scan_recurrence::state_space_v1;
+  scan_pass pass = scan_pass::forward;
   dtype type = dtype::none;  ///< of the tokens
   bool packed = false;
   bool normalized = false;
-  std::uint32_t unused = 0;
+  std::uint8_t unused = 0;
+  std::uint16_t unused_too = 0;
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< of all sequences
   std::int64_t channels = 0;   ///< of a token, over all heads
@@ -34,10 +36,11 @@ constexpr selective_scan_demand demand_of(state_space_op op, const state_space_a
                                           const state_space_options& options,
                                           bool /*unaligned*/) noexcept {
   const auto& x = args.x.extent;
-  const bool heads = op == state_space_op::state_space_v2;
+  const bool heads = recurrence_of(op) == scan_recurrence::state_space_v2;
   const bool packed = args.cu_seqlens.present();
   const auto last_of_b = static_cast<std::size_t>(std::max<int>(args.B.rank - 1, 0));
   return {.recurrence = recurrence_of(op),
+          .pass = pass_of(op),
           .type = args.x.type,
           .packed = packed,
           .normalized = options.norm,
@@ -48,12 +51,13 @@ constexpr selective_scan_demand demand_of(state_space_op op, const state_space_a
           .states = args.B.extent[last_of_b]};
 }
 
-constexpr selective_scan_demand demand_of(rwkv4_op /*op*/, const rwkv4_args& args,
+constexpr selective_scan_demand demand_of(rwkv4_op op, const rwkv4_args& args,
                                           const rwkv4_options& /*options*/,
                                           bool /*unaligned*/) noexcept {
   const auto& k = args.k.extent;
   const bool packed = args.cu_seqlens.present();
   return {.recurrence = scan_recurrence::rwkv4,
+          .pass = pass_of(op),
           .type = args.k.type,
           .packed = packed,
           .sequences = packed ? std::max<std::int64_t>(args.cu_seqlens.extent[0] - 1, 0) : k[0],
@@ -80,6 +84,7 @@ std::int64_t value(const demand& from) noexcept {
 inline constexpr std::array table{
     demand_field{"recurrence", key_part::identity, &value<&selective_scan_demand::recurrence>,
                  scan_recurrence_names},
+    demand_field{"pass", key_part::identity, &value<&selective_scan_demand::pass>, scan_pass_names},
     demand_field{"type", key_part::identity, &value<&selective_scan_demand::type>, dtype_names},
     demand_field{"packed", key_part::identity, &value<&selective_scan_demand::packed>,
                  words_of_flags},

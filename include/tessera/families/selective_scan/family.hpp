@@ -31,13 +31,13 @@ struct selective_scan_family {
   static constexpr std::span<const operation> operations = selective_scan_operations;
   static constexpr std::span<const demand_field> fields = selective_scan_fields::table;
 
-  /// "state_space_v1, 2048 tokens, 24 work items for 2 threads".
+  /// "state_space_v1 forward, 2048 tokens, 24 work items for 2 threads".
   [[gnu::cold]] static std::string reason_of(const selective_scan_config& config,
                                              const selective_scan_facts& facts, int threads) {
     const std::int64_t items = estimate_of(config, facts, threads).items;
-    return sentence({name_of(config.recurrence), ", ", facts.demand.tokens, " tokens, ", items,
-                     " work item", items == 1 ? "" : "s", " for ", threads, " thread",
-                     threads == 1 ? "" : "s"});
+    return sentence({name_of(config.recurrence), " ", name_of(config.pass), ", ",
+                     facts.demand.tokens, " tokens, ", items, " work item", items == 1 ? "" : "s",
+                     " for ", threads, " thread", threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
@@ -45,7 +45,8 @@ struct selective_scan_family {
                                               const device_facts& device,
                                               const selective_scan_config&) {
     if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
-    selective_scan_config wanted{.target = device.highest, .recurrence = demand.recurrence};
+    selective_scan_config wanted{
+        .target = device.highest, .recurrence = demand.recurrence, .pass = demand.pass};
     if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
     return std::string(tessera::name_of(wanted).view());
   }

@@ -14,7 +14,8 @@ template <>
 struct fits_of<selective_scan_config> {
   static constexpr std::array rules{
       same_value<&selective_scan_config::recurrence, &selective_scan_demand::recurrence>(
-          "recurrence"),
+          "recurrence", 2),
+      same_value<&selective_scan_config::pass, &selective_scan_demand::pass>("pass"),
   };
 };
 

@@ -33,6 +33,8 @@ struct scan_sequences {
 struct state_space_kernel_args {
   scan_tensor x{}, dt{}, A{}, B{}, C{}, D{}, z{}, dt_bias{}, norm_weight{};
   scan_tensor initial_state{}, out{}, final_state{};
+  scan_tensor d_out{}, d_final_state{}, d_x{}, d_dt{}, d_A{}, d_B{}, d_C{}, d_D{}, d_z{};
+  scan_tensor d_dt_bias{}, d_initial_state{}, d_norm_weight{};
   scan_sequences sequences{};
 
   std::int64_t heads = 1;
@@ -64,6 +66,7 @@ struct channel_rows {
 /// Arguments of an rwkv4 launch.
 struct rwkv4_kernel_args {
   channel_rows k{}, v{}, w{}, u{}, initial_state{}, out{}, final_state{};
+  channel_rows d_out{}, d_final_state{}, d_k{}, d_v{}, d_w{}, d_u{}, d_initial_state{};
   scan_sequences sequences{};
   std::int64_t channels = 0;
 };

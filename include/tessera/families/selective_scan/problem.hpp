@@ -16,11 +16,16 @@
 namespace tessera {
 
 /// Selective state-space operations.
-enum class state_space_op : std::uint8_t { state_space_v1, state_space_v2 };
+enum class state_space_op : std::uint8_t {
+  state_space_v1,
+  state_space_v2,
+  state_space_v1_backward,
+  state_space_v2_backward,
+};
 
 /// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 2> state_space_ops{"state_space_v1",
-                                                                 "state_space_v2"};
+inline constexpr std::array<std::string_view, 4> state_space_ops{
+    "state_space_v1", "state_space_v2", "state_space_v1_backward", "state_space_v2_backward"};
 
 constexpr std::string_view name_of(state_space_op op) noexcept {
   const auto index = static_cast<std::size_t>(op);
@@ -28,20 +33,30 @@ constexpr std::string_view name_of(state_space_op op) noexcept {
 }
 
 constexpr scan_recurrence recurrence_of(state_space_op op) noexcept {
-  return op == state_space_op::state_space_v1 ? scan_recurrence::state_space_v1
-                                              : scan_recurrence::state_space_v2;
+  const bool heads =
+      op == state_space_op::state_space_v2 || op == state_space_op::state_space_v2_backward;
+  return heads ? scan_recurrence::state_space_v2 : scan_recurrence::state_space_v1;
+}
+
+constexpr scan_pass pass_of(state_space_op op) noexcept {
+  const bool forward = op == state_space_op::state_space_v1 || op == state_space_op::state_space_v2;
+  return forward ? scan_pass::forward : scan_pass::backward;
 }
 
 /// A call of one of them without its memory.
 using state_space_problem = basic_problem<state_space_op, state_space_args, state_space_options>;
 
 /// Operations on weighted sums.
-enum class rwkv4_op : std::uint8_t { rwkv4 };
-inline constexpr std::array<std::string_view, 1> rwkv4_ops{"rwkv4"};
+enum class rwkv4_op : std::uint8_t { rwkv4, rwkv4_backward };
+inline constexpr std::array<std::string_view, 2> rwkv4_ops{"rwkv4", "rwkv4_backward"};
 
 constexpr std::string_view name_of(rwkv4_op op) noexcept {
   const auto index = static_cast<std::size_t>(op);
   return index < rwkv4_ops.size() ? rwkv4_ops[index] : "invalid";
+}
+
+constexpr scan_pass pass_of(rwkv4_op op) noexcept {
+  return op == rwkv4_op::rwkv4 ? scan_pass::forward : scan_pass::backward;
 }
 
 /// A call of one of them without its memory.

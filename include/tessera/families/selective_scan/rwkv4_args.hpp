@@ -26,6 +26,15 @@ struct rwkv4_args {
   tensor_view cu_seqlens{};     ///< packed: sequence n is tokens [cu[n], cu[n+1])
   tensor_view out{};
   tensor_view final_state{};  ///< may be the memory of initial_state
+
+  // Backward. A gradient has the shape and type of what it belongs to.
+  tensor_view d_out{};          ///< gradient of out
+  tensor_view d_final_state{};  ///< gradient of final_state; absent: 0
+  tensor_view d_k{};
+  tensor_view d_v{};
+  tensor_view d_w{};
+  tensor_view d_u{};
+  tensor_view d_initial_state{};
 };
 
 }  // namespace tessera

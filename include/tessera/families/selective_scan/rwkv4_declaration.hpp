@@ -40,13 +40,29 @@ inline constexpr texts of_states{"B R C", "S R C"};
 constexpr tensor_text parameter(std::string_view name) {
   return {.name = name, .shapes = of_channels, .types = dtype::f32, .like = "k"};
 }
+constexpr tensor_text like_tokens(std::string_view name) {
+  return {.name = name, .shapes = of_tokens, .like = "k", .contiguous_rows = true};
+}
+constexpr tensor_text states(std::string_view name) {
+  return {.name = name, .shapes = of_states, .types = dtype::f32, .free = true};
+}
+/// Of the type of what it belongs to, which a parameter has by itself.
+constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
+  text.use = tensor_use::output;
+  text.gradient_of = of;
+  if (text.types.has(dtype::f32) && !text.like.empty()) {
+    text.types = floating_types;
+    text.like = {};
+  }
+  return text;
+}
 
 inline constexpr std::array tensor_texts{
     tensor_text{.name = "k", .shapes = of_tokens, .types = floating_types, .contiguous_rows = true},
-    tensor_text{.name = "v", .shapes = of_tokens, .like = "k", .contiguous_rows = true},
+    like_tokens("v"),
     parameter("w"),
     parameter("u"),
-    tensor_text{.name = "initial_state", .shapes = of_states, .types = dtype::f32, .free = true},
+    states("initial_state"),
     tensor_text{.name = "cu_seqlens",
                 .shapes = {"-", "S+1"},
                 .types = dtype::i32,
@@ -64,12 +80,27 @@ inline constexpr std::array tensor_texts{
                 .use = tensor_use::output,
                 .shares = "initial_state",
                 .free = true},
+    like_tokens("d_out"),
+    states("d_final_state"),
+    gradient_of("k", like_tokens("d_k")),
+    gradient_of("v", like_tokens("d_v")),
+    gradient_of("w", parameter("d_w")),
+    gradient_of("u", parameter("d_u")),
+    gradient_of("initial_state", states("d_initial_state")),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
+
+inline constexpr std::array rules{
+    tensor_rule{tensor("d_initial_state"),
+                [](const bound_call& call) {
+                  return call.has(static_cast<std::size_t>(tensor("initial_state")));
+                },
+                "is given, initial_state is absent"},
+};
 
 inline int layout_of(const bound_call& call) {
   return call.has(static_cast<std::size_t>(tensor("cu_seqlens"))) ? 1 : 0;
@@ -81,6 +112,7 @@ inline constexpr signature form = declared::signature_of<rwkv4_problem>({
     .dims = dims,
     .layouts = layouts,
     .options = {},
+    .rules = rules,
     .layout_of = &layout_of,
 });
 
@@ -105,6 +137,11 @@ inline constexpr auto bindings = declared::bindings_in(
                rows_at("u", offsetof(kernel, u)),
                rows_at("initial_state", offsetof(kernel, initial_state)),
                rows_at("final_state", offsetof(kernel, final_state)),
+               rows_at("d_out", offsetof(kernel, d_out)),
+               rows_at("d_final_state", offsetof(kernel, d_final_state)),
+               rows_at("d_k", offsetof(kernel, d_k)), rows_at("d_v", offsetof(kernel, d_v)),
+               rows_at("d_w", offsetof(kernel, d_w)), rows_at("d_u", offsetof(kernel, d_u)),
+               rows_at("d_initial_state", offsetof(kernel, d_initial_state)),
                binding_text{"cu_seqlens", base + offsetof(kernel, sequences.cu_seqlens)}},
     form);
 inline constexpr auto sizes =
@@ -121,6 +158,9 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 inline constexpr std::array operations{
     declared::operation_of("rwkv4", 0, form, lower,
                            "k! cu_seqlens v! w! u! initial_state out! final_state"),
+    declared::operation_of("rwkv4_backward", 1, form, lower,
+                           "k! cu_seqlens v! w! u! initial_state d_out! d_final_state d_k! d_v! "
+                           "d_w! d_u! d_initial_state"),
 };
 
 }  // namespace tessera::rwkv4_table

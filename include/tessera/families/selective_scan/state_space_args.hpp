@@ -19,7 +19,8 @@
 
 namespace tessera {
 
-/// Views of one call. Absent views are default-constructed.
+/// Views of one call. Absent views are default-constructed. Forward operations have no gradients,
+/// backward ones no out and final_state; gradients of optional operands are optional.
 struct state_space_args {
   tensor_view x{};
   tensor_view dt{};  ///< step sizes, at least 0; with dt_softplus any numbers
@@ -34,6 +35,20 @@ struct state_space_args {
   tensor_view out{};
   tensor_view final_state{};  ///< may be the memory of initial_state
   tensor_view norm_weight{};  ///< with norm: multiplies what has been normalised
+
+  // Backward. A gradient has the shape and type of what it belongs to.
+  tensor_view d_out{};          ///< gradient of out
+  tensor_view d_final_state{};  ///< gradient of final_state; absent: 0
+  tensor_view d_x{};
+  tensor_view d_dt{};
+  tensor_view d_A{};
+  tensor_view d_B{};
+  tensor_view d_C{};
+  tensor_view d_D{};
+  tensor_view d_z{};
+  tensor_view d_dt_bias{};
+  tensor_view d_initial_state{};
+  tensor_view d_norm_weight{};
 };
 
 }  // namespace tessera

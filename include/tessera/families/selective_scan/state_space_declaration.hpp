@@ -53,6 +53,8 @@ inline constexpr texts of_decays{"D N", "D N", "D N", "D N", "H", "H"};
 inline constexpr texts of_channels{"D", "D", "D", "D", "H", "H"};
 inline constexpr texts of_states{"B D N", "B D N", "S D N", "S D N", "B H P N", "S H P N"};
 
+inline constexpr texts of_columns{"-", "-", "-", "-", "W", "W"};
+
 constexpr tensor_text like_tokens(std::string_view name, const texts& shapes, bool free = false) {
   return {.name = name, .shapes = shapes, .like = "x", .contiguous_rows = true, .free = free};
 }
@@ -63,21 +65,34 @@ constexpr tensor_text as_output(tensor_text text) {
   text.use = tensor_use::output;
   return text;
 }
+/// Of the type of what it belongs to, which a parameter has by itself.
+constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
+  text.gradient_of = of;
+  if (text.types.has(dtype::f32) && !text.like.empty()) {
+    text.types = floating_types;
+    text.like = {};
+  }
+  return as_output(text);
+}
+constexpr tensor_text states(std::string_view name) {
+  return {.name = name, .shapes = of_states, .types = dtype::f32, .free = true};
+}
+constexpr tensor_text steps(std::string_view name) {
+  tensor_text text = parameter(name, of_steps);
+  text.contiguous_rows = true;
+  return text;
+}
 
 inline constexpr std::array tensor_texts{
     tensor_text{.name = "x", .shapes = of_tokens, .types = floating_types, .contiguous_rows = true},
-    tensor_text{.name = "dt",
-                .shapes = of_steps,
-                .types = dtype::f32,
-                .like = "x",
-                .contiguous_rows = true},
+    steps("dt"),
     parameter("A", of_decays),
     like_tokens("B", of_groups),
     like_tokens("C", of_groups),
     parameter("D", of_channels, true),
     like_tokens("z", of_tokens, true),
     parameter("dt_bias", of_channels, true),
-    tensor_text{.name = "initial_state", .shapes = of_states, .types = dtype::f32, .free = true},
+    states("initial_state"),
     tensor_text{.name = "cu_seqlens",
                 .shapes = {"-", "-", "S+1", "S+1", "-", "S+1"},
                 .types = dtype::i32,
@@ -91,7 +106,19 @@ inline constexpr std::array tensor_texts{
                 .use = tensor_use::output,
                 .shares = "initial_state",
                 .free = true},
-    parameter("norm_weight", {"-", "-", "-", "-", "W", "W"}, true),
+    parameter("norm_weight", of_columns, true),
+    like_tokens("d_out", of_tokens),
+    states("d_final_state"),
+    gradient_of("x", like_tokens("d_x", of_tokens)),
+    gradient_of("dt", steps("d_dt")),
+    gradient_of("A", parameter("d_A", of_decays)),
+    gradient_of("B", like_tokens("d_B", of_groups)),
+    gradient_of("C", like_tokens("d_C", of_groups)),
+    gradient_of("D", parameter("d_D", of_channels, true)),
+    gradient_of("z", like_tokens("d_z", of_tokens, true)),
+    gradient_of("dt_bias", parameter("d_dt_bias", of_channels, true)),
+    gradient_of("initial_state", states("d_initial_state")),
+    gradient_of("norm_weight", parameter("d_norm_weight", of_columns, true)),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
@@ -130,10 +157,23 @@ inline constexpr std::array option_forms{
                 .free = true},
 };
 
+/// A gradient belongs to an operand that is given.
+template <std::int8_t Gradient, std::int8_t Of>
+consteval tensor_rule gradient_rule(std::string_view sentence) {
+  return {Gradient, [](const bound_call& call) { return call.has(static_cast<std::size_t>(Of)); },
+          sentence};
+}
 inline constexpr std::array rules{
     tensor_rule{tensor("norm_weight"),
                 [](const bound_call& call) { return call.options_as<options>().norm; },
                 "is given, norm is false; it multiplies what has been normalised"},
+    gradient_rule<tensor("d_D"), tensor("D")>("is given, D is absent"),
+    gradient_rule<tensor("d_z"), tensor("z")>("is given, z is absent"),
+    gradient_rule<tensor("d_dt_bias"), tensor("dt_bias")>("is given, dt_bias is absent"),
+    gradient_rule<tensor("d_initial_state"), tensor("initial_state")>(
+        "is given, initial_state is absent"),
+    gradient_rule<tensor("d_norm_weight"), tensor("norm_weight")>(
+        "is given, norm_weight is absent"),
 };
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "D"), declared::dim_named(dims, "G")},
@@ -209,14 +249,30 @@ consteval binding_text columns_at(std::string_view name, std::size_t at) {
           at + offsetof(scan_tensor, type)};
 }
 inline constexpr auto bindings = declared::bindings_in(
-    std::array{tokens_at("x", offsetof(kernel, x)), tokens_at("dt", offsetof(kernel, dt)),
-               tokens_at("B", offsetof(kernel, B)), tokens_at("C", offsetof(kernel, C)),
-               tokens_at("z", offsetof(kernel, z)), tokens_at("out", offsetof(kernel, out)),
-               columns_at("A", offsetof(kernel, A)), columns_at("D", offsetof(kernel, D)),
+    std::array{tokens_at("x", offsetof(kernel, x)),
+               tokens_at("dt", offsetof(kernel, dt)),
+               tokens_at("B", offsetof(kernel, B)),
+               tokens_at("C", offsetof(kernel, C)),
+               tokens_at("z", offsetof(kernel, z)),
+               tokens_at("out", offsetof(kernel, out)),
+               tokens_at("d_out", offsetof(kernel, d_out)),
+               tokens_at("d_x", offsetof(kernel, d_x)),
+               tokens_at("d_dt", offsetof(kernel, d_dt)),
+               tokens_at("d_B", offsetof(kernel, d_B)),
+               tokens_at("d_C", offsetof(kernel, d_C)),
+               tokens_at("d_z", offsetof(kernel, d_z)),
+               columns_at("A", offsetof(kernel, A)),
+               columns_at("D", offsetof(kernel, D)),
                columns_at("dt_bias", offsetof(kernel, dt_bias)),
                columns_at("norm_weight", offsetof(kernel, norm_weight)),
                columns_at("initial_state", offsetof(kernel, initial_state)),
                columns_at("final_state", offsetof(kernel, final_state)),
+               columns_at("d_A", offsetof(kernel, d_A)),
+               columns_at("d_D", offsetof(kernel, d_D)),
+               columns_at("d_dt_bias", offsetof(kernel, d_dt_bias)),
+               columns_at("d_norm_weight", offsetof(kernel, d_norm_weight)),
+               columns_at("d_final_state", offsetof(kernel, d_final_state)),
+               columns_at("d_initial_state", offsetof(kernel, d_initial_state)),
                binding_text{"cu_seqlens", offsetof(kernel, sequences.cu_seqlens)}},
     form);
 inline constexpr auto sizes = declared::sizes_in(
@@ -229,11 +285,13 @@ inline constexpr auto sizes = declared::sizes_in(
 inline void cut_channels(const bound_call& call, kernel& filled) {
   filled.heads = filled.groups;
   filled.columns = call.dims[3] / filled.groups;
-  for (scan_tensor* rows : {&filled.x, &filled.dt, &filled.z, &filled.out}) {
+  for (scan_tensor* rows : {&filled.x, &filled.dt, &filled.z, &filled.out, &filled.d_out,
+                            &filled.d_x, &filled.d_dt, &filled.d_z}) {
     rows->head = filled.columns;
   }
-  for (scan_tensor* each :
-       {&filled.A, &filled.D, &filled.dt_bias, &filled.initial_state, &filled.final_state}) {
+  for (scan_tensor* each : {&filled.A, &filled.D, &filled.dt_bias, &filled.initial_state,
+                            &filled.final_state, &filled.d_A, &filled.d_D, &filled.d_dt_bias,
+                            &filled.d_final_state, &filled.d_initial_state}) {
     each->head = filled.columns * each->column;
   }
 }
@@ -259,13 +317,24 @@ inline void finish(const bound_call& call, void* to) {
 
 inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
 
+inline constexpr std::string_view without_bounds =
+    "dt_min dt_max norm norm_before_gate norm_group_size norm_eps";
 inline constexpr std::array operations{
     declared::operation_of("state_space_v1", 0, form, lower,
                            "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state out! final_state",
-                           "dt_min dt_max norm norm_before_gate norm_group_size norm_eps"),
+                           without_bounds),
     declared::operation_of("state_space_v2", 1, form, lower,
                            "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state out! "
                            "final_state"),
+    declared::operation_of("state_space_v1_backward", 2, form, lower,
+                           "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state d_out! "
+                           "d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
+                           "d_initial_state",
+                           without_bounds),
+    declared::operation_of("state_space_v2_backward", 3, form, lower,
+                           "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state "
+                           "d_out! d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
+                           "d_norm_weight d_initial_state"),
 };
 
 }  // namespace tessera::state_space_table

@@ -32,8 +32,19 @@ status state_space_v2(const state_space_args& args, const state_space_options& o
                       const context& where) {
   return call_scan(state_space_op::state_space_v2, args, options, where);
 }
+status state_space_v1_backward(const state_space_args& args, const state_space_options& options,
+                               const context& where) {
+  return call_scan(state_space_op::state_space_v1_backward, args, options, where);
+}
+status state_space_v2_backward(const state_space_args& args, const state_space_options& options,
+                               const context& where) {
+  return call_scan(state_space_op::state_space_v2_backward, args, options, where);
+}
 status rwkv4(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
   return call_scan(rwkv4_op::rwkv4, args, options, where);
+}
+status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
+  return call_scan(rwkv4_op::rwkv4_backward, args, options, where);
 }
 
 result<state_space_plan> plan(const state_space_problem& problem, const context& where) {

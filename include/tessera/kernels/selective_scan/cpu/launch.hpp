@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <tessera/families/selective_scan/config.hpp>
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/families/selective_scan/rules.hpp>
+#include <tessera/kernels/selective_scan/cpu/rwkv4_backward.hpp>
 #include <tessera/kernels/selective_scan/cpu/rwkv4_forward.hpp>
+#include <tessera/kernels/selective_scan/cpu/state_space_backward.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_forward.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/isa.hpp>
@@ -26,14 +29,18 @@ struct row_is_legal {
   static constexpr bool value = true;
 };
 
-/// The launch of a row's recurrence.
+/// The launch of a row's recurrence and direction.
 template <class Kernel>
 auto launch_of(const selective_scan_kernel_args& args) {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  constexpr bool backward = Kernel::config.pass == scan_pass::backward;
   if constexpr (Kernel::config.recurrence == scan_recurrence::rwkv4) {
-    return rwkv4_forward<Kernel>(args.rwkv4);
+    using kernel = std::conditional_t<backward, rwkv4_backward<Kernel>, rwkv4_forward<Kernel>>;
+    return kernel(args.rwkv4);
   } else {
-    return state_space_forward<Kernel>(args.state_space);
+    using kernel =
+        std::conditional_t<backward, state_space_backward<Kernel>, state_space_forward<Kernel>>;
+    return kernel(args.state_space);
   }
 }
 

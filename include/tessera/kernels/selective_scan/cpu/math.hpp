@@ -54,6 +54,19 @@ TESSERA_INLINE typename prim::simd<Isa>::reg sigmoid_of(typename prim::simd<Isa>
   return vec::div(vec::select_below(x, vec::zero(), power, one), vec::add(one, power));
 }
 
+/// silu(x) = x s with s = sigmoid(x), and its slope s (1 + x (1 - s)).
+template <class Isa>
+struct silu_value {
+  typename prim::simd<Isa>::reg value;
+  typename prim::simd<Isa>::reg slope;
+};
+template <class Isa>
+TESSERA_INLINE silu_value<Isa> silu_of(typename prim::simd<Isa>::reg x) {
+  using vec = prim::simd<Isa>;
+  const auto s = sigmoid_of<Isa>(x), one = vec::broadcast(1.0f);
+  return {vec::mul(x, s), vec::mul(s, vec::fma(x, vec::sub(one, s), one))};
+}
+
 /// log(1 + exp(x)) = max(x, 0) + log(1 + u) with u = exp(-|x|), and log(1 + u) = 2 artanh(s) with
 /// s = u / (2 + u) <= 1/3, whose series to s^15 / 15 leaves out less than 1e-8 of it.
 template <class Isa>

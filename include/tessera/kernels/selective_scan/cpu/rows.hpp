@@ -83,6 +83,17 @@ TESSERA_INLINE float element_at(const Tensor& tensor, std::int64_t offset) {
   return value;
 }
 
+/// A sum becomes an element, if somebody wants it.
+template <class Isa, class Tensor>
+void store_element(const Tensor& tensor, std::int64_t offset, double value) {
+  if (tensor.data == nullptr) return;
+  const auto rounded = static_cast<float>(value);
+  with_elements<Isa>(tensor, [&](auto* elements) {
+    using element = std::remove_pointer_t<decltype(elements)>;
+    elements[offset] = element(rounded);
+  });
+}
+
 /// Element (entry, token, head, 0) of a tensor of tokens.
 TESSERA_INLINE std::int64_t offset_at(const scan_tensor& tensor, std::int64_t entry,
                                       std::int64_t token, std::int64_t head) {
@@ -100,6 +111,16 @@ template <class Isa>
 token_range tokens_of(const scan_sequences& sequences, std::int64_t sequence) {
   if (sequences.cu_seqlens == nullptr) return {sequence, 0, sequences.tokens};
   return {0, sequences.cu_seqlens[sequence], sequences.cu_seqlens[sequence + 1]};
+}
+
+/// Entries of tensors of tokens, and tokens of an entry that belong to some sequence.
+template <class Isa>
+std::int64_t entries_of(const scan_sequences& sequences) {
+  return sequences.cu_seqlens != nullptr ? 1 : sequences.count;
+}
+template <class Isa>
+std::int64_t used_tokens(const scan_sequences& sequences) {
+  return sequences.cu_seqlens != nullptr ? sequences.cu_seqlens[sequences.count] : sequences.tokens;
 }
 
 /// Tokens behind the last packed sequence; dense tensors have none.

@@ -112,6 +112,11 @@ class rwkv4_block {
     return entry * tensor.entry + token * tensor.row + first_;
   }
   std::int64_t columns() const { return columns_; }
+  // Parameters, and rows of the token.
+  const float* decay() const { return decay_; }
+  const float* bonus() const { return bonus_; }
+  const float* k() const { return k_; }
+  const float* v() const { return v_; }
 
  private:
   void load_parameter(const channel_rows& tensor, float* row) const {

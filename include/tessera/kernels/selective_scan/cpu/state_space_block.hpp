@@ -75,6 +75,7 @@ class state_space_block {
   /// Takes the block's parameters over.
   void enter(const channel_block& block) {
     block_ = block;
+    lanes_ = padded<isa_type>(block.columns);
     load_parameter(args_.D, skip_);
     load_parameter(args_.dt_bias, bias_);
     if (shares_steps) {
@@ -99,11 +100,11 @@ class state_space_block {
           element_at<isa_type>(args_.dt, offset_at(args_.dt, entry, token, block_.head));
       std::fill(raw_dt_, raw_dt_ + width_, raw + bias_[0]);
       const reg step = step_of(vec::broadcast(raw_dt_[0]));
-      for (std::int64_t at = 0; at < width_; at += vec::width) vec::store(dt_ + at, step);
+      for (std::int64_t at = 0; at < lanes_; at += vec::width) vec::store(dt_ + at, step);
       return;
     }
     load_row<isa_type>(args_.dt, row_at(args_.dt, entry, token), block_.columns, raw_dt_);
-    for (std::int64_t at = 0; at < width_; at += vec::width) {
+    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
       const reg raw = vec::add(vec::load(raw_dt_ + at), vec::load(bias_ + at));
       vec::store(raw_dt_ + at, raw);
       vec::store(dt_ + at, step_of(raw));
@@ -146,7 +147,7 @@ class state_space_block {
   /// h = exp(A dt) h + dt x B for every state; `after` may be `before`.
   void update(const float* before, float* after) const {
     const reg of_head = decay_of_head();
-    for (std::int64_t at = 0; at < width_; at += vec::width) {
+    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
       const reg dt = vec::load(dt_ + at);
       const reg moved = vec::mul(dt, vec::load(x_ + at));
       for (std::int64_t n = 0; n < args_.states; ++n) {
@@ -159,7 +160,7 @@ class state_space_block {
 
   /// y = sum over states of h C, and D x.
   void read(const float* states, float* y) const {
-    for (std::int64_t at = 0; at < width_; at += vec::width) {
+    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
       reg sum = vec::zero();
       for (std::int64_t n = 0; n < args_.states; ++n) {
         sum = vec::fma(vec::load(states + n * width_ + at), vec::broadcast(c_[n]), sum);
@@ -200,7 +201,9 @@ class state_space_block {
   }
 
   const channel_block& block() const { return block_; }
+  /// Floats from one row to the next, and those of a row in use.
   std::int64_t width() const { return width_; }
+  std::int64_t lanes() const { return lanes_; }
   // Rows of the token.
   const float* x() const { return x_; }
   const float* dt() const { return dt_; }
@@ -231,7 +234,7 @@ class state_space_block {
 
   const state_space_kernel_args& args_;
   channel_block block_{};
-  std::int64_t width_;
+  std::int64_t width_, lanes_ = 0;
   float head_decay_ = 0;
   float* decays_ = nullptr;
   float *skip_ = nullptr, *bias_ = nullptr;

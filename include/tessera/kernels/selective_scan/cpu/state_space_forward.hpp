@@ -31,16 +31,20 @@ class state_space_forward {
   }
 
   void run(std::byte* workspace, int threads) const {
-    const norm_type norm(args_);
-    std::byte* const of_threads = workspace + norm.bytes(threads);
+    run_blocks(workspace, threads);
+    if (args_.norm) norm_type(args_).run(workspace, threads);
+    clear_unused<isa_type>(args_.out, args_.sequences, args_.heads, args_.columns, threads);
+  }
+
+  /// Final states; outputs, or with norm the columns that are to be normalised.
+  void run_blocks(std::byte* workspace, int threads) const {
+    std::byte* const of_threads = workspace + norm_type(args_).bytes(threads);
     const std::int64_t blocks = cut_.blocks();
     prim::parallel_items<isa_type>(
         args_.sequences.count * blocks, threads, [&](std::int64_t item, int thread) {
           const channel_block block = cut_.block_at(item / blocks, item % blocks);
           scan(block, of_threads + static_cast<std::size_t>(thread) * thread_bytes(), workspace);
         });
-    if (args_.norm) norm.run(workspace, threads);
-    clear_unused<isa_type>(args_.out, args_.sequences, args_.heads, args_.columns, threads);
   }
 
  private:
@@ -86,9 +90,8 @@ class state_space_forward {
   /// y silu(z).
   void apply_gate(thread_memory& own, std::int64_t entry, std::int64_t token) const {
     own.block.load_gate(entry, token);
-    for (std::int64_t at = 0; at < own.block.width(); at += vec::width) {
-      const auto z = vec::load(own.block.z() + at);
-      const auto gate = vec::mul(z, sigmoid_of<isa_type>(z));
+    for (std::int64_t at = 0; at < own.block.lanes(); at += vec::width) {
+      const auto gate = silu_of<isa_type>(vec::load(own.block.z() + at)).value;
       vec::store(own.y + at, vec::mul(vec::load(own.y + at), gate));
     }
   }

@@ -47,10 +47,8 @@ class state_space_norm {
     } else {
       std::fill(own.weight, own.weight + columns_, 1.0f);
     }
-    const scan_sequences& sequences = args_.sequences;
-    const bool packed = sequences.cu_seqlens != nullptr;
-    const std::int64_t used = packed ? sequences.cu_seqlens[sequences.count] : sequences.tokens;
-    const std::int64_t rows = (packed ? 1 : sequences.count) * used;
+    const std::int64_t used = used_tokens<Isa>(args_.sequences);
+    const std::int64_t rows = entries_of<Isa>(args_.sequences) * used;
     prim::parallel_items<Isa>(rows, threads, [&](std::int64_t row, int thread) {
       float* const y = token_columns(workspace, row / used, row % used);
       normalise(row / used, row % used, y, own.weight, own.gates + thread * row_floats());
@@ -64,8 +62,7 @@ class state_space_norm {
   };
   memory parts(std::byte* base, int threads) const {
     if (!args_.norm) return {};
-    const bool packed = args_.sequences.cu_seqlens != nullptr;
-    const std::int64_t entries = packed ? 1 : args_.sequences.count;
+    const std::int64_t entries = entries_of<Isa>(args_.sequences);
     float_carver carver(base);
     memory all;
     all.columns = carver.take(entries * args_.sequences.tokens * columns_);
@@ -102,7 +99,7 @@ class state_space_norm {
     }
     for_each_register<Isa>(columns_, [&](std::int64_t at, int count) {
       const auto z = vec::load_n(gates + at, count);
-      vec::store_n(gates + at, vec::mul(z, sigmoid_of<Isa>(z)), count);
+      vec::store_n(gates + at, silu_of<Isa>(z).value, count);
     });
   }
 
