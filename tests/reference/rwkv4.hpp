@@ -73,13 +73,13 @@ class rwkv4_evaluation {
                        const sums& now) const {
     const Number own = static_cast<Number>(at(args_.u, channel)) + key(entry, token, channel);
     const Number tau = std::max(now.eps, own);
-    return {std::exp(now.eps - tau), std::exp(own - tau)};
+    return {power_of_difference(now.eps, tau), power_of_difference(own, tau)};
   }
   sums next_sums(std::int64_t entry, std::int64_t token, std::int64_t channel,
                  const sums& now) const {
     const Number k = key(entry, token, channel), decayed = decay_of(channel) + now.eps;
     const Number eps = std::max(decayed, k);
-    const number kept = std::exp(decayed - eps), added = std::exp(k - eps);
+    const number kept = power_of_difference(decayed, eps), added = power_of_difference(k, eps);
     return {kept * now.alpha + added * value(entry, token, channel), kept * now.beta + added, eps};
   }
 

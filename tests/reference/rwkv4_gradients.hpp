@@ -74,7 +74,8 @@ class rwkv4_gradients : public rwkv4_evaluation<Number> {
     const number d_key = read.of_token * (v * d_above + d_below);
 
     const Number decayed = decay + before.eps, most = std::max(decayed, k);
-    const number kept = std::exp(decayed - most), added = std::exp(k - most);
+    const number kept = power_of_difference(decayed, most);
+    const number added = power_of_difference(k, most);
     const number of_kept = kept * (before.alpha * d_sums.alpha + before.beta * d_sums.beta);
     const number of_added = added * (v * d_sums.alpha + d_sums.beta);
     const number d_most = d_sums.eps - (of_kept + of_added);

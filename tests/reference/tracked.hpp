@@ -2,6 +2,7 @@
 // relative to, however much of them cancels.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::reference {
@@ -29,6 +30,15 @@ struct tracked {
 template <class Number>
 tracked<Number> exp_of(tracked<Number> x) {
   return Number(std::exp(x.value));
+}
+
+/// exp(a - b), whose error grows with that of rounded exponents.
+template <class Number>
+tracked<Number> power_of_difference(Number a, Number b) {
+  const Number power = std::exp(a - b);
+  if (!(power > 0)) return power;
+  const auto largest = static_cast<double>(std::max(std::fabs(a), std::fabs(b)));
+  return {power, static_cast<double>(power) * std::max(1.0, largest / 16)};
 }
 
 }  // namespace tessera::reference

@@ -70,13 +70,13 @@ class dims_draw {
     settle_dims();
   }
 
-  /// The largest product of the dims of two required tensors, or elements of one: of a pool, most
-  /// of which nobody reads.
+  /// The largest product of the dims of two required tensors, or elements of one that may be there:
+  /// of a pool, most of which nobody reads, or of states that a reference keeps.
   double work() const {
     double most = 0;
     for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
     for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
-      if (call_.has(i)) most = std::max(most, elements_of(i));
+      if ((call_.op->taken >> i & 1u) != 0) most = std::max(most, elements_of(i));
     }
     return most;
   }

@@ -12,7 +12,8 @@
 // | cu_seqlens | [S+1] | [S+1] | i32 |
 //
 // With cu_seqlens B is 1 and states are [S,...]. Channel d reads group d / (D/G), head h group
-// h / (H/G). The last axis of x, z, dt, B, C, out has stride 1; every other stride is free.
+// h / (H/G). N is at most 4096. The last axis of x, z, dt, B, C, out has stride 1; every other
+// stride is free.
 #pragma once
 
 #include <tessera/spec/tensor_view.hpp>

@@ -24,6 +24,9 @@ namespace tessera::state_space_table {
 using options = state_space_options;
 using texts = std::array<std::string_view, max_layouts>;
 
+/// A block of channels keeps all states of 64 tokens on its way back.
+inline constexpr std::int64_t most_states = 4096;
+
 inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "T", .label = "length"},
@@ -32,7 +35,7 @@ inline constexpr std::array dims{
     dim{.symbol = "H", .label = "heads"},
     dim{.symbol = "P", .label = "head dim"},
     dim{.symbol = "G", .label = "groups", .least = 1},
-    dim{.symbol = "N", .label = "state size"},
+    dim{.symbol = "N", .label = "state size", .most = most_states},
     dim{.symbol = "W",
         .label = "columns",
         .source = dim_source::formula,
