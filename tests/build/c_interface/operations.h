@@ -2,3 +2,5 @@
 int check_operations(void);
 /* The same of operations over pages, ranges of keys and caches: in pages.c. */
 int check_pages_and_caches(void);
+/* The same of recurrences: in recurrences.c. */
+int check_recurrences(void);
