@@ -57,7 +57,8 @@ enum class state_read : std::uint8_t {
 
 /// Calls `run(decay, read)` with the kinds of a launch as constants.
 template <class Run>
-[[gnu::always_inline]] inline void with_kinds_of(const chunked_scan_kernel_args& args, const Run& run) {
+[[gnu::always_inline]] inline void with_kinds_of(const chunked_scan_kernel_args& args,
+                                                 const Run& run) {
   using enum chunked_scan_decay;
   constexpr std::integral_constant<state_read, state_read::after> after{};
   if (args.u.data != nullptr) {
