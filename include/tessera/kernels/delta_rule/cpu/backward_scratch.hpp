@@ -60,8 +60,8 @@ struct backward_scratch {
 
   /// Bytes of a launch; of sizes that no memory has room for, more than there can be.
   static std::size_t bytes_of_launch(const delta_rule_kernel_args& args, int threads) {
-    const double kept = static_cast<double>(args.value_heads / args.key_heads * tiles(args)) *
-                        static_cast<double>(chunks(args)) *
+    const std::int64_t group_tiles = args.value_heads / args.key_heads * tiles(args);
+    const double kept = static_cast<double>(group_tiles) * static_cast<double>(chunks(args)) *
                         static_cast<double>(args.key_dim * columns) * threads;
     const double gates = static_cast<double>(args.sequences) *
                          static_cast<double>(args.value_heads) * static_cast<double>(sums(args));
