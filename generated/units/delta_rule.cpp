@@ -48,7 +48,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4bc0ff25fa067a06";
+  if (kind == device_kind::cpu) return "51a9c420a9157f81";
   return {};
 }
 

@@ -55,6 +55,12 @@ numbered_problem numbered(const basic_problem<Op, Args, Options>& problem) noexc
 }
 
 /// The same for the structs of a family.
+template <class Op, class Args, class Options>
+status call_of(const family& kind, Op op, const Args& args, const Options& options,
+               const context& where) {
+  return call_operation(kind, operation_table<Op>::operations[static_cast<std::size_t>(op)],
+                        tensors_of(args), &options, where);
+}
 template <class Problem>
 result<basic_plan<Problem>> plan_of(const family& kind, const Problem& problem,
                                     const context& where) {

@@ -42,28 +42,17 @@ struct attention_of_build : attention_family {
 constinit const family attention_record =
     family_of<attention_of_build, &attention_registry, &attention_code_version>();
 
-namespace {
-
-template <class Op, class Args, class Options>
-status call(Op op, const Args& args, const Options& options, const context& where) {
-  return call_operation(attention_record,
-                        operation_table<Op>::operations[static_cast<std::size_t>(op)],
-                        tensors_of(args), &options, where);
-}
-
-}  // namespace
-
 status flash_attention(const flash_attention_args& args, const flash_attention_options& options,
                        const context& where) {
-  return call(flash_op::flash_attention, args, options, where);
+  return call_of(attention_record, flash_op::flash_attention, args, options, where);
 }
 status attention(const flash_attention_args& args, const flash_attention_options& options,
                  const context& where) {
-  return call(flash_op::attention, args, options, where);
+  return call_of(attention_record, flash_op::attention, args, options, where);
 }
 status scaled_dot_product_attention(const flash_attention_args& args,
                                     const flash_attention_options& options, const context& where) {
-  return call(flash_op::scaled_dot_product_attention, args, options, where);
+  return call_of(attention_record, flash_op::scaled_dot_product_attention, args, options, where);
 }
 
 result<flash_plan> plan(const flash_problem& problem, const context& where) {
@@ -76,15 +65,15 @@ result<explanation> explain(const flash_problem& problem, const context& where,
 
 status page_attention(const page_attention_args& args, const page_attention_options& options,
                       const context& where) {
-  return call(page_op::page_attention, args, options, where);
+  return call_of(attention_record, page_op::page_attention, args, options, where);
 }
 status decode_attention(const page_attention_args& args, const page_attention_options& options,
                         const context& where) {
-  return call(page_op::decode_attention, args, options, where);
+  return call_of(attention_record, page_op::decode_attention, args, options, where);
 }
 status prefill_page_attention(const page_attention_args& args,
                               const page_attention_options& options, const context& where) {
-  return call(page_op::prefill_page_attention, args, options, where);
+  return call_of(attention_record, page_op::prefill_page_attention, args, options, where);
 }
 result<page_attention_plan> plan(const page_problem& problem, const context& where) {
   return plan_of(attention_record, problem, where);
@@ -96,7 +85,7 @@ result<explanation> explain(const page_problem& problem, const context& where,
 
 status ragged_decode_attention(const ragged_decode_args& args, const ragged_decode_options& options,
                                const context& where) {
-  return call(ragged_decode_op::ragged_decode_attention, args, options, where);
+  return call_of(attention_record, ragged_decode_op::ragged_decode_attention, args, options, where);
 }
 result<ragged_decode_plan> plan(const ragged_decode_problem& problem, const context& where) {
   return plan_of(attention_record, problem, where);
@@ -108,12 +97,12 @@ result<explanation> explain(const ragged_decode_problem& problem, const context&
 
 status unified_attention(const unified_attention_args& args,
                          const unified_attention_options& options, const context& where) {
-  return call(unified_op::unified_attention, args, options, where);
+  return call_of(attention_record, unified_op::unified_attention, args, options, where);
 }
 status chunked_prefill_paged_decode(const unified_attention_args& args,
                                     const unified_attention_options& options,
                                     const context& where) {
-  return call(unified_op::chunked_prefill_paged_decode, args, options, where);
+  return call_of(attention_record, unified_op::chunked_prefill_paged_decode, args, options, where);
 }
 result<unified_attention_plan> plan(const unified_problem& problem, const context& where) {
   return plan_of(attention_record, problem, where);
@@ -125,11 +114,11 @@ result<explanation> explain(const unified_problem& problem, const context& where
 
 status ragged_page_attention_v2(const ragged_page_args& args, const ragged_page_options& options,
                                 const context& where) {
-  return call(ragged_page_op::ragged_page_attention_v2, args, options, where);
+  return call_of(attention_record, ragged_page_op::ragged_page_attention_v2, args, options, where);
 }
 status ragged_page_attention_v3(const ragged_page_args& args, const ragged_page_options& options,
                                 const context& where) {
-  return call(ragged_page_op::ragged_page_attention_v3, args, options, where);
+  return call_of(attention_record, ragged_page_op::ragged_page_attention_v3, args, options, where);
 }
 result<ragged_page_plan> plan(const ragged_page_problem& problem, const context& where) {
   return plan_of(attention_record, problem, where);

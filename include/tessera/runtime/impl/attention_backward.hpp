@@ -14,29 +14,22 @@ constinit const family attention_backward_record =
     family_of<attention_backward_family, &attention_backward_registry,
               &attention_backward_code_version>();
 
-namespace {
-
-status call(attention_backward_op op, const attention_backward_args& args,
-            const flash_attention_options& options, const context& where) {
-  return call_operation(attention_backward_record,
-                        attention_backward_table::operations[static_cast<std::size_t>(op)],
-                        tensors_of(args), &options, where);
-}
-
-}  // namespace
-
 status flash_attention_backward(const attention_backward_args& args,
                                 const flash_attention_options& options, const context& where) {
-  return call(attention_backward_op::flash_attention_backward, args, options, where);
+  return call_of(attention_backward_record, attention_backward_op::flash_attention_backward, args,
+                 options, where);
 }
 status attention_backward(const attention_backward_args& args,
                           const flash_attention_options& options, const context& where) {
-  return call(attention_backward_op::attention_backward, args, options, where);
+  return call_of(attention_backward_record, attention_backward_op::attention_backward, args,
+                 options, where);
 }
 status scaled_dot_product_attention_backward(const attention_backward_args& args,
                                              const flash_attention_options& options,
                                              const context& where) {
-  return call(attention_backward_op::scaled_dot_product_attention_backward, args, options, where);
+  return call_of(attention_backward_record,
+                 attention_backward_op::scaled_dot_product_attention_backward, args, options,
+                 where);
 }
 
 result<attention_backward_plan> plan(const attention_backward_problem& problem,

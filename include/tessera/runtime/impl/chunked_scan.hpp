@@ -13,45 +13,34 @@ namespace tessera {
 constinit const family chunked_scan_record =
     family_of<chunked_scan_family, &chunked_scan_registry, &chunked_scan_code_version>();
 
-namespace {
-
-template <class Op, class Args, class Options>
-status call_chunked_scan(Op op, const Args& args, const Options& options, const context& where) {
-  return call_operation(chunked_scan_record,
-                        operation_table<Op>::operations[static_cast<std::size_t>(op)],
-                        tensors_of(args), &options, where);
-}
-
-}  // namespace
-
 status recurrent(const recurrent_args& args, const recurrent_options& options,
                  const context& where) {
-  return call_chunked_scan(recurrent_op::recurrent, args, options, where);
+  return call_of(chunked_scan_record, recurrent_op::recurrent, args, options, where);
 }
 status gla(const recurrent_args& args, const recurrent_options& options, const context& where) {
-  return call_chunked_scan(recurrent_op::gla, args, options, where);
+  return call_of(chunked_scan_record, recurrent_op::gla, args, options, where);
 }
 status lightning_attn(const recurrent_args& args, const recurrent_options& options,
                       const context& where) {
-  return call_chunked_scan(recurrent_op::lightning_attn, args, options, where);
+  return call_of(chunked_scan_record, recurrent_op::lightning_attn, args, options, where);
 }
 status recurrent_backward(const recurrent_args& args, const recurrent_options& options,
                           const context& where) {
-  return call_chunked_scan(recurrent_op::recurrent_backward, args, options, where);
+  return call_of(chunked_scan_record, recurrent_op::recurrent_backward, args, options, where);
 }
 status gla_backward(const recurrent_args& args, const recurrent_options& options,
                     const context& where) {
-  return call_chunked_scan(recurrent_op::gla_backward, args, options, where);
+  return call_of(chunked_scan_record, recurrent_op::gla_backward, args, options, where);
 }
 status lightning_attn_backward(const recurrent_args& args, const recurrent_options& options,
                                const context& where) {
-  return call_chunked_scan(recurrent_op::lightning_attn_backward, args, options, where);
+  return call_of(chunked_scan_record, recurrent_op::lightning_attn_backward, args, options, where);
 }
 status rwkv6(const rwkv6_args& args, const rwkv6_options& options, const context& where) {
-  return call_chunked_scan(rwkv6_op::rwkv6, args, options, where);
+  return call_of(chunked_scan_record, rwkv6_op::rwkv6, args, options, where);
 }
 status rwkv6_backward(const rwkv6_args& args, const rwkv6_options& options, const context& where) {
-  return call_chunked_scan(rwkv6_op::rwkv6_backward, args, options, where);
+  return call_of(chunked_scan_record, rwkv6_op::rwkv6_backward, args, options, where);
 }
 
 result<recurrent_plan> plan(const recurrent_problem& problem, const context& where) {

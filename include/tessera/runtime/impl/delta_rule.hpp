@@ -14,45 +14,35 @@ namespace tessera {
 constinit const family delta_rule_record =
     family_of<delta_rule_family, &delta_rule_registry, &delta_rule_code_version>();
 
-namespace {
-
-template <class Op, class Args, class Options>
-status call_delta_rule(Op op, const Args& args, const Options& options, const context& where) {
-  return call_operation(delta_rule_record,
-                        operation_table<Op>::operations[static_cast<std::size_t>(op)],
-                        tensors_of(args), &options, where);
-}
-
-}  // namespace
-
 status gated_delta_rule(const delta_rule_args& args, const delta_rule_options& options,
                         const context& where) {
-  return call_delta_rule(delta_rule_op::gated_delta_rule, args, options, where);
+  return call_of(delta_rule_record, delta_rule_op::gated_delta_rule, args, options, where);
 }
 status kernel_delta_attention(const delta_rule_args& args, const delta_rule_options& options,
                               const context& where) {
-  return call_delta_rule(delta_rule_op::kernel_delta_attention, args, options, where);
+  return call_of(delta_rule_record, delta_rule_op::kernel_delta_attention, args, options, where);
 }
 status gated_delta_rule_backward(const delta_rule_args& args, const delta_rule_options& options,
                                  const context& where) {
-  return call_delta_rule(delta_rule_op::gated_delta_rule_backward, args, options, where);
+  return call_of(delta_rule_record, delta_rule_op::gated_delta_rule_backward, args, options, where);
 }
 status kernel_delta_attention_backward(const delta_rule_args& args,
                                        const delta_rule_options& options, const context& where) {
-  return call_delta_rule(delta_rule_op::kernel_delta_attention_backward, args, options, where);
+  return call_of(delta_rule_record, delta_rule_op::kernel_delta_attention_backward, args, options,
+                 where);
 }
 status rwkv7(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
-  return call_delta_rule(rwkv7_op::rwkv7, args, options, where);
+  return call_of(delta_rule_record, rwkv7_op::rwkv7, args, options, where);
 }
 status rwkv7_mul(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
-  return call_delta_rule(rwkv7_op::rwkv7_mul, args, options, where);
+  return call_of(delta_rule_record, rwkv7_op::rwkv7_mul, args, options, where);
 }
 status rwkv7_backward(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
-  return call_delta_rule(rwkv7_op::rwkv7_backward, args, options, where);
+  return call_of(delta_rule_record, rwkv7_op::rwkv7_backward, args, options, where);
 }
 status rwkv7_mul_backward(const rwkv7_args& args, const rwkv7_options& options,
                           const context& where) {
-  return call_delta_rule(rwkv7_op::rwkv7_mul_backward, args, options, where);
+  return call_of(delta_rule_record, rwkv7_op::rwkv7_mul_backward, args, options, where);
 }
 
 result<delta_rule_plan> plan(const delta_rule_problem& problem, const context& where) {

@@ -15,13 +15,11 @@ constinit const family kv_cache_record =
 
 status kv_cache_append(const kv_cache_args& args, const kv_cache_options& options,
                        const context& where) {
-  return call_operation(kv_cache_record, kv_cache_table::operations[0], tensors_of(args), &options,
-                        where);
+  return call_of(kv_cache_record, kv_cache_op::kv_cache_append, args, options, where);
 }
 status kv_cache_copy(const kv_cache_args& args, const kv_cache_options& options,
                      const context& where) {
-  return call_operation(kv_cache_record, kv_cache_table::operations[1], tensors_of(args), &options,
-                        where);
+  return call_of(kv_cache_record, kv_cache_op::kv_cache_copy, args, options, where);
 }
 
 result<kv_cache_plan> plan(const kv_cache_problem& problem, const context& where) {

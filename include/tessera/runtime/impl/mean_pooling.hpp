@@ -13,32 +13,22 @@ namespace tessera {
 constinit const family mean_pooling_record =
     family_of<mean_pooling_family, &mean_pooling_registry, &mean_pooling_code_version>();
 
-namespace {
-
-status call(mean_pooling_op op, const mean_pooling_args& args, const mean_pooling_options& options,
-            const context& where) {
-  return call_operation(mean_pooling_record,
-                        mean_pooling_table::operations[static_cast<std::size_t>(op)],
-                        tensors_of(args), &options, where);
-}
-
-}  // namespace
-
 status mean_pooling(const mean_pooling_args& args, const mean_pooling_options& options,
                     const context& where) {
-  return call(mean_pooling_op::mean_pooling, args, options, where);
+  return call_of(mean_pooling_record, mean_pooling_op::mean_pooling, args, options, where);
 }
 status mean_pooling_chunks(const mean_pooling_args& args, const mean_pooling_options& options,
                            const context& where) {
-  return call(mean_pooling_op::mean_pooling_chunks, args, options, where);
+  return call_of(mean_pooling_record, mean_pooling_op::mean_pooling_chunks, args, options, where);
 }
 status mean_pooling_backward(const mean_pooling_args& args, const mean_pooling_options& options,
                              const context& where) {
-  return call(mean_pooling_op::mean_pooling_backward, args, options, where);
+  return call_of(mean_pooling_record, mean_pooling_op::mean_pooling_backward, args, options, where);
 }
 status mean_pooling_chunks_backward(const mean_pooling_args& args,
                                     const mean_pooling_options& options, const context& where) {
-  return call(mean_pooling_op::mean_pooling_chunks_backward, args, options, where);
+  return call_of(mean_pooling_record, mean_pooling_op::mean_pooling_chunks_backward, args, options,
+                 where);
 }
 
 result<mean_pooling_plan> plan(const mean_pooling_problem& problem, const context& where) {

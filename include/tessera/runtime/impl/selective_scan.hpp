@@ -13,38 +13,29 @@ namespace tessera {
 constinit const family selective_scan_record =
     family_of<selective_scan_family, &selective_scan_registry, &selective_scan_code_version>();
 
-namespace {
-
-template <class Op, class Args, class Options>
-status call_scan(Op op, const Args& args, const Options& options, const context& where) {
-  return call_operation(selective_scan_record,
-                        operation_table<Op>::operations[static_cast<std::size_t>(op)],
-                        tensors_of(args), &options, where);
-}
-
-}  // namespace
-
 status state_space_v1(const state_space_args& args, const state_space_options& options,
                       const context& where) {
-  return call_scan(state_space_op::state_space_v1, args, options, where);
+  return call_of(selective_scan_record, state_space_op::state_space_v1, args, options, where);
 }
 status state_space_v2(const state_space_args& args, const state_space_options& options,
                       const context& where) {
-  return call_scan(state_space_op::state_space_v2, args, options, where);
+  return call_of(selective_scan_record, state_space_op::state_space_v2, args, options, where);
 }
 status state_space_v1_backward(const state_space_args& args, const state_space_options& options,
                                const context& where) {
-  return call_scan(state_space_op::state_space_v1_backward, args, options, where);
+  return call_of(selective_scan_record, state_space_op::state_space_v1_backward, args, options,
+                 where);
 }
 status state_space_v2_backward(const state_space_args& args, const state_space_options& options,
                                const context& where) {
-  return call_scan(state_space_op::state_space_v2_backward, args, options, where);
+  return call_of(selective_scan_record, state_space_op::state_space_v2_backward, args, options,
+                 where);
 }
 status rwkv4(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
-  return call_scan(rwkv4_op::rwkv4, args, options, where);
+  return call_of(selective_scan_record, rwkv4_op::rwkv4, args, options, where);
 }
 status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
-  return call_scan(rwkv4_op::rwkv4_backward, args, options, where);
+  return call_of(selective_scan_record, rwkv4_op::rwkv4_backward, args, options, where);
 }
 
 result<state_space_plan> plan(const state_space_problem& problem, const context& where) {

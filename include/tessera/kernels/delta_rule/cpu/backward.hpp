@@ -100,7 +100,7 @@ class backward_item {
                  std::int64_t count) const {
     float* const zeros = memory_.row;
     std::fill_n(zeros, count, 0.0f);
-    store_row<isa_type>(zeros, count, to, row_of(to, tokens_.entry, token, head));
+    store_row<isa_type>(to, row_of(to, tokens_.entry, token, head), count, zeros);
   }
   void clear_token(std::int64_t token, std::int64_t head) const {
     gate_gradients<Row>(args_, tokens_.entry, head, {}, memory_.row).clear(token);
@@ -228,9 +228,9 @@ class backward_item {
       memory_.d_beta[i] += args_.update == delta_rule_update::delta
                                ? this->template back<Registers, false>(i, tile)
                                : this->template back<Registers, true>(i, tile);
-      store_row<isa_type>(memory_.d_values, columns_from(column),
-                          static_cast<element*>(args_.d_v.data) +
-                              row_of(args_.d_v, tokens_.entry, tokens_.token(step), head) + column);
+      store_row<isa_type>(static_cast<element*>(args_.d_v.data) +
+                              row_of(args_.d_v, tokens_.entry, tokens_.token(step), head) + column,
+                          columns_from(column), memory_.d_values);
       if (tokens_.starts_anew(step)) {
         std::fill_n(memory_.gradient(tile), args_.key_dim * pitch, 0.0f);
       }

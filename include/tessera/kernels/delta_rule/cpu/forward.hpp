@@ -94,7 +94,7 @@ class forward_launch {
       } else {
         low_rank_step<isa_type, Registers>(state, rows, channels, values, answer);
       }
-      store_row<isa_type>(answer, columns, out);
+      store_row<isa_type>(out, columns, answer);
     }
     if (args_.last.data == nullptr) return;
     store_tile<isa_type>(

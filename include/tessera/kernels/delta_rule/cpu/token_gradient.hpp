@@ -55,7 +55,7 @@ class gate_gradients {
   void store_row_of(const delta_rule_output& to, std::int64_t token, const float* row,
                     std::int64_t count) const {
     if (to.data == nullptr) return;
-    store_row<isa_type>(row, count, to, row_of(to, entry_, token, head_));
+    store_row<isa_type>(to, row_of(to, entry_, token, head_), count, row);
   }
 
   /// read = decay key: its gradient is a part of theirs.
@@ -72,7 +72,7 @@ class gate_gradients {
           element_at<isa_type>(args_.beta, row_of(args_.beta, entry_, token, head_)));
       d_beta *= args_.beta_most * share * (1.0f - share);
     }
-    store_element<isa_type>(d_beta, args_.d_beta, row_of(args_.d_beta, entry_, token, head_));
+    store_element<isa_type>(args_.d_beta, row_of(args_.d_beta, entry_, token, head_), d_beta);
   }
 
   void store_low_rank(std::int64_t token, const token_rows& of, const token_rows& d_of) const {
@@ -144,7 +144,7 @@ void store_operand_gradient(const delta_rule_kernel_args& args, const delta_rule
                  vec::mul(by, vec::fma(along, vec::load(row + c), vec::load(d_row + c))));
     }
   }
-  store_row<isa_type>(d_row, channels, to, row_of(to, entry, token, head));
+  store_row<isa_type>(to, row_of(to, entry, token, head), channels, d_row);
 }
 
 }  // namespace tessera::kernels::delta_rule::cpu

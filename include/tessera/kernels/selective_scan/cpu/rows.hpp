@@ -8,61 +8,17 @@
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
-#include <tessera/prim/cpu/simd.hpp>
-#include <tessera/spec/dtype.hpp>
+#include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
 
-/// Calls visit(pointer to the elements) with the tensor's type.
-template <class Isa, class Tensor, class Visit>
-TESSERA_INLINE void with_elements(const Tensor& tensor, const Visit& visit) {
-  switch (tensor.type) {
-    case dtype::f16:
-      return visit(static_cast<f16*>(tensor.data));
-    case dtype::bf16:
-      return visit(static_cast<bf16*>(tensor.data));
-    default:
-      return visit(static_cast<float*>(tensor.data));
-  }
-}
+using prim::element_at;
+using prim::load_row;
+using prim::padded;
+using prim::store_row;
+using prim::with_elements;
 
-/// `count` floats, up to whole registers.
-template <class Isa>
-constexpr std::int64_t padded(std::int64_t count) {
-  constexpr std::int64_t width = prim::simd<Isa>::width;
-  return (count + width - 1) / width * width;
-}
-
-/// `count` elements side by side from `offset` on, and zeros up to a whole register.
-template <class Isa, class Tensor>
-void load_row(const Tensor& tensor, std::int64_t offset, std::int64_t count, float* to) {
-  using vec = prim::simd<Isa>;
-  with_elements<Isa>(tensor, [&](const auto* elements) {
-    const auto* const from = elements + offset;
-    std::int64_t at = 0;
-    for (; at + vec::width <= count; at += vec::width) vec::store(to + at, vec::load_as(from + at));
-    if (at < count) {
-      vec::store(to + at, vec::load_as_n(from + at, static_cast<int>(count - at)));
-    }
-  });
-}
-
-/// The first `count` floats, rounded to the tensor's type, go to the elements from `offset` on.
-template <class Isa, class Tensor>
-void store_row(const Tensor& tensor, std::int64_t offset, std::int64_t count, const float* from) {
-  using vec = prim::simd<Isa>;
-  with_elements<Isa>(tensor, [&](auto* elements) {
-    auto* const to = elements + offset;
-    std::int64_t at = 0;
-    for (; at + vec::width <= count; at += vec::width) vec::store_as(to + at, vec::load(from + at));
-    if (at < count) {
-      const int rest = static_cast<int>(count - at);
-      vec::store_as_n(to + at, vec::load_n(from + at, rest), rest);
-    }
-  });
-}
-
-/// The same of elements with any stride.
+/// Elements `stride` apart, and zeros up to a whole register.
 template <class Isa, class Tensor>
 void gather_row(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t count,
                 float* to) {
@@ -74,24 +30,10 @@ void gather_row(const Tensor& tensor, std::int64_t offset, std::int64_t stride, 
   std::fill(to + count, to + padded<Isa>(count), 0.0f);
 }
 
-/// One element.
-template <class Isa, class Tensor>
-TESSERA_INLINE float element_at(const Tensor& tensor, std::int64_t offset) {
-  float value = 0;
-  with_elements<Isa>(tensor,
-                     [&](const auto* elements) { value = static_cast<float>(elements[offset]); });
-  return value;
-}
-
 /// A sum becomes an element, if somebody wants it.
 template <class Isa, class Tensor>
-void store_element(const Tensor& tensor, std::int64_t offset, double value) {
-  if (tensor.data == nullptr) return;
-  const auto rounded = static_cast<float>(value);
-  with_elements<Isa>(tensor, [&](auto* elements) {
-    using element = std::remove_pointer_t<decltype(elements)>;
-    elements[offset] = element(rounded);
-  });
+void store_sum(const Tensor& tensor, std::int64_t offset, double value) {
+  if (tensor.data != nullptr) prim::store_element<Isa>(tensor, offset, static_cast<float>(value));
 }
 
 /// Element (entry, token, head, 0) of a tensor of tokens.

@@ -216,8 +216,8 @@ class rwkv4_backward {
       const std::int64_t channel = first + column;
       const float w = element_at<isa_type>(args_.w, channel * args_.w.channel);
       const auto rate = static_cast<double>(-decay_of<isa_type>(w));
-      store_element<isa_type>(args_.d_w, channel * args_.d_w.channel, rate * decay);
-      store_element<isa_type>(args_.d_u, channel * args_.d_u.channel, bonus);
+      store_sum<isa_type>(args_.d_w, channel * args_.d_w.channel, rate * decay);
+      store_sum<isa_type>(args_.d_u, channel * args_.d_u.channel, bonus);
     }
   }
 

@@ -172,7 +172,7 @@ class state_space_norm_backward {
       for (std::int64_t item = 0; item < items; ++item) {
         sum += static_cast<double>(own.weight_sums[item * row_floats() + column]);
       }
-      store_element<Isa>(args_.d_norm_weight, column * args_.d_norm_weight.column, sum);
+      store_sum<Isa>(args_.d_norm_weight, column * args_.d_norm_weight.column, sum);
     }
   }
 

@@ -88,8 +88,8 @@ class state_space_sums {
     add_row(workspace, channels, block, &parameter_sums::skip, 0, args_.d_D, 0);
     if (shares_steps) {
       add_row(workspace, channels, block, &parameter_sums::decays, 0, args_.d_A, 0);
-      store_element<isa_type>(args_.d_dt_bias, channels.head * args_.d_dt_bias.head,
-                              sum_of(workspace, block, &parameter_sums::bias, 0));
+      store_sum<isa_type>(args_.d_dt_bias, channels.head * args_.d_dt_bias.head,
+                          sum_of(workspace, block, &parameter_sums::bias, 0));
       return;
     }
     add_row(workspace, channels, block, &parameter_sums::bias, 0, args_.d_dt_bias, 0);
@@ -109,9 +109,9 @@ class state_space_sums {
       const double sum = sum_of(workspace, block, rows, first + column);
       head_sum += sum;
       if (!shares_steps)
-        store_element<isa_type>(to, at_head + (channels.first + column) * to.column, sum);
+        store_sum<isa_type>(to, at_head + (channels.first + column) * to.column, sum);
     }
-    if (shares_steps) store_element<isa_type>(to, at_head, head_sum);
+    if (shares_steps) store_sum<isa_type>(to, at_head, head_sum);
   }
 
   void add_groups(std::byte* workspace, std::int64_t entry, std::int64_t token,
@@ -124,7 +124,7 @@ class state_space_sums {
         for (std::int64_t block = group * blocks; block < (group + 1) * blocks; ++block) {
           sum += static_cast<double>((groups_at(workspace, entry, token, block).*rows)[n]);
         }
-        store_element<isa_type>(to, offset + n, sum);
+        store_sum<isa_type>(to, offset + n, sum);
       }
     }
   }
