@@ -165,8 +165,8 @@ endfunction()
 function(tessera_generator_sources result)
   set(tools ${tessera_SOURCE_DIR}/tools)
   file(GLOB sources CONFIGURE_DEPENDS ${tools}/generate/*.cpp)
-  list(APPEND sources ${tools}/tessera/model_description.cpp ${tools}/tessera/json.cpp
-    ${tools}/tessera/terminal.cpp)
+  list(APPEND sources ${tools}/tessera/model_description.cpp ${tools}/tessera/model_layers.cpp
+    ${tools}/tessera/json.cpp ${tools}/tessera/terminal.cpp)
   set(${result} ${sources} PARENT_SCOPE)
 endfunction()
 

@@ -17,16 +17,25 @@
 
 namespace tessera::bench {
 
-/// Tensors of a problem, filled on the host and copied.
-template <class Problem>
-class gpu_workload_of {
-  using host_type = workload_of<Problem>;
-  using args_type = typename Problem::args_type;
+inline std::span<tensor_view> views_of(std::vector<tensor_view>& tensors) noexcept {
+  return tensors;
+}
+template <class Args>
+std::span<tensor_view> views_of(Args& args) noexcept {
+  return {tensors_of(args), sizeof(args) / sizeof(tensor_view)};
+}
+
+/// Tensors of a problem, filled on the host and copied. `Host` is a workload, with the structs of a
+/// family or without.
+template <class Host>
+class gpu_workload {
+  using host_type = Host;
+  using args_type = decltype(std::declval<const Host&>().args());
 
  public:
   /// Everything is copied in the stream of the stopwatch, which outlives it.
-  static result<gpu_workload_of> make(host_type host, gpu_stopwatch& watch) {
-    gpu_workload_of copied(std::move(host), watch);
+  static result<gpu_workload> make(host_type host, gpu_stopwatch& watch) {
+    gpu_workload copied(std::move(host), watch);
     for (const memory_block& block : copied.host_.blocks()) {
       status done =
           block.is_read ? copied.there_.add(block.bytes) : copied.there_.reserve(block.bytes);
@@ -37,8 +46,7 @@ class gpu_workload_of {
 
   args_type args(std::size_t round) const {
     args_type theirs = host_.args(round);
-    const std::span views(tensors_of(theirs), sizeof(theirs) / sizeof(tensor_view));
-    for (tensor_view& view : views) view = there_.at(view);
+    for (tensor_view& view : views_of(theirs)) view = there_.at(view);
     return theirs;
   }
 
@@ -94,7 +102,7 @@ class gpu_workload_of {
   }
 
  private:
-  gpu_workload_of(host_type host, gpu_stopwatch& watch)
+  gpu_workload(host_type host, gpu_stopwatch& watch)
       : host_(std::move(host)), watch_(&watch), there_(watch.device(), watch.stream()) {}
 
   host_type host_;
@@ -102,5 +110,8 @@ class gpu_workload_of {
   device_mirror there_;
   std::size_t round_ = 0;
 };
+
+template <class Problem>
+using gpu_workload_of = gpu_workload<workload_of<Problem>>;
 
 }  // namespace tessera::bench

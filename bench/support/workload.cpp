@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <tessera/runtime/family.hpp>
+#include <tessera/runtime/operation.hpp>
 
 #include "tests/reference/store.hpp"
 
@@ -47,6 +48,7 @@ workload::workload(const problem_view& problem, const workload_wishes& wishes)
   add_outputs(call_);
   if (!checks::are_shapes(call_, 0, refusal_) || !checks::are_contents(call_, refusal_)) return;
   make_values();
+  make_residuals();
 }
 
 bound_call workload::bind(const tensor_view* tensors) const noexcept {
@@ -160,6 +162,28 @@ void workload::make_values() {
       view.stride = contiguous_strides(view.extent, view.rank);
     }
   }
+}
+
+/// Runs the operation that writes what this one reads, on the first pieces. A build without rows
+/// for it leaves the residuals as they were drawn.
+void workload::make_residuals() {
+  const reference::operation_reference* const known = reference::reference_of(problem_.op->name);
+  if (known == nullptr || known->residuals_of.empty()) return;
+  const found_operation writer = operation_named(known->residuals_of);
+  if (writer.op == nullptr) return;
+  const signature& form = *problem_.op->form;
+  const auto theirs = writer.op->form->tensors;
+  std::vector<tensor_view> tensors(theirs.size());
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    const auto here = std::ranges::find(form.tensors, theirs[i].name, &tensor_form::name);
+    const bool residual =
+        std::ranges::find(known->residuals, theirs[i].name) != known->residuals.end();
+    if (here == form.tensors.end() || (theirs[i].is_output() && !residual)) continue;
+    tensors[i] = problem_.tensors[static_cast<std::size_t>(here - form.tensors.begin())];
+  }
+  // A refusal is the caller's to find: it would be refused as well.
+  static_cast<void>(
+      call_operation(*writer.kind, *writer.op, tensors.data(), problem_.options.data()));
 }
 
 /// Memory for a tensor, with its contents. Pieces that are whole tensors lie one behind the other;

@@ -50,6 +50,7 @@ class workload {
   /// The tensors of a round, a view per tensor of the signature; rounds cycle through the pieces,
   /// far jumps in between.
   std::vector<tensor_view> tensors(std::size_t round = 0) const;
+  std::vector<tensor_view> args(std::size_t round = 0) const { return tensors(round); }
   std::vector<memory_block> blocks() const;
 
   /// What a call costs.
@@ -84,6 +85,7 @@ class workload {
   void make_lists(length_profile profile);
   movement movement_of(std::size_t tensor, std::size_t largest) const;
   void make_values();
+  void make_residuals();
   void make(std::size_t tensor, const movement& moves, std::size_t pieces);
   void fill(std::size_t tensor, const tensor_view& memory);
   void draw(std::size_t tensor, const tensor_view& part);

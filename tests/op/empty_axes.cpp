@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/op/operation_test.hpp"
 #include "tests/support/call_run.hpp"
 
 namespace tessera::support {
@@ -32,7 +33,7 @@ std::vector<std::size_t> dims_that_may_be_empty(const operation& op) {
   return dims;
 }
 
-class empty_axes : public testing::TestWithParam<tested_operation> {
+class empty_axes : public operation_test<tested_operation> {
  protected:
   /// The row, or the one the library chooses, with any number of threads.
   static void expect_served(call_data& data, const call_expectation& expectation,
@@ -50,7 +51,6 @@ class empty_axes : public testing::TestWithParam<tested_operation> {
 };
 
 TEST_P(empty_axes, are_served_by_every_row) {
-  if (const std::string why = why_not_here(*GetParam().kind); !why.empty()) GTEST_SKIP() << why;
   const operation& op = *GetParam().op;
   const std::vector<std::size_t> dims = dims_that_may_be_empty(op);
   std::uint64_t served = 0;

@@ -6,15 +6,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/op/operation_test.hpp"
 #include "tests/support/call_run.hpp"
 
 namespace tessera::support {
 namespace {
 
-class golden : public testing::TestWithParam<golden_name> {};
+class golden : public operation_test<golden_name> {};
 
 TEST_P(golden, agrees_with_its_reference) {
-  if (const std::string why = why_not_here(*GetParam().kind); !why.empty()) GTEST_SKIP() << why;
   golden_call call(GetParam());
   const status done = call_here(*GetParam().kind, call.problem());
   ASSERT_TRUE(done) << done.message();
@@ -22,7 +22,6 @@ TEST_P(golden, agrees_with_its_reference) {
 }
 
 TEST_P(golden, agrees_on_every_row) {
-  if (const std::string why = why_not_here(*GetParam().kind); !why.empty()) GTEST_SKIP() << why;
   golden_call call(GetParam());
   int ran = 0;
   for (const tested_row& tested : tested_rows()) {

@@ -10,20 +10,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/op/operation_test.hpp"
 #include "tests/support/call_mutations.hpp"
 #include "tests/support/call_run.hpp"
 
 namespace tessera::support {
 namespace {
 
-class misuse : public testing::TestWithParam<tested_operation> {
+class misuse : public operation_test<tested_operation> {
  protected:
-  void SetUp() override {
-    if (const std::string why = why_not_here(kind()); !why.empty()) GTEST_SKIP() << why;
-  }
-
-  static const family& kind() { return *GetParam().kind; }
-
   /// A changed call, through the API and through a plan for the legal one.
   static void expect_refused(call_data& legal, const call_mutation& mutation,
                              const operation_plan& plan, std::string_view sentence) {

@@ -9,15 +9,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/op/operation_test.hpp"
 #include "tests/support/call_run.hpp"
 
 namespace tessera::support {
 namespace {
 
-class options : public testing::TestWithParam<tested_operation> {};
+class options : public operation_test<tested_operation> {};
 
 TEST_P(options, are_right_alone_and_in_pairs) {
-  if (const std::string why = why_not_here(*GetParam().kind); !why.empty()) GTEST_SKIP() << why;
   const operation& op = *GetParam().op;
   const std::vector<call_trait> traits = traits_of(op);
   std::uint64_t pair = 0;

@@ -172,6 +172,13 @@ void count(const bound_call& call, call_work& work) {
       counts.visible_pairs * 2.0 * static_cast<double>(3 * size.head_dim + 2 * size.v_head_dim);
 }
 
+/// Heads, but not where random numbers count them.
+std::span<const std::string_view> independent(const bound_call& call) {
+  static constexpr std::array<std::string_view, 2> heads{"Hq", "Hkv"};
+  if (call.options_as<options>().dropout_probability > 0) return {};
+  return heads;
+}
+
 std::int64_t row_extent(const void* config, std::string_view dim) {
   const auto& row = *static_cast<const attention_backward_config*>(config);
   return dim == "D" || dim == "Dv" ? row.head_dim : 0;
@@ -179,15 +186,22 @@ std::int64_t row_extent(const void* config, std::string_view dim) {
 
 constexpr std::array<std::string_view, 3> residuals{"out", "lse", "row_max"};
 
+/// The name without what says backward.
+constexpr std::string_view forward_name(std::string_view op) {
+  return op.substr(0, op.size() - std::string_view("_backward").size());
+}
+
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
           .residuals = residuals,
+          .residuals_of = forward_name(op),
           .mark_seen = &mark_seen,
           .row_extent = &row_extent,
           .ordinary = &ordinary,
+          .independent = &independent,
           .count = &count};
 }
 constexpr std::array table{reference_named("flash_attention_backward"),

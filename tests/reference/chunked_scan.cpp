@@ -146,14 +146,26 @@ void count_backward(const bound_call& call, call_work& work) {
   work.flops *= 3.0;
 }
 
+std::span<const std::string_view> independent(const bound_call& call) {
+  static constexpr std::array<std::string_view, 2> heads{"H", "Hkv"};
+  const bool grouped = std::ranges::count(call.form().dims, "Hkv", &dim::symbol) > 0;
+  return std::span(heads).first(grouped ? 2 : 1);
+}
+
 constexpr operation_reference forward_named(std::string_view op) {
-  return {.op = op, .exact = &exact, .fill = &fill, .ordinary = &ordinary, .count = &count};
+  return {.op = op,
+          .exact = &exact,
+          .fill = &fill,
+          .ordinary = &ordinary,
+          .independent = &independent,
+          .count = &count};
 }
 constexpr operation_reference backward_named(std::string_view op) {
   return {.op = op,
           .exact = &exact_backward,
           .fill = &fill,
           .ordinary = &ordinary,
+          .independent = &independent,
           .count = &count_backward};
 }
 constexpr std::array table{forward_named("recurrent"),

@@ -10,6 +10,12 @@
 
 namespace tessera::reference {
 
+/// Multiplications and additions of values [B,T,HV,V] whose states have `key_dim` rows: an element
+/// decays, is read, written and read again. On the way back there are three times as many.
+inline double delta_flops(const tensor_view& values, std::int64_t key_dim, bool backward) {
+  return (backward ? 21.0 : 7.0) * static_cast<double>(values.elements() * key_dim);
+}
+
 template <class Number>
 using numbers = std::vector<Number>;
 

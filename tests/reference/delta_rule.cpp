@@ -114,12 +114,26 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   }
 }
 
+std::span<const std::string_view> independent(const bound_call&) {
+  static constexpr std::array<std::string_view, 2> heads{"H", "HV"};
+  return heads;
+}
+
+void count(const bound_call& call, call_work& work) {
+  const bool backward =
+      pass_of(static_cast<delta_rule_op>(call.op->place)) == delta_rule_pass::backward;
+  work.flops =
+      delta_flops(call.tensors[tensor("v")], call.tensors[tensor("q")].extent[3], backward);
+}
+
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<double>,
           .as_stored = &evaluated<float>,
           .fill = &fill,
-          .mark_seen = &mark_seen};
+          .mark_seen = &mark_seen,
+          .independent = &independent,
+          .count = &count};
 }
 constexpr std::array table{reference_named("gated_delta_rule"),
                            reference_named("kernel_delta_attention"),

@@ -79,6 +79,8 @@ struct operation_reference {
   bool (*fill)(const bound_call&, std::size_t tensor, support::random_source&) = nullptr;
   /// Inputs that another operation wrote: no two of their elements share memory.
   std::span<const std::string_view> residuals{};
+  /// That operation. It has the same options and the other inputs, under the same names.
+  std::string_view residuals_of{};
   /// Says what no row looks at beyond what contents say.
   void (*mark_seen)(const bound_call&, seen_tensors) = nullptr;
   /// The extent of a dim that a row was compiled for; 0: any.
@@ -90,8 +92,11 @@ struct operation_reference {
   /// `fill` does, else of mean 0 and variance 1.
   double (*ordinary)(const bound_call&, std::size_t tensor, std::int64_t at,
                      support::random_source&) = nullptr;
+  /// Dims along which a large call falls apart: equal shares of them are calls of their own, with
+  /// the tensors that have none of them. Null: there are none.
+  std::span<const std::string_view> (*independent)(const bound_call&) = nullptr;
   /// Part of the outputs of a call that is too large for `exact`; `computed` are the call's tensors
-  /// behind it. Null: there are none so large.
+  /// behind it. Null: there are none so large, or `independent` says how they fall apart.
   output_sample (*sample)(const bound_call&, const tensor_view* computed,
                           const sample_plan&) = nullptr;
   /// Makes the flops, which are one for each element of the largest tensor, and the bytes, which

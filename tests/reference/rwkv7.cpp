@@ -212,8 +212,24 @@ bool fill(const bound_call& call, std::size_t place, support::random_source& ran
   return true;
 }
 
+std::span<const std::string_view> independent(const bound_call&) {
+  static constexpr std::array<std::string_view, 1> heads{"HV"};
+  return heads;
+}
+
+void count(const bound_call& call, call_work& work) {
+  const bool backward = pass_of(static_cast<rwkv7_op>(call.op->place)) == delta_rule_pass::backward;
+  work.flops =
+      delta_flops(call.tensors[tensor("v")], call.tensors[tensor("r")].extent[3], backward);
+}
+
 constexpr operation_reference reference_named(std::string_view op) {
-  return {.op = op, .exact = &evaluated<double>, .as_stored = &evaluated<float>, .fill = &fill};
+  return {.op = op,
+          .exact = &evaluated<double>,
+          .as_stored = &evaluated<float>,
+          .fill = &fill,
+          .independent = &independent,
+          .count = &count};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
                            reference_named("rwkv7_backward"),

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -157,18 +158,45 @@ bool fill_rwkv4(const bound_call& call, std::size_t tensor, support::random_sour
   return true;
 }
 
+/// Channels, or heads with the columns of their norm: no norm has columns of two shares.
+std::span<const std::string_view> independent(const bound_call& call) {
+  static constexpr std::array<std::string_view, 2> channels{"D", "G"};
+  static constexpr std::array<std::string_view, 3> heads{"H", "G", "W"};
+  if (!state_space_table::has_heads(call)) return channels;
+  const auto& options = call.options_as<state_space_options>();
+  if (!options.norm) return std::span(heads).first(2);
+  const state_space_args& args = state_space_args_of(call);
+  const std::int64_t shares = std::gcd(args.x.extent[2], args.B.extent[2]);
+  const std::int64_t columns = args.x.extent[2] * args.x.extent[3];
+  const std::int64_t group = options.norm_group_size.value_or(columns);
+  return columns / shares % group == 0 ? std::span<const std::string_view>(heads)
+                                       : std::span<const std::string_view>();
+}
+
+/// A state decays, takes a product in and gives one out; three times that on the way back.
+void count(const bound_call& call, call_work& work) {
+  const state_space_args& args = state_space_args_of(call);
+  const std::int64_t states = args.B.extent[static_cast<std::size_t>(args.B.rank - 1)];
+  const bool backward = pass_of(static_cast<state_space_op>(call.op->place)) == scan_pass::backward;
+  work.flops = (backward ? 15.0 : 5.0) * static_cast<double>(args.x.elements() * states);
+}
+
 constexpr operation_reference state_space_named(std::string_view op) {
   return {.op = op,
           .exact = &state_space<double>,
           .as_stored = &state_space<float>,
-          .fill = &fill_state_space};
+          .fill = &fill_state_space,
+          .independent = &independent,
+          .count = &count};
 }
 
 constexpr operation_reference state_space_backward_named(std::string_view op) {
   return {.op = op,
           .exact = &state_space_backward<double>,
           .as_stored = &state_space_backward<float>,
-          .fill = &fill_state_space};
+          .fill = &fill_state_space,
+          .independent = &independent,
+          .count = &count};
 }
 
 constexpr std::array table{

@@ -53,8 +53,9 @@ class call_expectation {
 };
 
 /// The output of a call of any size that is furthest out of bound: in small calls of all of their
-/// elements, in others of a sample. An operation that has no sample (`operation_reference::sample`)
-/// is judged as a whole if `thorough`, else not at all.
+/// elements, in others of a sample, or of a share of the heads. An operation that has neither
+/// (`operation_reference::sample`, `independent`) is judged as a whole if `thorough`, else not at
+/// all.
 judged_output worst_output(const bound_call& call, const tensor_view* computed,
                            const reference::sample_plan& plan = {}, bool thorough = true);
 

@@ -49,8 +49,8 @@ void ask_models(const demand_files& files, std::vector<asked_problem>& asked) {
     const auto problems = tool::problems_of(
         model, {model_phase::prefill, model_phase::append, model_phase::decode}, 1, 0);
     for (const tool::model_problem& one : problems) {
-      asked.push_back({text_of(one), fmt::format("{}: {}, {} layers", model.name,
-                                                 name_of(one.phase), one.kind.name)});
+      asked.push_back({one.text, fmt::format("{}: {}, {} layers", model.name, name_of(one.phase),
+                                             one.kind.name)});
     }
   }
 }

@@ -1,4 +1,4 @@
-// `tessera model`: what a model asks of attention, how fast this machine answers, and how exactly.
+// `tessera model`: what the layers of a model ask, how fast this machine answers, and how exactly.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -9,10 +9,9 @@
 #include <boost/json/array.hpp>
 #include <fmt/format.h>
 
-#include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/device_memory.hpp>
+#include <tessera/runtime/operation.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/ceilings.hpp"
@@ -47,7 +46,7 @@ struct measured_layer {
   std::string kind;
   std::int64_t layers = 0;
   model_phase phase = model_phase::prefill;
-  flash_problem problem{};
+  std::string problem;
   std::string row;
   selection_tier tier = selection_tier::none;
   selection_reason reason = selection_reason::none;
@@ -62,21 +61,6 @@ struct measured_layer {
   }
 };
 
-std::vector<model_phase> phases_named(const std::vector<std::string>& names) {
-  std::vector<model_phase> phases;
-  for (const std::string& name : names) {
-    const auto known = {model_phase::prefill, model_phase::decode, model_phase::append};
-    const auto found = std::find_if(known.begin(), known.end(),
-                                    [&](model_phase phase) { return name_of(phase) == name; });
-    if (found == known.end()) {
-      throw failure(
-          fmt::format("--phase: \"{}\" is not one of the 3 phases: prefill, decode, append", name));
-    }
-    phases.push_back(*found);
-  }
-  return phases;
-}
-
 std::vector<measured_layer> layers_of(const model_description& model, const model_flags& flags) {
   std::vector<measured_layer> layers;
   for (const model_problem& asked :
@@ -86,7 +70,7 @@ std::vector<measured_layer> layers_of(const model_description& model, const mode
     one.kind = asked.kind.name;
     one.layers = asked.kind.layers;
     one.phase = asked.phase;
-    one.problem = asked.problem;
+    one.problem = asked.text;
     layers.push_back(std::move(one));
   }
   return layers;
@@ -98,9 +82,10 @@ struct limits_of_device {
   bench::ceilings cpu{};
   bench::device_ceilings gpu{};
 
-  double peak_gflops(const attention_config& config) const {
-    if (device.kind == device_kind::cuda) return gpu.peak_gflops(config.type);
-    return config.target == backend::cpu_avx512_bf16 ? cpu.bf16_dot_gflops : cpu.fma_f32_gflops;
+  /// `type` is that of the problem's first tensor.
+  double peak_gflops(backend target, dtype type) const {
+    if (device.kind == device_kind::cuda) return gpu.peak_gflops(type);
+    return target == backend::cpu_avx512_bf16 ? cpu.bf16_dot_gflops : cpu.fma_f32_gflops;
   }
   double read_gbytes() const {
     return device.kind == device_kind::cuda ? gpu.read_gbytes : cpu.read_gbytes;
@@ -115,52 +100,61 @@ Value value_of(result<Value> found, const std::string& subject) {
 }
 
 /// Seconds the call would take at the ceilings.
-void compare_with(const limits_of_device& limits, const instance& row, measured_layer& one) {
-  const double peak = limits.peak_gflops(row.config_as<attention_config>());
+void compare_with(const limits_of_device& limits, const operation_plan& plan, measured_layer& one) {
+  const problem_view problem = plan.problem();
+  const dtype type = problem.tensors[problem.op->order[0]].type;
+  const double peak = limits.peak_gflops(plan.choice().instance->target, type);
   const double computing = one.counted.flops / peak * 1e-9;
   const double reading = one.counted.bytes / limits.read_gbytes() * 1e-9;
   one.memory_bound = reading > computing;
   one.of_ceiling = std::max(computing, reading) / one.time.median;
 }
 
-void measure_here(measured_layer& one, const flash_plan& plan, const std::string& subject) {
-  // A server's keys and values come from memory, not from the last-level cache.
-  const bool cold = one.phase != model_phase::prefill;
-  const bench::workload_of work(one.problem,
-                                {.cold_bytes = cold ? 3 * bench::last_level_cache_bytes() : 0});
-  require(plan.run(work.args()), subject);  // warms up what is timed below
+/// A server's keys, values and states come from memory, not from the last-level cache.
+bool comes_from_memory(model_phase phase) {
+  return phase == model_phase::decode || phase == model_phase::append;
+}
+
+void measure_here(measured_layer& one, const operation_plan& plan, const std::string& subject) {
+  const std::size_t cold = comes_from_memory(one.phase) ? 3 * bench::last_level_cache_bytes() : 0;
+  const bench::workload work(plan.problem(), {.cold_bytes = cold});
+  require(plan.run(work.tensors().data()), subject);  // warms up what is timed below
   one.error = work.verdict().found;
-  one.time =
-      bench::measure({.warm_ups = 0, .min_rounds = 2, .seconds = 0.25},
-                     [&](std::size_t round) { require(plan.run(work.args(round)), subject); });
+  one.time = bench::measure(
+      {.warm_ups = 0, .min_rounds = 2, .seconds = 0.25},
+      [&](std::size_t round) { require(plan.run(work.tensors(round).data()), subject); });
   one.counted = work.work();
 }
 
-void measure_on_gpu(measured_layer& one, const flash_plan& plan, bench::gpu_stopwatch& watch,
+void measure_on_gpu(measured_layer& one, const operation_plan& plan, bench::gpu_stopwatch& watch,
                     const std::string& subject) {
   const result<const device_facts*> facts = find_device(plan.device());
   if (!facts) require(facts.failure(), subject);
-  const bool cold = one.phase != model_phase::prefill;
-  const std::size_t cache = cold ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
-  auto work = value_of(bench::gpu_workload_of<flash_problem>::make(
-                           bench::workload_of(one.problem, {.cold_bytes = 3 * cache}), watch),
+  const std::size_t cache =
+      comes_from_memory(one.phase) ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
+  auto work = value_of(bench::gpu_workload<bench::workload>::make(
+                           bench::workload(plan.problem(), {.cold_bytes = 3 * cache}), watch),
                        subject);
-  require(plan.run(work.args(0)), subject);
+  require(plan.run(work.args(0).data()), subject);
   const bench::workload& here = *value_of(work.fetched(), subject);
   one.error = here.verdict().found;
   one.counted = here.work();
-  one.time = value_of(
-      work.measure([&](const flash_attention_args& args) { return plan.run(args); }), subject);
+  one.time = value_of(work.measure([&](const std::vector<tensor_view>& tensors) {
+    return plan.run(tensors.data());
+  }),
+                      subject);
 }
 
 void measure(measured_layer& one, const model_flags& flags, const limits_of_device& limits) {
   const std::string subject = fmt::format("{}, {} layers", one.model, one.kind);
+  const tessera::family* kind = nullptr;
+  const owned_problem problem = value_of(parse_problem(one.problem, kind), subject);
   std::optional<bench::gpu_stopwatch> watch;
   if (limits.device.kind == device_kind::cuda) {
     watch = value_of(bench::gpu_stopwatch::make(limits.device), subject);
   }
-  const flash_plan plan = plan_for(one.problem, flags.execution, limits.device,
-                                   watch ? watch->stream() : nullptr, subject);
+  const operation_plan plan = plan_for(*kind, problem.view(), flags.execution, limits.device,
+                                       watch ? watch->stream() : nullptr, subject);
   if (watch) {
     measure_on_gpu(one, plan, *watch, subject);
   } else {
@@ -169,7 +163,7 @@ void measure(measured_layer& one, const model_flags& flags, const limits_of_devi
   one.row = plan.choice().row();
   one.tier = plan.choice().tier;
   one.reason = plan.choice().reason;
-  compare_with(limits, *plan.choice().instance, one);
+  compare_with(limits, plan, one);
 }
 
 json::object to_json(const measured_layer& one) {
@@ -178,7 +172,7 @@ json::object to_json(const measured_layer& one) {
           {"layer_kind", one.kind},
           {"layers", one.layers},
           {"phase", text(name_of(one.phase))},
-          {"problem", to_text(one.problem)},
+          {"problem", one.problem},
           {"row", one.row},
           {"tier", text(name_of(one.tier))},
           {"reason", text(name_of(one.reason))},
@@ -197,24 +191,17 @@ json::object to_json(const measured_layer& one) {
           {"passed", one.error.passed}};
 }
 
-std::string heads_text(const model_description& model) {
-  std::string text = fmt::format("{} heads", model.q_heads);
-  if (model.kv_heads != model.q_heads) text += fmt::format(" on {}", model.kv_heads);
-  text += fmt::format(", d {}", model.head_dim);
-  if (model.logits_soft_cap) text += fmt::format(", soft cap {:g}", *model.logits_soft_cap);
-  if (model.sinks > 0) text += ", sinks";
-  return text + (model.causal ? "" : ", bidirectional");
-}
-
 void print_models(const std::vector<model_description>& models) {
-  table out({{"model"}, {"type"}, {"layers"}, {"attention"}, {"dtype"}});
+  table out({{"model"}, {"type"}, {"layers"}, {"of"}, {"dtype"}});
   for (const model_description& model : models) {
-    std::string layers;
+    bool first = true;
     for (const layer_kind& kind : model.kinds) {
-      layers += fmt::format("{}{} {}", layers.empty() ? "" : " + ", kind.layers, kind.name);
+      const auto once = [&](std::string text) { return first ? std::move(text) : std::string(); };
+      out.add({once(model.name), once(model.model_type),
+               fmt::format("{} {}", kind.layers, kind.name), text_of(kind.mixer),
+               once(fmt::format("{} ({})", name_of(model.type), model.type_origin))});
+      first = false;
     }
-    out.add({model.name, model.model_type, layers, heads_text(model),
-             fmt::format("{} ({})", name_of(model.type), model.type_origin)});
   }
   print(out.text(terminal_width()) + "\n");
 }
@@ -244,7 +231,7 @@ void print_layers(const std::vector<measured_layer>& layers) {
              percent(one.of_ceiling),
              {fmt::format("{:.1e}", one.error.error), one.error.passed ? style::plain : style::bad},
              std::string(name_of(one.tier)),
-             to_text(one.problem),
+             one.problem,
              fmt::format("{} ({})", one.row, name_of(one.reason))});
     last = one.model;
   }
@@ -350,7 +337,8 @@ void add_model(CLI::App& program, exit_status& status) {
   const auto flags = std::make_shared<model_flags>();
   command->add_option("FILE", flags->files, "Model descriptions (Hugging Face config.json)")
       ->required();
-  command->add_option("--phase", flags->phases, "prefill, decode, append (default prefill,decode)")
+  command
+      ->add_option("--phase", flags->phases, std::string(phase_names) + " (default prefill,decode)")
       ->type_name("LIST")
       ->delimiter(',')
       ->allow_extra_args(false);

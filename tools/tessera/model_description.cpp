@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
-#include <tessera/families/attention/lower.hpp>
-#include <tessera/spec/problem_text.hpp>
+#include <tessera/families/attention/config.hpp>
 
 #include "command.hpp"
 #include "json.hpp"
+#include "model_source.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -26,81 +26,6 @@ constexpr std::int64_t max_width = std::int64_t{1} << 24;
 constexpr std::int64_t default_prompt = 2048;
 constexpr std::int64_t default_context = 8192;
 
-/// The object that describes the text model, with messages that name file and key.
-class description {
- public:
-  description(std::string file, const json::object& whole)
-      : file_(std::move(file)), whole_(whole), text_(&whole) {
-    const json::value* nested = whole.if_contains("text_config");
-    if (nested != nullptr && nested->is_object() && !whole.contains("num_attention_heads")) {
-      text_ = &nested->get_object();
-    }
-  }
-
-  [[noreturn]] void refuse(std::string_view key, std::string_view fact) const {
-    throw failure(fmt::format("{}: {} {}", file_, key, fact));
-  }
-
-  /// Null if absent or null. The outer object serves what the text model's lacks.
-  const json::value* find(std::string_view key) const {
-    for (const json::object* object : {text_, &whole_}) {
-      const json::value* value = object->if_contains(key);
-      if (value != nullptr && !value->is_null()) return value;
-    }
-    return nullptr;
-  }
-
-  std::optional<std::int64_t> whole_number(std::string_view key, std::int64_t most) const {
-    const json::value* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    boost::system::error_code inexact;
-    const auto number = value->is_number() ? value->to_number<std::int64_t>(inexact) : 0;
-    if (!value->is_number() || inexact || number < 1 || number > most) {
-      refuse(key,
-             fmt::format("is {}, must be a whole number from 1 to {}", json_line(*value), most));
-    }
-    return number;
-  }
-
-  std::int64_t needed(std::string_view key, std::int64_t most) const {
-    const auto number = whole_number(key, most);
-    if (!number) refuse(key, fmt::format("is missing, must be a whole number from 1 to {}", most));
-    return *number;
-  }
-
-  std::optional<double> positive(std::string_view key) const {
-    const json::value* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    const double number = value->is_number() ? value->to_number<double>() : 0.0;
-    if (!(number > 0.0) || !std::isfinite(number)) {
-      refuse(key, fmt::format("is {}, must be a number above 0", json_line(*value)));
-    }
-    return number;
-  }
-
-  std::optional<bool> flag(std::string_view key) const {
-    const json::value* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_bool())
-      refuse(key, fmt::format("is {}, must be true or false", json_line(*value)));
-    return value->get_bool();
-  }
-
-  std::string text(std::string_view key) const {
-    const json::value* value = find(key);
-    if (value == nullptr) return {};
-    if (!value->is_string()) refuse(key, fmt::format("is {}, must be a text", json_line(*value)));
-    return std::string(value->get_string());
-  }
-
-  bool has(std::string_view key) const { return find(key) != nullptr; }
-
- private:
-  std::string file_;
-  const json::object& whole_;
-  const json::object* text_;
-};
-
 bool is_encoder(std::string_view type) {
   constexpr std::array encoders{"bert",       "roberta",    "xlm-roberta", "distilbert",
                                 "mpnet",      "albert",     "electra",     "nomic_bert",
@@ -108,7 +33,7 @@ bool is_encoder(std::string_view type) {
   return std::find(encoders.begin(), encoders.end(), type) != encoders.end();
 }
 
-void read_type(const description& source, model_description& model) {
+void read_type(const model_source& source, model_description& model) {
   const std::string key = source.has("torch_dtype") ? "torch_dtype" : "dtype";
   const std::string name = source.text(key);
   model.type_origin = key;
@@ -129,32 +54,48 @@ void read_type(const description& source, model_description& model) {
   }
 }
 
-void read_heads(const description& source, model_description& model) {
-  model.layers = source.needed("num_hidden_layers", max_layers);
-  model.q_heads = source.needed("num_attention_heads", max_heads);
-  model.kv_heads = source.whole_number("num_key_value_heads", max_heads).value_or(model.q_heads);
-  if (model.q_heads % model.kv_heads != 0) {
+void check_head_dim(const model_source& source, std::string_view key, std::int64_t width,
+                    std::int64_t heads) {
+  if (width % heads == 0 && width / heads <= max_head_dim) return;
+  source.refuse(key,
+                fmt::format("is {}: with {} heads the head dim is {:.6g}, must be "
+                            "a whole number from 1 to {}",
+                            width, heads, static_cast<double>(width) / static_cast<double>(heads),
+                            max_head_dim));
+}
+
+/// The attention of a model, without the window that some of its layers have.
+attention_layer read_attention(const model_source& source, const model_description& model) {
+  attention_layer layer{.causal = model.causal};
+  layer.q_heads = source.needed("num_attention_heads", max_heads);
+  layer.kv_heads = source.whole_number("num_key_value_heads", max_heads).value_or(layer.q_heads);
+  if (layer.q_heads % layer.kv_heads != 0) {
     source.refuse("num_key_value_heads", fmt::format("is {}, does not divide the {} query heads",
-                                                     model.kv_heads, model.q_heads));
+                                                     layer.kv_heads, layer.q_heads));
   }
   if (const auto head_dim = source.whole_number("head_dim", max_head_dim)) {
-    model.head_dim = *head_dim;
-    return;
+    layer.head_dim = *head_dim;
+  } else {
+    const std::int64_t width = source.needed("hidden_size", max_width);
+    check_head_dim(source, "hidden_size", width, layer.q_heads);
+    layer.head_dim = width / layer.q_heads;
   }
-  const std::int64_t width = source.needed("hidden_size", max_width);
-  if (width % model.q_heads != 0 || width / model.q_heads > max_head_dim) {
-    source.refuse(
-        "hidden_size",
-        fmt::format("is {}: with {} heads the head dim is {:.6g}, must be "
-                    "a whole number from 1 to {}",
-                    width, model.q_heads,
-                    static_cast<double>(width) / static_cast<double>(model.q_heads), max_head_dim));
+  layer.logits_soft_cap = source.positive("attn_logit_softcapping");
+  if (const auto scalar = source.positive("query_pre_attn_scalar")) {
+    layer.softmax_scale = 1.0 / std::sqrt(*scalar);
+  } else {
+    layer.softmax_scale = source.positive("attention_multiplier");
   }
-  model.head_dim = width / model.q_heads;
+  if (layer.softmax_scale == 1.0 / std::sqrt(static_cast<double>(layer.head_dim))) {
+    layer.softmax_scale.reset();
+  }
+  layer.sinks = model.model_type == "gpt_oss" ? 1 : 0;
+  return layer;
 }
 
 /// True where layer `index` has the window, for models that say it by type instead of by list.
-bool has_window(const description& source, const model_description& model, std::int64_t index) {
+bool layer_has_window(const model_source& source, const model_description& model,
+                      std::int64_t index) {
   if (model.model_type == "gemma2") return index % 2 == 0;
   if (model.model_type.starts_with("qwen")) {
     return index >= source.whole_number("max_window_layers", max_layers).value_or(0);
@@ -164,43 +105,148 @@ bool has_window(const description& source, const model_description& model, std::
   return pattern ? (index + 1) % *pattern != 0 : true;
 }
 
-void read_layers(const description& source, model_description& model) {
+/// Models whose layers are all recurrences.
+bool is_recurrent(std::string_view type) {
+  return type == "rwkv7" || type == "mamba" || type == "falcon_mamba" || type == "mamba2";
+}
+
+token_mixer kimi_mixer(const model_source& source) {
+  const auto numbers = source.nested("linear_attn_config");
+  if (!numbers) source.refuse("linear_attn_config", "is missing, must be an object");
+  const std::int64_t heads = numbers->needed("num_heads", max_heads);
+  const std::int64_t head_dim = numbers->needed("head_dim", max_head_dim);
+  return delta_rule_layer{.channels_decay = true,
+                          .key_heads = heads,
+                          .value_heads = heads,
+                          .key_dim = head_dim,
+                          .value_dim = head_dim};
+}
+
+token_mixer qwen_mixer(const model_source& source) {
+  delta_rule_layer layer{.key_heads = source.needed("linear_num_key_heads", max_heads),
+                         .value_heads = source.needed("linear_num_value_heads", max_heads),
+                         .key_dim = source.needed("linear_key_head_dim", max_head_dim),
+                         .value_dim = source.needed("linear_value_head_dim", max_head_dim)};
+  if (layer.value_heads % layer.key_heads != 0) {
+    source.refuse("linear_num_key_heads", fmt::format("is {}, does not divide the {} value heads",
+                                                      layer.key_heads, layer.value_heads));
+  }
+  return layer;
+}
+
+token_mixer mamba2_mixer(const model_source& source) {
+  state_space_layer layer{.heads = source.needed("num_heads", max_heads),
+                          .head_dim = source.needed("head_dim", max_head_dim),
+                          .states = source.needed("state_size", max_head_dim),
+                          .groups = source.whole_number("n_groups", max_heads).value_or(1),
+                          .norm_eps = source.positive("layer_norm_epsilon").value_or(1e-5)};
+  if (layer.heads % layer.groups != 0) {
+    source.refuse("n_groups",
+                  fmt::format("is {}, does not divide the {} heads", layer.groups, layer.heads));
+  }
+  return layer;
+}
+
+/// The recurrence of a model's layers that are no attention; none: it is not known.
+std::optional<token_mixer> recurrent_mixer(const model_source& source, std::string_view type) {
+  if (type == "qwen3_next") return qwen_mixer(source);
+  if (type == "kimi_linear") return kimi_mixer(source);
+  if (type == "mamba2") return mamba2_mixer(source);
+  if (type.starts_with("minimax")) {
+    return lightning_layer{.heads = source.needed("num_attention_heads", max_heads),
+                           .head_dim = source.needed("head_dim", max_head_dim)};
+  }
+  if (type == "rwkv7") {
+    const std::int64_t width = source.needed("hidden_size", max_width);
+    const std::int64_t head_dim = source.needed("head_dim", max_head_dim);
+    if (width % head_dim != 0) {
+      source.refuse("head_dim",
+                    fmt::format("is {}, does not divide hidden_size {}", head_dim, width));
+    }
+    return rwkv7_layer{.heads = width / head_dim, .head_dim = head_dim};
+  }
+  if (type == "mamba" || type == "falcon_mamba") {
+    return selective_layer{.channels = source.needed("intermediate_size", max_width),
+                           .states = source.needed("state_size", max_head_dim)};
+  }
+  return std::nullopt;
+}
+
+/// What a layer mixes tokens with: attention over all of them or a window, or what
+/// `recurrent_mixer` says.
+enum class layer_role { full, sliding, recurrent, unknown };
+
+layer_role role_named(const model_source& source, const json::value& name, bool has_window) {
+  if (!name.is_string()) return layer_role::unknown;
+  const std::string_view text = name.get_string();
+  if (text == "full_attention") return layer_role::full;
+  if (text == "linear_attention") return layer_role::recurrent;
+  if (text != "sliding_attention") return layer_role::unknown;
+  if (!has_window) {
+    source.refuse("layer_types", "has sliding layers, but there is no sliding_window");
+  }
+  return layer_role::sliding;
+}
+
+/// An entry of a list that has one for each layer.
+const json::value& entry_of(const model_source& source, const model_description& model,
+                            std::string_view key, std::int64_t layer) {
+  const json::value& list = *source.find(key);
+  if (!list.is_array() || std::cmp_not_equal(list.get_array().size(), model.layers)) {
+    source.refuse(key, fmt::format("has {} entries, num_hidden_layers is {}",
+                                   list.is_array() ? list.get_array().size() : 0, model.layers));
+  }
+  return list.get_array()[static_cast<std::size_t>(layer)];
+}
+
+layer_role role_of(const model_source& source, const model_description& model, bool has_window,
+                   std::int64_t layer) {
+  if (is_recurrent(model.model_type)) return layer_role::recurrent;
+  if (source.has("layer_types")) {
+    return role_named(source, entry_of(source, model, "layer_types", layer), has_window);
+  }
+  if (source.has("attn_type_list")) {
+    return entry_of(source, model, "attn_type_list", layer) == 1 ? layer_role::full
+                                                                 : layer_role::recurrent;
+  }
+  if (const auto every = source.whole_number("full_attention_interval", max_layers)) {
+    return (layer + 1) % *every == 0 ? layer_role::full : layer_role::recurrent;
+  }
+  if (const auto numbers = source.nested("linear_attn_config")) {
+    return numbers->lists("kda_layers", layer + 1) ? layer_role::recurrent : layer_role::full;
+  }
+  return has_window && layer_has_window(source, model, layer) ? layer_role::sliding
+                                                              : layer_role::full;
+}
+
+void read_layers(const model_source& source, model_description& model) {
   std::optional<std::int64_t> window = source.whole_number("sliding_window", INT32_MAX);
   if (source.flag("use_sliding_window") == false) window.reset();
-  const json::value* types = source.find("layer_types");
-  if (types != nullptr &&
-      (!types->is_array() || std::cmp_not_equal(types->get_array().size(), model.layers))) {
-    source.refuse("layer_types",
-                  fmt::format("has {} entries, num_hidden_layers is {}",
-                              types->is_array() ? types->get_array().size() : 0, model.layers));
+  std::array<std::int64_t, 4> counts{};
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    ++counts[static_cast<std::size_t>(role_of(source, model, window.has_value(), layer))];
   }
-  layer_kind full{"full", 0, std::nullopt};
-  layer_kind windowed{fmt::format("window {}", window.value_or(0)), 0, window};
-  std::int64_t others = 0;
-  for (std::int64_t index = 0; index < model.layers; ++index) {
-    bool sliding = window && (types != nullptr || has_window(source, model, index));
-    if (types != nullptr) {
-      const json::value& name = types->get_array()[static_cast<std::size_t>(index)];
-      const bool is_text = name.is_string();
-      if (is_text && name.get_string() == "sliding_attention") {
-        if (!window)
-          source.refuse("layer_types", "has sliding layers, but there is no sliding_window");
-      } else if (is_text && name.get_string() == "full_attention") {
-        sliding = false;
-      } else {
-        ++others;
-        continue;
-      }
+  const auto [full, sliding, recurrent, unknown] = counts;
+  if (full + sliding > 0) {
+    attention_layer attention = read_attention(source, model);
+    if (full > 0) model.kinds.push_back({"full", full, attention});
+    attention.window = window;
+    if (sliding > 0) {
+      model.kinds.push_back({fmt::format("window {}", *window), sliding, attention});
     }
-    ++(sliding ? windowed : full).layers;
   }
-  if (others > 0) {
+  std::int64_t left_out = unknown;
+  if (recurrent > 0) {
+    if (const auto mixer = recurrent_mixer(source, model.model_type)) {
+      model.kinds.push_back({std::string(operations_of(*mixer).forward), recurrent, *mixer});
+    } else {
+      left_out += recurrent;
+    }
+  }
+  if (left_out > 0) {
     model.notes.push_back(fmt::format(
-        "{} of {} layers are neither full_attention nor sliding_attention and are left out", others,
-        model.layers));
-  }
-  for (const layer_kind& kind : {full, windowed}) {
-    if (kind.layers > 0) model.kinds.push_back(kind);
+        "{} of {} layers are of a kind that is not known of model_type \"{}\" and are left out",
+        left_out, model.layers, model.model_type));
   }
 }
 
@@ -211,7 +257,7 @@ model_description read_model(const std::string& path) {
   if (!document.is_object()) {
     throw failure(fmt::format("{}: is not a JSON object, a model description is one", path));
   }
-  const description source(path, document.get_object());
+  const model_source source(path, document.get_object());
   model_description model;
   model.file = path;
   model.name = std::filesystem::path(path).stem().string();
@@ -220,50 +266,28 @@ model_description read_model(const std::string& path) {
     source.refuse("kv_lora_rank", "is present: latent attention is not in this version");
   }
   read_type(source, model);
-  read_heads(source, model);
-  const std::string type = model.model_type;
-  model.causal = source.flag("is_decoder").value_or(!is_encoder(type)) &&
+  model.layers = source.needed("num_hidden_layers", max_layers);
+  model.causal = source.flag("is_decoder").value_or(!is_encoder(model.model_type)) &&
                  !source.flag("use_bidirectional_attention").value_or(false);
-  model.logits_soft_cap = source.positive("attn_logit_softcapping");
-  if (const auto scalar = source.positive("query_pre_attn_scalar")) {
-    model.softmax_scale = 1.0 / std::sqrt(*scalar);
-  } else {
-    model.softmax_scale = source.positive("attention_multiplier");
-  }
-  if (model.softmax_scale == 1.0 / std::sqrt(static_cast<double>(model.head_dim))) {
-    model.softmax_scale.reset();
-  }
-  model.sinks = type == "gpt_oss" ? 1 : 0;
   model.max_tokens = source.whole_number("max_position_embeddings", INT32_MAX);
   read_layers(source, model);
   return model;
 }
 
-flash_problem problem_of(const model_description& model, const layer_kind& kind, model_phase phase,
-                         std::int64_t batch, std::int64_t tokens) {
-  const std::int64_t rows = phase == model_phase::prefill  ? tokens
-                            : phase == model_phase::decode ? 1
-                                                           : append_tokens;
-  const std::int64_t keys = phase == model_phase::append ? tokens + append_tokens : tokens;
-  flash_problem problem;
-  problem.tensors.q = shaped(model.type, {batch, rows, model.q_heads, model.head_dim});
-  problem.tensors.k = shaped(model.type, {batch, keys, model.kv_heads, model.head_dim});
-  problem.tensors.v = problem.tensors.k;
-  if (model.sinks > 0) problem.tensors.sinks = shaped(dtype::f32, {model.q_heads, model.sinks});
-  problem.options.causal = model.causal;
-  problem.options.softmax_scale = model.softmax_scale;
-  problem.options.logits_soft_cap = model.logits_soft_cap;
-  if (kind.window && model.causal) problem.options.window_left = *kind.window - 1;
-  if (kind.window && !model.causal) {
-    // Encoders count the window around the token.
-    problem.options.window_left = *kind.window / 2;
-    problem.options.window_right = *kind.window / 2;
+std::vector<model_phase> phases_named(const std::vector<std::string>& names) {
+  constexpr std::array known{model_phase::prefill, model_phase::decode, model_phase::append,
+                             model_phase::training};
+  std::vector<model_phase> phases;
+  for (const std::string& name : names) {
+    const auto found =
+        std::ranges::find(known, name, [](model_phase phase) { return name_of(phase); });
+    if (found == known.end()) {
+      throw failure(fmt::format("--phase: \"{}\" is not one of the {} phases: {}", name,
+                                known.size(), phase_names));
+    }
+    phases.push_back(*found);
   }
-  return problem;
-}
-
-std::string text_of(const model_problem& asked) {
-  return tessera::text_of(view_of(asked.problem));
+  return phases;
 }
 
 std::vector<model_problem> problems_of(const model_description& model,
@@ -271,13 +295,24 @@ std::vector<model_problem> problems_of(const model_description& model,
                                        std::int64_t tokens) {
   std::vector<model_problem> problems;
   for (const layer_kind& kind : model.kinds) {
+    const mixer_operations operations = operations_of(kind.mixer);
     for (const model_phase phase : phases) {
-      if (phase != model_phase::prefill && !model.causal) continue;
-      const std::int64_t standard =
-          phase == model_phase::prefill ? default_prompt : default_context;
+      const bool cached = phase == model_phase::decode || phase == model_phase::append;
+      if (cached && !model.causal) continue;
+      const std::int64_t standard = cached ? default_context : default_prompt;
       const std::int64_t length =
           tokens > 0 ? tokens : std::min(standard, model.max_tokens.value_or(standard));
-      problems.push_back({kind, phase, problem_of(model, kind, phase, batch, length)});
+      layer_call call{.type = model.type, .batch = batch, .tokens = length, .context = length};
+      if (phase == model_phase::decode) call.tokens = 1;
+      if (phase == model_phase::append) {
+        call.tokens = append_tokens;
+        call.context += append_tokens;
+      }
+      const std::string fields = fields_of(kind.mixer, call);
+      problems.push_back({kind, phase, std::string(operations.forward) + fields});
+      if (phase == model_phase::training) {
+        problems.push_back({kind, phase, std::string(operations.backward) + fields});
+      }
     }
   }
   return problems;

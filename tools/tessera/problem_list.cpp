@@ -17,14 +17,6 @@ namespace {
 
 constexpr std::size_t most_bytes = std::size_t{64} << 20;
 
-model_phase phase_named(const std::string& name) {
-  for (const model_phase phase : {model_phase::prefill, model_phase::decode, model_phase::append}) {
-    if (name_of(phase) == name) return phase;
-  }
-  throw failure(
-      fmt::format("--phase: \"{}\" is not one of the 3 phases: prefill, decode, append", name));
-}
-
 /// Refuses what cannot be opened, naming where it stands.
 void check_problem(const std::string& text, const std::string& line,
                    const tuner::conditions& where) {
@@ -52,14 +44,13 @@ void read_file(const std::string& path, const tuner::conditions& where,
 
 void read_models(const problem_flags& flags, const tuner::conditions& where,
                  std::vector<tuner::weighted_problem>& list) {
-  std::vector<model_phase> phases;
-  for (const std::string& name : flags.phases) phases.push_back(phase_named(name));
+  const std::vector<model_phase> phases = phases_named(flags.phases);
   for (const std::string& path : flags.models) {
     const model_description model = read_model(path);
     for (const std::string& note : model.notes) print_message(path + ": " + note);
     for (const model_problem& one : problems_of(model, phases, flags.batch, flags.tokens)) {
-      check_problem(text_of(one), path, where);
-      list.push_back({text_of(one), one.kind.layers});
+      check_problem(one.text, path, where);
+      list.push_back({one.text, one.kind.layers});
     }
   }
 }
@@ -69,7 +60,7 @@ void read_models(const problem_flags& flags, const tuner::conditions& where,
 void add_model_and_list_flags(CLI::App& command, problem_flags& flags) {
   command.add_option("--model", flags.models, "Model descriptions (Hugging Face config.json)")
       ->type_name("FILE");
-  command.add_option("--phase", flags.phases, "Of models: prefill, decode, append")
+  command.add_option("--phase", flags.phases, "Of models: " + std::string(phase_names))
       ->type_name("LIST")
       ->delimiter(',')
       ->allow_extra_args(false);

@@ -74,6 +74,45 @@ TEST(model, an_encoder_is_bidirectional_and_never_decodes) {
   EXPECT_EQ(layers[0].at("layers").as_int64(), 6);
 }
 
+/// The problems of a document, one line each.
+std::vector<std::string> problems_in(const json::value& document) {
+  std::vector<std::string> problems;
+  for (const json::value& layer : document.at("layers").as_array()) {
+    problems.emplace_back(layer.at("problem").as_string());
+  }
+  return problems;
+}
+
+TEST(model, a_hybrid_mixes_attention_and_a_recurrence) {
+  const json::value document =
+      quick("--tokens 16 --phase prefill,decode " + model("qwen3-next-80b-a3b"));
+  const json::array& layers = document.at("layers").as_array();
+  ASSERT_EQ(layers.size(), 4u);
+  EXPECT_EQ(layers[0].at("layers").as_int64(), 12);
+  EXPECT_EQ(layers[2].at("layers").as_int64(), 36);
+  const std::vector<std::string> problems = problems_in(document);
+  EXPECT_NE(problems[0].find("flash_attention q=[1,16,16,256]bf16 k=[1,16,2,256]"),
+            std::string::npos)
+      << problems[0];
+  EXPECT_NE(problems[2].find("gated_delta_rule q=[1,16,16,128]bf16 v=[1,16,32,128]"),
+            std::string::npos)
+      << problems[2];
+  EXPECT_EQ(problems[2].find("initial_state"), std::string::npos) << "a prompt starts from nothing";
+  EXPECT_NE(problems[3].find("initial_state=[1,32,128,128]f32"), std::string::npos) << problems[3];
+}
+
+TEST(model, training_asks_forward_and_gradients_of_every_layer) {
+  const json::value document = quick("--tokens 16 --phase training " + model("rwkv7-1.5b-world") +
+                                     " " + model("all-minilm-l6-v2"));
+  const std::vector<std::string> problems = problems_in(document);
+  ASSERT_EQ(problems.size(), 4u);
+  const std::vector<std::string> operations{"rwkv7 ", "rwkv7_backward ", "flash_attention ",
+                                            "flash_attention_backward "};
+  for (std::size_t n = 0; n < problems.size(); ++n) {
+    EXPECT_TRUE(problems[n].starts_with(operations[n])) << problems[n];
+  }
+}
+
 TEST(model, batch_threads_and_dtype_are_obeyed) {
   const json::value document =
       quick("--tokens 16 --batch 3 --threads 1 --dtype f16 --phase prefill " + model("qwen3-0.6b"));

@@ -1,0 +1,88 @@
+// What mixes the tokens in a layer of a model: which operation, with which sizes, as the text of a
+// problem.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::tool {
+
+/// flash_attention.
+struct attention_layer {
+  std::int64_t q_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  bool causal = true;
+  std::optional<double> softmax_scale{};  ///< where it is not 1 / sqrt(head_dim)
+  std::optional<double> logits_soft_cap{};
+  std::int64_t sinks = 0;                ///< per query head
+  std::optional<std::int64_t> window{};  ///< tokens a row sees, itself included
+};
+
+/// gated_delta_rule, or kernel_delta_attention where every key channel decays by itself; gates,
+/// their sigmoids and the norms of queries and keys are the kernel's.
+struct delta_rule_layer {
+  bool channels_decay = false;
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t key_dim = 0;
+  std::int64_t value_dim = 0;
+};
+
+/// lightning_attn.
+struct lightning_layer {
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+};
+
+/// rwkv7.
+struct rwkv7_layer {
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+};
+
+/// state_space_v1, with its gate.
+struct selective_layer {
+  std::int64_t channels = 0;
+  std::int64_t states = 0;  ///< of a channel
+};
+
+/// state_space_v2, with its gate and norm.
+struct state_space_layer {
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t states = 0;  ///< of a column
+  std::int64_t groups = 0;  ///< of B and C
+  double norm_eps = 0;
+};
+
+using token_mixer = std::variant<attention_layer, delta_rule_layer, lightning_layer, rwkv7_layer,
+                                 selective_layer, state_space_layer>;
+
+/// The operation that carries it out, and the one that gives its gradients.
+struct mixer_operations {
+  std::string_view forward;
+  std::string_view backward;
+};
+mixer_operations operations_of(const token_mixer& mixer);
+
+/// "16 heads on 2, d 256".
+std::string text_of(const token_mixer& mixer);
+
+/// How much a layer is asked for.
+struct layer_call {
+  dtype type = dtype::f32;
+  std::int64_t batch = 1;
+  std::int64_t tokens = 0;   ///< new ones of each sequence
+  std::int64_t context = 0;  ///< tokens of each sequence, the new ones included
+};
+
+/// The fields of the problem's text: " q=[1,2048,16,256]bf16 ...". The same for the gradients.
+std::string fields_of(const token_mixer& mixer, const layer_call& call);
+
+}  // namespace tessera::tool
