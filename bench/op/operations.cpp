@@ -17,17 +17,30 @@ namespace {
 
 using namespace tessera;
 
-constexpr std::array<std::string_view, 11> operations{"mean_pooling",
-                                                      "mean_pooling_chunks",
-                                                      "mean_pooling_backward",
-                                                      "mean_pooling_chunks_backward",
-                                                      "ragged_decode_attention",
-                                                      "unified_attention",
-                                                      "chunked_prefill_paged_decode",
-                                                      "ragged_page_attention_v2",
-                                                      "ragged_page_attention_v3",
-                                                      "kv_cache_append",
-                                                      "kv_cache_copy"};
+constexpr auto operations = std::to_array<std::string_view>({"mean_pooling",
+                                                             "mean_pooling_chunks",
+                                                             "mean_pooling_backward",
+                                                             "mean_pooling_chunks_backward",
+                                                             "ragged_decode_attention",
+                                                             "unified_attention",
+                                                             "chunked_prefill_paged_decode",
+                                                             "ragged_page_attention_v2",
+                                                             "ragged_page_attention_v3",
+                                                             "kv_cache_append",
+                                                             "kv_cache_copy",
+                                                             "recurrent",
+                                                             "gla",
+                                                             "lightning_attn",
+                                                             "lightning_attn_backward",
+                                                             "rwkv6",
+                                                             "gated_delta_rule",
+                                                             "gated_delta_rule_backward",
+                                                             "kernel_delta_attention",
+                                                             "rwkv7",
+                                                             "rwkv4",
+                                                             "state_space_v1",
+                                                             "state_space_v1_backward",
+                                                             "state_space_v2"});
 
 bench::measured_case measure_case(const bench::bench_case& one, const owned_problem& problem) {
   return bench::measure_alone(one, problem.view());

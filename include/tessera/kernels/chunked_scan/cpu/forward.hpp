@@ -1,5 +1,6 @@
 // Tokens to outputs and final states. A work item is a block of value channels of a sequence and
-// head: its tile of the state stays in the first-level cache while the tokens pass.
+// head: its tile of the state stays in the first-level cache while the tokens pass, a few at a
+// time.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstdint>
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/group.hpp>
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
 #include <tessera/kernels/chunked_scan/cpu/sequence.hpp>
 #include <tessera/kernels/chunked_scan/cpu/states.hpp>
@@ -83,12 +85,20 @@ class forward_launch {
     for (std::int64_t begin = 0; begin < one.length; begin += scratch::run) {
       const std::int64_t count = std::min(one.length - begin, scratch::run);
       load_run(one, begin, count, place, memory);
-      for (std::int64_t at = 0; at < count; ++at) {
-        alignas(64) float out[shape::block];
+      alignas(64) float out[scratch::run * shape::block];
+      std::int64_t at = 0;
+      for (; at + group_tokens<Kernel> <= count; at += group_tokens<Kernel>) {
+        float bonus[group_tokens<Kernel>];
+        take_group<Kernel, Decay, Read>(group_at(memory, at, bonus), args_.keys, memory.state,
+                                        out + at * shape::block);
+      }
+      for (; at < count; ++at) {
         take<Kernel, Decay, Read>(token_at(memory, at), args_.keys, memory.state, memory.state,
-                                  out);
+                                  out + at * shape::block);
+      }
+      for (at = 0; at < count; ++at) {
         store_part<Kernel>(args_.out, place_of(args_.out, one, begin + at, head) + value,
-                           place.values, out);
+                           place.values, out + at * shape::block);
       }
     }
     store_state<Kernel>(args_.final_state, place, args_.keys, memory.state);
@@ -125,6 +135,23 @@ class forward_launch {
       token.bonus = bonus_of<Kernel>(token.q, memory.u, token.k, memory.padded_keys);
     }
     return token;
+  }
+
+  /// `bonus` is memory for as many numbers as there are tokens.
+  static group_rows group_at(const scratch& memory, std::int64_t at, float* bonus) {
+    if constexpr (Read == state_read::before) {
+      for (std::int64_t n = 0; n < group_tokens<Kernel>; ++n) {
+        bonus[n] = token_at(memory, at + n).bonus;
+      }
+    }
+    const std::int64_t keys = at * memory.padded_keys, values = at * shape::block;
+    return {memory.q + keys,
+            memory.k + keys,
+            memory.key_decay + keys,
+            memory.v + values,
+            memory.value_decay + values,
+            memory.padded_keys,
+            bonus};
   }
 
   const chunked_scan_kernel_args& args_;
