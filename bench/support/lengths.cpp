@@ -116,7 +116,7 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
       continue;
     }
     const std::int64_t counted = dim_of(call, what.counts);
-    if (what.holds == tensor_contents::indices) {
+    if (what.holds == tensor_contents::indices || what.holds == tensor_contents::slots) {
       fill_with_indices(list, counted, what.apart >= 0);
       continue;
     }

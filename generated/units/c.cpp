@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 42> all{{
+  static constexpr std::array<operation_name, 46> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -43,6 +43,10 @@ std::span<const operation_name> operation_names() noexcept {
       {605, "rwkv7_mul", "delta_rule"},
       {606, "rwkv7_backward", "delta_rule"},
       {607, "rwkv7_mul_backward", "delta_rule"},
+      {608, "ragged_gated_delta_rule", "delta_rule"},
+      {609, "ragged_gated_delta_rule_backward", "delta_rule"},
+      {610, "ragged_gated_delta_rule_v2", "delta_rule"},
+      {611, "ragged_gated_delta_rule_v2_backward", "delta_rule"},
       {700, "state_space_v1", "selective_scan"},
       {701, "state_space_v2", "selective_scan"},
       {702, "state_space_v1_backward", "selective_scan"},

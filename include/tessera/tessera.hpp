@@ -16,6 +16,7 @@
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
 #include <tessera/ragged_decode_attention.hpp>
+#include <tessera/ragged_delta_rule.hpp>
 #include <tessera/ragged_page_attention.hpp>
 #include <tessera/runtime/config_classes.hpp>
 #include <tessera/runtime/device_facts.hpp>

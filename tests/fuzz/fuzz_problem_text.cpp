@@ -67,5 +67,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
                                              &tessera::parse_problem<tessera::state_space_problem>);
   check<tessera::selective_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv4_problem>);
   check<tessera::delta_rule_kernel_args>(text, &tessera::parse_problem<tessera::rwkv7_problem>);
+  check<tessera::delta_rule_kernel_args>(
+      text, &tessera::parse_problem<tessera::ragged_delta_rule_problem>);
+  check<tessera::delta_rule_kernel_args>(
+      text, &tessera::parse_problem<tessera::ragged_delta_rule_v2_problem>);
   return 0;
 }

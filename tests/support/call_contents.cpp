@@ -139,6 +139,44 @@ void scramble_unused(const bound_call& call, std::size_t tensor, random_source& 
   });
 }
 
+/// Whether the sequence of a slot has tokens.
+bool has_tokens(const bound_call& call, std::size_t slots, std::int64_t n) {
+  const std::int8_t used_by = call.form().tensors[slots].used_by;
+  if (used_by < 0 || !call.has(static_cast<std::size_t>(used_by))) return true;
+  const tensor_view& offsets = call.tensors[used_by];
+  return reference::at(offsets, n + 1) > reference::at(offsets, n);
+}
+
+/// Slots of their own in any order for the sequences that have tokens, anything for the others.
+void fill_slots(const bound_call& call, std::size_t tensor, random_source* random) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& view = call.tensors[tensor];
+  std::vector<std::int64_t> slots(static_cast<std::size_t>(dim_of(call, form.counts)));
+  std::iota(slots.begin(), slots.end(), 0);
+  if (random != nullptr) shuffle(slots, *random);
+  std::size_t taken = 0;
+  for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
+    std::int64_t slot = -1;
+    if (has_tokens(call, tensor, n)) {
+      if (taken < slots.size()) slot = slots[taken++];
+    } else if (random != nullptr) {
+      slot = random->pick<std::int64_t>({-1, 0, 3, INT32_MAX, INT32_MIN});
+    }
+    store(view, offset, static_cast<double>(slot));
+  });
+}
+
+/// How many sequences of these offsets may have tokens: as many as there are slots for them.
+std::int64_t room_for_sequences(const bound_call& call, std::size_t offsets) {
+  std::int64_t room = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t list = 0; list < call.form().tensors.size(); ++list) {
+    const tensor_form& form = call.form().tensors[list];
+    if (form.holds != tensor_contents::slots || !call.has(list)) continue;
+    if (form.used_by == static_cast<int>(offsets)) room = dim_of(call, form.counts);
+  }
+  return room;
+}
+
 /// Numbers of what there is; those that lie apart from others are the last of a shuffled list.
 void fill_indices(const bound_call& call, std::size_t tensor, random_source* random) {
   const tensor_form& form = call.form().tensors[tensor];
@@ -171,12 +209,19 @@ void fill_list(const bound_call& call, std::size_t tensor, random_source* random
   if (call.form().tensors[tensor].holds == tensor_contents::indices) {
     return fill_indices(call, tensor, random);
   }
+  if (call.form().tensors[tensor].holds == tensor_contents::slots) {
+    return fill_slots(call, tensor, random);
+  }
   const tensor_form& form = call.form().tensors[tensor];
   const tensor_view& view = call.tensors[tensor];
   const std::int64_t counted = dim_of(call, form.counts), entries = view.extent[0];
   const bool offsets = form.holds == tensor_contents::offsets;
   std::vector<std::int64_t> sizes = cut(counted, offsets ? entries - 1 : entries, random);
   for (std::int64_t& size : sizes) size = std::min(size, room_for_rows(call, tensor));
+  const std::int64_t most = room_for_sequences(call, tensor);
+  for (std::size_t n = 0; n < sizes.size(); ++n) {
+    if (static_cast<std::int64_t>(n) >= most) sizes[n] = 0;
+  }
   std::int64_t sum = 0;
   for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
     const auto at = static_cast<std::size_t>(n);
@@ -251,6 +296,21 @@ void require_used_page(const bound_call& call, std::size_t tensor, std::size_t l
   });
 }
 
+/// States of sequences that have tokens.
+void require_taken_slot(const bound_call& call, std::size_t tensor, std::size_t list,
+                        std::vector<condition>& all) {
+  const int axis = axis_of(call, tensor, call.form().tensors[list].counts);
+  if (axis < 0) return;
+  std::vector<std::int64_t> slots;
+  const std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
+  for (std::size_t n = 0; n < numbers.size(); ++n) {
+    if (has_tokens(call, list, static_cast<std::int64_t>(n))) slots.push_back(numbers[n]);
+  }
+  all.push_back([=, slots = std::move(slots)](const position& at) {
+    return std::ranges::find(slots, at[static_cast<std::size_t>(axis)]) != slots.end();
+  });
+}
+
 void require_what_list_says(const bound_call& call, std::size_t tensor, std::size_t list,
                             std::vector<condition>& all) {
   const tensor_form& form = call.form().tensors[list];
@@ -275,6 +335,8 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
       return require_below(call, tensor, form.counts, list, std::move(numbers), all);
     case tensor_contents::page_numbers:
       return require_used_page(call, tensor, list, all);
+    case tensor_contents::slots:
+      return require_taken_slot(call, tensor, list, all);
     case tensor_contents::group_sizes:
       return require_total(std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0}));
   }

@@ -136,11 +136,12 @@ class dims_draw {
       call_.dims[i] = std::max(slots, form_.dims[i].least);
     }
     for (const tensor_form& form : form_.tensors) {
-      if (form.apart < 0) continue;  // as many again as are named
+      const bool slots = form.holds == tensor_contents::slots;  // as many as are named
+      if (form.apart < 0 && !slots) continue;                   // as many again
       const auto of = static_cast<std::size_t>(form.counts);
       const auto list = static_cast<std::size_t>(&form - form_.tensors.data());
       const std::int64_t named = extent_of(call_, form_.shape(list, call_.layout).axes[0]);
-      if (!is_fixed(of)) call_.dims[of] = std::max(call_.dims[of], 2 * named);
+      if (!is_fixed(of)) call_.dims[of] = std::max(call_.dims[of], (slots ? 1 : 2) * named);
     }
     for (std::size_t i = 0; i < form_.dims.size(); ++i) {
       if (form_.dims[i].source == dim_source::formula) call_.dims[i] = form_.dims[i].value(call_);

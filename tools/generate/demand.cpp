@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include <tessera/runtime/impl/lines.hpp>
 #include <tessera/runtime/lookup/record.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 #include "../tessera/model_description.hpp"
 
@@ -78,17 +78,18 @@ std::optional<refusal> ask_traces(const demand_files& files, std::vector<asked_p
 std::size_t family_of(const std::string& line, const std::vector<family>& families) {
   const std::string_view op = std::string_view(line).substr(0, line.find(' '));
   const auto found = std::ranges::find_if(families, [&](const family& one) {
-    return std::ranges::count(one.operations, op, &operation::name) > 0;
+    return std::ranges::any_of(one.operations,
+                               [&](const operation& known) { return known.is_called(op); });
   });
   return static_cast<std::size_t>(found - families.begin());
 }
 
 std::string op_names(const std::vector<family>& families) {
-  std::vector<std::string_view> names;
+  std::string names;
   for (const family& one : families) {
-    std::ranges::transform(one.operations, std::back_inserter(names), &operation::name);
+    for (const operation& op : one.operations) text::append_names(names, op);
   }
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
 void add(demanded_rows& made, std::size_t family, row one, const std::string& who) {

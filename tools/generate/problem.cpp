@@ -14,7 +14,8 @@ namespace tessera::generate {
 
 outcome<demand> demand_of_problem(std::span<const operation> operations, std::string_view line) {
   const std::string_view name = text::next_word(line);
-  const auto op = std::ranges::find(operations, name, &operation::name);
+  const auto op = std::ranges::find_if(
+      operations, [&](const operation& known) { return known.is_called(name); });
   if (op == operations.end()) return refusal{fmt::format("problem: starts with '{}'", name)};
   result<owned_problem> problem = parse_problem(*op, line);
   if (!problem) return refusal{problem.message()};

@@ -16,12 +16,7 @@ namespace tessera::tool {
 
 std::string op_list() {
   std::string list;
-  for (const family* one : all_families()) {
-    for (const std::string_view op : one->ops()) {
-      if (!list.empty()) list += ", ";
-      list += op;
-    }
-  }
+  for (const family* one : all_families()) one->append_ops(list);
   return list;
 }
 
@@ -67,8 +62,7 @@ std::string_view nearest_op(std::string_view op) {
 
 const family& family_of(std::string_view op, const std::string& subject) {
   for (const family* one : all_families()) {
-    const auto ops = one->ops();
-    if (std::find(ops.begin(), ops.end(), op) != ops.end()) return *one;
+    if (one->serves(op)) return *one;
   }
   const std::string_view near = nearest_op(op);
   throw failure(fmt::format(
@@ -128,6 +122,10 @@ class declared_family final : public family {
 
   std::string_view name() const override { return kind_.name; }
   std::span<const std::string_view> ops() const override { return ops_; }
+  void append_ops(std::string& list) const override {
+    for (const operation& op : kind_.operations) text::append_names(list, op);
+  }
+  bool serves(std::string_view op) const override { return kind_.operation_named(op) != nullptr; }
   std::string remark(std::span<const listed_row> rows) const override {
     return words_.remark(rows);
   }

@@ -105,6 +105,10 @@ class family {
   virtual std::string_view name() const = 0;
   /// Names of its operations: first words of problem text.
   virtual std::span<const std::string_view> ops() const = 0;
+  /// Adds them to a list, with their aliases: "state_space_v1 (ssm1, mamba1)".
+  virtual void append_ops(std::string& list) const = 0;
+  /// Whether one of them has that name or alias.
+  virtual bool serves(std::string_view op) const = 0;
   /// Sorted by name.
   virtual std::vector<listed_row> rows() const = 0;
   /// "every row has varlen, lengths.": what the rows of a listing have in common; may be empty.

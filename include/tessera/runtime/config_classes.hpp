@@ -47,15 +47,15 @@ inline constexpr std::array config_classes{
     config_class{"QuantizedMatmul", ""},
     config_class{"AllGatherMatmul", ""},
     config_class{"ReduceScatterMatmul", ""},
-    config_class{"KDA", ""},
-    config_class{"GDR", ""},
-    config_class{"RaggedGDR", ""},
-    config_class{"RWKV4", ""},
+    config_class{"KDA", "delta_rule.{backend}.*"},
+    config_class{"GDR", "delta_rule.{backend}.*"},
+    config_class{"RaggedGDR", "delta_rule.{backend}.*"},
+    config_class{"RWKV4", "selective_scan.{backend}.*"},
     config_class{"RWKV6", "chunked_scan.{backend}.*"},
-    config_class{"RWKV7", ""},
-    config_class{"RWKV7Mul", ""},
-    config_class{"StateSpacev1", ""},
-    config_class{"StateSpacev2", ""},
+    config_class{"RWKV7", "delta_rule.{backend}.*"},
+    config_class{"RWKV7Mul", "delta_rule.{backend}.*"},
+    config_class{"StateSpacev1", "selective_scan.{backend}.*"},
+    config_class{"StateSpacev2", "selective_scan.{backend}.*"},
 };
 
 /// A field of those classes that is no tile extent of ours, and where its meaning went.

@@ -82,10 +82,10 @@ struct family {
   status (*finish)(const instance& row, const tensor_view* tensors, const void* kernel_args,
                    const launch_context& where) = nullptr;
 
-  /// The operation of that name, or null.
+  /// The operation of that name or alias, or null.
   const operation* operation_named(std::string_view op) const noexcept {
     for (const operation& known : operations) {
-      if (known.name == op) return &known;
+      if (known.is_called(op)) return &known;
     }
     return nullptr;
   }
@@ -210,7 +210,7 @@ consteval family family_of() {
 /// The families that this build has rows for; generated.
 std::span<const family* const> families() noexcept;
 
-/// The operation of that name and its family; null where this build has none.
+/// The operation of that name or alias and its family; null where this build has none.
 struct found_operation {
   const family* kind = nullptr;
   const operation* op = nullptr;

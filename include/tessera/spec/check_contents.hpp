@@ -161,6 +161,36 @@ inline bool are_indices(const bound_call& call, std::size_t tensor, status& fail
   return form.apart < 0 || are_apart(call, tensor, limit, failure);
 }
 
+/// Sequences with tokens have states of their own, which there are. Entries of the others are not
+/// looked at.
+inline bool are_slots(const bound_call& call, std::size_t tensor, status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& list = call.tensors[tensor];
+  const auto counted = static_cast<std::size_t>(form.counts);
+  const std::int64_t slots = call.dims[counted];
+  const bool packed = form.used_by >= 0 && call.has(static_cast<std::size_t>(form.used_by));
+  const auto* const begin =
+      packed ? static_cast<const std::int32_t*>(call.tensors[form.used_by].data) : nullptr;
+  const auto has_tokens = [&](std::int64_t n) { return !packed || begin[n + 1] > begin[n]; };
+  number_marks taken(slots);
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    if (!has_tokens(n)) continue;
+    const std::int32_t slot = number_in(list, n);
+    if (slot < 0 || slot >= slots) {
+      return refuse(failure, form.name, ": entry ", n, " is ", slot, ", must be 0 to ", slots - 1,
+                    ": there are ", slots, " ", call.form().dims[counted].label);
+    }
+    if (taken.has(slot)) {
+      std::int64_t same = 0;
+      while (!has_tokens(same) || number_in(list, same) != slot) ++same;
+      return refuse(failure, form.name, ": entry ", n, " is ", slot, ", as is entry ", same,
+                    "; sequences with tokens have states of their own");
+    }
+    taken.mark(slot);
+  }
+  return true;
+}
+
 /// The numbers of a table of pages, and the lengths that say how many of them are used.
 struct used_pages {
   std::string_view name, lengths_name;
@@ -292,6 +322,8 @@ inline bool is_table(const bound_call& call, std::size_t tensor, status& failure
       return are_group_sizes(form.name, view, owner, rows, failure);
     case tensor_contents::indices:
       return are_indices(call, tensor, failure);
+    case tensor_contents::slots:
+      return are_slots(call, tensor, failure);
     case tensor_contents::count:
       return is_count(call, tensor, owner, failure);
   }

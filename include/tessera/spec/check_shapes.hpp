@@ -166,7 +166,7 @@ inline std::int64_t extent_of(const bound_call& call, const axis_form& axis) noe
   const auto index = static_cast<std::size_t>(axis.dim);
   const dim& wanted = call.form().dims[index];
   const std::string_view owner =
-      wanted.source == dim_source::contents
+      !wanted.owner.empty()
           ? wanted.owner
           : call.form().tensors[static_cast<std::size_t>(call.owners[index])].name;
   const bool late = wanted.source == dim_source::contents;
@@ -279,7 +279,10 @@ inline bool has_axes(bound_call& call, std::size_t tensor, bool late, status& fa
         if (!bind_dim(call, tensor, axis, extent, failure)) return false;
         continue;
       }
-      if (!follows(call, index)) continue;
+      if (!follows(call, index)) {
+        call.has_unsettled_axes = true;
+        continue;
+      }
     }
     if (!late && call.form().dims[index].source == dim_source::contents) continue;
     if (!meets(axis, extent, extent_of(call, axis))) {
@@ -312,9 +315,14 @@ inline bool are_shapes(bound_call& call, std::uint32_t derivable, status& failur
   if (!are_present(call, derivable, failure)) return false;
   const signature& form = call.form();
   call.owners.fill(-1);
+  call.has_unsettled_axes = false;
   for (int i = 0; i < call.op->tensor_count; ++i) {
     const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
     if (call.has(tensor) && !has_form(call, tensor, failure)) return false;
+  }
+  for (int i = 0; call.has_unsettled_axes && i < call.op->tensor_count; ++i) {
+    const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
+    if (call.has(tensor) && !has_axes(call, tensor, false, failure)) return false;
   }
   for (const multiple_rule& rule : form.multiples) {
     const auto of = static_cast<std::size_t>(rule.of), by = static_cast<std::size_t>(rule.by);

@@ -109,7 +109,7 @@ struct dim {
   std::string_view of{};
   /// Formula, and contents other than the longest of some offsets. Dims before it are known.
   std::int64_t (*value)(const bound_call&) = nullptr;
-  std::string_view owner{};  ///< contents: who has it, in sentences
+  std::string_view owner{};  ///< contents and formulas: who has it, in sentences
   /// Where only a product has the dim: the integer option that says it, and where that is in the
   /// options.
   std::string_view option{};
@@ -126,6 +126,9 @@ enum class tensor_contents : std::uint8_t {
   page_numbers,  ///< 0 to dim `counts` - 1, as far as the lengths in `used_by` reach
   group_sizes,   ///< at least 0, together at most dim `counts`
   indices,       ///< 0 to dim `counts` - 1
+  /// Where the states of sequences are: 0 to dim `counts` - 1, each once, of the sequences to which
+  /// the offsets in `used_by` give tokens. Without offsets of all.
+  slots,
   count,  ///< one number, 0 to dim `counts`: so many entries of lists of that dim are looked at
 };
 
@@ -141,8 +144,9 @@ struct tensor_text {
   tensor_contents holds = tensor_contents::values;
   std::string_view counts{};   ///< the dim that contents lie in
   std::string_view longest{};  ///< offsets: the dim that becomes the longest of them
-  std::string_view used_by{};  ///< page numbers: the tensor of lengths that says how many are used
-  std::string_view page{};     ///< page numbers: the dim of tokens in a page
+  /// Page numbers: the tensor of lengths that says how many are used. Slots: that of the offsets.
+  std::string_view used_by{};
+  std::string_view page{};  ///< page numbers: the dim of tokens in a page
   /// Lengths: the offsets of rows that are the last tokens of the sequences, and are written: no
   /// sequence has more, and the pages of what is written are its own.
   std::string_view covers{};
@@ -245,6 +249,7 @@ struct signature {
 /// An operation: the tensors of a signature that it takes, in the order they are looked at.
 struct operation {
   std::string_view name;
+  std::array<std::string_view, 2> aliases{};  ///< what else it is called; may be empty
   const signature* form = nullptr;
   const lowering* how = nullptr;  ///< to the args of the family's kernels
   int place = 0;                  ///< among those of its signature: the value of its enumerator
@@ -255,6 +260,15 @@ struct operation {
   std::uint32_t required = 0;  ///< of those that must be given, where the layout has them
   std::uint32_t excluded = 0;  ///< bits of the options that must keep their defaults
   std::uint32_t fields = 0;    ///< bits of the tensors that the text of a problem has
+
+  /// Whether the word is its name or one of its aliases.
+  constexpr bool is_called(std::string_view word) const noexcept {
+    if (word == name) return true;
+    for (const std::string_view alias : aliases) {
+      if (!alias.empty() && word == alias) return true;
+    }
+    return false;
+  }
 };
 
 /// A call: its tensors and options, and what the checks find out about them.
@@ -266,6 +280,8 @@ struct bound_call {
   int layout = 0;
   std::array<std::int64_t, max_dims> dims{};
   std::array<std::int8_t, max_dims> owners{};  ///< tensor a dim is from; negative: not known
+  /// Some axis is a formula of dims that were not known yet when its tensor was looked at.
+  bool has_unsettled_axes = false;
 
   bool has(std::size_t tensor) const noexcept { return (present >> tensor & 1u) != 0; }
   const signature& form() const noexcept { return *op->form; }

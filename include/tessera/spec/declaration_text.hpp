@@ -268,6 +268,13 @@ consteval operation operation_of(std::string_view name, int place, const signatu
   return op;
 }
 
+/// An operation that is read by other names too. It is written by its own.
+consteval operation also_called(operation op, std::string_view alias,
+                                std::string_view another = {}) {
+  op.aliases = {alias, another};
+  return op;
+}
+
 /// The operations of several signatures, one behind the other and numbered so.
 template <std::size_t... Counts>
 consteval auto joined(const std::array<operation, Counts>&... parts) {

@@ -111,6 +111,19 @@ inline const tensor_view& described(const problem_view& problem, std::size_t ten
   return {status_code::malformed, "problem: " + sentence(parts)};
 }
 
+/// Adds an operation to a list: "kernel_delta_attention (kda)".
+inline void append_names(std::string& list, const operation& op) {
+  if (!list.empty()) list += ", ";
+  list += op.name;
+  bool first = true;
+  for (const std::string_view alias : op.aliases) {
+    if (alias.empty()) continue;
+    list.append(first ? " (" : ", ").append(alias);
+    first = false;
+  }
+  if (!first) list += ')';
+}
+
 inline std::string field_names(const operation& op) {
   std::string list;
   const auto add = [&](std::string_view name) {
@@ -253,9 +266,8 @@ result<Problem> parse_problem(std::string_view line) {
       operation_table<typename Problem::op_type>::operations;
   for (std::size_t number = 0; number < operations.size(); ++number) {
     const operation& op = operations[number];
-    if (!known.empty()) known += ", ";
-    known += op.name;
-    if (op.name != name) continue;
+    text::append_names(known, op);
+    if (!op.is_called(name)) continue;
     const result<owned_problem> parsed = parse_problem(op, line);
     if (!parsed) return parsed.failure();
     Problem problem{.op = static_cast<typename Problem::op_type>(number)};

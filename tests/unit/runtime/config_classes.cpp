@@ -1,4 +1,5 @@
 // ejKernel's configuration classes as row patterns.
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -26,6 +27,19 @@ TEST(ConfigClasses, BecomePatternsThatChooseRows) {
   const std::string narrow = pattern("q_blocksize=384");
   one.row_of_call = narrow;
   EXPECT_EQ(one.row(), "attention.cpu_avx2.f32.d64.384x256");
+}
+
+TEST(ConfigClasses, OfRecurrencesChooseRowsOfTheirFamily) {
+  const auto pattern = [](std::string_view name) { return *row_pattern_of(name, "backend=cpu"); };
+  for (const char* name : {"KDA", "GDR", "RaggedGDR", "RWKV7", "RWKV7Mul"}) {
+    EXPECT_EQ(pattern(name), "delta_rule.cpu_*.*") << name;
+  }
+  for (const char* name : {"RWKV4", "StateSpacev1", "StateSpacev2"}) {
+    EXPECT_EQ(pattern(name), "selective_scan.cpu_*.*") << name;
+  }
+  const auto& rows = operation_named("kda").kind->rows();
+  EXPECT_TRUE(std::ranges::any_of(
+      rows, [&](const instance& row) { return matches_pattern(pattern("KDA"), row.name); }));
 }
 
 TEST(ConfigClasses, AreRefusedWithTheFact) {

@@ -8,6 +8,7 @@
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/processor_model.hpp>
+#include <tessera/spec/problem_text.hpp>
 
 namespace tessera::testing {
 namespace {
@@ -47,6 +48,18 @@ TEST(Environment, ReadsEveryVariable) {
   EXPECT_EQ(all.threads, 4);
 }
 
+TEST(Environment, OperationsAreReadByTheirAliases) {
+  const environment all =
+      with({{"TESSERA_ROW", "kda=a.b,mamba2=c.d"}, {"TESSERA_OVERLAY", "ssm1: => e"}});
+  EXPECT_TRUE(all.warnings.empty());
+  ASSERT_EQ(all.rows.size(), 2u);
+  EXPECT_EQ(all.rows[0].op, "kernel_delta_attention");
+  EXPECT_EQ(all.rows[1].op, "state_space_v2");
+  ASSERT_TRUE(all.rules);
+  ASSERT_EQ(all.rules->rules().size(), 1u);
+  EXPECT_EQ(all.rules->rules()[0].op, "state_space_v1");
+}
+
 TEST(Environment, UnsetAndEmptyAreDefaults) {
   for (const auto& values : {std::map<std::string, std::string>{},
                              {{"TESSERA_EXPLAIN", ""}, {"TESSERA_CPU", ""}, {"TESSERA_ROW", ""}}}) {
@@ -75,7 +88,7 @@ TEST(Properties, UnknownEnvironmentValuesProduceOneWarningThatNamesTheValidOnes)
   std::string ops;
   for (const family* kind : families()) {
     for (const operation& op : kind->operations) {
-      ops.append(ops.empty() ? "" : ", ").append(op.name);
+      text::append_names(ops, op);
     }
   }
   EXPECT_EQ(warning("TESSERA_ROW", "softmax=row"),

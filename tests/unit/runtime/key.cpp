@@ -84,6 +84,18 @@ constexpr std::string_view plain_problems[] = {
     "state_space_v1_backward x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "rwkv4_backward k=[2,64,96]f32",
     "state_space_v2_backward x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
+    "ragged_gated_delta_rule q=[64,8,64]f32 v=[64,8,64] g=[64,8]f32 beta=[64,8]f32 "
+    "state_pool=[4,8,64,64]f32 "
+    "cu_seqlens=[4]i32 state_indices=[3]i32",
+    "ragged_gated_delta_rule_backward q=[64,8,64]f32 v=[64,8,64] g=[64,8]f32 beta=[64,8]f32 "
+    "state_pool=[4,8,64,64]f32 "
+    "cu_seqlens=[4]i32 state_indices=[3]i32",
+    "ragged_gated_delta_rule_v2 mixed_qkv=[64,1536]f32 a=[64,8]f32 b=[64,8]f32 "
+    "state_pool=[4,8,64,64]f32 "
+    "cu_seqlens=[4]i32 state_indices=[3]i32",
+    "ragged_gated_delta_rule_v2_backward mixed_qkv=[64,1536]f32 a=[64,8]f32 b=[64,8]f32 "
+    "state_pool=[4,8,64,64]f32 "
+    "cu_seqlens=[4]i32 state_indices=[3]i32",
 };
 
 /// A plain problem and its family.

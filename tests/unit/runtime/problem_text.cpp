@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/lower.hpp>
+#include <tessera/families/delta_rule/lower.hpp>
+#include <tessera/families/selective_scan/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 namespace tessera::testing {
@@ -46,6 +48,21 @@ TEST(ProblemText, LeavesOutWhatIsDefault) {
   const auto problem = parse_problem<flash_problem>(line);
   ASSERT_TRUE(problem) << problem.message();
   EXPECT_EQ(to_text(*problem), line);
+}
+
+TEST(ProblemText, IsReadByAliasesAndWrittenByTheName) {
+  const std::string fields = " q=[1,4,2,8]f32 v=[1,4,2,8] beta=[1,4,2]f32";
+  const auto problem = parse_problem<delta_rule_problem>("kda" + fields);
+  ASSERT_TRUE(problem) << problem.message();
+  EXPECT_EQ(problem->op, delta_rule_op::kernel_delta_attention);
+  EXPECT_TRUE(to_text(*problem).starts_with("kernel_delta_attention "));
+  const auto backward = parse_problem<delta_rule_problem>("kda_backward" + fields);
+  ASSERT_TRUE(backward) << backward.message();
+  EXPECT_EQ(backward->op, delta_rule_op::kernel_delta_attention_backward);
+  EXPECT_EQ(parse_problem<state_space_problem>("ssm x=[1,4,2]f32").message(),
+            "problem: starts with 'ssm', must be one of state_space_v1 (ssm1, mamba1), "
+            "state_space_v2 (ssm2, mamba2), state_space_v1_backward (ssm1_backward, "
+            "mamba1_backward), state_space_v2_backward (ssm2_backward, mamba2_backward)");
 }
 
 TEST(ProblemText, ComesBackUnchanged) {

@@ -216,6 +216,11 @@ TEST(Families, HaveNamesAndOperationsOfTheirOwn) {
       EXPECT_TRUE(ops.insert(op.name).second) << op.name;
       EXPECT_EQ(op.number, static_cast<int>(number)) << op.name;
       EXPECT_EQ(operation_named(op.name).op, &op);
+      for (const std::string_view alias : op.aliases) {
+        if (alias.empty()) continue;
+        EXPECT_TRUE(ops.insert(alias).second) << alias;
+        EXPECT_EQ(operation_named(alias).op, &op) << alias;
+      }
       EXPECT_EQ(operation_named(op.name).kind, kind);
     }
     for (const instance& row : kind->rows()) {

@@ -42,6 +42,19 @@ TEST(list, backend_selects_rows) {
   expect_refusal(invoke("list --op softmax"), "softmax");
 }
 
+TEST(list, operations_are_read_by_their_aliases) {
+  const outcome ended = invoke("list --json --op mamba1"),
+                named = invoke("list --json --op state_space_v1");
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(json_of(ended).at("rows"), json_of(named).at("rows"));
+  const outcome explained =
+      invoke("explain kda --json --problem 'q=[1,9,2,8]f32 v=[1,9,2,8] beta=[1,9,2]f32'");
+  ASSERT_EQ(explained.status, 0) << explained.err;
+  EXPECT_EQ(json_of(explained).at("op").as_string(), "kernel_delta_attention");
+  EXPECT_NE(invoke("list --op softmax").err.find("kernel_delta_attention (kda)"),
+            std::string::npos);
+}
+
 TEST(list, cuda_rows_show_what_they_take_of_a_multiprocessor) {
   const outcome ended = invoke("list --json --backend cuda");
   if (ended.status == 1) {

@@ -46,6 +46,10 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_RWKV7_MUL = 605,
   TESSERA_OPERATION_RWKV7_BACKWARD = 606,
   TESSERA_OPERATION_RWKV7_MUL_BACKWARD = 607,
+  TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE = 608,
+  TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_BACKWARD = 609,
+  TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_V2 = 610,
+  TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_V2_BACKWARD = 611,
   TESSERA_OPERATION_STATE_SPACE_V1 = 700,
   TESSERA_OPERATION_STATE_SPACE_V2 = 701,
   TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
@@ -1516,6 +1520,281 @@ static inline int32_t tessera_plan_rwkv7_mul_backward(const tessera_rwkv7_args* 
 static inline int32_t tessera_run_rwkv7_mul_backward(const tessera_plan* plan,
     const tessera_rwkv7_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- ragged_gated_delta_rule: family delta_rule ---- */
+
+/* Axes: T length; N sequences; P slots; H heads; HV heads; K key dim; V value dim. */
+typedef struct tessera_ragged_gated_delta_rule_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* k; /* [T,H,K]; type of q */
+  const tessera_tensor* v; /* [T,HV,V]; type of q */
+  const tessera_tensor* g; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* beta; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* A_log; /* [HV]; f32 */
+  const tessera_tensor* dt_bias; /* [HV]; f32 */
+  const tessera_tensor* state_pool; /* written; [P,HV,K,V]; f32, f16, bf16 */
+  const tessera_tensor* cu_seqlens; /* [N+1]; i32 */
+  const tessera_tensor* state_indices; /* [N]; i32 */
+  const tessera_tensor* has_initial_state; /* [N]; i32 */
+  const tessera_tensor* out; /* written; [T,HV,V]; type of q */
+  const tessera_tensor* d_out; /* [T,HV,V]; type of q */
+  const tessera_tensor* d_q; /* written; [T,H,K]; type of q */
+  const tessera_tensor* d_k; /* written; [T,H,K]; type of q */
+  const tessera_tensor* d_v; /* written; [T,HV,V]; type of q */
+  const tessera_tensor* d_g; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_beta; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_A_log; /* written; [HV]; f32 */
+  const tessera_tensor* d_dt_bias; /* written; [HV]; f32 */
+  const tessera_tensor* d_state_pool; /* written; [P,HV,K,V]; f32, f16, bf16 */
+} tessera_ragged_gated_delta_rule_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RAGGED_GATED_DELTA_RULE_SCALE = 1,
+  TESSERA_RAGGED_GATED_DELTA_RULE_USE_QK_L2NORM = 2,
+  TESSERA_RAGGED_GATED_DELTA_RULE_USE_GATE = 4,
+  TESSERA_RAGGED_GATED_DELTA_RULE_GATE_LOWER_BOUND = 8,
+  TESSERA_RAGGED_GATED_DELTA_RULE_USE_BETA_SIGMOID = 16,
+  TESSERA_RAGGED_GATED_DELTA_RULE_ALLOW_NEG_EIGVAL = 32
+};
+typedef struct tessera_ragged_gated_delta_rule_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; optional, else 1/sqrt(K) */
+  int64_t use_qk_l2norm; /* 0 or 1; default 0 */
+  int64_t use_gate; /* 0 or 1; default 0 */
+  double gate_lower_bound; /* finite as a float; optional, else none */
+  int64_t use_beta_sigmoid; /* 0 or 1; default 0 */
+  int64_t allow_neg_eigval; /* 0 or 1; default 0 */
+} tessera_ragged_gated_delta_rule_options;
+
+/* ragged_gated_delta_rule: needs q, k, v, beta, state_pool, cu_seqlens, state_indices, out; takes
+ * g, A_log, dt_bias, has_initial_state. */
+static inline int32_t tessera_ragged_gated_delta_rule(
+    const tessera_ragged_gated_delta_rule_args* args,
+    const tessera_ragged_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE, args, options, context, status);
+}
+static inline int32_t tessera_plan_ragged_gated_delta_rule(
+    const tessera_ragged_gated_delta_rule_args* args,
+    const tessera_ragged_gated_delta_rule_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_ragged_gated_delta_rule(const tessera_plan* plan,
+    const tessera_ragged_gated_delta_rule_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- ragged_gated_delta_rule_backward: family delta_rule ---- */
+
+/* Axes: T length; N sequences; P slots; H heads; HV heads; K key dim; V value dim. */
+typedef struct tessera_ragged_gated_delta_rule_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* k; /* [T,H,K]; type of q */
+  const tessera_tensor* v; /* [T,HV,V]; type of q */
+  const tessera_tensor* g; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* beta; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* A_log; /* [HV]; f32 */
+  const tessera_tensor* dt_bias; /* [HV]; f32 */
+  const tessera_tensor* state_pool; /* [P,HV,K,V]; f32, f16, bf16 */
+  const tessera_tensor* cu_seqlens; /* [N+1]; i32 */
+  const tessera_tensor* state_indices; /* [N]; i32 */
+  const tessera_tensor* has_initial_state; /* [N]; i32 */
+  const tessera_tensor* out; /* written; [T,HV,V]; type of q */
+  const tessera_tensor* d_out; /* [T,HV,V]; type of q */
+  const tessera_tensor* d_q; /* written; [T,H,K]; type of q */
+  const tessera_tensor* d_k; /* written; [T,H,K]; type of q */
+  const tessera_tensor* d_v; /* written; [T,HV,V]; type of q */
+  const tessera_tensor* d_g; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_beta; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_A_log; /* written; [HV]; f32 */
+  const tessera_tensor* d_dt_bias; /* written; [HV]; f32 */
+  const tessera_tensor* d_state_pool; /* written; [P,HV,K,V]; f32, f16, bf16 */
+} tessera_ragged_gated_delta_rule_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RAGGED_GATED_DELTA_RULE_BACKWARD_SCALE = 1,
+  TESSERA_RAGGED_GATED_DELTA_RULE_BACKWARD_USE_QK_L2NORM = 2,
+  TESSERA_RAGGED_GATED_DELTA_RULE_BACKWARD_USE_GATE = 4,
+  TESSERA_RAGGED_GATED_DELTA_RULE_BACKWARD_GATE_LOWER_BOUND = 8,
+  TESSERA_RAGGED_GATED_DELTA_RULE_BACKWARD_USE_BETA_SIGMOID = 16,
+  TESSERA_RAGGED_GATED_DELTA_RULE_BACKWARD_ALLOW_NEG_EIGVAL = 32
+};
+typedef struct tessera_ragged_gated_delta_rule_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double scale; /* finite as a float; optional, else 1/sqrt(K) */
+  int64_t use_qk_l2norm; /* 0 or 1; default 0 */
+  int64_t use_gate; /* 0 or 1; default 0 */
+  double gate_lower_bound; /* finite as a float; optional, else none */
+  int64_t use_beta_sigmoid; /* 0 or 1; default 0 */
+  int64_t allow_neg_eigval; /* 0 or 1; default 0 */
+} tessera_ragged_gated_delta_rule_backward_options;
+
+/* ragged_gated_delta_rule_backward: needs q, k, v, beta, state_pool, cu_seqlens, state_indices,
+ * d_out, d_q, d_k, d_v, d_beta; takes g, A_log, dt_bias, has_initial_state, d_g, d_A_log,
+ * d_dt_bias, d_state_pool. */
+static inline int32_t tessera_ragged_gated_delta_rule_backward(
+    const tessera_ragged_gated_delta_rule_backward_args* args,
+    const tessera_ragged_gated_delta_rule_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_ragged_gated_delta_rule_backward(
+    const tessera_ragged_gated_delta_rule_backward_args* args,
+    const tessera_ragged_gated_delta_rule_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_ragged_gated_delta_rule_backward(const tessera_plan* plan,
+    const tessera_ragged_gated_delta_rule_backward_args* args, void* workspace,
+    size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- ragged_gated_delta_rule_v2: family delta_rule ---- */
+
+/* Axes: T length; N sequences; P slots; HV heads; K key dim; V value dim; C columns of the sum of
+ * q, k and v. */
+typedef struct tessera_ragged_gated_delta_rule_v2_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* mixed_qkv; /* [T,C]; f32, f16, bf16 */
+  const tessera_tensor* a; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* b; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* A_log; /* [HV]; f32 */
+  const tessera_tensor* dt_bias; /* [HV]; f32 */
+  const tessera_tensor* state_pool; /* written; [P,HV,K,V]; f32, f16, bf16 */
+  const tessera_tensor* cu_seqlens; /* [N+1]; i32 */
+  const tessera_tensor* state_indices; /* [N]; i32 */
+  const tessera_tensor* has_initial_state; /* [N]; i32 */
+  const tessera_tensor* out; /* written; [T,HV,V]; type of mixed_qkv */
+  const tessera_tensor* d_out; /* [T,HV,V]; type of mixed_qkv */
+  const tessera_tensor* d_mixed_qkv; /* written; [T,C]; f32, f16, bf16 */
+  const tessera_tensor* d_a; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_b; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_A_log; /* written; [HV]; f32 */
+  const tessera_tensor* d_dt_bias; /* written; [HV]; f32 */
+  const tessera_tensor* d_state_pool; /* written; [P,HV,K,V]; f32, f16, bf16 */
+} tessera_ragged_gated_delta_rule_v2_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_NUM_QK_HEADS = 1,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_HEAD_DIM_QK = 2,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_SCALE = 4,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_USE_QK_L2NORM = 8,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_APPLY_SILU = 16
+};
+typedef struct tessera_ragged_gated_delta_rule_v2_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t num_qk_heads; /* at least 0; default 0 */
+  int64_t head_dim_qk; /* at least 0; default 0 */
+  double scale; /* finite as a float; optional, else 1/sqrt(K) */
+  int64_t use_qk_l2norm; /* 0 or 1; default 1 */
+  int64_t apply_silu; /* 0 or 1; default 0 */
+} tessera_ragged_gated_delta_rule_v2_options;
+
+/* ragged_gated_delta_rule_v2: needs mixed_qkv, a, b, A_log, dt_bias, state_pool, cu_seqlens,
+ * state_indices, out; takes has_initial_state. */
+static inline int32_t tessera_ragged_gated_delta_rule_v2(
+    const tessera_ragged_gated_delta_rule_v2_args* args,
+    const tessera_ragged_gated_delta_rule_v2_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_V2, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_ragged_gated_delta_rule_v2(
+    const tessera_ragged_gated_delta_rule_v2_args* args,
+    const tessera_ragged_gated_delta_rule_v2_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_V2, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_ragged_gated_delta_rule_v2(const tessera_plan* plan,
+    const tessera_ragged_gated_delta_rule_v2_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- ragged_gated_delta_rule_v2_backward: family delta_rule ---- */
+
+/* Axes: T length; N sequences; P slots; HV heads; K key dim; V value dim; C columns of the sum of
+ * q, k and v. */
+typedef struct tessera_ragged_gated_delta_rule_v2_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* mixed_qkv; /* [T,C]; f32, f16, bf16 */
+  const tessera_tensor* a; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* b; /* [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* A_log; /* [HV]; f32 */
+  const tessera_tensor* dt_bias; /* [HV]; f32 */
+  const tessera_tensor* state_pool; /* [P,HV,K,V]; f32, f16, bf16 */
+  const tessera_tensor* cu_seqlens; /* [N+1]; i32 */
+  const tessera_tensor* state_indices; /* [N]; i32 */
+  const tessera_tensor* has_initial_state; /* [N]; i32 */
+  const tessera_tensor* out; /* written; [T,HV,V]; type of mixed_qkv */
+  const tessera_tensor* d_out; /* [T,HV,V]; type of mixed_qkv */
+  const tessera_tensor* d_mixed_qkv; /* written; [T,C]; f32, f16, bf16 */
+  const tessera_tensor* d_a; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_b; /* written; [T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_A_log; /* written; [HV]; f32 */
+  const tessera_tensor* d_dt_bias; /* written; [HV]; f32 */
+  const tessera_tensor* d_state_pool; /* written; [P,HV,K,V]; f32, f16, bf16 */
+} tessera_ragged_gated_delta_rule_v2_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_BACKWARD_NUM_QK_HEADS = 1,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_BACKWARD_HEAD_DIM_QK = 2,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_BACKWARD_SCALE = 4,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_BACKWARD_USE_QK_L2NORM = 8,
+  TESSERA_RAGGED_GATED_DELTA_RULE_V2_BACKWARD_APPLY_SILU = 16
+};
+typedef struct tessera_ragged_gated_delta_rule_v2_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t num_qk_heads; /* at least 0; default 0 */
+  int64_t head_dim_qk; /* at least 0; default 0 */
+  double scale; /* finite as a float; optional, else 1/sqrt(K) */
+  int64_t use_qk_l2norm; /* 0 or 1; default 1 */
+  int64_t apply_silu; /* 0 or 1; default 0 */
+} tessera_ragged_gated_delta_rule_v2_backward_options;
+
+/* ragged_gated_delta_rule_v2_backward: needs mixed_qkv, a, b, A_log, dt_bias, state_pool,
+ * cu_seqlens, state_indices, d_out, d_mixed_qkv, d_a, d_b; takes has_initial_state, d_A_log,
+ * d_dt_bias, d_state_pool. */
+static inline int32_t tessera_ragged_gated_delta_rule_v2_backward(
+    const tessera_ragged_gated_delta_rule_v2_backward_args* args,
+    const tessera_ragged_gated_delta_rule_v2_backward_options* options,
+    const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_V2_BACKWARD, args, options,
+      context, status);
+}
+static inline int32_t tessera_plan_ragged_gated_delta_rule_v2_backward(
+    const tessera_ragged_gated_delta_rule_v2_backward_args* args,
+    const tessera_ragged_gated_delta_rule_v2_backward_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_RAGGED_GATED_DELTA_RULE_V2_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_ragged_gated_delta_rule_v2_backward(const tessera_plan* plan,
+    const tessera_ragged_gated_delta_rule_v2_backward_args* args, void* workspace,
+    size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

@@ -36,7 +36,7 @@ struct delta_rule_args {
   /// gated_delta_rule only: the state starts anew where the id changes, a negative id is padding.
   tensor_view seg_ids{};
   tensor_view out{};
-  tensor_view final_state{};  ///< optional
+  tensor_view final_state{};  ///< optional; may be the memory of initial_state
 
   tensor_view d_out{};
   tensor_view d_final_state{};  ///< absent: zeros

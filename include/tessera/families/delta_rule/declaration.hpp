@@ -76,6 +76,12 @@ constexpr tensor_text optional_output(tensor_text text, std::string_view gradien
   text.free = true;
   return text;
 }
+/// May lie where the initial states do.
+constexpr tensor_text final_states(const texts& shapes) {
+  tensor_text text = optional_output(single("final_state", shapes));
+  text.shares = "initial_state";
+  return text;
+}
 constexpr tensor_text with_rows(tensor_text text) {
   text.contiguous_rows = true;
   return text;
@@ -103,7 +109,7 @@ inline constexpr std::array tensor_texts{
                 .elsewhere = "is given with cu_seqlens; both say where sequences begin",
                 .free = true},
     as_output(operand("out", of_values)),
-    optional_output(single("final_state", of_states)),
+    final_states(of_states),
     operand("d_out", of_values),
     single("d_final_state", of_states),
     as_output(operand("d_q", of_keys), "q"),
@@ -151,12 +157,9 @@ inline int layout_of(const bound_call& call) {
 /// What options ask of each other and of tensors.
 inline bool hook(const bound_call& call, status& failure) {
   const options& wanted = call.options_as<options>();
-  if (!gates_agree(wanted, failure)) return false;
-  if (!wanted.use_gate) return true;
-  if (!call.has(tensor("g")) && !call.has(tensor("gk"))) {
-    return checks::refuse(failure, "g: is absent, use_gate is true");
-  }
-  return call.has(tensor("A_log")) || checks::refuse(failure, "A_log: is absent, use_gate is true");
+  return gates_agree(wanted, failure) &&
+         has_gate_tensors(wanted, call.has(tensor("g")) || call.has(tensor("gk")),
+                          call.has(tensor("A_log")), failure);
 }
 
 inline constexpr signature form = declared::signature_of<delta_rule_problem>({
@@ -184,13 +187,16 @@ consteval binding_text rows_at(std::string_view name, std::size_t at, std::strin
             {heads, at + offsetof(delta_rule_input, head)}}},
           at + offsetof(delta_rule_input, type)};
 }
-consteval binding_text states_at(std::string_view name, std::size_t at) {
-  using states = delta_rule_states<float>;
+/// States of sequences, or of what `of` names.
+consteval binding_text states_at(std::string_view name, std::size_t at,
+                                 std::string_view of = "B|N") {
+  using states = delta_rule_states<void>;
   return {name,
           at + offsetof(states, data),
-          {{{"B|N", at + offsetof(states, sequence)},
+          {{{of, at + offsetof(states, sequence)},
             {"HV", at + offsetof(states, head)},
-            {"K", at + offsetof(states, channel)}}}};
+            {"K", at + offsetof(states, channel)}}},
+          at + offsetof(states, type)};
 }
 inline constexpr auto bindings = declared::bindings_in(
     std::array{
@@ -245,17 +251,21 @@ inline constexpr std::array operations{
     declared::operation_of(
         "gated_delta_rule", 0, form, lower,
         "q! k! v! cu_seqlens seg_ids g beta! A_log dt_bias initial_state out! final_state"),
-    declared::operation_of(
-        "kernel_delta_attention", 1, form, lower,
-        "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state out! final_state"),
+    declared::also_called(
+        declared::operation_of(
+            "kernel_delta_attention", 1, form, lower,
+            "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state out! final_state"),
+        "kda"),
     declared::operation_of("gated_delta_rule_backward", 2, form, lower,
                            "q! k! v! cu_seqlens seg_ids g beta! A_log dt_bias initial_state d_out! "
                            "d_final_state d_q! d_k! d_v! d_g d_beta! d_A_log d_dt_bias "
                            "d_initial_state"),
-    declared::operation_of("kernel_delta_attention_backward", 3, form, lower,
-                           "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state d_out! "
-                           "d_final_state d_q! d_k! d_v! d_g d_gk d_beta! d_A_log d_dt_bias "
-                           "d_initial_state"),
+    declared::also_called(
+        declared::operation_of("kernel_delta_attention_backward", 3, form, lower,
+                               "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state d_out! "
+                               "d_final_state d_q! d_k! d_v! d_g d_gk d_beta! d_A_log d_dt_bias "
+                               "d_initial_state"),
+        "kda_backward"),
 };
 
 }  // namespace tessera::delta_rule_table

@@ -9,6 +9,7 @@
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/problem.hpp>
+#include <tessera/families/delta_rule/ragged_problem.hpp>
 #include <tessera/families/delta_rule/rwkv7_problem.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -68,6 +69,37 @@ constexpr delta_rule_demand demand_of(rwkv7_op op, const rwkv7_args& args, const
           .decay = delta_rule_decay::channel,
           .packed = args.cu_seqlens.present(),
           .sizes = delta_rule_sizes_of(args.r, args.v, args.cu_seqlens)};
+}
+
+/// The sizes of sequences that have their states in a pool [P,HV,K,V].
+constexpr delta_rule_sizes pooled_delta_rule_sizes(const tensor_view& tokens,
+                                                   const tensor_view& pool,
+                                                   const tensor_view& slots) noexcept {
+  return {.sequences = slots.extent[0],
+          .tokens = tokens.extent[0],
+          .heads = pool.extent[1],
+          .key_dim = pool.extent[2],
+          .value_dim = pool.extent[3]};
+}
+
+constexpr delta_rule_demand demand_of(ragged_delta_rule_op op, const ragged_delta_rule_args& args,
+                                      const delta_rule_options&, bool /*unaligned*/) noexcept {
+  return {.type = args.q.type,
+          .pass = pass_of(op),
+          .decay = args.g.present() ? delta_rule_decay::head : delta_rule_decay::none,
+          .packed = true,
+          .sizes = pooled_delta_rule_sizes(args.q, args.state_pool, args.state_indices)};
+}
+
+constexpr delta_rule_demand demand_of(ragged_delta_rule_v2_op op,
+                                      const ragged_delta_rule_v2_args& args,
+                                      const ragged_delta_rule_v2_options&,
+                                      bool /*unaligned*/) noexcept {
+  return {.type = args.mixed_qkv.type,
+          .pass = pass_of(op),
+          .decay = delta_rule_decay::head,
+          .packed = true,
+          .sizes = pooled_delta_rule_sizes(args.mixed_qkv, args.state_pool, args.state_indices)};
 }
 
 /// One sequence, of 512 tokens if packed: neither the others nor the lengths that depend on them

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/spec/check.hpp>
@@ -55,13 +56,25 @@ bool gates_agree(const Options& wanted, status& failure) {
          checks::refuse(failure, "allow_neg_eigval: is true, use_beta_sigmoid is false");
 }
 
+/// What raw gates need: `decay` and `rate` say whether a log decay and A_log are given.
+template <class Options>
+bool has_gate_tensors(const Options& wanted, bool decay, bool rate, status& failure) {
+  if (!wanted.use_gate) return true;
+  if (!decay) return checks::refuse(failure, "g: is absent, use_gate is true");
+  return rate || checks::refuse(failure, "A_log: is absent, use_gate is true");
+}
+
+/// Of q: 1 / sqrt(K) unless it is set.
+inline float scale_of(const std::optional<double>& scale, std::int64_t key_dim) {
+  return static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(key_dim))));
+}
+
 template <class Options>
 void set_gates(const Options& wanted, delta_rule_kernel_args& filled) {
   filled.normalizes = wanted.use_qk_l2norm;
   filled.beta_is_raw = wanted.use_beta_sigmoid;
   filled.beta_most = wanted.allow_neg_eigval ? 2.0f : 1.0f;
-  filled.scale = static_cast<float>(
-      wanted.scale.value_or(1.0 / std::sqrt(static_cast<double>(filled.key_dim))));
+  filled.scale = scale_of(wanted.scale, filled.key_dim);
   filled.gate.raw = wanted.use_gate;
   filled.gate.bounded = wanted.gate_lower_bound.has_value();
   filled.gate.lower_bound = static_cast<float>(wanted.gate_lower_bound.value_or(0.0));

@@ -19,10 +19,11 @@ struct delta_rule_rows {
 using delta_rule_input = delta_rule_rows<const void>;
 using delta_rule_output = delta_rule_rows<void>;
 
-/// States [K,V] of sequences and value heads; values are contiguous.
+/// States [K,V] of sequences, or of slots of a pool, and value heads; values are contiguous.
 template <class Data>
 struct delta_rule_states {
   Data* data = nullptr;
+  dtype type = dtype::none;
   std::int64_t sequence = 0, head = 0, channel = 0;
 };
 
@@ -55,25 +56,32 @@ struct delta_rule_kernel_args {
   delta_rule_input read{}, write{};  ///< of the low-rank updates
   bool decay_has_channels = false;
   bool reverse = false;     ///< from the last token of a sequence to its first
+  bool activates = false;   ///< q, k and v become silu of themselves
   bool normalizes = false;  ///< q and k to length 1
   bool beta_is_raw = false;
   float beta_most = 1;  ///< of a raw beta, where its sigmoid is 1
   float scale = 1;      ///< of q
   delta_rule_gate gate{};
 
-  delta_rule_states<const float> initial{};
-  delta_rule_states<float> last{};
+  delta_rule_states<const void> initial{};
+  delta_rule_states<void> last{};
   delta_rule_output out{};
 
   // Backward: `out` and `last` are not there.
   delta_rule_input d_out{};
-  delta_rule_states<const float> d_last{};  ///< null: zeros
+  delta_rule_states<const void> d_last{};  ///< null: zeros
   delta_rule_output d_q{}, d_k{}, d_v{};
   delta_rule_output d_decay{}, d_beta{}, d_read{}, d_write{};  ///< null: not wanted
-  delta_rule_states<float> d_initial{};
+  delta_rule_states<void> d_initial{};
   float* d_a_log = nullptr;
   float* d_bias = nullptr;
   std::int64_t d_a_log_head = 0, d_bias_head = 0;
+
+  /// Of a pool: the slot of a sequence's state; null: sequence n has state n. A sequence without
+  /// tokens has none.
+  const std::int32_t* slots = nullptr;
+  const std::int32_t* has_initial = nullptr;  ///< 0: the state of the sequence starts from 0
+  std::int64_t slot_stride = 0, has_initial_stride = 0;
 
   const std::int32_t* cu_seqlens = nullptr;  ///< packed; contiguous
   const std::int32_t* seg_ids = nullptr;

@@ -8,6 +8,7 @@
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/options.hpp>
 #include <tessera/families/delta_rule/problem.hpp>
+#include <tessera/families/delta_rule/ragged_problem.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
 #include <tessera/families/delta_rule/rwkv7_problem.hpp>
 #include <tessera/spec/reflect.hpp>
@@ -36,6 +37,20 @@ BOOST_DESCRIBE_STRUCT(rwkv7_options, (), (scale, reverse))
 BOOST_DESCRIBE_STRUCT(rwkv7_args, (),
                       (r, w, k, v, a, b, kk, initial_state, cu_seqlens, out, final_state, d_out,
                        d_final_state, d_r, d_w, d_k, d_v, d_a, d_b, d_kk, d_initial_state))
+
+BOOST_DESCRIBE_ENUM(ragged_delta_rule_op, ragged_gated_delta_rule, ragged_gated_delta_rule_backward)
+BOOST_DESCRIBE_STRUCT(ragged_delta_rule_args, (),
+                      (q, k, v, g, beta, A_log, dt_bias, state_pool, cu_seqlens, state_indices,
+                       has_initial_state, out, d_out, d_q, d_k, d_v, d_g, d_beta, d_A_log,
+                       d_dt_bias, d_state_pool))
+BOOST_DESCRIBE_ENUM(ragged_delta_rule_v2_op, ragged_gated_delta_rule_v2,
+                    ragged_gated_delta_rule_v2_backward)
+BOOST_DESCRIBE_STRUCT(ragged_delta_rule_v2_options, (),
+                      (num_qk_heads, head_dim_qk, scale, use_qk_l2norm, apply_silu))
+BOOST_DESCRIBE_STRUCT(ragged_delta_rule_v2_args, (),
+                      (mixed_qkv, a, b, A_log, dt_bias, state_pool, cu_seqlens, state_indices,
+                       has_initial_state, out, d_out, d_mixed_qkv, d_a, d_b, d_A_log, d_dt_bias,
+                       d_state_pool))
 
 /// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`.
 inline constexpr auto delta_rule_names = row_names<delta_rule_config>(

@@ -28,7 +28,7 @@ struct rwkv7_args {
   tensor_view initial_state{};  ///< absent: 0
   tensor_view cu_seqlens{};     ///< packed: sequence n is tokens [cu[n], cu[n+1])
   tensor_view out{};
-  tensor_view final_state{};  ///< optional
+  tensor_view final_state{};  ///< optional; may be the memory of initial_state
 
   tensor_view d_out{};
   tensor_view d_final_state{};  ///< absent: zeros

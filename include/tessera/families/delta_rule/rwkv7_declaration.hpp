@@ -75,7 +75,7 @@ inline constexpr std::array tensor_texts{
                 .holds = tensor_contents::offsets,
                 .counts = "T"},
     result(operand("out", of_values)),
-    optional_output(single("final_state", of_states)),
+    delta_rule_table::final_states(of_states),
     operand("d_out", of_values),
     single("d_final_state", of_states),
     gradient("d_r", "r", of_keys),

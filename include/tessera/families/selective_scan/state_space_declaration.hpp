@@ -323,21 +323,30 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 inline constexpr std::string_view without_bounds =
     "dt_min dt_max norm norm_before_gate norm_group_size norm_eps";
 inline constexpr std::array operations{
-    declared::operation_of("state_space_v1", 0, form, lower,
-                           "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state out! final_state",
-                           without_bounds),
-    declared::operation_of("state_space_v2", 1, form, lower,
-                           "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state out! "
-                           "final_state"),
-    declared::operation_of("state_space_v1_backward", 2, form, lower,
-                           "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state d_out! "
-                           "d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
-                           "d_initial_state",
-                           without_bounds),
-    declared::operation_of("state_space_v2_backward", 3, form, lower,
-                           "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state "
-                           "d_out! d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
-                           "d_norm_weight d_initial_state"),
+    declared::also_called(
+        declared::operation_of(
+            "state_space_v1", 0, form, lower,
+            "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state out! final_state",
+            without_bounds),
+        "ssm1", "mamba1"),
+    declared::also_called(
+        declared::operation_of(
+            "state_space_v2", 1, form, lower,
+            "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state out! final_state"),
+        "ssm2", "mamba2"),
+    declared::also_called(
+        declared::operation_of("state_space_v1_backward", 2, form, lower,
+                               "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state d_out! "
+                               "d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
+                               "d_initial_state",
+                               without_bounds),
+        "ssm1_backward", "mamba1_backward"),
+    declared::also_called(
+        declared::operation_of("state_space_v2_backward", 3, form, lower,
+                               "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state "
+                               "d_out! d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
+                               "d_norm_weight d_initial_state"),
+        "ssm2_backward", "mamba2_backward"),
 };
 
 }  // namespace tessera::state_space_table

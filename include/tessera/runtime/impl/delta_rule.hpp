@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/api/delta_rule.hpp>
+#include <tessera/api/ragged_delta_rule.hpp>
 #include <tessera/api/rwkv7.hpp>
 #include <tessera/families/delta_rule/family.hpp>
 #include <tessera/families/delta_rule/lower.hpp>
@@ -57,6 +58,45 @@ result<rwkv7_plan> plan(const rwkv7_problem& problem, const context& where) {
   return plan_of(delta_rule_record, problem, where);
 }
 result<explanation> explain(const rwkv7_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(delta_rule_record, numbered(problem), where, device);
+}
+
+status ragged_gated_delta_rule(const ragged_delta_rule_args& args,
+                               const delta_rule_options& options, const context& where) {
+  return call_of(delta_rule_record, ragged_delta_rule_op::ragged_gated_delta_rule, args, options,
+                 where);
+}
+status ragged_gated_delta_rule_backward(const ragged_delta_rule_args& args,
+                                        const delta_rule_options& options, const context& where) {
+  return call_of(delta_rule_record, ragged_delta_rule_op::ragged_gated_delta_rule_backward, args,
+                 options, where);
+}
+status ragged_gated_delta_rule_v2(const ragged_delta_rule_v2_args& args,
+                                  const ragged_delta_rule_v2_options& options,
+                                  const context& where) {
+  return call_of(delta_rule_record, ragged_delta_rule_v2_op::ragged_gated_delta_rule_v2, args,
+                 options, where);
+}
+status ragged_gated_delta_rule_v2_backward(const ragged_delta_rule_v2_args& args,
+                                           const ragged_delta_rule_v2_options& options,
+                                           const context& where) {
+  return call_of(delta_rule_record, ragged_delta_rule_v2_op::ragged_gated_delta_rule_v2_backward,
+                 args, options, where);
+}
+result<ragged_delta_rule_plan> plan(const ragged_delta_rule_problem& problem,
+                                    const context& where) {
+  return plan_of(delta_rule_record, problem, where);
+}
+result<ragged_delta_rule_v2_plan> plan(const ragged_delta_rule_v2_problem& problem,
+                                       const context& where) {
+  return plan_of(delta_rule_record, problem, where);
+}
+result<explanation> explain(const ragged_delta_rule_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(delta_rule_record, numbered(problem), where, device);
+}
+result<explanation> explain(const ragged_delta_rule_v2_problem& problem, const context& where,
                             const device_facts* device) {
   return explain_operation(delta_rule_record, numbered(problem), where, device);
 }

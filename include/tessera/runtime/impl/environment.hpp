@@ -19,6 +19,7 @@
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/overlay.hpp>
+#include <tessera/spec/problem_text.hpp>
 #include <tessera/spec/sentence.hpp>
 #include <tessera/spec/words.hpp>
 
@@ -53,13 +54,13 @@ void read_cpu(environment& all, std::string_view value) {
   if (!all.cpu) warn(all, "TESSERA_CPU", value, valid);
 }
 
-/// The operations of all families.
-[[gnu::cold]] std::vector<std::string_view> all_ops() {
-  std::vector<std::string_view> ops;
+/// The operations of all families: "a, b (alias of b), c".
+[[gnu::cold]] std::string listed_ops() {
+  std::string list;
   for (const family* kind : families()) {
-    for (const operation& op : kind->operations) ops.push_back(op.name);
+    for (const operation& op : kind->operations) text::append_names(list, op);
   }
-  return ops;
+  return list;
 }
 
 /// "a, b, c".
@@ -70,17 +71,15 @@ std::string listed(std::span<const std::string_view> names) {
 }
 
 void read_rows(environment& all, std::string_view value) {
-  const std::vector<std::string_view> ops = all_ops();
   while (!value.empty()) {
     const std::string_view request = text::split_off(value, ',');
     const std::size_t equals = request.find('=');
-    const std::string_view op = request.substr(0, equals);
-    if (equals == std::string_view::npos || equals + 1 == request.size() ||
-        std::find(ops.begin(), ops.end(), op) == ops.end()) {
-      warn(all, "TESSERA_ROW", request, sentence({"<op>=<row> with op one of ", listed(ops)}));
+    const operation* const op = operation_named(request.substr(0, equals)).op;
+    if (equals == std::string_view::npos || equals + 1 == request.size() || op == nullptr) {
+      warn(all, "TESSERA_ROW", request, sentence({"<op>=<row> with op one of ", listed_ops()}));
       continue;
     }
-    all.rows.push_back({std::string(op), std::string(request.substr(equals + 1))});
+    all.rows.push_back({std::string(op->name), std::string(request.substr(equals + 1))});
   }
 }
 
@@ -195,8 +194,9 @@ bool read_end(std::string_view word, std::int64_t& number) {
   bool known = false;
   const std::vector<std::string_view> fields = fields_of_op(rule.op, known);
   if (!known) {
-    return malformed({"'", rule.op, "' is no operation, must be * or one of ", listed(all_ops())});
+    return malformed({"'", rule.op, "' is no operation, must be * or one of ", listed_ops()});
   }
+  if (const operation* const op = operation_named(rule.op).op) rule.op = op->name;
   std::string_view tests = line.substr(colon + 1, arrow - colon - 1);
   for (auto word = text::next_word(tests); !word.empty(); word = text::next_word(tests)) {
     if (status done = read_test(word, fields, rule.tests.emplace_back()); !done) return done;

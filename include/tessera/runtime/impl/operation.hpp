@@ -243,7 +243,7 @@ status call_operation(const family& kind, const operation& op, const tensor_view
   const found_operation known = operation_named(name);
   kind = known.kind;
   if (known.op != nullptr) return parse_problem(*known.op, line);
-  return text::malformed({"starts with '", name, "', must be one of ", listed(all_ops())});
+  return text::malformed({"starts with '", name, "', must be one of ", listed_ops()});
 }
 
 }  // namespace tessera

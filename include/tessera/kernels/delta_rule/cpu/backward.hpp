@@ -128,6 +128,7 @@ class backward_item {
     }
     if (tokens_.starts_anew(step)) std::fill_n(before, channels * pitch, 0.0f);
     load_values(args_.v, step, head, column, pitch, values.missing);
+    if (args_.activates) activate<isa_type>(values.missing, columns_from(column));
     if (args_.update == delta_rule_update::delta) {
       step_again<isa_type, Registers, false>(before, rows, channels, beta, values, after);
     } else {
@@ -142,7 +143,8 @@ class backward_item {
     const std::int64_t channels = args_.key_dim;
     const token_reader<Row> reader(args_, tokens_.entry, head, memory_.token(0));
     float* const state = memory_.state(0);
-    load_initial(head, column, pitch, state);
+    load_tile<isa_type>(initial_states<isa_type>(args_, tokens_), place(head, column, pitch),
+                        state);
     for (std::int64_t step = 0; step < tokens_.length; ++step) {
       if (step % chunk == 0) {
         std::copy_n(state, channels * pitch, memory_.kept(tile_of(head, column), step / chunk));
@@ -157,28 +159,19 @@ class backward_item {
     }
   }
 
-  void load_initial(std::int64_t head, std::int64_t column, std::int64_t pitch,
-                    float* state) const {
-    load_state(args_.initial, head, column, pitch, state);
+  tile_place place(std::int64_t head, std::int64_t column, std::int64_t pitch) const {
+    return {tokens_.slot, head, column, args_.key_dim, columns_from(column), pitch};
   }
   void load_gradient(std::int64_t head, std::int64_t column, std::int64_t pitch) const {
-    load_state(args_.d_last, head, column, pitch, memory_.gradient(tile_of(head, column)));
+    load_tile<isa_type>(args_.d_last, place(head, column, pitch),
+                        memory_.gradient(tile_of(head, column)));
   }
-  void load_state(const delta_rule_states<const float>& from, std::int64_t head,
-                  std::int64_t column, std::int64_t pitch, float* to) const {
-    if (from.data == nullptr) {
-      std::fill_n(to, args_.key_dim * pitch, 0.0f);
-      return;
-    }
-    load_tile<isa_type>(from.data + tokens_.number * from.sequence + head * from.head + column,
-                        from.channel, args_.key_dim, columns_from(column), pitch, to);
-  }
+  /// What lies where a sequence starts from 0 counts for nothing.
   void store_gradient(std::int64_t head, std::int64_t column, std::int64_t pitch) const {
-    const delta_rule_states<float>& to = args_.d_initial;
-    if (to.data == nullptr) return;
-    store_tile<isa_type>(memory_.gradient(tile_of(head, column)), pitch, args_.key_dim,
-                         columns_from(column), to.channel,
-                         to.data + tokens_.number * to.sequence + head * to.head + column);
+    if (args_.d_initial.data == nullptr) return;
+    float* const gradient = memory_.gradient(tile_of(head, column));
+    if (tokens_.starts_from_zero) std::fill_n(gradient, args_.key_dim * pitch, 0.0f);
+    store_tile<isa_type>(gradient, place(head, column, pitch), args_.d_initial);
   }
 
   /// A chunk of a value head: its tokens, its tiles, and then what its tokens get.
@@ -228,6 +221,10 @@ class backward_item {
       memory_.d_beta[i] += args_.update == delta_rule_update::delta
                                ? this->template back<Registers, false>(i, tile)
                                : this->template back<Registers, true>(i, tile);
+      if (args_.activates) {
+        load_values(args_.v, step, head, column, pitch, memory_.row);
+        activate_back<isa_type>(memory_.row, columns_from(column), memory_.d_values);
+      }
       store_row<isa_type>(static_cast<element*>(args_.d_v.data) +
                               row_of(args_.d_v, tokens_.entry, tokens_.token(step), head) + column,
                           columns_from(column), memory_.d_values);
@@ -287,6 +284,7 @@ class backward_launch {
           const scratch own(args_, of_threads + thread * scratch::floats_of_thread(args_));
           const backward_item<Row> work(args_, own, tokens, head);
           if (tokens.number == args_.sequences && args_.cu_seqlens != nullptr) return work.clear();
+          if (!tokens.has_states) return;
           const std::int64_t first =
               tokens.number * args_.value_heads + head * (args_.value_heads / args_.key_heads);
           double* const of_first = sums + first * scratch::sums(args_);

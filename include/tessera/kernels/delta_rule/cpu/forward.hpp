@@ -43,6 +43,7 @@ class forward_launch {
           if (tokens.number == args_.sequences && args_.cu_seqlens != nullptr) {
             return clear(tokens, head, column);
           }
+          if (!tokens.has_states) return;
           float* const scratch = memory + thread * floats_of_thread(args_);
           with_registers<Row>(columns_from(column), [&](auto registers) {
             this->template walk<registers()>(tokens, head, column, scratch);
@@ -76,7 +77,8 @@ class forward_launch {
     const token_rows rows = token_rows::at(answer + padded(tile_columns), channels);
     const token_reader<Row> reader(args_, tokens.entry, head, rows);
     std::fill_n(values, pitch, 0.0f);
-    load_state(tokens.number, head, column, pitch, state);
+    const tile_place place{tokens.slot, head, column, channels, columns, pitch};
+    load_tile<isa_type>(initial_states<isa_type>(args_, tokens), place, state);
     for (std::int64_t step = 0; step < tokens.length; ++step) {
       element* const out = answer_at(tokens, step, head, column);
       if (tokens.is_padding(step)) {
@@ -89,6 +91,7 @@ class forward_launch {
       load_row<isa_type>(static_cast<const element*>(args_.v.data) +
                              row_of(args_.v, tokens.entry, token, head) + column,
                          columns, values);
+      if (args_.activates) activate<isa_type>(values, columns);
       if (args_.update == delta_rule_update::delta) {
         delta_step<isa_type, Registers>(state, rows, channels, values, reader.beta(token), answer);
       } else {
@@ -96,21 +99,7 @@ class forward_launch {
       }
       store_row<isa_type>(out, columns, answer);
     }
-    if (args_.last.data == nullptr) return;
-    store_tile<isa_type>(
-        state, pitch, channels, columns, args_.last.channel,
-        args_.last.data + tokens.number * args_.last.sequence + head * args_.last.head + column);
-  }
-
-  void load_state(std::int64_t number, std::int64_t head, std::int64_t column, std::int64_t pitch,
-                  float* state) const {
-    const delta_rule_states<const float>& initial = args_.initial;
-    if (initial.data == nullptr) {
-      std::fill_n(state, args_.key_dim * pitch, 0.0f);
-      return;
-    }
-    load_tile<isa_type>(initial.data + number * initial.sequence + head * initial.head + column,
-                        initial.channel, args_.key_dim, columns_from(column), pitch, state);
+    if (args_.last.data != nullptr) store_tile<isa_type>(state, place, args_.last);
   }
 
   const delta_rule_kernel_args& args_;

@@ -10,7 +10,10 @@ namespace tessera::kernels::delta_rule::cpu {
 
 /// A sequence of a launch. Steps count from 0 in the order of the recurrence, tokens in the entry.
 struct sequence {
-  std::int64_t number = 0;  ///< of its states
+  std::int64_t number = 0;
+  std::int64_t slot = 0;          ///< of its states
+  bool starts_from_zero = false;  ///< whatever lies there
+  bool has_states = true;
   std::int64_t entry = 0;
   std::int64_t begin = 0;
   std::int64_t length = 0;
@@ -32,6 +35,25 @@ struct sequence {
   }
 };
 
+/// The states of a sequence that has tokens lie where a pool says.
+template <class Isa>
+void find_states(const delta_rule_kernel_args& args, sequence& all) {
+  all.slot = all.number;
+  if (args.slots == nullptr || all.number == args.sequences) return;
+  all.has_states = all.length > 0;
+  if (!all.has_states) return;
+  all.slot = args.slots[all.number * args.slot_stride];
+  all.starts_from_zero =
+      args.has_initial != nullptr && args.has_initial[all.number * args.has_initial_stride] == 0;
+}
+
+/// What a sequence starts from; null: 0.
+template <class Isa>
+delta_rule_states<const void> initial_states(const delta_rule_kernel_args& args,
+                                             const sequence& tokens) {
+  return tokens.starts_from_zero ? delta_rule_states<const void>() : args.initial;
+}
+
 /// Sequence n of a launch; n = `sequences` of a packed one: the tokens behind all sequences.
 template <class Isa>
 sequence sequence_of(const delta_rule_kernel_args& args, std::int64_t n) {
@@ -41,10 +63,12 @@ sequence sequence_of(const delta_rule_kernel_args& args, std::int64_t n) {
   if (args.cu_seqlens != nullptr) {
     all.begin = args.cu_seqlens[n];
     all.length = (n < args.sequences ? args.cu_seqlens[n + 1] : args.tokens) - all.begin;
+    find_states<Isa>(args, all);
     return all;
   }
   all.entry = n;
   all.length = args.tokens;
+  find_states<Isa>(args, all);
   if (args.seg_ids == nullptr) return all;
   all.ids = args.seg_ids + n * args.seg_entry;
   all.id_stride = args.seg_token;

@@ -101,6 +101,7 @@ class token_reader {
     load_row<isa_type>(
         static_cast<const element*>(from.data) + row_of(from, entry_, token, key_head_),
         args_.key_dim, to);
+    if (args_.activates) activate<isa_type>(to, args_.key_dim);
   }
 
   void read_low_rank(std::int64_t token) const {

@@ -132,6 +132,7 @@ void store_operand_gradient(const delta_rule_kernel_args& args, const delta_rule
   const std::int64_t channels = args.key_dim;
   if (args.normalizes) {
     load_row<isa_type>(operand, row_of(operand, entry, token, head), channels, row);
+    if (args.activates) activate<isa_type>(row, channels);
     const float inverse = inverse_length<isa_type>(row, channels);
     scale_row<isa_type>(row, channels, inverse);
     auto sum = vec::zero();
@@ -143,6 +144,10 @@ void store_operand_gradient(const delta_rule_kernel_args& args, const delta_rule
       vec::store(d_row + c,
                  vec::mul(by, vec::fma(along, vec::load(row + c), vec::load(d_row + c))));
     }
+  }
+  if (args.activates) {
+    load_row<isa_type>(operand, row_of(operand, entry, token, head), channels, row);
+    activate_back<isa_type>(row, channels, d_row);
   }
   store_row<isa_type>(to, row_of(to, entry, token, head), channels, d_row);
 }

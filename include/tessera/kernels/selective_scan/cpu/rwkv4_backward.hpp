@@ -8,9 +8,9 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
-#include <tessera/kernels/selective_scan/cpu/math.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/rwkv4_block.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
@@ -168,8 +168,8 @@ class rwkv4_backward {
     const reg k = vec::load(own.block.k() + at), v = vec::load(own.block.v() + at);
 
     const reg key = vec::add(vec::load(own.block.bonus() + at), k), tau = vec::max(eps, key);
-    const reg of_sums = decay_of<isa_type>(vec::sub(eps, tau));
-    const reg of_token = decay_of<isa_type>(vec::sub(key, tau));
+    const reg of_sums = prim::decay_of<isa_type>(vec::sub(eps, tau));
+    const reg of_token = prim::decay_of<isa_type>(vec::sub(key, tau));
     const reg below = vec::fma(of_sums, beta, of_token);
     const reg y = vec::div(vec::fma(of_sums, alpha, vec::mul(of_token, v)), below);
     const reg d_above = vec::div(vec::load(own.d_out + at), below);
@@ -178,8 +178,8 @@ class rwkv4_backward {
 
     const reg decayed = vec::add(vec::load(own.block.decay() + at), eps);
     const reg most = vec::max(decayed, k);
-    const reg kept = decay_of<isa_type>(vec::sub(decayed, most));
-    const reg added = decay_of<isa_type>(vec::sub(k, most));
+    const reg kept = prim::decay_of<isa_type>(vec::sub(decayed, most));
+    const reg added = prim::decay_of<isa_type>(vec::sub(k, most));
     const reg d_alpha = vec::load(own.gradients.alpha + at);
     const reg d_beta = vec::load(own.gradients.beta + at);
     const reg of_kept = vec::mul(kept, vec::fma(alpha, d_alpha, vec::mul(beta, d_beta)));
@@ -215,7 +215,7 @@ class rwkv4_backward {
       }
       const std::int64_t channel = first + column;
       const float w = element_at<isa_type>(args_.w, channel * args_.w.channel);
-      const auto rate = static_cast<double>(-decay_of<isa_type>(w));
+      const auto rate = static_cast<double>(-prim::decay_of<isa_type>(w));
       store_sum<isa_type>(args_.d_w, channel * args_.d_w.channel, rate * decay);
       store_sum<isa_type>(args_.d_u, channel * args_.d_u.channel, bonus);
     }

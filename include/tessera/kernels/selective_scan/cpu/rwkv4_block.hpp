@@ -7,8 +7,8 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
-#include <tessera/kernels/selective_scan/cpu/math.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -49,7 +49,7 @@ class rwkv4_block {
     load_parameter(args_.w, decay_);
     load_parameter(args_.u, bonus_);
     for (std::int64_t at = 0; at < padded<isa_type>(columns_); at += vec::width) {
-      const reg power = decay_of<isa_type>(vec::load(decay_ + at));
+      const reg power = prim::decay_of<isa_type>(vec::load(decay_ + at));
       vec::store(decay_ + at, vec::sub(vec::zero(), power));
     }
   }
@@ -65,8 +65,8 @@ class rwkv4_block {
     const reg eps = vec::load(sums.eps + at);
     const reg key = vec::add(vec::load(bonus_ + at), vec::load(k_ + at));
     const reg tau = vec::max(eps, key);
-    const reg of_sums = decay_of<isa_type>(vec::sub(eps, tau));
-    const reg of_token = decay_of<isa_type>(vec::sub(key, tau));
+    const reg of_sums = prim::decay_of<isa_type>(vec::sub(eps, tau));
+    const reg of_token = prim::decay_of<isa_type>(vec::sub(key, tau));
     const reg above =
         vec::fma(of_sums, vec::load(sums.alpha + at), vec::mul(of_token, vec::load(v_ + at)));
     return vec::div(above, vec::fma(of_sums, vec::load(sums.beta + at), of_token));
@@ -77,8 +77,8 @@ class rwkv4_block {
     const reg decayed = vec::add(vec::load(decay_ + at), vec::load(from.eps + at));
     const reg k = vec::load(k_ + at);
     const reg eps = vec::max(decayed, k);
-    const reg of_sums = decay_of<isa_type>(vec::sub(decayed, eps));
-    const reg of_token = decay_of<isa_type>(vec::sub(k, eps));
+    const reg of_sums = prim::decay_of<isa_type>(vec::sub(decayed, eps));
+    const reg of_token = prim::decay_of<isa_type>(vec::sub(k, eps));
     vec::store(to.alpha + at, vec::fma(of_sums, vec::load(from.alpha + at),
                                        vec::mul(of_token, vec::load(v_ + at))));
     vec::store(to.beta + at, vec::fma(of_sums, vec::load(from.beta + at), of_token));

@@ -10,8 +10,8 @@
 #include <tessera/families/selective_scan/config.hpp>
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
-#include <tessera/kernels/selective_scan/cpu/math.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -117,16 +117,15 @@ class state_space_block {
 
   /// exp(A dt) of the head; where each channel and state has its own, unused.
   reg decay_of_head() const {
-    return shares_steps
-               ? vec::broadcast(selective_scan::cpu::decay_of<isa_type>(head_decay_ * dt_[0]))
-               : vec::zero();
+    return shares_steps ? vec::broadcast(prim::decay_of<isa_type>(head_decay_ * dt_[0]))
+                        : vec::zero();
   }
   /// exp(A dt) of a register of channels, `of_head` being the head's.
   TESSERA_INLINE reg decay_at(std::int64_t n, std::int64_t at, reg dt, reg of_head) const {
     if constexpr (shares_steps) {
       return of_head;
     } else {
-      return selective_scan::cpu::decay_of<isa_type>(vec::mul(decay_rate(n, at), dt));
+      return prim::decay_of<isa_type>(vec::mul(decay_rate(n, at), dt));
     }
   }
   /// A of a register of channels; of the head.
@@ -138,8 +137,8 @@ class state_space_block {
   /// How a step changes with dt: 0 beyond its bounds.
   reg step_slope(std::int64_t at) const {
     const reg raw = vec::load(raw_dt_ + at), zero = vec::zero();
-    const reg step = args_.dt_softplus ? softplus_of<isa_type>(raw) : raw;
-    const reg slope = args_.dt_softplus ? sigmoid_of<isa_type>(raw) : vec::broadcast(1.0f);
+    const reg step = args_.dt_softplus ? prim::softplus_of<isa_type>(raw) : raw;
+    const reg slope = args_.dt_softplus ? prim::sigmoid_of<isa_type>(raw) : vec::broadcast(1.0f);
     const reg above = vec::select_below(step, vec::broadcast(args_.dt_min), zero, slope);
     return vec::select_below(vec::broadcast(args_.dt_max), step, zero, above);
   }
@@ -226,7 +225,7 @@ class state_space_block {
   }
 
   reg step_of(reg raw) const {
-    const reg step = args_.dt_softplus ? softplus_of<isa_type>(raw) : raw;
+    const reg step = args_.dt_softplus ? prim::softplus_of<isa_type>(raw) : raw;
     const reg least = vec::max(vec::broadcast(args_.dt_min), step);
     const reg zero = vec::zero();
     return vec::sub(zero, vec::max(vec::broadcast(-args_.dt_max), vec::sub(zero, least)));

@@ -11,6 +11,7 @@
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_block.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_norm.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
@@ -91,7 +92,7 @@ class state_space_forward {
   void apply_gate(thread_memory& own, std::int64_t entry, std::int64_t token) const {
     own.block.load_gate(entry, token);
     for (std::int64_t at = 0; at < own.block.lanes(); at += vec::width) {
-      const auto gate = silu_of<isa_type>(vec::load(own.block.z() + at)).value;
+      const auto gate = prim::silu_of<isa_type>(vec::load(own.block.z() + at)).value;
       vec::store(own.y + at, vec::mul(vec::load(own.y + at), gate));
     }
   }

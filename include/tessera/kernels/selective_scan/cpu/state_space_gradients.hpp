@@ -7,10 +7,10 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
-#include <tessera/kernels/selective_scan/cpu/math.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_block.hpp>
 #include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
 
@@ -115,7 +115,7 @@ class state_space_gradients {
   /// d_y = d_out silu(z), and d_z = d_out silu'(z) y, whose y is known when the states are.
   void open_gate() {
     for (std::int64_t at = 0; at < block_.lanes(); at += vec::width) {
-      const silu_value<isa_type> gate = silu_of<isa_type>(vec::load(block_.z() + at));
+      const prim::silu_value<isa_type> gate = prim::silu_of<isa_type>(vec::load(block_.z() + at));
       const reg d_out = vec::load(d_out_ + at);
       vec::store(d_z_ + at, vec::mul(d_out, gate.slope));
       vec::store(d_out_ + at, vec::mul(d_out, gate.value));

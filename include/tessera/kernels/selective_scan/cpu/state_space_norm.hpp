@@ -9,8 +9,8 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
-#include <tessera/kernels/selective_scan/cpu/math.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -99,7 +99,7 @@ class state_space_norm {
     }
     for_each_register<Isa>(columns_, [&](std::int64_t at, int count) {
       const auto z = vec::load_n(gates + at, count);
-      vec::store_n(gates + at, silu_of<Isa>(z).value, count);
+      vec::store_n(gates + at, prim::silu_of<Isa>(z).value, count);
     });
   }
 

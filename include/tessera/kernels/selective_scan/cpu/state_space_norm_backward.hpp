@@ -12,9 +12,9 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
-#include <tessera/kernels/selective_scan/cpu/math.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_norm.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -159,7 +159,7 @@ class state_space_norm_backward {
     }
     load_columns(args_.z, entry, token, rows.gate);
     for_each_register<Isa>(columns_, [&](std::int64_t at, int count) {
-      const silu_value<Isa> gate = silu_of<Isa>(vec::load_n(rows.gate + at, count));
+      const prim::silu_value<Isa> gate = prim::silu_of<Isa>(vec::load_n(rows.gate + at, count));
       vec::store_n(rows.gate + at, gate.value, count);
       vec::store_n(rows.slope + at, gate.slope, count);
     });

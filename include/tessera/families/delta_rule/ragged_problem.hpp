@@ -1,0 +1,68 @@
+// What is asked of delta rules over pools of states at run time: dtypes, sizes and options, no
+// pointers. Plain data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/options.hpp>
+#include <tessera/families/delta_rule/ragged_args.hpp>
+#include <tessera/spec/names.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Operations whose operands are tensors of their own.
+enum class ragged_delta_rule_op : std::uint8_t {
+  ragged_gated_delta_rule,
+  ragged_gated_delta_rule_backward,
+};
+/// Operations whose q, k and v lie side by side.
+enum class ragged_delta_rule_v2_op : std::uint8_t {
+  ragged_gated_delta_rule_v2,
+  ragged_gated_delta_rule_v2_backward,
+};
+
+/// Their names, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 2> ragged_delta_rule_ops{
+    "ragged_gated_delta_rule", "ragged_gated_delta_rule_backward"};
+inline constexpr std::array<std::string_view, 2> ragged_delta_rule_v2_ops{
+    "ragged_gated_delta_rule_v2", "ragged_gated_delta_rule_v2_backward"};
+
+constexpr std::string_view name_of(ragged_delta_rule_op op) noexcept {
+  return name_in(ragged_delta_rule_ops, op);
+}
+constexpr std::string_view name_of(ragged_delta_rule_v2_op op) noexcept {
+  return name_in(ragged_delta_rule_v2_ops, op);
+}
+
+constexpr delta_rule_pass pass_of(ragged_delta_rule_op op) noexcept {
+  return op == ragged_delta_rule_op::ragged_gated_delta_rule ? delta_rule_pass::forward
+                                                             : delta_rule_pass::backward;
+}
+constexpr delta_rule_pass pass_of(ragged_delta_rule_v2_op op) noexcept {
+  return op == ragged_delta_rule_v2_op::ragged_gated_delta_rule_v2 ? delta_rule_pass::forward
+                                                                   : delta_rule_pass::backward;
+}
+
+/// Calls of them without their memory.
+using ragged_delta_rule_problem =
+    basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>;
+using ragged_delta_rule_v2_problem =
+    basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>;
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr ragged_delta_rule_problem problem_of(
+    const ragged_delta_rule_args& args, const delta_rule_options& options = {},
+    ragged_delta_rule_op op = ragged_delta_rule_op::ragged_gated_delta_rule) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+constexpr ragged_delta_rule_v2_problem problem_of(
+    const ragged_delta_rule_v2_args& args, const ragged_delta_rule_v2_options& options = {},
+    ragged_delta_rule_v2_op op = ragged_delta_rule_v2_op::ragged_gated_delta_rule_v2) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera
