@@ -126,7 +126,8 @@ enum class tensor_contents : std::uint8_t {
   page_numbers,  ///< 0 to dim `counts` - 1, as far as the lengths in `used_by` reach
   group_sizes,   ///< at least 0, together at most dim `counts`
   indices,       ///< 0 to dim `counts` - 1
-  count,  ///< one number, 0 to dim `counts`: so many entries of lists of that dim are looked at
+  /// The last number, 0 to dim `counts`, says how many entries of lists of that dim are looked at.
+  count,
 };
 
 /// What a person writes of a tensor.
@@ -202,6 +203,7 @@ struct option_form {
   std::string_view unset{};  ///< what an optional one means when it is not set
   std::span<const std::string_view> enumerators{};  ///< of a choice
   bool free = false;                                ///< no choice of a row depends on it
+  bool required = false;                            ///< of an optional one: must be set
 };
 
 /// A tensor that may be given only where a condition holds.
