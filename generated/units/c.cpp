@@ -53,6 +53,10 @@ std::span<const operation_name> operation_names() noexcept {
       {703, "state_space_v2_backward", "selective_scan"},
       {704, "rwkv4", "selective_scan"},
       {705, "rwkv4_backward", "selective_scan"},
+      {800, "flash_mla", "latent_attention"},
+      {801, "flash_mla_backward", "latent_attention"},
+      {802, "flash_mla_decode", "latent_attention"},
+      {803, "multi_latent_ragged_page_attention", "latent_attention"},
   }};
   return all;
 }

@@ -146,6 +146,19 @@ FAMILIES = [
         "sorted": (".recurrence = scan_recurrence::rwkv4",
                    ".recurrence = scan_recurrence::state_space_v1"),
     },
+    {
+        "folder": "latent_attention", "config": "latent_attention_config",
+        "rule": "latent_attention_rule", "launch": "latent_attention",
+        "arguments": "latent_attention_kernel_args",
+        "legal": ".form = latent_form::absorbed",
+        "broken": {
+            "target_is_a_cpu": ".target = backend::cuda_sm80",
+            "gradients_are_of_expanded_latents":
+                ".form = latent_form::absorbed, .pass = latent_pass::backward",
+        },
+        "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
+        "sorted": (".form = latent_form::absorbed", ".form = latent_form::expanded"),
+    },
 ]
 
 

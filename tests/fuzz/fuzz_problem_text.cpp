@@ -17,6 +17,8 @@
 #include <tessera/families/delta_rule/lower.hpp>
 #include <tessera/families/kv_cache/fits.hpp>
 #include <tessera/families/kv_cache/lower.hpp>
+#include <tessera/families/latent_attention/fits.hpp>
+#include <tessera/families/latent_attention/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/selective_scan/fits.hpp>
@@ -71,5 +73,11 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       text, &tessera::parse_problem<tessera::ragged_delta_rule_problem>);
   check<tessera::delta_rule_kernel_args>(
       text, &tessera::parse_problem<tessera::ragged_delta_rule_v2_problem>);
+  check<tessera::latent_attention_kernel_args>(text,
+                                               &tessera::parse_problem<tessera::flash_mla_problem>);
+  check<tessera::latent_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::flash_mla_decode_problem>);
+  check<tessera::latent_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::latent_ragged_problem>);
   return 0;
 }

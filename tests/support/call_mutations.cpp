@@ -183,6 +183,7 @@ class mutation_list {
         return set(option, "-1", optional_integer(-1)),
                set(option, "-2^63", optional_integer(least)), set(option, "7", optional_integer(7));
       case option_type::optional_number:
+        if (option.required) set(option, "unset", optional_number());
         return set(option, "-1", optional_number(-1.0)),
                set(option, "inf", optional_number(infinite)),
                set(option, "nan", optional_number(nan)),

@@ -25,7 +25,8 @@ class problem_draw {
   /// One attempt; false if what came out is not legal.
   bool draw() {
     for (std::size_t i = 0; i < form_.options.size(); ++i) {
-      if ((op_.excluded >> i & 1u) == 0 && has({true, i})) draw_option(form_.options[i]);
+      const bool is_set = form_.options[i].required || has({true, i});
+      if ((op_.excluded >> i & 1u) == 0 && is_set) draw_option(form_.options[i]);
     }
     call_ = {.op = &op_, .tensors = problem_.tensors.data(), .options = problem_.options.data()};
     if (!draw_presence()) return false;

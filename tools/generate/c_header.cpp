@@ -188,6 +188,7 @@ std::string values_text(const option_form& option) {
 }
 
 std::string default_text(const signature& form, const option_form& option) {
+  if (option.required) return "required";
   if (!checks::value_of(option, form.default_options).set) {
     return option.unset.empty() ? "optional" : fmt::format("optional, else {}", option.unset);
   }

@@ -14,6 +14,12 @@
 
 namespace tessera::checks {
 
+/// What a count says: its last number.
+inline std::int32_t number_of(const tensor_view& count) noexcept {
+  const std::int64_t last = (count.extent[0] - 1) * count.stride[0];
+  return static_cast<const std::int32_t*>(count.data)[last];
+}
+
 /// Entries of a list that are looked at: all, or as many as a count in host memory says.
 inline std::int64_t entries_in_use(const bound_call& call, std::size_t list) noexcept {
   const axis_form& axis = call.form().shape(list, call.layout).axes[0];
@@ -22,7 +28,7 @@ inline std::int64_t entries_in_use(const bound_call& call, std::size_t list) noe
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].holds != tensor_contents::count || !call.has(i)) continue;
     if (tensors[i].counts != axis.dim) continue;
-    const std::int64_t used = *static_cast<const std::int32_t*>(call.tensors[i].data) + axis.plus;
+    const std::int64_t used = std::int64_t{number_of(call.tensors[i])} + axis.plus;
     return used < entries ? used : entries;
   }
   return entries;
@@ -33,7 +39,7 @@ inline bool is_count(const bound_call& call, std::size_t tensor, std::string_vie
                      status& failure) {
   const tensor_form& form = call.form().tensors[tensor];
   const auto counted = static_cast<std::size_t>(form.counts);
-  const std::int32_t value = *static_cast<const std::int32_t*>(call.tensors[tensor].data);
+  const std::int32_t value = number_of(call.tensors[tensor]);
   if (value >= 0 && value <= call.dims[counted]) return true;
   return refuse(failure, form.name, ": is ", value, ", must be 0 to the ", call.dims[counted], " ",
                 call.form().dims[counted].label, " of ", owner);

@@ -116,6 +116,9 @@ inline bool are_options(const bound_call& call, status& failure) {
     if (option.limit == option_limit::none && option.type != option_type::choice) continue;
     const option_value value = value_of(option, call.options);
     if (!meets(option, value)) return refuse_option(option, value, failure);
+    if (option.required && !value.set) {
+      return refuse(failure, option.name, ": is not set, ", call.op->name, " has no default for it");
+    }
   }
   for (std::uint32_t rest = call.op->excluded; rest != 0; rest &= rest - 1) {
     const option_form& option = form.options[static_cast<std::size_t>(std::countr_zero(rest))];

@@ -324,6 +324,10 @@ inline bool are_shapes(bound_call& call, std::uint32_t derivable, status& failur
     const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
     if (call.has(tensor) && !has_axes(call, tensor, false, failure)) return false;
   }
+  // Dims that no axis has: contents are looked at by them.
+  for (std::size_t index = 0; index < form.dims.size(); ++index) {
+    if (call.owners[index] < 0) static_cast<void>(follows(call, index));
+  }
   for (const multiple_rule& rule : form.multiples) {
     const auto of = static_cast<std::size_t>(rule.of), by = static_cast<std::size_t>(rule.by);
     if (call.owners[of] < 0 || call.owners[by] < 0 || call.dims[of] % call.dims[by] == 0) continue;

@@ -129,7 +129,8 @@ enum class tensor_contents : std::uint8_t {
   /// Where the states of sequences are: 0 to dim `counts` - 1, each once, of the sequences to which
   /// the offsets in `used_by` give tokens. Without offsets of all.
   slots,
-  count,  ///< one number, 0 to dim `counts`: so many entries of lists of that dim are looked at
+  /// The last number, 0 to dim `counts`, says how many entries of lists of that dim are looked at.
+  count,
 };
 
 /// What a person writes of a tensor.
@@ -206,6 +207,7 @@ struct option_form {
   std::string_view unset{};  ///< what an optional one means when it is not set
   std::span<const std::string_view> enumerators{};  ///< of a choice
   bool free = false;                                ///< no choice of a row depends on it
+  bool required = false;                            ///< of an optional one: must be set
 };
 
 /// A tensor that may be given only where a condition holds.

@@ -45,8 +45,8 @@ TEST(ConfigClasses, OfRecurrencesChooseRowsOfTheirFamily) {
 TEST(ConfigClasses, AreRefusedWithTheFact) {
   EXPECT_EQ(row_pattern_of("SoftmaxConfig", "").message(),
             "configuration SoftmaxConfig: there is no such class");
-  EXPECT_EQ(row_pattern_of("FlashMLA", "").message(),
-            "configuration FlashMLA: its kernels are not in this version");
+  EXPECT_EQ(row_pattern_of("RingAttention", "").message(),
+            "configuration RingAttention: its kernels are not in this version");
   EXPECT_EQ(row_pattern_of("FlashAttention", "colour=3").message(),
             "configuration FlashAttention: has no field 'colour'");
   EXPECT_EQ(row_pattern_of("FlashAttention", "q_blocksize").message(),

@@ -96,6 +96,11 @@ constexpr std::string_view plain_problems[] = {
     "ragged_gated_delta_rule_v2_backward mixed_qkv=[64,1536]f32 a=[64,8]f32 b=[64,8]f32 "
     "state_pool=[4,8,64,64]f32 "
     "cu_seqlens=[4]i32 state_indices=[3]i32",
+    "flash_mla ckv=[2,64,48]f32 w_kc=[48,8,32] w_vc=[48,8,24] q=[2,64,8,32]",
+    "flash_mla_backward ckv=[2,64,48]f32 w_kc=[48,8,32] w_vc=[48,8,24] q=[2,64,8,32]",
+    "flash_mla_decode q=[2,1,8,64]f32 kv_cache=[9,16,1,64] block_table=[2,4]i32 softmax_scale=0.125",
+    "multi_latent_ragged_page_attention q_nope=[9,8,64]f32 q_pe=[9,8,16] kv_cache=[9,16,1,256] "
+    "block_tables=[2,4]i32 cu_seqlens_q=[3]i32 softmax_scale=0.125",
 };
 
 /// A plain problem and its family.

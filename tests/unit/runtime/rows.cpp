@@ -20,6 +20,9 @@
 #include <tessera/families/kv_cache/reflect.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
+#include <tessera/families/latent_attention/reflect.hpp>
+#include <tessera/families/latent_attention/registry.hpp>
+#include <tessera/families/latent_attention/rules.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
@@ -101,6 +104,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<delta_rule_config>(kind->rows());
     } else if (kind == &selective_scan_record) {
       expect_fields_change_names<selective_scan_config>(kind->rows());
+    } else if (kind == &latent_attention_record) {
+      expect_fields_change_names<latent_attention_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

@@ -55,7 +55,11 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
   TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD = 703,
   TESSERA_OPERATION_RWKV4 = 704,
-  TESSERA_OPERATION_RWKV4_BACKWARD = 705
+  TESSERA_OPERATION_RWKV4_BACKWARD = 705,
+  TESSERA_OPERATION_FLASH_MLA = 800,
+  TESSERA_OPERATION_FLASH_MLA_BACKWARD = 801,
+  TESSERA_OPERATION_FLASH_MLA_DECODE = 802,
+  TESSERA_OPERATION_MULTI_LATENT_RAGGED_PAGE_ATTENTION = 803
 } tessera_operation;
 
 /* Values of options. */
@@ -2033,6 +2037,252 @@ static inline int32_t tessera_plan_rwkv4_backward(const tessera_rwkv4_args* args
 static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
     const tessera_rwkv4_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- flash_mla: family latent_attention ---- */
+
+/* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
+ * columns; n number of sinks; dq head_dim. */
+typedef struct tessera_flash_mla_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* ckv; /* [B,S,R]; f32, f16, bf16 */
+  const tessera_tensor* w_kc; /* [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* w_vc; /* [R,Hkv,dv]; type of ckv */
+  const tessera_tensor* k_pe; /* rope [B,S,dr], shared rope [B,S,dr]; type of ckv */
+  const tessera_tensor* q_pe; /* shared rope [B,S,dr]; type of ckv */
+  /* latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* q;
+  const tessera_tensor* bias_post; /* [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,S|1,S|1]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* written; [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* lse; /* written; [B,Hq,S]; f32 */
+  const tessera_tensor* d_out; /* [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* d_lse; /* [B,Hq,S]; f32 */
+  const tessera_tensor* d_ckv; /* written; [B,S,R]; type of ckv */
+  const tessera_tensor* d_w_kc; /* written; [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* d_w_vc; /* written; [R,Hkv,dv]; type of ckv */
+  const tessera_tensor* d_k_pe; /* written; rope [B,S,dr], shared rope [B,S,dr]; type of ckv */
+  const tessera_tensor* d_q_pe; /* written; shared rope [B,S,dr]; type of ckv */
+  /* written; latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* d_q;
+  const tessera_tensor* d_bias_post; /* written; [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* d_sinks; /* written; [Hq|1,n]; f32 */
+} tessera_flash_mla_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FLASH_MLA_SOFTMAX_SCALE = 1,
+  TESSERA_FLASH_MLA_CAUSAL = 2,
+  TESSERA_FLASH_MLA_WINDOW_LEFT = 4,
+  TESSERA_FLASH_MLA_WINDOW_RIGHT = 8,
+  TESSERA_FLASH_MLA_LOGITS_SOFT_CAP = 16
+};
+typedef struct tessera_flash_mla_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+} tessera_flash_mla_options;
+
+/* flash_mla: needs ckv, w_kc, w_vc, q, out; takes k_pe, q_pe, bias_post, mask, sinks, lse. */
+static inline int32_t tessera_flash_mla(const tessera_flash_mla_args* args,
+    const tessera_flash_mla_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FLASH_MLA, args, options, context, status);
+}
+static inline int32_t tessera_plan_flash_mla(const tessera_flash_mla_args* args,
+    const tessera_flash_mla_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FLASH_MLA, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_flash_mla(const tessera_plan* plan,
+    const tessera_flash_mla_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- flash_mla_backward: family latent_attention ---- */
+
+/* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
+ * columns; n number of sinks; dq head_dim. */
+typedef struct tessera_flash_mla_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* ckv; /* [B,S,R]; f32, f16, bf16 */
+  const tessera_tensor* w_kc; /* [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* w_vc; /* [R,Hkv,dv]; type of ckv */
+  const tessera_tensor* k_pe; /* rope [B,S,dr], shared rope [B,S,dr]; type of ckv */
+  const tessera_tensor* q_pe; /* shared rope [B,S,dr]; type of ckv */
+  /* latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* q;
+  const tessera_tensor* bias_post; /* [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,S|1,S|1]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* lse; /* [B,Hq,S]; f32 */
+  const tessera_tensor* d_out; /* [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* d_lse; /* [B,Hq,S]; f32 */
+  const tessera_tensor* d_ckv; /* written; [B,S,R]; type of ckv */
+  const tessera_tensor* d_w_kc; /* written; [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* d_w_vc; /* written; [R,Hkv,dv]; type of ckv */
+  const tessera_tensor* d_k_pe; /* written; rope [B,S,dr], shared rope [B,S,dr]; type of ckv */
+  const tessera_tensor* d_q_pe; /* written; shared rope [B,S,dr]; type of ckv */
+  /* written; latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* d_q;
+  const tessera_tensor* d_bias_post; /* written; [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* d_sinks; /* written; [Hq|1,n]; f32 */
+} tessera_flash_mla_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FLASH_MLA_BACKWARD_SOFTMAX_SCALE = 1,
+  TESSERA_FLASH_MLA_BACKWARD_CAUSAL = 2,
+  TESSERA_FLASH_MLA_BACKWARD_WINDOW_LEFT = 4,
+  TESSERA_FLASH_MLA_BACKWARD_WINDOW_RIGHT = 8,
+  TESSERA_FLASH_MLA_BACKWARD_LOGITS_SOFT_CAP = 16
+};
+typedef struct tessera_flash_mla_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+} tessera_flash_mla_backward_options;
+
+/* flash_mla_backward: needs ckv, w_kc, w_vc, q, out, lse, d_out, d_ckv, d_w_kc, d_w_vc, d_k_pe,
+ * d_q_pe, d_q; takes k_pe, q_pe, bias_post, mask, sinks, d_lse, d_bias_post, d_sinks. */
+static inline int32_t tessera_flash_mla_backward(const tessera_flash_mla_backward_args* args,
+    const tessera_flash_mla_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FLASH_MLA_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_flash_mla_backward(const tessera_flash_mla_backward_args* args,
+    const tessera_flash_mla_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FLASH_MLA_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_flash_mla_backward(const tessera_plan* plan,
+    const tessera_flash_mla_backward_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- flash_mla_decode: family latent_attention ---- */
+
+/* Axes: B batch; Sq length; H heads; W columns; P pages; T page size; M pages of a sequence; n
+ * number of sinks; R columns. */
+typedef struct tessera_flash_mla_decode_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [B,Sq,H,W]; f32, f16, bf16 */
+  const tessera_tensor* kv_cache; /* [P,T,1,W]; type of q */
+  const tessera_tensor* block_table; /* [B,M]; i32 */
+  const tessera_tensor* seqlens_k; /* [B]; i32 */
+  const tessera_tensor* sinks; /* [H|1,n]; f32 */
+  const tessera_tensor* out; /* written; [B,Sq,H,R]; type of q */
+  const tessera_tensor* lse; /* written; [B,H,Sq]; f32 */
+} tessera_flash_mla_decode_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FLASH_MLA_DECODE_SOFTMAX_SCALE = 1,
+  TESSERA_FLASH_MLA_DECODE_CAUSAL = 2,
+  TESSERA_FLASH_MLA_DECODE_V_DIM = 4
+};
+typedef struct tessera_flash_mla_decode_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; required */
+  int64_t causal; /* 0 or 1; default 0 */
+  int64_t v_dim; /* at least 1; optional, else all columns */
+} tessera_flash_mla_decode_options;
+
+/* flash_mla_decode: needs q, kv_cache, block_table, seqlens_k, out; takes sinks, lse. */
+static inline int32_t tessera_flash_mla_decode(const tessera_flash_mla_decode_args* args,
+    const tessera_flash_mla_decode_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FLASH_MLA_DECODE, args, options, context, status);
+}
+static inline int32_t tessera_plan_flash_mla_decode(const tessera_flash_mla_decode_args* args,
+    const tessera_flash_mla_decode_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FLASH_MLA_DECODE, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_flash_mla_decode(const tessera_plan* plan,
+    const tessera_flash_mla_decode_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- multi_latent_ragged_page_attention: family latent_attention ---- */
+
+/* Axes: Tq length; N sequences; H heads; L latent columns; R rope columns; P pages; U groups of
+ * slots; M pages of a sequence; C slots of a group; Wp columns. */
+typedef struct tessera_multi_latent_ragged_page_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q_nope; /* [Tq,H,L]; f32, f16, bf16 */
+  const tessera_tensor* q_pe; /* [Tq,H,R]; type of q_nope */
+  const tessera_tensor* ckv; /* [Tq,L]; type of q_nope */
+  const tessera_tensor* k_pe; /* [Tq,R]; type of q_nope */
+  const tessera_tensor* kv_cache; /* written; [P,U,C,Wp]; type of q_nope */
+  const tessera_tensor* block_tables; /* [N,M]; i32 */
+  const tessera_tensor* kv_lens; /* [N]; i32 */
+  const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
+  const tessera_tensor* distribution; /* [3]; i32 */
+  const tessera_tensor* out; /* written; [Tq,H,L]; type of q_nope */
+  const tessera_tensor* lse; /* written; [H,Tq]; f32 */
+} tessera_multi_latent_ragged_page_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_MULTI_LATENT_RAGGED_PAGE_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_MULTI_LATENT_RAGGED_PAGE_ATTENTION_WINDOW_LEFT = 2,
+  TESSERA_MULTI_LATENT_RAGGED_PAGE_ATTENTION_LOGITS_SOFT_CAP = 4,
+  TESSERA_MULTI_LATENT_RAGGED_PAGE_ATTENTION_Q_SCALE = 8,
+  TESSERA_MULTI_LATENT_RAGGED_PAGE_ATTENTION_K_SCALE = 16,
+  TESSERA_MULTI_LATENT_RAGGED_PAGE_ATTENTION_V_SCALE = 32
+};
+typedef struct tessera_multi_latent_ragged_page_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; required */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  double q_scale; /* above 0; optional */
+  double k_scale; /* above 0; optional */
+  double v_scale; /* above 0; optional */
+} tessera_multi_latent_ragged_page_attention_options;
+
+/* multi_latent_ragged_page_attention: needs q_nope, q_pe, ckv, k_pe, kv_cache, cu_seqlens_q,
+ * block_tables, kv_lens, out; takes distribution, lse. */
+static inline int32_t tessera_multi_latent_ragged_page_attention(
+    const tessera_multi_latent_ragged_page_attention_args* args,
+    const tessera_multi_latent_ragged_page_attention_options* options,
+    const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_MULTI_LATENT_RAGGED_PAGE_ATTENTION, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_multi_latent_ragged_page_attention(
+    const tessera_multi_latent_ragged_page_attention_args* args,
+    const tessera_multi_latent_ragged_page_attention_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_MULTI_LATENT_RAGGED_PAGE_ATTENTION, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_multi_latent_ragged_page_attention(const tessera_plan* plan,
+    const tessera_multi_latent_ragged_page_attention_args* args, void* workspace,
+    size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

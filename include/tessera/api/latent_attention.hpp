@@ -1,0 +1,104 @@
+// Latent attention: keys and values that are made of latents, one for each token.
+//
+//   tessera::flash_mla_args args{.ckv = tessera::view(latents, {B, S, R}),
+//                                .w_kc = tessera::view(w_kc, {R, H, dn}),
+//                                .w_vc = tessera::view(w_vc, {R, H, dv}),
+//                                .k_pe = tessera::view(k_pe, {B, S, dr}),
+//                                .q = tessera::view(q, {B, S, H, dn + dr}),
+//                                .out = tessera::view(out, {B, S, H, dv})};
+//   if (auto done = tessera::flash_mla(args, {.causal = true}); !done) report(done.message());
+//
+// Keys and values of a head are k = ckv w_kc and v = ckv w_vc. The logit of a query and a key is
+//
+//   softmax_scale * (q_nope k + q_rope k_pe)
+//
+// with the rope part of each head's query, behind its other columns, or `q_pe`, one for all heads,
+// or none. Soft cap, bias_post, mask and window follow; then softmax, with sinks in its denominator
+// only, and the weighted sum of v. A row that sees nothing has out 0 and lse -inf.
+//
+// `flash_mla_decode` and `multi_latent_ragged_page_attention` attend to latents themselves, in
+// pages of a cache: queries are q w_kc^T ("absorbed"), a latent with its rope part is the key of
+// all heads, and its first columns are the value; out w_vc is for the caller. Rows are the last
+// tokens of their sequences. The second takes batches of any rows, and writes the latents of its
+// tokens to their slots first, bit for bit and nothing else; then it is causal.
+//
+// Arithmetic is f32, results are rounded once. The bits of a result depend neither on the number of
+// threads nor on the rest of the batch. What nobody sees may hold anything; rows that see a key
+// whose value has elements that are not finite are NaN.
+//
+// Every function checks its arguments completely before it writes anything. Functions may be called
+// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
+// std::bad_alloc.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/latent_attention/problem.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// out and, if it is given, lse.
+status flash_mla(const flash_mla_args& args, const flash_mla_options& options = {},
+                 const context& context = {});
+
+/// Gradients of flash_mla: d_ckv, d_w_kc, d_w_vc, d_q and, where these are given, of k_pe and q_pe,
+/// from what the call took, its out and lse, d_out and, if there is one, d_lse. If asked,
+/// d_bias_post and d_sinks.
+status flash_mla_backward(const flash_mla_args& args, const flash_mla_options& options = {},
+                          const context& context = {});
+
+/// out and, if it is given, lse, of rows [B,Sq] of sequences whose latents lie in pages.
+status flash_mla_decode(const flash_mla_decode_args& args, const flash_mla_decode_options& options,
+                        const context& context = {});
+
+/// The same of sequences with any numbers of rows, whose latents kv_cache gets first.
+status multi_latent_ragged_page_attention(const latent_ragged_args& args,
+                                          const latent_ragged_options& options,
+                                          const context& context = {});
+
+/// The same operations; a refusal is thrown as tessera::error.
+inline void flash_mla_or_throw(const flash_mla_args& args, const flash_mla_options& options = {},
+                               const context& context = {}) {
+  throw_if_failed(flash_mla(args, options, context));
+}
+
+inline void flash_mla_backward_or_throw(const flash_mla_args& args,
+                                        const flash_mla_options& options = {},
+                                        const context& context = {}) {
+  throw_if_failed(flash_mla_backward(args, options, context));
+}
+inline void flash_mla_decode_or_throw(const flash_mla_decode_args& args,
+                                      const flash_mla_decode_options& options,
+                                      const context& context = {}) {
+  throw_if_failed(flash_mla_decode(args, options, context));
+}
+inline void multi_latent_ragged_page_attention_or_throw(const latent_ragged_args& args,
+                                                        const latent_ragged_options& options,
+                                                        const context& context = {}) {
+  throw_if_failed(multi_latent_ragged_page_attention(args, options, context));
+}
+
+/// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
+using flash_mla_plan = basic_plan<flash_mla_problem>;
+using flash_mla_decode_plan = basic_plan<flash_mla_decode_problem>;
+using latent_ragged_plan = basic_plan<latent_ragged_problem>;
+
+/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
+/// itself would refuse, and problems that no row of this build takes.
+result<flash_mla_plan> plan(const flash_mla_problem& problem, const context& context = {});
+result<flash_mla_decode_plan> plan(const flash_mla_decode_problem& problem,
+                                   const context& context = {});
+result<latent_ragged_plan> plan(const latent_ragged_problem& problem, const context& context = {});
+
+/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
+/// null: this one.
+result<explanation> explain(const flash_mla_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const flash_mla_decode_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const latent_ragged_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// What a kernel of latent attention is, at compile time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+
+namespace tessera {
+
+/// What a kernel does with latents.
+enum class latent_form : std::uint8_t {
+  expanded,  ///< keys and values of each head are made from them first
+  absorbed,  ///< they are the keys of all heads, their first columns the values
+};
+inline constexpr std::array<std::string_view, 2> latent_form_names{"expanded", "absorbed"};
+constexpr std::string_view name_of(latent_form form) noexcept {
+  return latent_form_names[static_cast<std::size_t>(form)];
+}
+
+/// The direction of a kernel.
+enum class latent_pass : std::uint8_t {
+  forward,   ///< outputs
+  backward,  ///< gradients of every operand, of expanded latents
+};
+inline constexpr std::array<std::string_view, 2> latent_pass_names{"forward", "backward"};
+constexpr std::string_view name_of(latent_pass pass) noexcept {
+  return latent_pass_names[static_cast<std::size_t>(pass)];
+}
+
+/// One row of the table. Kernels take every element type and size.
+struct latent_attention_config {
+  backend target = backend::cpu_generic;
+  latent_form form = latent_form::expanded;
+  latent_pass pass = latent_pass::forward;
+  friend constexpr bool operator==(const latent_attention_config&,
+                                   const latent_attention_config&) = default;
+};
+
+/// The config with every default filled in.
+constexpr latent_attention_config resolved(latent_attention_config config) noexcept {
+  return config;
+}
+
+}  // namespace tessera

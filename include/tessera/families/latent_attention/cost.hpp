@@ -1,0 +1,63 @@
+// What a row of latent attention would have to do for a demand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/latent_attention/config.hpp>
+#include <tessera/families/latent_attention/demand.hpp>
+#include <tessera/families/latent_attention/schedule_cpu.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct latent_attention_facts {
+  latent_attention_demand demand{};
+  double pairs = 0;       ///< of query and key that see each other, over all heads
+  double expansions = 0;  ///< multiply-adds from latents to keys and values
+};
+
+inline latent_attention_facts facts_of(const latent_attention_demand& demand) noexcept {
+  latent_attention_facts facts{.demand = demand};
+  const auto tokens = static_cast<double>(demand.tokens);
+  // The rows of a batch over pages are the last tokens of their sequences.
+  const bool half = demand.causal && demand.form == latent_form::expanded;
+  facts.pairs = tokens * static_cast<double>(demand.heads) * static_cast<double>(demand.keys) *
+                (half ? 0.5 : 1.0);
+  if (demand.form == latent_form::expanded) {
+    facts.expansions = tokens * static_cast<double>(demand.kv_heads) *
+                       static_cast<double>(demand.latent) *
+                       static_cast<double>(demand.width + demand.value);
+  }
+  return facts;
+}
+
+inline work_estimate estimate_of(const latent_attention_config& config,
+                                 const latent_attention_facts& facts, int /*workers*/) noexcept {
+  const latent_attention_demand& demand = facts.demand;
+  const auto width = static_cast<double>(demand.width), value = static_cast<double>(demand.value);
+  const bool backward = config.pass == latent_pass::backward;
+  work_estimate work;
+  work.flops = 2 * facts.pairs * (backward ? 3 * width + 2 * value : width + value) +
+               2 * facts.expansions * (backward ? 3 : 1);
+  // An exponential, and what makes a logit of a score.
+  work.vector_operations = (backward ? 40.0 : 20.0) * facts.pairs;
+  work.product_share = 0.5;  // loop bounds are not constants
+  const auto latents = static_cast<double>(demand.sequences) * static_cast<double>(demand.keys);
+  const auto heads = static_cast<double>(demand.tokens) * static_cast<double>(demand.heads);
+  work.bytes = static_cast<double>(size_of(demand.type)) *
+               (latents * static_cast<double>(demand.latent) + heads * (width + value));
+  work.footprint_bytes = work.bytes;
+  const std::int64_t group =
+      std::max<std::int64_t>(demand.heads, 1) / std::max<std::int64_t>(demand.kv_heads, 1);
+  const std::int64_t rows = latent_schedule::block_rows(config.target);
+  const std::int64_t length = demand.tokens / std::max<std::int64_t>(demand.sequences, 1) *
+                              std::max<std::int64_t>(group, 1);
+  const std::int64_t blocks = backward ? 1 : (length + rows - 1) / rows;
+  work.items = std::max<std::int64_t>(1, demand.sequences * demand.kv_heads * blocks);
+  work.tile_bytes = 4 * static_cast<double>(rows + latent_schedule::block_keys) * (width + value);
+  return work;
+}
+
+}  // namespace tessera

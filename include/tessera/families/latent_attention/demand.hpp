@@ -1,0 +1,137 @@
+// What a choice among rows of latent attention may depend on, read off a call once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <tessera/families/latent_attention/config.hpp>
+#include <tessera/families/latent_attention/problem.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// Everything that the choice of a row may depend on. Eligibility and cost see nothing else.
+struct latent_attention_demand {
+  latent_form form = latent_form::expanded;
+  latent_pass pass = latent_pass::forward;
+  dtype type = dtype::none;  ///< of the latents
+  bool packed = false;
+  bool causal = false;
+  bool biased = false;  ///< bias or mask
+  std::uint16_t unused = 0;
+  std::int64_t sequences = 0;  ///< entries, or sequences when packed
+  std::int64_t tokens = 0;     ///< queries of all sequences, of a head
+  std::int64_t keys = 0;       ///< most of a sequence
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t latent = 0;  ///< columns
+  std::int64_t width = 0;   ///< columns of a key, rope included
+  std::int64_t value = 0;   ///< columns of a value
+  friend constexpr bool operator==(const latent_attention_demand&,
+                                   const latent_attention_demand&) = default;
+};
+
+constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_args& args,
+                                            const flash_mla_options& options,
+                                            bool /*unaligned*/) noexcept {
+  const auto& q = args.q.extent;
+  const std::int64_t shared = args.q_pe.present() ? args.q_pe.extent[2] : 0;
+  const bool forward = op == flash_mla_op::flash_mla;
+  return {.pass = forward ? latent_pass::forward : latent_pass::backward,
+          .type = args.ckv.type,
+          .causal = options.causal,
+          .biased = args.bias_post.present() || args.mask.present(),
+          .sequences = q[0],
+          .tokens = q[0] * q[1],
+          .keys = q[1],
+          .heads = q[2],
+          .kv_heads = args.w_kc.extent[1],
+          .latent = args.ckv.extent[2],
+          .width = q[3] + shared,
+          .value = args.w_vc.extent[2]};
+}
+
+constexpr latent_attention_demand demand_of(flash_mla_decode_op /*op*/,
+                                            const flash_mla_decode_args& args,
+                                            const flash_mla_decode_options& options,
+                                            bool /*unaligned*/) noexcept {
+  const auto& q = args.q.extent;
+  return {.form = latent_form::absorbed,
+          .type = args.q.type,
+          .causal = options.causal,
+          .sequences = q[0],
+          .tokens = q[0] * q[1],
+          .keys = args.block_table.extent[1] * args.kv_cache.extent[1],
+          .heads = q[2],
+          .kv_heads = 1,
+          .latent = options.v_dim.value_or(q[3]),
+          .width = q[3],
+          .value = options.v_dim.value_or(q[3])};
+}
+
+constexpr latent_attention_demand demand_of(latent_ragged_op /*op*/, const latent_ragged_args& args,
+                                            const latent_ragged_options& /*options*/,
+                                            bool /*unaligned*/) noexcept {
+  const auto& q = args.q_nope.extent;
+  const auto& cache = args.kv_cache.extent;
+  return {.form = latent_form::absorbed,
+          .type = args.q_nope.type,
+          .packed = true,
+          .causal = true,
+          .sequences = args.kv_lens.extent[0],
+          .tokens = q[0],
+          .keys = args.block_tables.extent[1] * cache[1] * cache[2],
+          .heads = q[1],
+          .kv_heads = 1,
+          .latent = q[2],
+          .width = q[2] + args.q_pe.extent[2],
+          .value = q[2]};
+}
+
+/// One sequence of 512 queries if packed: neither the others nor the lengths that depend on them
+/// count.
+constexpr latent_attention_demand without_batch(latent_attention_demand demand) noexcept {
+  demand.tokens = demand.packed ? 512 : demand.tokens / std::max<std::int64_t>(demand.sequences, 1);
+  demand.sequences = 1;
+  return demand;
+}
+
+namespace latent_attention_fields {
+
+template <auto Member>
+std::int64_t value(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<latent_attention_demand>().*Member);
+}
+
+inline constexpr std::array table{
+    demand_field{"form", key_part::identity, &value<&latent_attention_demand::form>,
+                 latent_form_names},
+    demand_field{"pass", key_part::identity, &value<&latent_attention_demand::pass>,
+                 latent_pass_names},
+    demand_field{"type", key_part::identity, &value<&latent_attention_demand::type>, dtype_names},
+    demand_field{"packed", key_part::identity, &value<&latent_attention_demand::packed>,
+                 words_of_flags},
+    demand_field{"causal", key_part::identity, &value<&latent_attention_demand::causal>,
+                 words_of_flags},
+    demand_field{"biased", key_part::identity, &value<&latent_attention_demand::biased>,
+                 words_of_flags},
+    demand_field{"sequences", key_part::size, &value<&latent_attention_demand::sequences>},
+    demand_field{"length", key_part::size,
+                 [](const demand& from) {
+                   const auto& sizes = from.as<latent_attention_demand>();
+                   const std::int64_t divisor = std::max<std::int64_t>(sizes.sequences, 1);
+                   return (sizes.tokens + divisor - 1) / divisor;
+                 }},
+    demand_field{"keys", key_part::size, &value<&latent_attention_demand::keys>},
+    demand_field{"heads", key_part::size, &value<&latent_attention_demand::heads>},
+    demand_field{"kv_heads", key_part::size, &value<&latent_attention_demand::kv_heads>},
+    demand_field{"latent", key_part::size, &value<&latent_attention_demand::latent>},
+    demand_field{"width", key_part::size, &value<&latent_attention_demand::width>},
+    demand_field{"value", key_part::size, &value<&latent_attention_demand::value>},
+    demand_field{"tokens", key_part::none, &value<&latent_attention_demand::tokens>},
+};
+
+}  // namespace latent_attention_fields
+}  // namespace tessera

@@ -1,0 +1,286 @@
+// flash_mla and its gradient, declared: tensors, dims, options, and where kernels find them.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include <tessera/families/attention/option_forms.hpp>
+#include <tessera/families/latent_attention/demand.hpp>
+#include <tessera/families/latent_attention/kernel_args.hpp>
+#include <tessera/families/latent_attention/problem.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera::flash_mla_table {
+
+using options = flash_mla_options;
+using texts = std::array<std::string_view, max_layouts>;
+using declared::everywhere;
+
+inline constexpr std::int64_t most_heads = std::numeric_limits<int>::max();
+/// Columns of a row: what kernels count in an int with room to spare.
+inline constexpr std::int64_t most_columns = 1 << 20;
+
+/// "latent": no rope parts; "rope": of each head's query; "shared rope": one for all heads.
+inline constexpr std::array<std::string_view, 3> layouts{"latent", "rope", "shared rope"};
+
+inline constexpr std::array dims{
+    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "S", .label = "length"},
+    dim{.symbol = "R", .label = "latent columns", .least = 1, .most = most_columns},
+    dim{.symbol = "Hq", .label = "heads", .least = 1, .most = most_heads},
+    dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
+    dim{.symbol = "dn", .label = "head_dim", .least = 1, .most = most_columns},
+    dim{.symbol = "dv", .label = "head_dim", .least = 1, .most = most_columns},
+    dim{.symbol = "dr", .label = "rope columns", .least = 1, .most = most_columns},
+    dim{.symbol = "n", .label = "number of sinks", .most = most_heads},
+    dim{.symbol = "dq",
+        .label = "head_dim",
+        .source = dim_source::formula,
+        .of = "dn",
+        .value =
+            [](const bound_call& call) {
+              return call.dims[5] + (call.layout == 1 ? call.dims[7] : 0);
+            }},
+};
+consteval std::int8_t dim_of(std::string_view symbol) {
+  return declared::dim_named(dims, symbol);
+}
+static_assert(dim_of("dn") == 5 && dim_of("dr") == 7 && layouts[1] == "rope");
+
+inline constexpr texts of_rope{"-", "B S dr", "B S dr"};
+inline constexpr texts of_shared_rope{"-", "-", "B S dr"};
+inline constexpr texts of_queries{"B S Hq dn", "B S Hq dq", "B S Hq dn"};
+inline constexpr std::string_view of_scores = "B? Hq? S?:rows S?:keys";
+
+constexpr tensor_text operand(std::string_view name, const texts& shapes) {
+  return {
+      .name = name, .shapes = shapes, .like = "ckv", .contiguous_rows = true, .aligned_rows = true};
+}
+constexpr tensor_text as_output(tensor_text text, bool free = false) {
+  text.use = tensor_use::output;
+  text.aligned_rows = false;
+  text.free = free;
+  return text;
+}
+constexpr tensor_text statistic(std::string_view name) {
+  return {.name = name, .shapes = everywhere("B Hq S"), .types = dtype::f32, .free = true};
+}
+constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
+  text.gradient_of = of;
+  return as_output(text);
+}
+constexpr tensor_text sinks_named(std::string_view name, std::string_view shape = "Hq? n") {
+  return {.name = name, .shapes = everywhere(shape), .types = dtype::f32};
+}
+constexpr tensor_text of_each_score(std::string_view name, dtype_set types) {
+  return {.name = name, .shapes = everywhere(of_scores), .types = types};
+}
+
+enum class direction { forward, backward };
+
+consteval std::array<tensor_text, 21> tensors_for(direction where) {
+  const bool forward = where == direction::forward;
+  const tensor_text out = operand("out", everywhere("B S Hq dv"));
+  const tensor_text lse = statistic("lse");
+  tensor_text latents = operand("ckv", everywhere("B S R"));
+  latents.like = {};
+  latents.types = floating_types;
+  tensor_text rope_query = operand("q_pe", of_shared_rope);
+  rope_query.elsewhere = "is given, k_pe is absent; a rope query meets a rope key";
+  return {latents,
+          operand("w_kc", everywhere("R Hkv dn")),
+          operand("w_vc", everywhere("R Hkv dv")),
+          operand("k_pe", of_rope),
+          rope_query,
+          operand("q", of_queries),
+          of_each_score("bias_post", floating_types),
+          of_each_score("mask", dtype::u8),
+          sinks_named("sinks"),
+          forward ? as_output(out) : out,
+          forward ? as_output(lse, true) : lse,
+          operand("d_out", everywhere("B S Hq dv")),
+          statistic("d_lse"),
+          gradient_of("ckv", operand("d_ckv", everywhere("B S R"))),
+          gradient_of("w_kc", operand("d_w_kc", everywhere("R Hkv dn"))),
+          gradient_of("w_vc", operand("d_w_vc", everywhere("R Hkv dv"))),
+          gradient_of("k_pe", operand("d_k_pe", of_rope)),
+          gradient_of("q_pe", operand("d_q_pe", of_shared_rope)),
+          gradient_of("q", operand("d_q", of_queries)),
+          gradient_of("bias_post", of_each_score("d_bias_post", floating_types)),
+          gradient_of("sinks", sinks_named("d_sinks"))};
+}
+inline constexpr auto forward_texts = tensors_for(direction::forward);
+inline constexpr auto backward_texts = tensors_for(direction::backward);
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(forward_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(forward_texts, shapes, dims);
+inline constexpr auto backward_tensors = declared::tensors_in(backward_texts, shapes, dims);
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+
+inline constexpr std::array option_forms{
+    attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
+    option_form{.name = "causal", .offset = offsetof(options, causal)},
+    attention_table::window_at("window_left", offsetof(options, window_left)),
+    attention_table::window_at("window_right", offsetof(options, window_right)),
+    attention_table::soft_cap_at(offsetof(options, logits_soft_cap)),
+};
+inline constexpr std::array rules{
+    tensor_rule{tensor("d_bias_post"),
+                [](const bound_call& call) { return call.has(tensor("bias_post")); },
+                "is given, bias_post is absent"},
+    tensor_rule{tensor("d_sinks"), [](const bound_call& call) { return call.has(tensor("sinks")); },
+                "is given, sinks is absent"},
+};
+inline constexpr std::array multiples{multiple_rule{dim_of("Hq"), dim_of("Hkv")}};
+
+inline int layout_of(const bound_call& call) {
+  if (!call.has(tensor("k_pe"))) return 0;
+  return call.has(tensor("q_pe")) ? 2 : 1;
+}
+
+consteval signature form_of(std::span<const tensor_form> list) {
+  return declared::signature_of<flash_mla_problem>({
+      .tensors = list,
+      .shapes = shapes,
+      .dims = dims,
+      .layouts = layouts,
+      .options = option_forms,
+      .rules = rules,
+      .multiples = multiples,
+      .layout_of = &layout_of,
+  });
+}
+inline constexpr signature form = form_of(tensors);
+inline constexpr signature backward_form = form_of(backward_tensors);
+
+// Where a kernel finds them.
+
+using kernel = latent_attention_kernel_args;
+inline constexpr kernel kernel_defaults{};
+
+/// Rows of tokens, or of latent columns.
+consteval binding_text rows_at(std::string_view name, std::size_t at, std::string_view rows = "S",
+                               std::string_view heads = "Hq") {
+  return {name,
+          at + offsetof(latent_rows, data),
+          {{{rows == "S" ? "B" : "", at + offsetof(latent_rows, entry)},
+            {rows, at + offsetof(latent_rows, token)},
+            {heads, at + offsetof(latent_rows, head)}}},
+          at + offsetof(latent_rows, type)};
+}
+consteval binding_text statistics_at(std::string_view name, std::size_t at,
+                                     std::string_view entries = "B", std::string_view heads = "Hq",
+                                     std::string_view length = "S") {
+  return {name,
+          at + offsetof(row_statistics, data),
+          {{{entries, at + offsetof(row_statistics, batch)},
+            {heads, at + offsetof(row_statistics, head)},
+            {length, at + offsetof(row_statistics, row)}}}};
+}
+consteval binding_text sinks_at(std::string_view heads) {
+  return {"sinks",
+          offsetof(kernel, sinks),
+          {{{heads, offsetof(kernel, sink_head_stride)}, {"n", offsetof(kernel, sink_stride)}}}};
+}
+inline constexpr auto sizes = declared::sizes_in(
+    std::array{size_text{"B", offsetof(kernel, entries)}, size_text{"S", offsetof(kernel, length)},
+               size_text{"Hq", offsetof(kernel, heads)},
+               size_text{"Hkv", offsetof(kernel, kv_heads)},
+               size_text{"R", offsetof(kernel, latent)}, size_text{"dn", offsetof(kernel, nope)},
+               size_text{"dr", offsetof(kernel, rope)}, size_text{"dv", offsetof(kernel, value)},
+               size_text{"n", offsetof(kernel, sink_count)}},
+    form);
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{
+        rows_at("ckv", offsetof(kernel, ckv)), rows_at("k_pe", offsetof(kernel, k_pe)),
+        rows_at("w_kc", offsetof(kernel, w_kc), "R", "Hkv"),
+        rows_at("w_vc", offsetof(kernel, w_vc), "R", "Hkv"), rows_at("q", offsetof(kernel, q)),
+        rows_at("q_pe", offsetof(kernel, q_pe)), rows_at("out", offsetof(kernel, out)),
+        statistics_at("lse", offsetof(kernel, lse)), rows_at("d_out", offsetof(kernel, d_out)),
+        statistics_at("d_lse", offsetof(kernel, d_lse)), rows_at("d_ckv", offsetof(kernel, d_ckv)),
+        rows_at("d_k_pe", offsetof(kernel, d_k_pe)), rows_at("d_q_pe", offsetof(kernel, d_q_pe)),
+        rows_at("d_q", offsetof(kernel, d_q)),
+        rows_at("d_w_kc", offsetof(kernel, d_w_kc), "R", "Hkv"),
+        rows_at("d_w_vc", offsetof(kernel, d_w_vc), "R", "Hkv"),
+        binding_text{"d_sinks",
+                     offsetof(kernel, d_sinks),
+                     {{{"Hq", offsetof(kernel, d_sink_head_stride)},
+                       {"n", offsetof(kernel, d_sink_stride)}}}},
+        sinks_at("Hq")},
+    form);
+
+/// Bias and mask: their two axes of tokens have the same dim.
+inline void bind_scores(const tensor_view& view, score_tensor& to) noexcept {
+  if (!view.present()) return;
+  to = {.data = view.data,
+        .type = view.type,
+        .batch = stride_of(view, 0),
+        .head = stride_of(view, 1),
+        .row = stride_of(view, 2),
+        .column = stride_of(view, 3)};
+}
+
+inline void bind_gradient(const tensor_view& view, score_gradient& to) noexcept {
+  if (!view.present()) return;
+  to = {.data = view.data,
+        .type = view.type,
+        .batch = stride_of(view, 0),
+        .head = stride_of(view, 1),
+        .row = stride_of(view, 2),
+        .column = stride_of(view, 3),
+        .batches = view.extent[0],
+        .heads = view.extent[1],
+        .rows = view.extent[2],
+        .columns = view.extent[3]};
+}
+
+/// The columns of rows behind the first ones, as rows of their own.
+inline latent_rows columns_behind(const latent_rows& rows, std::int64_t first) noexcept {
+  latent_rows behind = rows;
+  behind.data =
+      static_cast<std::byte*>(rows.data) + first * static_cast<std::int64_t>(size_of(rows.type));
+  return behind;
+}
+
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  bind_scores(call.tensors[tensor("bias_post")], filled.bias);
+  bind_scores(call.tensors[tensor("mask")], filled.mask);
+  bind_gradient(call.tensors[tensor("d_bias_post")], filled.d_bias);
+  filled.d_sink_heads = call.has(tensor("d_sinks")) ? call.tensors[tensor("d_sinks")].extent[0] : 0;
+  filled.shared_rope = call.layout == 2;
+  if (call.layout == 1) {
+    filled.q_pe = columns_behind(filled.q, filled.nope);
+    if (call.has(tensor("d_q"))) filled.d_q_pe = columns_behind(filled.d_q, filled.nope);
+  }
+  const double root = std::sqrt(static_cast<double>(filled.nope + filled.rope));
+  filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
+  filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
+  filled.causal = wanted.causal;
+  filled.window_left = wanted.window_left.value_or(unbounded);
+  filled.window_right = wanted.window_right.value_or(unbounded);
+}
+
+/// `q_pe` lies in `q`, and scores are bound by hand.
+inline constexpr lowering lower =
+    declared::lowering_of<kernel_defaults>(sizes, bindings, &finish, true);
+
+inline constexpr std::array operations{
+    declared::operation_of("flash_mla", 0, form, lower,
+                           "ckv! w_kc! w_vc! k_pe q_pe q! bias_post mask sinks out! lse"),
+    declared::operation_of("flash_mla_backward", 1, backward_form, lower,
+                           "ckv! w_kc! w_vc! k_pe q_pe q! bias_post mask sinks out! lse! d_out! "
+                           "d_lse d_ckv! d_w_kc! d_w_vc! d_k_pe! d_q_pe! d_q! d_bias_post d_sinks"),
+};
+
+}  // namespace tessera::flash_mla_table

@@ -1,0 +1,70 @@
+// What is asked of latent attention at run time: dtypes, sizes and options, no pointers. Plain
+// data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/latent_attention/config.hpp>
+#include <tessera/families/latent_attention/flash_mla_args.hpp>
+#include <tessera/families/latent_attention/flash_mla_options.hpp>
+#include <tessera/families/latent_attention/latent_decode_args.hpp>
+#include <tessera/families/latent_attention/latent_ragged_args.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Operations whose keys and values are made of the latents of a sequence.
+enum class flash_mla_op : std::uint8_t { flash_mla, flash_mla_backward };
+inline constexpr std::array<std::string_view, 2> flash_mla_ops{"flash_mla", "flash_mla_backward"};
+
+constexpr std::string_view name_of(flash_mla_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < flash_mla_ops.size() ? flash_mla_ops[index] : "invalid";
+}
+
+/// A call of one of them without its memory.
+using flash_mla_problem = basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>;
+
+/// Operations over latents in pages: of batches of equal rows, and of any.
+enum class flash_mla_decode_op : std::uint8_t { flash_mla_decode };
+inline constexpr std::array<std::string_view, 1> flash_mla_decode_ops{"flash_mla_decode"};
+enum class latent_ragged_op : std::uint8_t { multi_latent_ragged_page_attention };
+inline constexpr std::array<std::string_view, 1> latent_ragged_ops{
+    "multi_latent_ragged_page_attention"};
+
+constexpr std::string_view name_of(flash_mla_decode_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < flash_mla_decode_ops.size() ? flash_mla_decode_ops[index] : "invalid";
+}
+constexpr std::string_view name_of(latent_ragged_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < latent_ragged_ops.size() ? latent_ragged_ops[index] : "invalid";
+}
+
+/// A call of one of them without its memory.
+using flash_mla_decode_problem =
+    basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>;
+using latent_ragged_problem =
+    basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>;
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr flash_mla_problem problem_of(const flash_mla_args& args,
+                                       const flash_mla_options& options = {},
+                                       flash_mla_op op = flash_mla_op::flash_mla) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+constexpr flash_mla_decode_problem problem_of(
+    const flash_mla_decode_args& args, const flash_mla_decode_options& options = {},
+    flash_mla_decode_op op = flash_mla_decode_op::flash_mla_decode) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+constexpr latent_ragged_problem problem_of(
+    const latent_ragged_args& args, const latent_ragged_options& options = {},
+    latent_ragged_op op = latent_ragged_op::multi_latent_ragged_page_attention) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera

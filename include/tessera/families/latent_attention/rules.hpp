@@ -1,0 +1,53 @@
+// Which configs of latent attention are legal. Written once: the generator drops rows by
+// `broken_rule`, an assertion in the launcher names the rule and the row, and the run time prints
+// `sentence_of`.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/latent_attention/config.hpp>
+
+namespace tessera {
+
+enum class latent_attention_rule : std::uint8_t {
+  none,
+  target_is_a_cpu,
+  gradients_are_of_expanded_latents,
+  bf16_instructions_add_nothing,
+};
+
+/// The condition a legal row meets, as a sentence.
+constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
+  switch (rule) {
+    case latent_attention_rule::none:
+      return "the row is legal";
+    case latent_attention_rule::target_is_a_cpu:
+      return "the row is for a CPU: latent attention has no CUDA kernels yet";
+    case latent_attention_rule::gradients_are_of_expanded_latents:
+      return "backward rows are of expanded latents: caches of latents have no gradients";
+    case latent_attention_rule::bf16_instructions_add_nothing:
+      return "table rows are not of cpu_avx512_bf16: products are of f32";
+  }
+  return "invalid";
+}
+
+/// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
+constexpr latent_attention_rule broken_rule(latent_attention_config config) noexcept {
+  if (!is_cpu(config.target)) return latent_attention_rule::target_is_a_cpu;
+  if (config.pass == latent_pass::backward && config.form != latent_form::expanded) {
+    return latent_attention_rule::gradients_are_of_expanded_latents;
+  }
+  return latent_attention_rule::none;
+}
+
+/// What a row of the generated table must meet besides.
+constexpr latent_attention_rule broken_table_rule(latent_attention_config config) noexcept {
+  const latent_attention_rule broken = broken_rule(config);
+  if (broken != latent_attention_rule::none) return broken;
+  return config.target == backend::cpu_avx512_bf16
+             ? latent_attention_rule::bf16_instructions_add_nothing
+             : latent_attention_rule::none;
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// From products to logits: scale, soft cap, bias, and who sees whom; one row of a tile at a time.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <tessera/kernels/latent_attention/cpu/query_rows.hpp>
+#include <tessera/kernels/latent_attention/cpu/traits.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cpu/math.hpp>
+
+namespace tessera::kernels::latent_attention::cpu {
+
+/// Keys [key0, key0 + count) of a sequence.
+struct key_range {
+  std::int64_t key0 = 0;
+  int count = 0;
+};
+
+template <class Kernel>
+class score_mod {
+  using shape = traits<Kernel>;
+  using isa_type = typename shape::isa_type;
+  using vec = typename shape::vec;
+  using reg = typename shape::reg;
+
+ public:
+  score_mod(const latent_attention_kernel_args& args, const query_rows<Kernel>& rows)
+      : args_(args), rows_(rows) {}
+
+  /// Products of row `r` with the keys become logits, hidden ones -inf, in whole registers.
+  void apply(int r, const key_range& keys, float* scores) const {
+    scale_and_cap(keys, scores);
+    if (args_.bias.data != nullptr) add_bias(r, keys, scores);
+    if (args_.mask.data != nullptr) hide_by_mask(r, keys, scores);
+    const prim::key_interval seen = rows_.keys_of(r);
+    const int end = static_cast<int>(shape::columns_of(keys.count));
+    for (int c = 0; c < column_of(seen.begin, keys); ++c) scores[c] = prim::minus_infinity;
+    for (int c = column_of(seen.end, keys); c < end; ++c) scores[c] = prim::minus_infinity;
+  }
+
+ private:
+  /// Where a key lies among the columns, cut to them.
+  static int column_of(std::int64_t key, const key_range& keys) {
+    const std::int64_t column = key - keys.key0;
+    return static_cast<int>(column < 0 ? 0 : column > keys.count ? keys.count : column);
+  }
+
+  void scale_and_cap(const key_range& keys, float* scores) const {
+    const bool capped = args_.soft_cap > 0;
+    const reg cap = vec::broadcast(args_.soft_cap);
+    const reg factor =
+        vec::broadcast(capped ? args_.softmax_scale / args_.soft_cap : args_.softmax_scale);
+    for (int c = 0; c < keys.count; c += vec::width) {
+      reg x = vec::mul(vec::load(scores + c), factor);
+      if (capped) x = vec::mul(cap, prim::tanh_of<isa_type>(x));
+      vec::store(scores + c, x);
+    }
+  }
+
+  /// -inf hides, whatever the score.
+  void add_bias(int r, const key_range& keys, float* scores) const {
+    float bias[shape::block_keys];
+    const std::int64_t offset = rows_.at(args_.bias, r, keys.key0);
+    if (args_.bias.column == 1) {
+      prim::load_row<isa_type>(args_.bias, offset, keys.count, bias);
+    } else {
+      for (int c = 0; c < shape::block_keys; ++c) {
+        bias[c] = c < keys.count
+                      ? prim::element_at<isa_type>(args_.bias, offset + c * args_.bias.column)
+                      : 0.0f;
+      }
+    }
+    const reg hidden = vec::broadcast(prim::minus_infinity);
+    const reg lowest = vec::broadcast(std::numeric_limits<float>::lowest());
+    for (int c = 0; c < keys.count; c += vec::width) {
+      const reg added = vec::load(bias + c);
+      const reg x = vec::add(vec::load(scores + c), added);
+      vec::store(scores + c, vec::select_below(added, lowest, hidden, x));
+    }
+  }
+
+  void hide_by_mask(int r, const key_range& keys, float* TESSERA_RESTRICT scores) const {
+    const std::int64_t step = args_.mask.column;
+    const auto* TESSERA_RESTRICT mask =
+        static_cast<const std::uint8_t*>(args_.mask.data) + rows_.at(args_.mask, r, keys.key0);
+    TESSERA_INDEPENDENT
+    for (int c = 0; c < keys.count; ++c) {
+      scores[c] = mask[c * step] == 0 ? prim::minus_infinity : scores[c];
+    }
+  }
+
+  const latent_attention_kernel_args& args_;
+  const query_rows<Kernel>& rows_;
+};
+
+}  // namespace tessera::kernels::latent_attention::cpu

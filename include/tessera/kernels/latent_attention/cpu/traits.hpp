@@ -1,0 +1,57 @@
+// What follows from a row's config on the CPU: registers, tiles, strides of scratch memory.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/latent_attention/config.hpp>
+#include <tessera/families/latent_attention/rules.hpp>
+#include <tessera/families/latent_attention/schedule_cpu.hpp>
+#include <tessera/prim/cpu/gemm/panels.hpp>
+#include <tessera/prim/cpu/gemm/words.hpp>
+#include <tessera/prim/cpu/isa.hpp>
+#include <tessera/prim/cpu/rows.hpp>
+#include <tessera/prim/cpu/simd.hpp>
+
+namespace tessera::kernels::latent_attention::cpu {
+
+/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
+template <class Kernel, latent_attention_rule Broken>
+struct row_is_legal {
+  static_assert(Broken == latent_attention_rule::none,
+                "this row breaks the rule named by the second template argument");
+  static_assert(isa::of<Kernel::config.target>::compiled,
+                "this translation unit lacks the compiler flags of the row's backend "
+                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
+  static constexpr bool value = true;
+};
+
+/// Strides count floats.
+template <class Kernel>
+struct traits {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static constexpr latent_attention_config config = resolved(Kernel::config);
+  using isa_type = typename isa::of<config.target>::type;
+  using words = prim::f32_words<isa_type>;
+  using vec = prim::simd<isa_type>;
+  using reg = typename vec::reg;
+  static constexpr int width = vec::width;
+
+  /// The register tile of the microkernel: mr rows, nr columns.
+  static constexpr int mr = register_rows(config.target);
+  static constexpr int vectors = register_columns(config.target) / width;
+  using panels = prim::panels<isa_type, vectors>;
+
+  static constexpr int block_rows = latent_schedule::block_rows(config.target);
+  static constexpr int block_keys = latent_schedule::block_keys;
+  /// Of a row of scores, and of one of their transpose: no power of two, or the rows of a register
+  /// tile would share cache sets.
+  static constexpr int score_stride = block_keys + 16;
+  static constexpr int query_stride = block_rows + 16;
+
+  /// `count` columns in whole registers.
+  static constexpr std::int64_t columns_of(std::int64_t count) {
+    return prim::padded<isa_type>(count);
+  }
+};
+
+}  // namespace tessera::kernels::latent_attention::cpu

@@ -1,0 +1,39 @@
+// The default table of latent attention: which rows exist and why; see axes/mean_pooling.hpp.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/latent_attention/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct latent_attention_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<latent_form> forms;
+  std::vector<latent_pass> passes;
+};
+
+inline std::vector<latent_attention_axes> latent_attention_blocks() {
+  using enum backend;
+  using enum latent_form;
+  using enum latent_pass;
+  return {
+      {
+          .about = "prompts: keys and values of each head are made once",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .forms = {expanded},
+          .passes = {forward, backward},
+      },
+      {
+          .about = "batches over caches: all heads read the same latents",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .forms = {absorbed},
+          .passes = {forward},
+      },
+  };
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,46 @@
+// Latent attention: from axes to rows.
+#include "axes/latent_attention.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tessera/families/latent_attention/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = latent_attention_config;
+  using runtime_family = tessera::latent_attention_family;
+  static constexpr const auto& names = latent_attention_names;
+
+  static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &latent_attention_axes::targets, &latent_attention_config::target},
+      axis{"forms", &latent_attention_axes::forms, &latent_attention_config::form},
+      axis{"passes", &latent_attention_axes::passes, &latent_attention_config::pass}};
+
+  static std::string unit_of(const latent_attention_config& config) {
+    return fmt::format("{}_{}", enumerator_name(config.form), enumerator_name(config.pass));
+  }
+};
+
+}  // namespace
+
+family latent_attention_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_LATENT_ATTENTION_ROW";
+  made.config_type = "latent_attention_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
+                               .limits = {.rows = 12, .seconds = 120, .bytes = 1 << 20}};
+  made.fits_header = "tessera/families/latent_attention/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate
