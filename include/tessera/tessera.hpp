@@ -9,12 +9,14 @@
 #include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/families/quantized/registry.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/linear_attention.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
+#include <tessera/quantized.hpp>
 #include <tessera/ragged_decode_attention.hpp>
 #include <tessera/ragged_page_attention.hpp>
 #include <tessera/runtime/config_classes.hpp>

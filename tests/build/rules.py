@@ -146,6 +146,14 @@ FAMILIES = [
         "sorted": (".recurrence = scan_recurrence::rwkv4",
                    ".recurrence = scan_recurrence::state_space_v1"),
     },
+    {
+        "folder": "quantized", "config": "quantized_config", "rule": "quantized_rule",
+        "launch": "quantized", "arguments": "quantized_kernel_args",
+        "legal": ".pass = quantized_pass::dequantize",
+        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
+        "sorted": (".pass = quantized_pass::dequantize", ".pass = quantized_pass::quantize"),
+    },
 ]
 
 

@@ -84,6 +84,12 @@ constexpr std::string_view plain_problems[] = {
     "state_space_v1_backward x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "rwkv4_backward k=[2,64,96]f32",
     "state_space_v2_backward x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
+    "quantize w=[48,128]f32 scales=[48,2]f32 zeros=[48,2]f32",
+    "dequantize w=[48,128]f32 w_q=[48,16]u32 scales=[48,2]f32 zeros=[48,2]f32",
+    "prepack_quantized_weights w=[48,128]f32 scales=[48,2]f32 zeros=[48,2]f32",
+    "quantized_matmul x=[2,128]f32 out=[2,48]f32 w_q=[48,16]u32 scales=[48,2]f32 zeros=[48,2]f32",
+    "quantized_matmul_backward x=[2,128]f32 d_out=[2,48]f32 w_q=[48,16]u32 scales=[48,2]f32 "
+    "zeros=[48,2]f32",
 };
 
 /// A plain problem and its family.

@@ -51,12 +51,21 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
   TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD = 703,
   TESSERA_OPERATION_RWKV4 = 704,
-  TESSERA_OPERATION_RWKV4_BACKWARD = 705
+  TESSERA_OPERATION_RWKV4_BACKWARD = 705,
+  TESSERA_OPERATION_QUANTIZE = 1000,
+  TESSERA_OPERATION_DEQUANTIZE = 1001,
+  TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS = 1002,
+  TESSERA_OPERATION_QUANTIZED_MATMUL = 1003,
+  TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD = 1004
 } tessera_operation;
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
 enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3, TESSERA_POOL_LAYOUT_PTCD = 4, TESSERA_POOL_LAYOUT_PTCLD = 5 };
+enum { TESSERA_MODE_AFFINE = 0, TESSERA_MODE_NF4 = 1, TESSERA_MODE_MXFP4 = 2, TESSERA_MODE_MXFP8 = 3, TESSERA_MODE_NVFP4 = 4, TESSERA_MODE_NVFP8 = 5 };
+enum { TESSERA_AXIS_COL = 0, TESSERA_AXIS_ROW = 1 };
+enum { TESSERA_SCALE_ENCODING_E8M0 = 0, TESSERA_SCALE_ENCODING_INT8 = 1 };
+enum { TESSERA_AFFINE_FORM_ZERO = 0, TESSERA_AFFINE_FORM_BIAS = 1 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -1754,6 +1763,214 @@ static inline int32_t tessera_plan_rwkv4_backward(const tessera_rwkv4_args* args
 static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
     const tessera_rwkv4_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- quantize: family quantized ---- */
+
+/* Axes: R rows; G groups; g group size; W words. */
+typedef struct tessera_quantize_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* w; /* col [R,G*g], row [G*g,R]; f32, f16, bf16 */
+  const tessera_tensor* w_q; /* written; [R,W]; u32 */
+  const tessera_tensor* scales; /* written; [R,G]; f32, f16, bf16, u8 */
+  const tessera_tensor* zeros; /* written; [R,G]; type of scales */
+  const tessera_tensor* tensor_scale; /* [1]; f32 */
+} tessera_quantize_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_QUANTIZE_MODE = 1,
+  TESSERA_QUANTIZE_BITS = 2,
+  TESSERA_QUANTIZE_GROUP_SIZE = 4,
+  TESSERA_QUANTIZE_AXIS = 8,
+  TESSERA_QUANTIZE_SCALE_ENCODING = 16,
+  TESSERA_QUANTIZE_AFFINE_FORM = 32
+};
+typedef struct tessera_quantize_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_MODE_AFFINE, TESSERA_MODE_NF4, TESSERA_MODE_MXFP4, TESSERA_MODE_MXFP8,
+   * TESSERA_MODE_NVFP4, TESSERA_MODE_NVFP8; default TESSERA_MODE_AFFINE */
+  int64_t mode;
+  int64_t bits; /* at least 1; optional, else the mode's */
+  int64_t group_size; /* at least 1; optional, else the mode's */
+  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
+   * TESSERA_SCALE_ENCODING_E8M0 */
+  int64_t scale_encoding;
+  /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
+  int64_t affine_form;
+} tessera_quantize_options;
+
+/* quantize: needs w, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_quantize(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZE, args, options, context, status);
+}
+static inline int32_t tessera_plan_quantize(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZE, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_quantize(const tessera_plan* plan,
+    const tessera_quantize_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* prepack_quantized_weights: needs w, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_prepack_quantized_weights(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS, args, options, context, status);
+}
+static inline int32_t tessera_plan_prepack_quantized_weights(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_prepack_quantized_weights(const tessera_plan* plan,
+    const tessera_quantize_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- dequantize: family quantized ---- */
+
+/* Axes: R rows; G groups; g group size; W words. */
+typedef struct tessera_dequantize_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* w; /* written; [R,G*g]; f32, f16, bf16 */
+  const tessera_tensor* w_q; /* [R,W]; u32 */
+  const tessera_tensor* scales; /* [R,G]; f32, f16, bf16, u8 */
+  const tessera_tensor* zeros; /* [R,G]; type of scales */
+  const tessera_tensor* tensor_scale; /* [1]; f32 */
+} tessera_dequantize_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_DEQUANTIZE_MODE = 1,
+  TESSERA_DEQUANTIZE_BITS = 2,
+  TESSERA_DEQUANTIZE_GROUP_SIZE = 4,
+  TESSERA_DEQUANTIZE_AXIS = 8,
+  TESSERA_DEQUANTIZE_SCALE_ENCODING = 16,
+  TESSERA_DEQUANTIZE_AFFINE_FORM = 32
+};
+typedef struct tessera_dequantize_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_MODE_AFFINE, TESSERA_MODE_NF4, TESSERA_MODE_MXFP4, TESSERA_MODE_MXFP8,
+   * TESSERA_MODE_NVFP4, TESSERA_MODE_NVFP8; default TESSERA_MODE_AFFINE */
+  int64_t mode;
+  int64_t bits; /* at least 1; optional, else the mode's */
+  int64_t group_size; /* at least 1; optional, else the mode's */
+  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
+   * TESSERA_SCALE_ENCODING_E8M0 */
+  int64_t scale_encoding;
+  /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
+  int64_t affine_form;
+} tessera_dequantize_options;
+
+/* dequantize: needs w, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_dequantize(const tessera_dequantize_args* args,
+    const tessera_dequantize_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_DEQUANTIZE, args, options, context, status);
+}
+static inline int32_t tessera_plan_dequantize(const tessera_dequantize_args* args,
+    const tessera_dequantize_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_DEQUANTIZE, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_dequantize(const tessera_plan* plan,
+    const tessera_dequantize_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- quantized_matmul: family quantized ---- */
+
+/* Axes: R rows; G groups; g group size; W words; M batch. */
+typedef struct tessera_quantized_matmul_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* x; /* col [M,G*g], row [M,R]; f32, f16, bf16 */
+  const tessera_tensor* w_q; /* [R,W]; u32 */
+  const tessera_tensor* scales; /* [R,G]; f32, f16, bf16, u8 */
+  const tessera_tensor* zeros; /* [R,G]; type of scales */
+  const tessera_tensor* tensor_scale; /* [1]; f32 */
+  const tessera_tensor* out; /* written; col [M,R], row [M,G*g]; f32, f16, bf16 */
+  const tessera_tensor* d_out; /* col [M,R], row [M,G*g]; f32, f16, bf16 */
+  const tessera_tensor* d_x; /* written; col [M,G*g], row [M,R]; f32, f16, bf16 */
+  const tessera_tensor* d_scales; /* written; [R,G]; f32, f16, bf16 */
+  const tessera_tensor* d_zeros; /* written; [R,G]; f32, f16, bf16 */
+} tessera_quantized_matmul_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_QUANTIZED_MATMUL_MODE = 1,
+  TESSERA_QUANTIZED_MATMUL_BITS = 2,
+  TESSERA_QUANTIZED_MATMUL_GROUP_SIZE = 4,
+  TESSERA_QUANTIZED_MATMUL_AXIS = 8,
+  TESSERA_QUANTIZED_MATMUL_SCALE_ENCODING = 16,
+  TESSERA_QUANTIZED_MATMUL_AFFINE_FORM = 32
+};
+typedef struct tessera_quantized_matmul_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_MODE_AFFINE, TESSERA_MODE_NF4, TESSERA_MODE_MXFP4, TESSERA_MODE_MXFP8,
+   * TESSERA_MODE_NVFP4, TESSERA_MODE_NVFP8; default TESSERA_MODE_AFFINE */
+  int64_t mode;
+  int64_t bits; /* at least 1; optional, else the mode's */
+  int64_t group_size; /* at least 1; optional, else the mode's */
+  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
+   * TESSERA_SCALE_ENCODING_E8M0 */
+  int64_t scale_encoding;
+  /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
+  int64_t affine_form;
+} tessera_quantized_matmul_options;
+
+/* quantized_matmul: needs x, out, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_quantized_matmul(const tessera_quantized_matmul_args* args,
+    const tessera_quantized_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZED_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_quantized_matmul(const tessera_quantized_matmul_args* args,
+    const tessera_quantized_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZED_MATMUL, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_quantized_matmul(const tessera_plan* plan,
+    const tessera_quantized_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* quantized_matmul_backward: needs x, d_out, w_q, scales, d_x; takes zeros, tensor_scale, d_scales,
+ * d_zeros. */
+static inline int32_t tessera_quantized_matmul_backward(const tessera_quantized_matmul_args* args,
+    const tessera_quantized_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_quantized_matmul_backward(
+    const tessera_quantized_matmul_args* args, const tessera_quantized_matmul_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_quantized_matmul_backward(const tessera_plan* plan,
+    const tessera_quantized_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
