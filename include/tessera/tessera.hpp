@@ -10,6 +10,7 @@
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/latent_attention/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/families/quantized/registry.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/kv_cache.hpp>
@@ -17,6 +18,7 @@
 #include <tessera/linear_attention.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
+#include <tessera/quantized.hpp>
 #include <tessera/ragged_decode_attention.hpp>
 #include <tessera/ragged_delta_rule.hpp>
 #include <tessera/ragged_page_attention.hpp>

@@ -11,8 +11,10 @@ import sys
 from consumer import ROOT, Failed, Project, run, script
 
 TESTS = ROOT / "tests/build/c_interface"
+CALLS = sorted(TESTS.glob("*.c"))  # of one program, that calls everything
+CALLS.remove(TESTS / "partial.c")
 PROGRAMS = ("foreach(kind IN ITEMS c c_shared)\n"
-            "  add_executable(with_${kind} program.c operations.c pages.c recurrences.c latents.c)\n"
+            f"  add_executable(with_${{kind}} {' '.join(call.name for call in CALLS)})\n"
             "  target_link_libraries(with_${kind} PRIVATE tessera::${kind} m)\n"
             "endforeach()\n"
             "tessera_add_kernels(pooling ROWS rows.txt)\n"
@@ -28,7 +30,7 @@ def check_names(library, include):
     if declared != exported or not declared:
         raise Failed(f"{library}: of exported and declared functions {sorted(declared ^ exported)} are not both")
     functions = re.findall(r"^static inline int32_t (tessera_\w+)\(", operations, re.M)
-    program = "".join((TESTS / name).read_text() for name in ("operations.c", "pages.c", "recurrences.c", "latents.c"))
+    program = "".join(call.read_text() for call in CALLS if call.name != "program.c")
     missing = [name for name in functions if not re.search(rf"\b{name}\b", program)
                and not name.startswith(("tessera_plan_flash_", "tessera_run_flash_"))]  # those of program.c
     if missing or not functions:
@@ -50,9 +52,7 @@ def main():
     library = next(pathlib.Path(prefix).rglob("libtessera_c.so"))
     program = project.folder / "alone"
     run(compiler, "-std=c99", "-D_ISOC11_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
-        f"-I{prefix}/include", TESTS / "program.c", TESTS / "operations.c", TESTS / "pages.c",
-        TESTS / "recurrences.c", TESTS / "latents.c", f"-L{library.parent}",
-        "-ltessera_c", "-lm", f"-Wl,-rpath,{library.parent}", "-o", program)
+        f"-I{prefix}/include", *CALLS, f"-L{library.parent}", "-ltessera_c", "-lm", f"-Wl,-rpath,{library.parent}", "-o", program)
     print(f"alone: {run(program)[1]}", end="")
     print(run(sys.executable, TESTS / "loaded.py", library)[1], end="")
     check_names(library, pathlib.Path(prefix) / "include")

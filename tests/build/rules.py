@@ -159,6 +159,14 @@ FAMILIES = [
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".form = latent_form::absorbed", ".form = latent_form::expanded"),
     },
+    {
+        "folder": "quantized", "config": "quantized_config", "rule": "quantized_rule",
+        "launch": "quantized", "arguments": "quantized_kernel_args",
+        "legal": ".pass = quantized_pass::dequantize",
+        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
+        "sorted": (".pass = quantized_pass::dequantize", ".pass = quantized_pass::quantize"),
+    },
 ]
 
 

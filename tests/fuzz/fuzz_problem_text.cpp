@@ -21,6 +21,8 @@
 #include <tessera/families/latent_attention/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/quantized/fits.hpp>
+#include <tessera/families/quantized/lower.hpp>
 #include <tessera/families/selective_scan/fits.hpp>
 #include <tessera/families/selective_scan/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
@@ -68,6 +70,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::selective_scan_kernel_args>(text,
                                              &tessera::parse_problem<tessera::state_space_problem>);
   check<tessera::selective_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv4_problem>);
+  check<tessera::quantized_kernel_args>(text, &tessera::parse_problem<tessera::weight_problem>);
+  check<tessera::quantized_kernel_args>(text,
+                                        &tessera::parse_problem<tessera::quantized_matmul_problem>);
   check<tessera::delta_rule_kernel_args>(text, &tessera::parse_problem<tessera::rwkv7_problem>);
   check<tessera::delta_rule_kernel_args>(
       text, &tessera::parse_problem<tessera::ragged_delta_rule_problem>);

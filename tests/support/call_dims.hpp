@@ -153,8 +153,10 @@ class dims_draw {
     std::uint32_t bits = 0;
     const shape_form& shape = form_.shape(tensor, call_.layout);
     for (int at = 0; at < shape.rank; ++at) {
-      const std::int8_t dim = shape.axes[static_cast<std::size_t>(at)].dim;
+      const axis_form& axis = shape.axes[static_cast<std::size_t>(at)];
+      const std::int8_t dim = axis.dim;
       if (dim < 0) continue;
+      if (is_said_by_options(axis.times)) bits |= 1u << axis.times;
       const tensor_form* const table = table_of_pages(static_cast<std::size_t>(dim));
       const auto list = table != nullptr ? table - form_.tensors.data() : 0;
       if (table != nullptr && call_.has(static_cast<std::size_t>(list))) {
@@ -165,10 +167,18 @@ class dims_draw {
     }
     return bits;
   }
+  /// A factor of axes that no tensor decides.
+  bool is_said_by_options(std::int8_t dim) const {
+    if (dim < 0) return false;
+    const auto& factor = form_.dims[static_cast<std::size_t>(dim)];
+    return factor.source == dim_source::formula && !factor.option.empty();
+  }
   double extent_product(std::uint32_t dims) const {
     double product = 1;
     for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      const bool counts = (dims >> i & 1u) != 0 && form_.dims[i].source == dim_source::tensor;
+      const bool counts =
+          (dims >> i & 1u) != 0 && (form_.dims[i].source == dim_source::tensor ||
+                                    is_said_by_options(static_cast<std::int8_t>(i)));
       if (counts) product *= static_cast<double>(call_.dims[i] + 1);
     }
     return product;

@@ -182,7 +182,9 @@ class problem_draw {
       if (form.like >= 0)
         types.push_back(problem_.tensors[static_cast<std::size_t>(form.like)].type);
       dtype type = random_.pick(std::span<const dtype>(types));
-      const bool decides = (op_.required >> i & 1u) != 0 && form.types.has(wishes_.type);
+      // Tensors that may be codes are no operands.
+      const bool decides = (op_.required >> i & 1u) != 0 && form.types.has(wishes_.type) &&
+                           !form.types.has(dtype::u8);
       if (decides) type = wishes_.type;
       // A gradient and what it belongs to, whichever comes first.
       for (std::size_t other = 0; other < form_.tensors.size(); ++other) {
@@ -200,7 +202,7 @@ class problem_draw {
   /// Options that say a dim have its extent where some product needs it, else none.
   void say_dims_by_options() {
     for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      if (form_.dims[i].option.empty()) continue;
+      if (form_.dims[i].option.empty() || form_.dims[i].source == dim_source::formula) continue;
       bool needed = false;
       for (std::size_t tensor = 0; tensor < form_.tensors.size(); ++tensor) {
         for (const axis_form& axis : form_.shape(tensor, call_.layout).axes) {

@@ -197,14 +197,18 @@ inline bool meets(const axis_form& axis, std::int64_t extent, std::int64_t wante
   return false;
 }
 
-/// What a product is made of besides the dim that its tensor decides: an option says it.
+/// What a product is made of besides the dim that its tensor decides: options say it.
 inline bool bind_factor(bound_call& call, std::size_t tensor, const axis_form& axis,
                         std::int64_t extent, status& failure) {
   const auto index = static_cast<std::size_t>(axis.times);
   const dim& factor = call.form().dims[index];
   std::int64_t value = 0;
-  std::memcpy(&value, static_cast<const std::byte*>(call.options) + factor.option_offset,
-              sizeof value);
+  if (factor.source == dim_source::formula) {
+    value = factor.value(call);
+  } else {
+    std::memcpy(&value, static_cast<const std::byte*>(call.options) + factor.option_offset,
+                sizeof value);
+  }
   if (value < factor.least || value > factor.most) {
     return refuse(failure, factor.option, ": is ", value, ", ",
                   call.form().layouts[static_cast<std::size_t>(call.layout)],

@@ -111,7 +111,7 @@ struct dim {
   std::int64_t (*value)(const bound_call&) = nullptr;
   std::string_view owner{};  ///< contents and formulas: who has it, in sentences
   /// Where only a product has the dim: the integer option that says it, and where that is in the
-  /// options.
+  /// options. Formula: what follows from options alone, and the one of them that sentences name.
   std::string_view option{};
   std::uint16_t option_offset = 0;
 };

@@ -195,6 +195,11 @@ constexpr bool follows_from_others(const operation& op, std::size_t tensor) noex
   return true;
 }
 
+/// The type of a tensor follows from another one or from the operation.
+constexpr bool has_one_type(const tensor_form& form) noexcept {
+  return form.like >= 0 || form.gradient_of >= 0 || form.types.only() != dtype::none;
+}
+
 /// Tensors that the text of a problem has: inputs, and outputs that choices depend on, as far as
 /// they do not follow from the others.
 constexpr std::uint32_t fields_of(const operation& op) noexcept {
@@ -204,7 +209,7 @@ constexpr std::uint32_t fields_of(const operation& op) noexcept {
     const tensor_form& form = op.form->tensors[tensor];
     const bool required = (op.required >> tensor & 1u) != 0;
     const bool follows = form.use == tensor_use::output
-                             ? form.free || required
+                             ? form.free || (required && has_one_type(form))
                              : required && follows_from_others(op, tensor);
     if (!follows) fields |= 1u << tensor;
   }

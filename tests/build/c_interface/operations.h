@@ -6,3 +6,5 @@ int check_pages_and_caches(void);
 int check_recurrences(void);
 /* The same of latent attention: in latents.c. */
 int check_latents(void);
+/* The same of weights in few bits: in weights.c. */
+int check_weights(void);

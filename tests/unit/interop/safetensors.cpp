@@ -43,8 +43,8 @@ class folder {
   fs::path path_;
 };
 
-constexpr dtype all_types[] = {dtype::f32, dtype::f16, dtype::bf16,    dtype::f64,    dtype::i32,
-                               dtype::i64, dtype::u8,  dtype::f8_e4m3, dtype::f8_e5m2};
+constexpr dtype all_types[] = {dtype::f32, dtype::f16, dtype::bf16, dtype::f64,     dtype::i32,
+                               dtype::i64, dtype::u32, dtype::u8,   dtype::f8_e4m3, dtype::f8_e5m2};
 
 tensor_view typed_view(std::byte* data, dtype type, std::vector<std::int64_t> extent) {
   tensor_view made;

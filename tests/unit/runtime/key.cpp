@@ -101,6 +101,12 @@ constexpr std::string_view plain_problems[] = {
     "flash_mla_decode q=[2,1,8,64]f32 kv_cache=[9,16,1,64] block_table=[2,4]i32 softmax_scale=0.125",
     "multi_latent_ragged_page_attention q_nope=[9,8,64]f32 q_pe=[9,8,16] kv_cache=[9,16,1,256] "
     "block_tables=[2,4]i32 cu_seqlens_q=[3]i32 softmax_scale=0.125",
+    "quantize w=[48,128]f32 scales=[48,2]f32 zeros=[48,2]f32",
+    "dequantize w=[48,128]f32 w_q=[48,16]u32 scales=[48,2]f32 zeros=[48,2]f32",
+    "prepack_quantized_weights w=[48,128]f32 scales=[48,2]f32 zeros=[48,2]f32",
+    "quantized_matmul x=[2,128]f32 out=[2,48]f32 w_q=[48,16]u32 scales=[48,2]f32 zeros=[48,2]f32",
+    "quantized_matmul_backward x=[2,128]f32 d_out=[2,48]f32 w_q=[48,16]u32 scales=[48,2]f32 "
+    "zeros=[48,2]f32",
 };
 
 /// A plain problem and its family.

@@ -26,6 +26,9 @@
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
+#include <tessera/families/quantized/reflect.hpp>
+#include <tessera/families/quantized/registry.hpp>
+#include <tessera/families/quantized/rules.hpp>
 #include <tessera/families/selective_scan/reflect.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/families/selective_scan/rules.hpp>
@@ -106,6 +109,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<selective_scan_config>(kind->rows());
     } else if (kind == &latent_attention_record) {
       expect_fields_change_names<latent_attention_config>(kind->rows());
+    } else if (kind == &quantized_record) {
+      expect_fields_change_names<quantized_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

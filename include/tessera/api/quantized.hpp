@@ -1,0 +1,111 @@
+// Weights in few bits: codes that share a scale group by group.
+//
+//   tessera::quantized_options options{.mode = tessera::weight_mode::mxfp4};
+//   tessera::weight_args args{.w = tessera::view(w, {N, K}),
+//                             .w_q = tessera::view(codes, {N, K / 8}),
+//                             .scales = tessera::view(scales, {N, K / 32})};
+//   if (auto done = tessera::quantize(args, options); !done) report(done.message());
+//
+// Modes, bits and group sizes are those of `weight_mode`. A group lies along the last axis of what
+// is stored: [N,K] with `axis` col, [K,N] with row. Decoded weights are
+//
+//   affine  (code - zero) scale, with `affine_form` bias: code scale + zero
+//   nf4, mx, nv  value(code) scale, nvfp4 also times tensor_scale
+//
+// and `quantized_matmul` is x [M,K] times the logical weight [N,K]:
+//
+//   out[m, n] = sum over k of x[m, k] W[n, k]
+//
+// with weights, sums and results in float, rounded once to the type of out; it has the same bits
+// for any number of threads. Where the groups lie along K (`axis` col) a call reads packed rows
+// one by one, which is the better choice for few rows of x.
+//
+// What quantize makes is the same bits everywhere: scales are those of the standards, exponents of
+// mx are rounded down, elements of E2M1 and E4M3 to the nearest, ties to even, and saturate;
+// affine codes are rounded likewise, nf4 takes the nearest entry. Infinity counts as the largest
+// float, NaN as 0 or, in E4M3, as NaN. A group of zeros has scale 1; groups whose scale rounds to
+// 0 (nv) become zeros.
+//
+// Every function checks its arguments completely before it writes anything. Functions may be called
+// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
+// std::bad_alloc.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/quantized/options.hpp>
+#include <tessera/families/quantized/problem.hpp>
+#include <tessera/families/quantized/product_args.hpp>
+#include <tessera/families/quantized/weight_args.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// w to w_q, scales and, of affine weights, zeros.
+status quantize(const weight_args& args, const quantized_options& options = {},
+                const context& context = {});
+
+/// And back: w as it is stored, in the type it has.
+status dequantize(const weight_args& args, const quantized_options& options = {},
+                  const context& context = {});
+
+/// quantize under the name that programs know it by whose weights go to quantized_matmul, which
+/// takes them with the same options.
+status prepack_quantized_weights(const weight_args& args, const quantized_options& options = {},
+                                 const context& context = {});
+
+/// x times packed weights to out.
+status quantized_matmul(const quantized_matmul_args& args, const quantized_options& options = {},
+                        const context& context = {});
+
+/// The gradients of quantized_matmul from d_out: d_x and, where they are given, d_scales and
+/// d_zeros, with the codes as they are.
+status quantized_matmul_backward(const quantized_matmul_args& args,
+                                 const quantized_options& options = {},
+                                 const context& context = {});
+
+/// The same operations; a refusal is thrown as tessera::error.
+inline void quantize_or_throw(const weight_args& args, const quantized_options& options = {},
+                              const context& context = {}) {
+  throw_if_failed(quantize(args, options, context));
+}
+inline void dequantize_or_throw(const weight_args& args, const quantized_options& options = {},
+                                const context& context = {}) {
+  throw_if_failed(dequantize(args, options, context));
+}
+
+inline void prepack_quantized_weights_or_throw(const weight_args& args,
+                                               const quantized_options& options = {},
+                                               const context& context = {}) {
+  throw_if_failed(prepack_quantized_weights(args, options, context));
+}
+inline void quantized_matmul_or_throw(const quantized_matmul_args& args,
+                                      const quantized_options& options = {},
+                                      const context& context = {}) {
+  throw_if_failed(quantized_matmul(args, options, context));
+}
+inline void quantized_matmul_backward_or_throw(const quantized_matmul_args& args,
+                                               const quantized_options& options = {},
+                                               const context& context = {}) {
+  throw_if_failed(quantized_matmul_backward(args, options, context));
+}
+
+/// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
+using weight_plan = basic_plan<weight_problem>;
+using quantized_matmul_plan = basic_plan<quantized_matmul_problem>;
+
+/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
+/// itself would refuse, and problems that no row of this build takes.
+result<weight_plan> plan(const weight_problem& problem, const context& context = {});
+result<quantized_matmul_plan> plan(const quantized_matmul_problem& problem,
+                                   const context& context = {});
+
+/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
+/// null: this one.
+result<explanation> explain(const weight_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const quantized_matmul_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// What a kernel of quantised weights is, at compile time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+
+namespace tessera {
+
+/// What a kernel does.
+enum class quantized_pass : std::uint8_t {
+  quantize,    ///< weights to codes and scales
+  dequantize,  ///< and back
+  forward,     ///< a product with packed weights
+  backward,    ///< its gradients
+};
+inline constexpr std::array<std::string_view, 4> quantized_pass_names{"quantize", "dequantize",
+                                                                      "forward", "backward"};
+constexpr std::string_view name_of(quantized_pass pass) noexcept {
+  return quantized_pass_names[static_cast<std::size_t>(pass)];
+}
+
+/// One row of the table. Kernels take every mode, element type and size.
+struct quantized_config {
+  backend target = backend::cpu_generic;
+  quantized_pass pass = quantized_pass::quantize;
+  friend constexpr bool operator==(const quantized_config&, const quantized_config&) = default;
+};
+
+/// The config with every default filled in.
+constexpr quantized_config resolved(quantized_config config) noexcept {
+  return config;
+}
+
+}  // namespace tessera

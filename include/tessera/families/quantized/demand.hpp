@@ -1,0 +1,85 @@
+// What a choice among rows of quantised weights may depend on, read off a call once.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/quantized/config.hpp>
+#include <tessera/families/quantized/problem.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// Everything that the choice of a row may depend on. Eligibility and cost see nothing else.
+struct quantized_demand {
+  quantized_pass pass = quantized_pass::quantize;
+  weight_mode mode = weight_mode::affine;
+  dtype type = dtype::none;  ///< of the weights as floats, or of x
+  weight_axis axis = weight_axis::col;
+  std::uint16_t bits = 0;
+  std::uint16_t group_size = 0;
+  std::int64_t rows = 0;     ///< of the weights as they are stored
+  std::int64_t columns = 0;  ///< likewise
+  std::int64_t batch = 0;    ///< rows of x; packing: none
+  friend constexpr bool operator==(const quantized_demand&, const quantized_demand&) = default;
+};
+
+constexpr quantized_demand demand_of(weight_op op, const weight_args& args,
+                                     const quantized_options& options,
+                                     bool /*unaligned*/) noexcept {
+  const std::int64_t size = group_size_of(options);
+  return {.pass = pass_of(op),
+          .mode = options.mode,
+          .type = args.w.type,
+          .axis = options.axis,
+          .bits = static_cast<std::uint16_t>(bits_of(options)),
+          .group_size = static_cast<std::uint16_t>(size),
+          .rows = args.scales.extent[0],
+          .columns = args.scales.extent[1] * size};
+}
+
+constexpr quantized_demand demand_of(quantized_matmul_op op, const quantized_matmul_args& args,
+                                     const quantized_options& options,
+                                     bool /*unaligned*/) noexcept {
+  const std::int64_t size = group_size_of(options);
+  return {.pass = pass_of(op),
+          .mode = options.mode,
+          .type = args.x.type,
+          .axis = options.axis,
+          .bits = static_cast<std::uint16_t>(bits_of(options)),
+          .group_size = static_cast<std::uint16_t>(size),
+          .rows = args.scales.extent[0],
+          .columns = args.scales.extent[1] * size,
+          .batch = args.x.extent[0]};
+}
+
+/// One row of x.
+constexpr quantized_demand without_batch(quantized_demand demand) noexcept {
+  demand.batch = demand.batch > 0 ? 1 : 0;
+  return demand;
+}
+
+namespace quantized_fields {
+
+template <auto Member>
+std::int64_t value(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<quantized_demand>().*Member);
+}
+
+inline constexpr std::array table{
+    demand_field{"pass", key_part::identity, &value<&quantized_demand::pass>, quantized_pass_names},
+    demand_field{"mode", key_part::identity, &value<&quantized_demand::mode>, weight_mode_names},
+    demand_field{"type", key_part::identity, &value<&quantized_demand::type>, dtype_names},
+    demand_field{"axis", key_part::identity, &value<&quantized_demand::axis>, weight_axis_names},
+    demand_field{"bits", key_part::identity, &value<&quantized_demand::bits>},
+    demand_field{"group_size", key_part::size, &value<&quantized_demand::group_size>},
+    demand_field{"rows", key_part::size, &value<&quantized_demand::rows>},
+    demand_field{"columns", key_part::size, &value<&quantized_demand::columns>},
+    demand_field{"batch", key_part::size_or_none, &value<&quantized_demand::batch>},
+};
+
+}  // namespace quantized_fields
+}  // namespace tessera

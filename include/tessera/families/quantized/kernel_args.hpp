@@ -1,0 +1,50 @@
+// What the kernels of quantised weights receive: raw pointers, element strides and sizes of one
+// launch. Made from validated views by `lower`; a kernel checks nothing again.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/quantized/options.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// A matrix whose elements lie `row` and `column` elements apart; null: absent.
+struct strided_matrix {
+  void* data = nullptr;
+  dtype type = dtype::none;
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+};
+
+/// Weights in codes, as they are stored: rows of columns in groups, contiguous.
+struct packed_weights {
+  strided_matrix codes{};   ///< words of 32 bits
+  strided_matrix scales{};  ///< of the groups of a row
+  strided_matrix zeros{};
+  void* tensor_scale = nullptr;  ///< a float; null: 1
+  std::int64_t rows = 0;
+  std::int64_t groups = 0;
+  std::int64_t group_size = 0;
+  int bits = 0;
+  weight_mode mode = weight_mode::affine;
+  mx_scale_encoding encoding = mx_scale_encoding::e8m0;
+  affine_weight_form form = affine_weight_form::zero;
+
+  constexpr std::int64_t columns() const noexcept { return groups * group_size; }
+};
+
+/// Arguments of a launch.
+struct quantized_kernel_args {
+  packed_weights weights{};
+  strided_matrix w{};  ///< the same weights as floats: rows and columns are those of the codes
+  /// A product and its gradients: a row for each of the batch.
+  strided_matrix x{}, out{}, d_out{}, d_x{};
+  strided_matrix d_scales{}, d_zeros{};
+  std::int64_t batch = 0;
+  /// Groups lie along the outputs. Rows of the codes are columns of w, which is stored row by row,
+  /// where weights are packed.
+  bool transposed = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// The tensors of one product with packed weights, under the names that tools and files use.
+//
+// | tensor | shape | dtype |
+// |---|---|---|
+// | x, d_x | [M,K] | f32, f16, bf16 |
+// | w_q, scales, zeros, tensor_scale | as quantize makes them, [N,...] with axis col, [K,...] row |
+// | | out, d_out | [M,N] | f32, f16, bf16, each its own | | d_scales, d_zeros | those of scales and
+// zeros | likewise |
+//
+// The last axis of each tensor has stride 1.
+#pragma once
+
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {
+
+/// Views of one call. Absent views are default-constructed. `quantized_matmul` writes out,
+/// `quantized_matmul_backward` d_x and, where they are given, d_scales and d_zeros.
+struct quantized_matmul_args {
+  tensor_view x{};  ///< the gradient reads its values for d_scales and d_zeros only
+  tensor_view w_q{};
+  tensor_view scales{};
+  tensor_view zeros{};         ///< affine: needed; else absent
+  tensor_view tensor_scale{};  ///< nvfp4: multiplies every scale; absent: 1
+  tensor_view out{};
+
+  tensor_view d_out{};
+  tensor_view d_x{};
+  tensor_view d_scales{};  ///< optional; affine and nf4
+  tensor_view d_zeros{};   ///< optional; affine
+};
+
+}  // namespace tessera

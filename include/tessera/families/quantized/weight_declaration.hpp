@@ -1,0 +1,280 @@
+// quantize and dequantize, declared: weights, their codes and scales. The layouts of a call are the
+// axes that have the groups.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include <tessera/families/quantized/demand.hpp>
+#include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/families/quantized/options.hpp>
+#include <tessera/families/quantized/problem.hpp>
+#include <tessera/families/quantized/weight_args.hpp>
+#include <tessera/spec/check.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+#include <tessera/spec/names.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera::quantized_table {
+
+using declared::everywhere;
+using options = quantized_options;
+using kernel = quantized_kernel_args;
+using texts = std::array<std::string_view, max_layouts>;
+
+// What every operation on packed weights shares.
+
+inline constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+inline constexpr std::int64_t least_group = 8, most_group = 1024;
+
+/// Number of the dims among those of an operation.
+enum dim_number : std::uint8_t { rows_dim, groups_dim, group_size_dim, words_dim };
+
+inline constexpr std::size_t codes_tensor = 1;  ///< w_q among the tensors of an operation
+
+/// Words of a row of codes. Where no code has so many bits, those there are: the option is refused,
+/// not the tensor.
+inline std::int64_t words_of_row(const bound_call& call) {
+  const std::int64_t bits = bits_of(call.options_as<options>());
+  if (bits > 8) return call.tensors[codes_tensor].extent[1];
+  return (call.dims[groups_dim] * call.dims[group_size_dim] * bits + 31) / 32;
+}
+
+/// Rows and columns as they are stored; a row has groups of `g` columns.
+inline constexpr std::array weight_dims{
+    dim{.symbol = "R", .label = "rows", .most = most},
+    dim{.symbol = "G", .label = "groups", .most = most},
+    dim{.symbol = "g",
+        .label = "group size",
+        .least = least_group,
+        .most = most_group,
+        .source = dim_source::formula,
+        .of = "R",
+        .value = [](const bound_call& call) { return group_size_of(call.options_as<options>()); },
+        .option = "group_size"},
+    dim{.symbol = "W",
+        .label = "words",
+        .source = dim_source::formula,
+        .of = "G",
+        .value = &words_of_row},
+};
+
+constexpr tensor_text codes(tensor_use use) {
+  return {.name = "w_q",
+          .shapes = everywhere("R W"),
+          .types = dtype::u32,
+          .use = use,
+          .contiguous_rows = true};
+}
+constexpr tensor_text scales(tensor_use use) {
+  return {.name = "scales",
+          .shapes = everywhere("R G"),
+          .types = floating_types | dtype::u8,
+          .use = use,
+          .contiguous_rows = true};
+}
+constexpr tensor_text zeros(tensor_use use) {
+  return {.name = "zeros",
+          .shapes = everywhere("R G"),
+          .like = "scales",
+          .use = use,
+          .contiguous_rows = true};
+}
+inline constexpr tensor_text tensor_scale{.name = "tensor_scale",
+                                          .shapes = everywhere("1"),
+                                          .types = dtype::f32,
+                                          .contiguous_rows = true,
+                                          .free = true};
+
+inline constexpr std::array option_forms{
+    option_form{.name = "mode",
+                .offset = offsetof(options, mode),
+                .type = option_type::choice,
+                .enumerators = weight_mode_names},
+    option_form{.name = "bits",
+                .offset = offsetof(options, bits),
+                .type = option_type::optional_integer,
+                .limit = option_limit::at_least,
+                .least = 1,
+                .unset = "the mode's"},
+    option_form{.name = "group_size",
+                .offset = offsetof(options, group_size),
+                .type = option_type::optional_integer,
+                .limit = option_limit::at_least,
+                .least = 1,
+                .unset = "the mode's"},
+    option_form{.name = "axis",
+                .offset = offsetof(options, axis),
+                .type = option_type::choice,
+                .enumerators = weight_axis_names},
+    option_form{.name = "scale_encoding",
+                .offset = offsetof(options, scale_encoding),
+                .type = option_type::choice,
+                .enumerators = mx_scale_encoding_names,
+                .free = true},
+    option_form{.name = "affine_form",
+                .offset = offsetof(options, affine_form),
+                .type = option_type::choice,
+                .enumerators = affine_weight_form_names,
+                .free = true},
+};
+inline constexpr auto& axes = weight_axis_names;
+
+inline bool is_affine(const bound_call& call) {
+  return call.options_as<options>().mode == weight_mode::affine;
+}
+inline bool has_tensor_scale(const bound_call& call) {
+  return call.options_as<options>().mode == weight_mode::nvfp4;
+}
+inline constexpr std::string_view only_affine_has_zeros = "is given, only affine weights have it";
+inline constexpr std::string_view only_nvfp4_has_it = "is given, only nvfp4 weights have it";
+
+/// Bits and group size are such as the mode has.
+inline bool suit_mode(const options& wanted, status& failure) {
+  const std::string_view mode = name_in(weight_mode_names, wanted.mode);
+  const std::int64_t bits = bits_of(wanted), size = group_size_of(wanted);
+  if (wanted.mode == weight_mode::affine ? bits > 8 : bits != bits_of(wanted.mode)) {
+    if (wanted.mode == weight_mode::affine) {
+      return checks::refuse(failure, "bits: is ", bits, ", must be 1 to 8");
+    }
+    return checks::refuse(failure, "bits: is ", bits, ", ", mode, " has ", bits_of(wanted.mode));
+  }
+  if (!has_float_scales(wanted.mode) && size != group_size_of(wanted.mode)) {
+    return checks::refuse(failure, "group_size: is ", size, ", ", mode, " has ",
+                          group_size_of(wanted.mode));
+  }
+  if (!std::has_single_bit(static_cast<std::uint64_t>(size))) {
+    return checks::refuse(failure, "group_size: is ", size, ", must be a power of two from ",
+                          least_group, " to ", most_group);
+  }
+  if (wanted.scale_encoding != mx_scale_encoding::e8m0 && !is_mx(wanted.mode)) {
+    return checks::refuse(failure, "scale_encoding: is ",
+                          name_in(mx_scale_encoding_names, wanted.scale_encoding), ", scales of ",
+                          mode, " are no exponents");
+  }
+  return wanted.affine_form == affine_weight_form::zero || wanted.mode == weight_mode::affine ||
+         checks::refuse(failure, "affine_form: is ",
+                        name_in(affine_weight_form_names, wanted.affine_form), ", ", mode,
+                        " has no zeros");
+}
+
+/// What the mode asks of scales and zeros; their numbers among the tensors.
+template <std::size_t Scales, std::size_t Zeros>
+bool is_quantized(const bound_call& call, status& failure) {
+  const options& wanted = call.options_as<options>();
+  if (!suit_mode(wanted, failure)) return false;
+  const std::string_view mode = name_in(weight_mode_names, wanted.mode);
+  const dtype type = call.tensors[Scales].type;
+  if (call.has(Scales) && is_floating_16_or_32(type) != has_float_scales(wanted.mode)) {
+    return checks::refuse(failure, "scales: dtype is ", name_of(type), ", ", mode, " has ",
+                          has_float_scales(wanted.mode) ? "f32, f16 or bf16" : "u8");
+  }
+  return call.has(Zeros) || !is_affine(call) ||
+         checks::refuse(failure, "zeros: is absent, affine weights have it");
+}
+
+inline void fill_weights(const bound_call& call, packed_weights& to) {
+  const options& wanted = call.options_as<options>();
+  to.bits = static_cast<int>(bits_of(wanted));
+  to.mode = wanted.mode;
+  to.encoding = wanted.scale_encoding;
+  to.form = wanted.affine_form;
+}
+
+/// Where a matrix goes whose axes have dims of these symbols.
+consteval binding_text matrix_at(std::string_view name, std::size_t at, std::string_view row,
+                                 std::string_view column) {
+  return {name,
+          at + offsetof(strided_matrix, data),
+          {{{row, at + offsetof(strided_matrix, row)},
+            {column, at + offsetof(strided_matrix, column)}}},
+          at + offsetof(strided_matrix, type)};
+}
+inline constexpr std::size_t weights = offsetof(kernel, weights);
+inline constexpr binding_text codes_binding =
+    matrix_at("w_q", weights + offsetof(packed_weights, codes), "R", "W");
+inline constexpr binding_text scales_binding =
+    matrix_at("scales", weights + offsetof(packed_weights, scales), "R", "G");
+inline constexpr binding_text zeros_binding =
+    matrix_at("zeros", weights + offsetof(packed_weights, zeros), "R", "G");
+inline constexpr binding_text tensor_scale_binding{
+    "tensor_scale", weights + offsetof(packed_weights, tensor_scale)};
+inline constexpr std::array weight_sizes{
+    size_text{"R", weights + offsetof(packed_weights, rows)},
+    size_text{"G", weights + offsetof(packed_weights, groups)},
+    size_text{"g", weights + offsetof(packed_weights, group_size)},
+};
+inline constexpr kernel kernel_defaults{};
+
+// Packing and unpacking.
+
+/// The tensors of an operation that reads weights, or writes them as they are stored.
+consteval auto weight_texts(tensor_use of_weights) {
+  const bool reads = of_weights == tensor_use::input;
+  const tensor_use of_codes = reads ? tensor_use::output : tensor_use::input;
+  return std::array{
+      tensor_text{.name = "w",
+                  .shapes = reads ? texts{"R:outputs G*g:inputs", "G*g:outputs R:inputs"}
+                                  : texts{"R:outputs G*g:inputs", "R:inputs G*g:outputs"},
+                  .types = floating_types,
+                  .use = of_weights,
+                  .contiguous_rows = true},
+      codes(of_codes),
+      scales(of_codes),
+      zeros(of_codes),
+      tensor_scale,
+  };
+}
+inline constexpr std::array weight_rules{
+    tensor_rule{3, &is_affine, only_affine_has_zeros},
+    tensor_rule{4, &has_tensor_scale, only_nvfp4_has_it},
+};
+
+/// Everything about one of them.
+template <tensor_use OfWeights>
+struct weights_of {
+  static constexpr auto texts = weight_texts(OfWeights);
+  static constexpr auto shapes = declared::shapes_in<axes.size()>(texts, weight_dims);
+  static constexpr auto tensors = declared::tensors_in(texts, shapes, weight_dims);
+  static constexpr signature form = declared::signature_of<weight_problem>({
+      .tensors = tensors,
+      .shapes = shapes,
+      .dims = weight_dims,
+      .layouts = axes,
+      .options = option_forms,
+      .rules = weight_rules,
+      .layout_of = &declared::layout_named<&options::axis>,
+      .hook = &is_quantized<2, 3>,
+  });
+  static constexpr auto bindings =
+      declared::bindings_in(std::array{matrix_at("w", offsetof(kernel, w), "R", "G"), codes_binding,
+                                       scales_binding, zeros_binding, tensor_scale_binding},
+                            form);
+  static constexpr auto sizes = declared::sizes_in(weight_sizes, form);
+  static constexpr lowering lower =
+      declared::lowering_of<kernel_defaults>(sizes, bindings, [](const bound_call& call, void* to) {
+        kernel& filled = *static_cast<kernel*>(to);
+        fill_weights(call, filled.weights);
+        filled.transposed =
+            OfWeights == tensor_use::input && call.options_as<options>().axis == weight_axis::row;
+      });
+};
+using read_weights = weights_of<tensor_use::input>;
+using written_weights = weights_of<tensor_use::output>;
+
+inline constexpr std::array weight_operations{
+    declared::operation_of("quantize", 0, read_weights::form, read_weights::lower,
+                           "w! w_q! scales! zeros tensor_scale"),
+    declared::operation_of("dequantize", 1, written_weights::form, written_weights::lower,
+                           "w! w_q! scales! zeros tensor_scale"),
+    declared::operation_of("prepack_quantized_weights", 2, read_weights::form, read_weights::lower,
+                           "w! w_q! scales! zeros tensor_scale"),
+};
+
+}  // namespace tessera::quantized_table

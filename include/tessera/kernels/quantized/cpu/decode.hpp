@@ -1,0 +1,130 @@
+// Packed weights as floats: a part of a stored row at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/quantized/cpu/values.hpp>
+#include <tessera/prim/cpu/code_lanes.hpp>
+#include <tessera/prim/cpu/rows.hpp>
+#include <tessera/spec/float8.hpp>
+
+namespace tessera::kernels::quantized::cpu {
+
+/// Columns that are decoded at a time, at most: of whole blocks of codes.
+inline constexpr int most_decoded = 512;
+
+/// Which weights a reader gives: as they are, or before the scale of their group.
+enum class decoded_form : std::uint8_t { scaled, unscaled };
+
+/// Reads rows of packed weights.
+template <class Isa, decoded_form Form = decoded_form::scaled>
+class weight_reader {
+ public:
+  TESSERA_INLINE explicit weight_reader(const packed_weights& from) : from_(from) {}
+
+  /// Columns [first, first + count) of a row, and zeros up to a whole block of codes. `first` is a
+  /// multiple of most_decoded, or of a block inside one.
+  void read(std::int64_t row, std::int64_t first, int count, float* to) const {
+    switch (from_.mode) {
+      case weight_mode::affine:
+        return read_blocks(row, first, count, to, [](const std::int32_t* codes, float* values) {
+          for (int i = 0; i < prim::codes_of_block; ++i) values[i] = static_cast<float>(codes[i]);
+        });
+      case weight_mode::nf4:
+        return read_blocks(row, first, count, to, [](const std::int32_t* codes, float* values) {
+          lanes::look_up(nf4_values.data(), codes, values);
+        });
+      case weight_mode::mxfp4:
+      case weight_mode::nvfp4:
+        return read_blocks(row, first, count, to, [](const std::int32_t* codes, float* values) {
+          lanes::look_up(e2m1_values.data(), codes, values);
+        });
+      case weight_mode::mxfp8:
+      case weight_mode::nvfp8:
+        return read_blocks(row, first, count, to, [](const std::int32_t* codes, float* values) {
+          for (int i = 0; i < prim::codes_of_block; ++i) {
+            values[i] = float8::value_of<3, 7, 0x7fu>(static_cast<std::uint8_t>(codes[i]));
+          }
+        });
+    }
+  }
+
+  /// The scales of groups [first, first + count) of a row.
+  void read_scales(std::int64_t row, std::int64_t first, int count, float* to) const {
+    const std::int64_t at = row * from_.scales.row + first;
+    if (has_float_scales(from_.mode)) return prim::load_row<Isa>(from_.scales, at, count, to);
+    const auto* const bytes = static_cast<const std::uint8_t*>(from_.scales.data) + at;
+    const float of_tensor =
+        from_.tensor_scale != nullptr ? *static_cast<const float*>(from_.tensor_scale) : 1.0f;
+    for (int i = 0; i < count; ++i) {
+      to[i] = is_mx(from_.mode) ? power_of(bytes[i])
+                                : float8::value_of<3, 7, 0x7fu>(bytes[i]) * of_tensor;
+    }
+  }
+
+ private:
+  using lanes = prim::code_lanes<Isa>;
+  /// Groups of the columns that are decoded at a time, as registers.
+  static constexpr int most_groups = most_decoded / 8;
+
+  TESSERA_INLINE float power_of(std::uint8_t code) const {
+    if (from_.encoding == mx_scale_encoding::int8) {
+      return power_of_two(static_cast<std::int8_t>(code));
+    }
+    return code == 255 ? std::numeric_limits<float>::quiet_NaN() : power_of_two(code - 127);
+  }
+
+  template <class Values>
+  TESSERA_INLINE void read_blocks(std::int64_t row, std::int64_t first, int count, float* to,
+                                  const Values& values_of) const {
+    alignas(64) float scales[most_groups], zeros[most_groups]{};
+    const int group = static_cast<int>(from_.group_size);
+    const auto groups = (count + group - 1) / group;
+    if constexpr (Form == decoded_form::scaled) read_scales(row, first / group, groups, scales);
+    const bool biased = from_.form == affine_weight_form::bias;
+    if (from_.zeros.data != nullptr && (Form == decoded_form::scaled || !biased)) {
+      prim::load_row<Isa>(from_.zeros, row * from_.zeros.row + first / group, groups, zeros);
+    }
+    const auto* const words = static_cast<const std::uint32_t*>(from_.codes.data) +
+                              row * from_.codes.row + first / prim::codes_of_block * from_.bits;
+    for (int at = 0; at < count; at += prim::codes_of_block) {
+      const int block = count - at < prim::codes_of_block ? count - at : prim::codes_of_block;
+      alignas(64) std::int32_t codes[prim::codes_of_block];
+      lanes::unpack(words + at / prim::codes_of_block * from_.bits, (block * from_.bits + 31) / 32,
+                    from_.bits, codes);
+      values_of(codes, to + at);
+      if (group >= prim::codes_of_block) {
+        scale<prim::codes_of_block>(to + at, scales[at / group], zeros[at / group], biased);
+      } else if (group == 16) {
+        for (int in = 0; in < block; in += 16) {
+          const int of = (at + in) / 16;
+          scale<16>(to + at + in, scales[of], zeros[of], biased);
+        }
+      } else {
+        for (int in = 0; in < block; in += 8) {
+          const int of = (at + in) / 8;
+          scale<8>(to + at + in, scales[of], zeros[of], biased);
+        }
+      }
+      for (int i = block; i < prim::codes_of_block; ++i) to[at + i] = 0;
+    }
+  }
+
+  template <int Count>
+  static TESSERA_INLINE void scale(float* to, float scale, float zero, bool biased) {
+    if constexpr (Form == decoded_form::unscaled) {
+      for (int i = 0; i < Count; ++i) to[i] -= zero;
+    } else if (biased) {
+      for (int i = 0; i < Count; ++i) to[i] = to[i] * scale + zero;
+    } else {
+      for (int i = 0; i < Count; ++i) to[i] = (to[i] - zero) * scale;
+    }
+  }
+
+  const packed_weights& from_;
+};
+
+}  // namespace tessera::kernels::quantized::cpu

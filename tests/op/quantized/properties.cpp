@@ -1,0 +1,180 @@
+// What the declarations of quantised weights cannot say: where codes lie in their words, what a row
+// of a batch owes to the others, and that packing, unpacking and multiplying speak of the same
+// weights.
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/quantized.hpp>
+
+namespace {
+
+using namespace tessera;
+
+/// Codes 0, 1, ... as weights: where every code occurs, the scale is 1 and the zero 0.
+struct counted_codes {
+  std::int64_t bits;
+  std::int64_t count;
+  std::vector<std::uint32_t> words;
+};
+
+TEST(quantized_weights, codes_lie_one_behind_the_other_from_the_lowest_bit) {
+  for (const counted_codes& known : {
+           counted_codes{3, 16, {0x88fac688u, 0x0000fac6u}},
+           counted_codes{4, 16, {0x76543210u, 0xfedcba98u}},
+           counted_codes{5, 32, {0x8a418820u, 0xc5a92839u, 0xca307b9au, 0x38bdab49u, 0xffbbcdebu}},
+       }) {
+    std::vector<float> weights;
+    for (std::int64_t i = 0; i < known.count; ++i) {
+      weights.push_back(static_cast<float>(i % (1 << known.bits)));
+    }
+    std::vector<float> decoded(weights.size()), scale(1), zero(1);
+    std::vector<std::uint32_t> words(known.words.size());
+    const quantized_options options{.bits = known.bits, .group_size = known.count};
+    weight_args args{.w = view(weights.data(), {1, known.count}),
+                     .w_q = view(words.data(), {1, static_cast<std::int64_t>(words.size())}),
+                     .scales = view(scale.data(), {1, 1}),
+                     .zeros = view(zero.data(), {1, 1})};
+    const status packed = quantize(args, options);
+    ASSERT_TRUE(packed) << packed.message();
+    EXPECT_EQ(words, known.words) << known.bits;
+    EXPECT_EQ(scale[0], 1.0f);
+    EXPECT_EQ(zero[0], 0.0f);
+    args.w = view(decoded.data(), {1, known.count});
+    const status unpacked = dequantize(args, options);
+    ASSERT_TRUE(unpacked) << unpacked.message();
+    EXPECT_EQ(decoded, weights) << known.bits;
+  }
+}
+
+/// Packed weights, and a batch of activations to multiply them with.
+struct product_call {
+  static constexpr std::int64_t out = 48, in = 96;
+  std::int64_t batch;
+  quantized_options options;
+  std::vector<float> w, x, y;
+  std::vector<std::uint32_t> words;
+  std::vector<std::uint8_t> scales;
+
+  product_call(std::int64_t rows, const quantized_options& wanted)
+      : batch(rows),
+        options(wanted),
+        w(static_cast<std::size_t>(out * in)),
+        x(static_cast<std::size_t>(rows * in)),
+        y(static_cast<std::size_t>(rows * out)),
+        words(static_cast<std::size_t>(out * in * bits_of(wanted) / 32)),
+        scales(static_cast<std::size_t>(out * in / group_size_of(wanted))) {
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = std::sin(static_cast<float>(i));
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i));
+  }
+
+  std::int64_t stored_rows() const { return options.axis == weight_axis::col ? out : in; }
+  std::int64_t stored_columns() const { return out * in / stored_rows(); }
+  tensor_view codes() {
+    return view(words.data(), {stored_rows(), stored_columns() * bits_of(options) / 32});
+  }
+  tensor_view exponents() {
+    return view(scales.data(), {stored_rows(), stored_columns() / group_size_of(options)});
+  }
+  weight_args weights() {
+    return {.w = view(w.data(), {out, in}), .w_q = codes(), .scales = exponents()};
+  }
+  void run(std::int64_t first, std::int64_t rows) {
+    const quantized_matmul_args args{.x = view(x.data() + first * in, {rows, in}),
+                                     .w_q = codes(),
+                                     .scales = exponents(),
+                                     .out = view(y.data() + first * out, {rows, out})};
+    const status done = quantized_matmul(args, options);
+    ASSERT_TRUE(done) << done.message();
+  }
+};
+
+constexpr std::array formats{
+    quantized_options{.mode = weight_mode::mxfp8}, quantized_options{.mode = weight_mode::nvfp4},
+    quantized_options{.mode = weight_mode::nvfp4, .axis = weight_axis::row}};
+
+TEST(quantized_matmul, is_the_product_with_the_decoded_weights) {
+  for (const quantized_options& options : formats) {
+    product_call call(5, options);
+    ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
+    call.run(0, call.batch);
+    std::vector<float> decoded(call.w.size());
+    weight_args back = call.weights();
+    back.w = view(decoded.data(), {call.stored_rows(), call.stored_columns()});
+    ASSERT_TRUE(dequantize(back, options));
+    const bool rows = options.axis == weight_axis::row;
+    for (std::int64_t m = 0; m < call.batch; ++m) {
+      for (std::int64_t n = 0; n < call.out; ++n) {
+        double sum = 0, size = 0;
+        for (std::int64_t k = 0; k < call.in; ++k) {
+          const std::int64_t at = rows ? k * call.out + n : n * call.in + k;
+          const double term =
+              static_cast<double>(call.x[static_cast<std::size_t>(m * call.in + k)]) *
+              static_cast<double>(decoded[static_cast<std::size_t>(at)]);
+          sum += term;
+          size += std::fabs(term);
+        }
+        EXPECT_NEAR(static_cast<double>(call.y[static_cast<std::size_t>(m * call.out + n)]), sum,
+                    size * static_cast<double>(call.in) * 0x1p-24);
+      }
+    }
+  }
+}
+
+TEST(quantized_matmul, gives_a_row_of_the_batch_the_same_bits_as_alone) {
+  for (const quantized_options& options :
+       {quantized_options{.mode = weight_mode::mxfp4},
+        quantized_options{.mode = weight_mode::nf4, .group_size = 8, .axis = weight_axis::row}}) {
+    product_call call(300, options);
+    std::vector<float> quantiles(call.scales.size());
+    weight_args weights = call.weights();
+    if (options.mode == weight_mode::nf4) weights.scales.type = dtype::f32;
+    if (options.mode == weight_mode::nf4) weights.scales.data = quantiles.data();
+    ASSERT_TRUE(quantize(weights, options));
+    quantized_matmul_args args{.x = view(call.x.data(), {call.batch, call.in}),
+                               .w_q = weights.w_q,
+                               .scales = weights.scales,
+                               .out = view(call.y.data(), {call.batch, call.out})};
+    ASSERT_TRUE(quantized_matmul(args, options));
+    for (const std::int64_t m : {0, 1, 255, 256, 299}) {
+      std::vector<float> alone(call.out);
+      args.x = view(call.x.data() + m * call.in, {1, call.in});
+      args.out = view(alone.data(), {1, call.out});
+      ASSERT_TRUE(quantized_matmul(args, options));
+      const float* const together = call.y.data() + m * call.out;
+      EXPECT_EQ(alone, std::vector<float>(together, together + call.out)) << m;
+    }
+  }
+}
+
+TEST(quantize, keeps_nan_where_codes_have_it_and_bounds_infinity) {
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  const float nan = std::nanf("");
+  std::vector<float> weights(32, 1.0f), decoded(32);
+  weights[3] = nan;
+  weights[5] = -infinite;
+  std::vector<std::uint32_t> words(8);
+  std::vector<std::uint8_t> scales(1);
+  weight_args args{.w = view(weights.data(), {1, 32}),
+                   .w_q = view(words.data(), {1, 8}),
+                   .scales = view(scales.data(), {1, 1})};
+  const quantized_options options{.mode = weight_mode::mxfp8};
+  ASSERT_TRUE(quantize(args, options));
+  args.w = view(decoded.data(), {1, 32});
+  ASSERT_TRUE(dequantize(args, options));
+  EXPECT_EQ(scales[0], 127 + 127 - 8);  // of the largest float
+  for (std::size_t i = 0; i < decoded.size(); ++i) {
+    if (i == 3) {
+      EXPECT_TRUE(std::isnan(decoded[i]));
+    } else {
+      EXPECT_EQ(decoded[i], i == 5 ? -448.0f * 0x1p119f : 0.0f) << i;
+    }
+  }
+}
+
+}  // namespace

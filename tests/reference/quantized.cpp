@@ -1,0 +1,249 @@
+// What tests need to know of the operations on quantised weights.
+#include "quantized.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <tessera/families/quantized/declaration.hpp>
+
+#include "../support/random.hpp"
+#include "operations.hpp"
+#include "quantize.hpp"
+#include "quantized_matmul.hpp"
+#include "store.hpp"
+
+namespace tessera::reference {
+namespace {
+
+using options = quantized_options;
+
+const weight_args& weights_of(const bound_call& call) {
+  return *reinterpret_cast<const weight_args*>(call.tensors);
+}
+
+/// A group's scale or zero as its tensor holds it: beyond the largest number is that number.
+double stored(dtype type, double value) {
+  const double most = type == dtype::f16    ? 65504.0
+                      : type == dtype::bf16 ? 0x1.fep127
+                                            : largest_float;
+  return static_cast<double>(rounded_to(type, static_cast<float>(std::clamp(value, -most, most))));
+}
+
+/// Codes, scales and zeros, each in row-major order.
+struct packed_values {
+  std::vector<double> words, scales, zeros;
+
+  void append_codes(const std::vector<std::uint32_t>& codes, std::int64_t bits) {
+    std::vector<std::uint32_t> row((codes.size() * static_cast<std::size_t>(bits) + 31) / 32);
+    for (std::size_t i = 0; i < codes.size() * static_cast<std::size_t>(bits); ++i) {
+      const std::size_t code = i / static_cast<std::size_t>(bits);
+      const std::size_t bit = i % static_cast<std::size_t>(bits);
+      row[i / 32] |= (codes[code] >> bit & 1u) << i % 32;
+    }
+    words.insert(words.end(), row.begin(), row.end());
+  }
+};
+
+packed_values packed(const bound_call& call) {
+  const weight_args& args = weights_of(call);
+  const auto& wanted = call.options_as<options>();
+  const bool transposed = wanted.axis == weight_axis::row;
+  const std::int64_t rows = args.w.extent[transposed ? 1 : 0];
+  const std::int64_t columns = args.w.extent[transposed ? 0 : 1];
+  const std::int64_t size = group_size_of(wanted);
+  const double of_tensor = args.tensor_scale.present() ? read(args.tensor_scale, 0) : 1.0;
+  packed_values all;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::vector<std::uint32_t> codes;
+    for (std::int64_t first = 0; first < columns; first += size) {
+      std::vector<double> weights;
+      for (std::int64_t column = first; column < first + size; ++column) {
+        weights.push_back(transposed ? at(args.w, column, row) : at(args.w, row, column));
+      }
+      const quantized_group group = quantized(wanted, of_tensor, weights);
+      codes.insert(codes.end(), group.codes.begin(), group.codes.end());
+      all.scales.push_back(group.scale);
+      all.zeros.push_back(group.zero);
+    }
+    all.append_codes(codes, bits_of(wanted));
+  }
+  return all;
+}
+
+expected_tensors all_of(const bound_call& call, packed_values values) {
+  expected_tensors all;
+  all.push_back({.tensor = 1, .values = std::move(values.words)});
+  all.push_back({.tensor = 2, .values = std::move(values.scales)});
+  if (call.has(3)) all.push_back({.tensor = 3, .values = std::move(values.zeros)});
+  return all;
+}
+expected_tensors quantized_exactly(const bound_call& call) {
+  return all_of(call, packed(call));
+}
+expected_tensors quantized_as_stored(const bound_call& call) {
+  packed_values values = packed(call);
+  for (double& scale : values.scales) scale = stored(call.tensors[2].type, scale);
+  for (double& zero : values.zeros) zero = stored(call.tensors[2].type, zero);
+  return all_of(call, std::move(values));
+}
+
+expected_tensors dequantized(const bound_call& call) {
+  const weight_args& args = weights_of(call);
+  const packed_view from{call.options_as<options>(), args.w_q, args.scales, args.zeros,
+                         args.tensor_scale};
+  expected_tensors all;
+  all.push_back({.tensor = 0, .values = decoded(from)});
+  return all;
+}
+
+// Products.
+
+expected_tensor as_expected(std::size_t tensor, sum_rows sums) {
+  return {.tensor = tensor, .values = std::move(sums.values), .sizes = std::move(sums.sizes)};
+}
+
+template <class Number>
+expected_tensors multiplied(const bound_call& call) {
+  const auto& args = *reinterpret_cast<const quantized_matmul_args*>(call.tensors);
+  const auto& wanted = call.options_as<options>();
+  const quantized_product<Number> product(args, wanted);
+  expected_tensors all;
+  all.push_back(as_expected(5, wanted.axis == weight_axis::col
+                                   ? product.over_columns(args.x, args.out.type)
+                                   : product.over_rows(args.x, args.out.type)));
+  return all;
+}
+
+template <class Number>
+expected_tensors multiplied_back(const bound_call& call) {
+  const auto& args = *reinterpret_cast<const quantized_matmul_args*>(call.tensors);
+  const auto& wanted = call.options_as<options>();
+  const quantized_product<Number> product(args, wanted);
+  const bool by_inputs = wanted.axis == weight_axis::col;
+  expected_tensors all;
+  all.push_back(as_expected(7, by_inputs ? product.over_rows(args.d_out, args.d_x.type)
+                                         : product.over_columns(args.d_out, args.d_x.type)));
+  if (!args.d_scales.present() && !args.d_zeros.present()) return all;
+  auto [scales, zeros] = product.of_scales(by_inputs ? args.d_out : args.x,
+                                           by_inputs ? args.x : args.d_out, args.scales.type);
+  if (args.d_scales.present()) all.push_back(as_expected(8, std::move(scales)));
+  if (args.d_zeros.present()) all.push_back(as_expected(9, std::move(zeros)));
+  return all;
+}
+
+/// A multiplication and an addition for each weight and row of the batch.
+void count_product(const bound_call& call, call_work& work) {
+  const auto& args = *reinterpret_cast<const quantized_matmul_args*>(call.tensors);
+  const double weights =
+      static_cast<double>(args.scales.elements() * group_size_of(call.options_as<options>()));
+  work.flops = 2 * weights * static_cast<double>(args.x.extent[0]);
+}
+
+// Values that mean something.
+
+/// Weights of every size, a few at a time: zeros, numbers that are not normal, ties, large ones;
+/// here and there infinity, NaN and -0.
+void fill_weights(const tensor_view& view, support::random_source& random) {
+  std::int64_t kind = 0;
+  for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
+    if (flat % 8 == 0) kind = random.below(9);
+    double weight = static_cast<double>(random.bell());
+    if (kind == 0) weight = 0;
+    if (kind == 1) weight *= 0x1p-130;
+    if (kind == 2) weight = static_cast<double>(random.between(-48, 48)) / 8;
+    if (kind == 3) weight *= 0x1p125;
+    if (random.chance(0.004)) weight = random.pick({HUGE_VAL, -HUGE_VAL, std::nan(""), -0.0});
+    store(view, offset, weight);
+  });
+}
+
+/// Any codes; those of NaN are rare.
+double drawn_words(const options& wanted, support::random_source& random) {
+  auto word = static_cast<std::uint32_t>(random.bits());
+  if (has_e4m3_codes(wanted.mode)) {
+    for (std::uint32_t byte = 0; byte < 32; byte += 8) {
+      const bool is_nan = (word >> byte & 0x7fu) == 0x7fu;
+      if (is_nan && random.chance(0.98)) word ^= 1u << byte;
+    }
+  }
+  return word;
+}
+
+double drawn_scale(const options& wanted, support::random_source& random) {
+  if (has_float_scales(wanted.mode)) return static_cast<double>(random.bell());
+  if (is_nv(wanted.mode)) {
+    const auto code = static_cast<double>(random.between(0x20, 0x48));
+    return random.chance(0.02) ? random.pick({0.0, 1.0, 126.0, 127.0, 128.0 + 56.0}) : code;
+  }
+  const auto exponent = static_cast<double>(random.between(-8, 8));
+  if (wanted.scale_encoding == mx_scale_encoding::int8) {
+    return exponent < 0 ? exponent + 256 : exponent;
+  }
+  return random.chance(0.02) ? random.pick({0.0, 1.0, 255.0}) : exponent + 127;
+}
+
+bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  const auto& wanted = call.options_as<options>();
+  const std::string_view name = call.form().tensors[tensor].name;
+  const tensor_view& view = call.tensors[tensor];
+  const auto fill_with = [&](const auto& draw) {
+    for_each_element(view, [&](std::int64_t, std::int64_t at) { store(view, at, draw()); });
+    return true;
+  };
+  if (name == "w") return fill_weights(view, random), true;
+  if (name == "w_q") return fill_with([&] { return drawn_words(wanted, random); });
+  if (name == "scales") return fill_with([&] { return drawn_scale(wanted, random); });
+  if (name == "tensor_scale") return fill_with([&] { return random.pick({0.5, 1.0, 0.03, 2.7}); });
+  return false;
+}
+
+/// Calls that are timed have weights near 1.
+double ordinary(const bound_call& call, std::size_t tensor, std::int64_t,
+                support::random_source& random) {
+  const auto& wanted = call.options_as<options>();
+  const std::string_view name = call.form().tensors[tensor].name;
+  if (name == "w_q") return static_cast<double>(random.bits() & 0x6f6f6f6fu);
+  if (name == "zeros") return 7.5;
+  if (name != "scales") return static_cast<double>(random.bell());
+  return has_float_scales(wanted.mode) ? 0.25 : is_nv(wanted.mode) ? 56 : 127;
+}
+
+constexpr std::array table{
+    operation_reference{.op = "quantize",
+                        .exact = &quantized_exactly,
+                        .as_stored = &quantized_as_stored,
+                        .fill = &fill,
+                        .ordinary = &ordinary},
+    operation_reference{
+        .op = "dequantize", .exact = &dequantized, .fill = &fill, .ordinary = &ordinary},
+    operation_reference{.op = "prepack_quantized_weights",
+                        .exact = &quantized_exactly,
+                        .as_stored = &quantized_as_stored,
+                        .fill = &fill,
+                        .ordinary = &ordinary},
+    operation_reference{.op = "quantized_matmul",
+                        .exact = &multiplied<double>,
+                        .as_stored = &multiplied<float>,
+                        .fill = &fill,
+                        .ordinary = &ordinary,
+                        .count = &count_product},
+    operation_reference{.op = "quantized_matmul_backward",
+                        .exact = &multiplied_back<double>,
+                        .as_stored = &multiplied_back<float>,
+                        .fill = &fill,
+                        .ordinary = &ordinary,
+                        .count = &count_product},
+};
+
+}  // namespace
+
+std::span<const operation_reference> quantized_references() noexcept {
+  return table;
+}
+
+}  // namespace tessera::reference

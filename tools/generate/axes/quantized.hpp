@@ -1,0 +1,35 @@
+// The default table of quantised weights: which rows exist and why; see axes/mean_pooling.hpp.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/quantized/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct quantized_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<quantized_pass> passes;
+};
+
+inline std::vector<quantized_axes> quantized_blocks() {
+  using enum backend;
+  using enum quantized_pass;
+  return {
+      {
+          .about = "codes in and out: comparisons and look-ups want the widest registers there are",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .passes = {quantize, dequantize},
+      },
+      {
+          .about = "products: codes become floats in registers, sums want many of them",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .passes = {forward, backward},
+      },
+  };
+}
+
+}  // namespace tessera::generate

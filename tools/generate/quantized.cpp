@@ -1,0 +1,43 @@
+// Quantised weights: from axes to rows.
+#include "axes/quantized.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <tessera/families/quantized/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = quantized_config;
+  using runtime_family = tessera::quantized_family;
+  static constexpr const auto& names = quantized_names;
+
+  static std::vector<quantized_axes> blocks() { return quantized_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &quantized_axes::targets, &quantized_config::target},
+      axis{"passes", &quantized_axes::passes, &quantized_config::pass}};
+
+  static std::string unit_of(const quantized_config& config) {
+    return std::string(enumerator_name(config.pass));
+  }
+};
+
+}  // namespace
+
+family quantized_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_QUANTIZED_ROW";
+  made.config_type = "quantized_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/quantized/cpu/launch.hpp",
+                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  made.fits_header = "tessera/families/quantized/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate
