@@ -52,7 +52,8 @@ def main():
     library = next(pathlib.Path(prefix).rglob("libtessera_c.so"))
     program = project.folder / "alone"
     run(compiler, "-std=c99", "-D_ISOC11_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
-        f"-I{prefix}/include", *CALLS, f"-L{library.parent}", "-ltessera_c", "-lm", f"-Wl,-rpath,{library.parent}", "-o", program)
+        f"-I{prefix}/include", *CALLS, f"-L{library.parent}", "-ltessera_c", "-lm",
+        f"-Wl,-rpath,{library.parent}", "-o", program)
     print(f"alone: {run(program)[1]}", end="")
     print(run(sys.executable, TESTS / "loaded.py", library)[1], end="")
     check_names(library, pathlib.Path(prefix) / "include")
