@@ -21,6 +21,8 @@
 #include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/selective_scan/fits.hpp>
 #include <tessera/families/selective_scan/lower.hpp>
+#include <tessera/families/sparse_attention/fits.hpp>
+#include <tessera/families/sparse_attention/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 namespace {
@@ -67,5 +69,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
                                              &tessera::parse_problem<tessera::state_space_problem>);
   check<tessera::selective_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv4_problem>);
   check<tessera::delta_rule_kernel_args>(text, &tessera::parse_problem<tessera::rwkv7_problem>);
+  check<tessera::sparse_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::blocksparse_problem>);
+  check<tessera::sparse_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::blocksparse_backward_problem>);
   return 0;
 }

@@ -51,7 +51,9 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
   TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD = 703,
   TESSERA_OPERATION_RWKV4 = 704,
-  TESSERA_OPERATION_RWKV4_BACKWARD = 705
+  TESSERA_OPERATION_RWKV4_BACKWARD = 705,
+  TESSERA_OPERATION_BLOCKSPARSE_ATTENTION = 900,
+  TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD = 901
 } tessera_operation;
 
 /* Values of options. */
@@ -1754,6 +1756,153 @@ static inline int32_t tessera_plan_rwkv4_backward(const tessera_rwkv4_args* args
 static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
     const tessera_rwkv4_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- blocksparse_attention: family sparse_attention ---- */
+
+/* Axes: B batch; Hq heads; Hkv heads; Sq length; Sk length; D head_dim; Dv head_dim; n number of
+ * sinks; Nq blocks of rows; Nk blocks of keys. */
+typedef struct tessera_blocksparse_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [B,Hq,Sq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* [B,Hkv,Sk,D]; type of q */
+  const tessera_tensor* v; /* [B,Hkv,Sk,Dv]; type of q */
+  const tessera_tensor* q_segment_ids; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_segment_ids; /* [B,Sk]; i32 */
+  const tessera_tensor* q_positions; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_positions; /* [B,Sk]; i32 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,Sq|1,Sk|1]; u8 */
+  const tessera_tensor* block_mask; /* [B|1,Hq|1,Nq,Nk]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* written; [B,Hq,Sq,Dv]; type of q */
+  const tessera_tensor* lse; /* written; [B,Hq,Sq]; f32 */
+} tessera_blocksparse_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_BLOCKSPARSE_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_BLOCKSPARSE_ATTENTION_CAUSAL = 2,
+  TESSERA_BLOCKSPARSE_ATTENTION_CAUSAL_ALIGNMENT = 4,
+  TESSERA_BLOCKSPARSE_ATTENTION_WINDOW_LEFT = 8,
+  TESSERA_BLOCKSPARSE_ATTENTION_WINDOW_RIGHT = 16,
+  TESSERA_BLOCKSPARSE_ATTENTION_LOGITS_SOFT_CAP = 32,
+  TESSERA_BLOCKSPARSE_ATTENTION_CHUNK_SIZE = 64,
+  TESSERA_BLOCKSPARSE_ATTENTION_BLOCK_Q = 128,
+  TESSERA_BLOCKSPARSE_ATTENTION_BLOCK_K = 256
+};
+typedef struct tessera_blocksparse_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  /* TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT; default
+   * TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT */
+  int64_t causal_alignment;
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  int64_t chunk_size; /* at least 1; optional, else all positions */
+  int64_t block_q; /* at least 1; default 64 */
+  int64_t block_k; /* at least 1; default 64 */
+} tessera_blocksparse_attention_options;
+
+/* blocksparse_attention: needs q, k, v, out; takes q_segment_ids, kv_segment_ids, q_positions,
+ * kv_positions, mask, block_mask, sinks, lse. */
+static inline int32_t tessera_blocksparse_attention(const tessera_blocksparse_attention_args* args,
+    const tessera_blocksparse_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_blocksparse_attention(
+    const tessera_blocksparse_attention_args* args,
+    const tessera_blocksparse_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_blocksparse_attention(const tessera_plan* plan,
+    const tessera_blocksparse_attention_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- blocksparse_attention_backward: family sparse_attention ---- */
+
+/* Axes: B batch; Hq heads; Hkv heads; Sq length; Sk length; D head_dim; Dv head_dim; n number of
+ * sinks; Nq blocks of rows; Nk blocks of keys. */
+typedef struct tessera_blocksparse_attention_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [B,Hq,Sq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* [B,Hkv,Sk,D]; type of q */
+  const tessera_tensor* v; /* [B,Hkv,Sk,Dv]; type of q */
+  const tessera_tensor* q_segment_ids; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_segment_ids; /* [B,Sk]; i32 */
+  const tessera_tensor* q_positions; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_positions; /* [B,Sk]; i32 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,Sq|1,Sk|1]; u8 */
+  const tessera_tensor* block_mask; /* [B|1,Hq|1,Nq,Nk]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* [B,Hq,Sq,Dv]; type of q */
+  const tessera_tensor* lse; /* [B,Hq,Sq]; f32 */
+  const tessera_tensor* d_out; /* [B,Hq,Sq,Dv]; type of q */
+  const tessera_tensor* d_lse; /* [B,Hq,Sq]; f32 */
+  const tessera_tensor* d_q; /* written; [B,Hq,Sq,D]; type of q */
+  const tessera_tensor* d_k; /* written; [B,Hkv,Sk,D]; type of q */
+  const tessera_tensor* d_v; /* written; [B,Hkv,Sk,Dv]; type of q */
+  const tessera_tensor* d_sinks; /* written; [Hq|1,n]; f32 */
+} tessera_blocksparse_attention_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_SOFTMAX_SCALE = 1,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_CAUSAL = 2,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_CAUSAL_ALIGNMENT = 4,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_WINDOW_LEFT = 8,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_WINDOW_RIGHT = 16,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_LOGITS_SOFT_CAP = 32,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_CHUNK_SIZE = 64,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_BLOCK_Q = 128,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_BLOCK_K = 256
+};
+typedef struct tessera_blocksparse_attention_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  /* TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT; default
+   * TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT */
+  int64_t causal_alignment;
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  int64_t chunk_size; /* at least 1; optional, else all positions */
+  int64_t block_q; /* at least 1; default 64 */
+  int64_t block_k; /* at least 1; default 64 */
+} tessera_blocksparse_attention_backward_options;
+
+/* blocksparse_attention_backward: needs q, k, v, out, lse, d_out, d_q, d_k, d_v; takes
+ * q_segment_ids, kv_segment_ids, q_positions, kv_positions, mask, block_mask, sinks, d_lse,
+ * d_sinks. */
+static inline int32_t tessera_blocksparse_attention_backward(
+    const tessera_blocksparse_attention_backward_args* args,
+    const tessera_blocksparse_attention_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_blocksparse_attention_backward(
+    const tessera_blocksparse_attention_backward_args* args,
+    const tessera_blocksparse_attention_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_blocksparse_attention_backward(const tessera_plan* plan,
+    const tessera_blocksparse_attention_backward_args* args, void* workspace,
+    size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
