@@ -12,6 +12,7 @@
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/quantized/registry.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
+#include <tessera/families/sparse_attention/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/latent_attention.hpp>
@@ -32,5 +33,6 @@
 #include <tessera/runtime/record.hpp>
 #include <tessera/rwkv7.hpp>
 #include <tessera/selective_scan.hpp>
+#include <tessera/sparse_attention.hpp>
 #include <tessera/unified_attention.hpp>
 #include <tessera/version.hpp>

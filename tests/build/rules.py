@@ -167,6 +167,15 @@ FAMILIES = [
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pass = quantized_pass::dequantize", ".pass = quantized_pass::quantize"),
     },
+    {
+        "folder": "sparse_attention", "config": "sparse_attention_config",
+        "rule": "sparse_attention_rule", "launch": "sparse_attention",
+        "arguments": "sparse_attention_kernel_args",
+        "legal": ".pattern = sparse_pattern::blocksparse",
+        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
+        "sorted": (".pass = sparse_pass::backward", ".pass = sparse_pass::forward"),
+    },
 ]
 
 

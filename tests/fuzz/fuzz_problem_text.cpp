@@ -25,6 +25,8 @@
 #include <tessera/families/quantized/lower.hpp>
 #include <tessera/families/selective_scan/fits.hpp>
 #include <tessera/families/selective_scan/lower.hpp>
+#include <tessera/families/sparse_attention/fits.hpp>
+#include <tessera/families/sparse_attention/lower.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 namespace {
@@ -84,5 +86,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       text, &tessera::parse_problem<tessera::flash_mla_decode_problem>);
   check<tessera::latent_attention_kernel_args>(
       text, &tessera::parse_problem<tessera::latent_ragged_problem>);
+  check<tessera::sparse_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::blocksparse_problem>);
+  check<tessera::sparse_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::blocksparse_backward_problem>);
   return 0;
 }

@@ -16,11 +16,10 @@ family delta_rule_family();
 family selective_scan_family();
 family latent_attention_family();
 family quantized_family();
+family sparse_attention_family();
 
 inline std::vector<family> all_families() {
-  return {attention_family(),      mean_pooling_family(),     attention_backward_family(),
-          kv_cache_family(),       chunked_scan_family(),     delta_rule_family(),
-          selective_scan_family(), latent_attention_family(), quantized_family()};
+  return {attention_family(), mean_pooling_family(), attention_backward_family(), kv_cache_family(), chunked_scan_family(), delta_rule_family(), selective_scan_family(), latent_attention_family(), quantized_family(), sparse_attention_family()};
 }
 
 }  // namespace tessera::generate

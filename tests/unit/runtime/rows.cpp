@@ -32,6 +32,9 @@
 #include <tessera/families/selective_scan/reflect.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/families/selective_scan/rules.hpp>
+#include <tessera/families/sparse_attention/reflect.hpp>
+#include <tessera/families/sparse_attention/registry.hpp>
+#include <tessera/families/sparse_attention/rules.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 
@@ -111,6 +114,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<latent_attention_config>(kind->rows());
     } else if (kind == &quantized_record) {
       expect_fields_change_names<quantized_config>(kind->rows());
+    } else if (kind == &sparse_attention_record) {
+      expect_fields_change_names<sparse_attention_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

@@ -1,0 +1,78 @@
+// Attention in which a query looks at some of the keys.
+//
+//   tessera::blocksparse_attention_args args{.q = tessera::view(q, {B, Hq, Sq, D}),
+//                                            .k = tessera::view(k, {B, Hkv, Sk, D}),
+//                                            .v = tessera::view(v, {B, Hkv, Sk, Dv}),
+//                                            .block_mask = tessera::view(shown, {B, 1, Nq, Nk}),
+//                                            .out = tessera::view(out, {B, Hq, Sq, Dv})};
+//   auto done = tessera::blocksparse_attention(args, {.causal = true, .block_q = 128});
+//
+// `blocksparse_attention`: the softmax of softmax_scale <q[i], k[j]>, behind the soft cap, over the
+// keys that query i sees: keys of its segment, where neither position (causal, window, chunk) nor
+// the mask nor the mask of blocks hides them. Positions are those that are given, else the numbers
+// of rows and keys, aligned as causal_alignment says. Sinks are further logits without a value. A
+// query that sees nothing has out 0, and lse -inf or that of the sinks. Tiles of keys that no query
+// of a block sees are not read.
+//
+// Gradients take what the forward call wrote and compute the weights again, tile by tile. Queries
+// that see nothing, and keys that nobody sees, have gradient 0; NaN and infinity there reach no
+// result.
+//
+// Arithmetic is f32; results are rounded once and have the same bits for any number of threads.
+//
+// Every function checks its arguments completely before it writes anything. Functions may be called
+// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
+// std::bad_alloc.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/sparse_attention/blocksparse_args.hpp>
+#include <tessera/families/sparse_attention/blocksparse_options.hpp>
+#include <tessera/families/sparse_attention/problem.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// q [B,Hq,Sq,D], k [B,Hkv,Sk,D], v [B,Hkv,Sk,Dv], out [B,Hq,Sq,Dv]. All else may be absent.
+status blocksparse_attention(const blocksparse_attention_args& args,
+                             const blocksparse_attention_options& options = {},
+                             const context& context = {});
+
+/// Gradients of blocksparse_attention: d_q, d_k, d_v from what the call took and wrote, d_out and,
+/// if there is one, d_lse; d_sinks where it is wanted.
+status blocksparse_attention_backward(const blocksparse_attention_backward_args& args,
+                                      const blocksparse_attention_options& options = {},
+                                      const context& context = {});
+
+/// The same operations; a refusal is thrown as tessera::error.
+inline void blocksparse_attention_or_throw(const blocksparse_attention_args& args,
+                                           const blocksparse_attention_options& options = {},
+                                           const context& context = {}) {
+  throw_if_failed(blocksparse_attention(args, options, context));
+}
+inline void blocksparse_attention_backward_or_throw(
+    const blocksparse_attention_backward_args& args,
+    const blocksparse_attention_options& options = {}, const context& context = {}) {
+  throw_if_failed(blocksparse_attention_backward(args, options, context));
+}
+
+/// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
+using blocksparse_plan = basic_plan<blocksparse_problem>;
+using blocksparse_backward_plan = basic_plan<blocksparse_backward_problem>;
+
+/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
+/// itself would refuse, and problems that no row of this build takes.
+result<blocksparse_plan> plan(const blocksparse_problem& problem, const context& context = {});
+result<blocksparse_backward_plan> plan(const blocksparse_backward_problem& problem,
+                                       const context& context = {});
+
+/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
+/// null: this one.
+result<explanation> explain(const blocksparse_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const blocksparse_backward_problem& problem,
+                            const context& context = {}, const device_facts* device = nullptr);
+
+}  // namespace tessera

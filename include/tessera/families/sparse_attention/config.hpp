@@ -1,0 +1,46 @@
+// What a sparse attention kernel is, at compile time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+
+namespace tessera {
+
+/// What says which keys a query looks at.
+enum class sparse_pattern : std::uint8_t {
+  blocksparse,  ///< masks, blocks, segments and positions
+};
+inline constexpr std::array<std::string_view, 1> sparse_pattern_names{"blocksparse"};
+constexpr std::string_view name_of(sparse_pattern pattern) noexcept {
+  return sparse_pattern_names[static_cast<std::size_t>(pattern)];
+}
+
+/// The direction of a kernel.
+enum class sparse_pass : std::uint8_t {
+  forward,   ///< outputs
+  backward,  ///< gradients of every operand
+};
+inline constexpr std::array<std::string_view, 2> sparse_pass_names{"forward", "backward"};
+constexpr std::string_view name_of(sparse_pass pass) noexcept {
+  return sparse_pass_names[static_cast<std::size_t>(pass)];
+}
+
+/// One row of the table. Kernels take every element type and size.
+struct sparse_attention_config {
+  backend target = backend::cpu_generic;
+  sparse_pattern pattern = sparse_pattern::blocksparse;
+  sparse_pass pass = sparse_pass::forward;
+  friend constexpr bool operator==(const sparse_attention_config&,
+                                   const sparse_attention_config&) = default;
+};
+
+/// The config with every default filled in.
+constexpr sparse_attention_config resolved(sparse_attention_config config) noexcept {
+  return config;
+}
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+// What a sparse attention row would have to do for a demand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/sparse_attention/config.hpp>
+#include <tessera/families/sparse_attention/demand.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+/// Sizes that every row's estimate starts from.
+struct sparse_attention_facts {
+  sparse_attention_demand demand{};
+  double pairs = 0;  ///< of queries and keys over all heads; how many are hidden nobody knows
+  double bytes = 0;  ///< of queries, keys, values and outputs
+};
+
+inline sparse_attention_facts facts_of(const sparse_attention_demand& demand) noexcept {
+  const auto of = [](std::int64_t count) { return static_cast<double>(count); };
+  const double rows = of(demand.batch) * of(demand.q_heads) * of(demand.q_len);
+  const double keys = of(demand.batch) * of(demand.kv_heads) * of(demand.kv_len);
+  return {.demand = demand,
+          .pairs = rows * of(demand.kv_len),
+          .bytes = (rows + keys) * of(demand.head_dim + demand.v_head_dim) *
+                   of(static_cast<std::int64_t>(size_of(demand.type)))};
+}
+
+inline work_estimate estimate_of(const sparse_attention_config& config,
+                                 const sparse_attention_facts& facts, int /*workers*/) noexcept {
+  const sparse_attention_demand& demand = facts.demand;
+  const bool forward = config.pass == sparse_pass::forward;
+  const auto head_dims = static_cast<double>(demand.head_dim + demand.v_head_dim);
+  work_estimate work;
+  work.footprint_bytes = facts.bytes * (forward ? 1.0 : 2.0);
+  work.bytes = work.footprint_bytes;
+  // A pair costs a multiply-add for each of its elements, and some twenty operations of the
+  // softmax; gradients compute scores twice and are seven products instead of two.
+  work.vector_operations = facts.pairs * (forward ? head_dims + 20 : 3.5 * head_dims + 60);
+  const double blocks = static_cast<double>((demand.q_len + 63) / 64);
+  const double items =
+      static_cast<double>(demand.batch) * static_cast<double>(demand.q_heads) * blocks;
+  work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
+  return work;
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// What is asked of sparse attention at run time: dtypes, sizes and options, no pointers. Plain
+// data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/sparse_attention/blocksparse_args.hpp>
+#include <tessera/families/sparse_attention/blocksparse_options.hpp>
+#include <tessera/families/sparse_attention/config.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Attention to blocks of keys that a mask shows.
+enum class blocksparse_op : std::uint8_t { blocksparse_attention };
+enum class blocksparse_backward_op : std::uint8_t { blocksparse_attention_backward };
+
+constexpr std::string_view name_of(blocksparse_op op) noexcept {
+  return op == blocksparse_op::blocksparse_attention ? "blocksparse_attention" : "invalid";
+}
+constexpr std::string_view name_of(blocksparse_backward_op op) noexcept {
+  return op == blocksparse_backward_op::blocksparse_attention_backward
+             ? "blocksparse_attention_backward"
+             : "invalid";
+}
+
+/// A call of one of them without its memory. The options are those of the forward call.
+using blocksparse_problem =
+    basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>;
+using blocksparse_backward_problem =
+    basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args,
+                  blocksparse_attention_options>;
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr blocksparse_problem problem_of(
+    const blocksparse_attention_args& args, const blocksparse_attention_options& options = {},
+    blocksparse_op op = blocksparse_op::blocksparse_attention) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+constexpr blocksparse_backward_problem problem_of(
+    const blocksparse_attention_backward_args& args,
+    const blocksparse_attention_options& options = {},
+    blocksparse_backward_op op = blocksparse_backward_op::blocksparse_attention_backward) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+// Reflection over the sparse attention family, and the names of its rows.
+#pragma once
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+
+#include <tessera/families/sparse_attention/blocksparse_args.hpp>
+#include <tessera/families/sparse_attention/blocksparse_options.hpp>
+#include <tessera/families/sparse_attention/config.hpp>
+#include <tessera/families/sparse_attention/problem.hpp>
+#include <tessera/families/sparse_attention/rules.hpp>
+#include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(sparse_pattern, blocksparse)
+BOOST_DESCRIBE_ENUM(sparse_pass, forward, backward)
+BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, target_is_a_cpu, bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(blocksparse_op, blocksparse_attention)
+BOOST_DESCRIBE_ENUM(blocksparse_backward_op, blocksparse_attention_backward)
+
+BOOST_DESCRIBE_STRUCT(sparse_attention_config, (), (target, pattern, pass))
+BOOST_DESCRIBE_STRUCT(blocksparse_attention_options, (),
+                      (softmax_scale, causal, causal_alignment, window_left, window_right,
+                       logits_soft_cap, chunk_size, block_q, block_k))
+BOOST_DESCRIBE_STRUCT(blocksparse_attention_args, (),
+                      (q, k, v, q_segment_ids, kv_segment_ids, q_positions, kv_positions, mask,
+                       block_mask, sinks, out, lse))
+BOOST_DESCRIBE_STRUCT(blocksparse_attention_backward_args, (),
+                      (q, k, v, q_segment_ids, kv_segment_ids, q_positions, kv_positions, mask,
+                       block_mask, sinks, out, lse, d_out, d_lse, d_q, d_k, d_v, d_sinks))
+
+/// `sparse_attention.<backend>.<pattern>.<pass>`.
+inline constexpr auto sparse_attention_names = row_names<sparse_attention_config>(
+    "sparse_attention", spelling::word{&sparse_attention_config::target},
+    spelling::word{&sparse_attention_config::pattern},
+    spelling::word{&sparse_attention_config::pass});
+
+/// The stable name of a row.
+constexpr row_name name_of(const sparse_attention_config& config) {
+  return sparse_attention_names.name_of(config);
+}
+
+}  // namespace tessera

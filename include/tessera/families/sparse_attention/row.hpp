@@ -1,0 +1,34 @@
+// How a row of sparse attention becomes an instance: for the generated table, and for rows
+// of an application.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/sparse_attention/config.hpp>
+#include <tessera/families/sparse_attention/kernel_args.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+namespace kernels::sparse_attention::cpu {
+// Defined in kernels/sparse_attention/cpu/launch.hpp, instantiated by the units.
+template <class Kernel>
+std::size_t workspace_bytes(const sparse_attention_kernel_args& args, int threads);
+template <class Kernel>
+status launch(const sparse_attention_kernel_args& args, const launch_context& context);
+}  // namespace kernels::sparse_attention::cpu
+
+template <>
+struct table_entry<sparse_attention_config> {
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {
+    namespace target = kernels::sparse_attention::cpu;
+    using args = sparse_attention_kernel_args;
+    return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+        "sparse_attention", name, resolved_config<Kernel>);
+  }
+};
+
+}  // namespace tessera

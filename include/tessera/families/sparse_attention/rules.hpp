@@ -1,0 +1,48 @@
+// Which configs of sparse attention are legal. Written once: the generator drops rows by
+// `broken_rule`, an assertion in the launcher names the rule and the row, and the run time prints
+// `sentence_of`.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/sparse_attention/config.hpp>
+
+namespace tessera {
+
+enum class sparse_attention_rule : std::uint8_t {
+  none,
+  target_is_a_cpu,
+  bf16_instructions_add_nothing,
+};
+
+/// The condition a legal row meets, as a sentence.
+constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
+  switch (rule) {
+    case sparse_attention_rule::none:
+      return "the row is legal";
+    case sparse_attention_rule::target_is_a_cpu:
+      return "the row is for a CPU: sparse attention has no CUDA kernels yet";
+    case sparse_attention_rule::bf16_instructions_add_nothing:
+      return "table rows are not of cpu_avx512_bf16, whose dot product does not help products in "
+             "f32";
+  }
+  return "invalid";
+}
+
+/// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
+constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noexcept {
+  return is_cpu(config.target) ? sparse_attention_rule::none
+                               : sparse_attention_rule::target_is_a_cpu;
+}
+
+/// What a row of the generated table must meet besides.
+constexpr sparse_attention_rule broken_table_rule(sparse_attention_config config) noexcept {
+  const sparse_attention_rule broken = broken_rule(config);
+  if (broken != sparse_attention_rule::none) return broken;
+  return config.target == backend::cpu_avx512_bf16
+             ? sparse_attention_rule::bf16_instructions_add_nothing
+             : sparse_attention_rule::none;
+}
+
+}  // namespace tessera

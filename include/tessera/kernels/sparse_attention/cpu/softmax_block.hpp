@@ -1,0 +1,98 @@
+// The online softmax of a block of query rows, tile of keys by tile.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/kernels/sparse_attention/cpu/score_block.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+
+namespace tessera::kernels::sparse_attention::cpu {
+
+/// Maxima, denominators and sums of weighted values of the tiles seen so far.
+template <class Isa>
+struct softmax_block : score_block<Isa> {
+  using base = score_block<Isa>;
+  using base::columns, base::keys, base::rows, base::score_row, base::v, base::v_stride;
+  using typename base::vec;
+
+  float* sums;  ///< [rows, v_stride]
+  prim::softmax_state state[block_rows];
+
+  softmax_block(std::int64_t of_qk, std::int64_t of_v, prim::float_carver& memory)
+      : base(of_qk, of_v, memory), sums(memory.take(block_rows * v_stride)) {}
+
+  /// Nothing has been seen.
+  void start() {
+    std::fill(state, state + rows, prim::softmax_state{});
+    std::fill(sums, sums + rows * v_stride, 0.0f);
+  }
+
+  /// Scores become weights and values are added. Values that are not finite are taken out of the
+  /// tile: a weight of 0 must not meet them.
+  void accumulate() {
+    for (int r = 0; r < rows; ++r) weigh(r);
+    for (int key = 0; key < keys; ++key) {
+      float* const row = v + key * v_stride;
+      if (all_finite<Isa>(row, v_stride)) continue;
+      for (int r = 0; r < rows; ++r) add_value(r, key, row);
+      std::fill(row, row + v_stride, 0.0f);
+    }
+    prim::strided_product<Isa, prim::strided_product_kind::add>(
+        {base::scores, base::score_stride}, rows, keys, {v, v_stride}, static_cast<int>(v_stride),
+        {sums, v_stride});
+  }
+
+  /// The finished row: sums become its output, times `factor`.
+  prim::softmax_result finish(int r, const float* sinks, std::int64_t sink_count,
+                              std::int64_t sink_stride) const {
+    const prim::softmax_result result =
+        prim::finish_row(state[r], sinks, static_cast<int>(sink_count), sink_stride, true);
+    scale_row(sums + r * v_stride, result.scale);
+    return result;
+  }
+  TESSERA_INLINE float* output_row(int r) const { return sums + r * v_stride; }
+
+ private:
+  TESSERA_INLINE void scale_row(float* row, float factor) const {
+    const auto scale = vec::broadcast(factor);
+    for (std::int64_t d = 0; d < v_stride; d += vec::width) {
+      vec::store(row + d, vec::mul(vec::load(row + d), scale));
+    }
+  }
+
+  void weigh(int r) {
+    float* const row = score_row(r);
+    prim::softmax_state& of_row = state[r];
+    auto most = vec::broadcast(of_row.maximum);
+    for (int c = 0; c < columns(); c += vec::width) most = vec::max(most, vec::load(row + c));
+    const float maximum = vec::maximum(most);
+    const float shift = prim::finite_maximum(maximum);
+    const auto minus_shift = vec::broadcast(-shift);
+    auto sum = vec::zero();
+    for (int c = 0; c < columns(); c += vec::width) {
+      const auto weight = prim::exp_of<Isa>(vec::add(vec::load(row + c), minus_shift));
+      vec::store(row + c, weight);
+      sum = vec::add(sum, weight);
+    }
+    if (of_row.maximum != maximum) {
+      const float rescale = prim::exp_of<Isa>(of_row.maximum - shift);
+      of_row.denominator *= rescale;
+      scale_row(output_row(r), rescale);
+      of_row.maximum = maximum;
+    }
+    of_row.denominator += vec::sum(sum);
+  }
+
+  TESSERA_INLINE void add_value(int r, int key, const float* value) const {
+    const float weight = score_row(r)[key];
+    if (weight == 0.0f) return;
+    const auto factor = vec::broadcast(weight);
+    float* const to = output_row(r);
+    for (std::int64_t d = 0; d < v_stride; d += vec::width) {
+      vec::store(to + d, vec::fma(factor, vec::load(value + d), vec::load(to + d)));
+    }
+  }
+};
+
+}  // namespace tessera::kernels::sparse_attention::cpu

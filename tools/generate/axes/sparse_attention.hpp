@@ -1,0 +1,31 @@
+// The default table of sparse attention: which rows exist and why; see axes/mean_pooling.hpp.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/sparse_attention/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct sparse_attention_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<sparse_pattern> patterns;
+  std::vector<sparse_pass> passes;
+};
+
+inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
+  using enum backend;
+  return {
+      {
+          .about = "masks and blocks: products of tiles want the widest registers there are",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .patterns = {sparse_pattern::blocksparse},
+          .passes = {sparse_pass::forward, sparse_pass::backward},
+      },
+  };
+}
+
+}  // namespace tessera::generate

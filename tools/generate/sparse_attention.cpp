@@ -1,0 +1,46 @@
+// Sparse attention: from axes to rows.
+#include "axes/sparse_attention.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tessera/families/sparse_attention/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = sparse_attention_config;
+  using runtime_family = tessera::sparse_attention_family;
+  static constexpr const auto& names = sparse_attention_names;
+
+  static std::vector<sparse_attention_axes> blocks() { return sparse_attention_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &sparse_attention_axes::targets, &sparse_attention_config::target},
+      axis{"patterns", &sparse_attention_axes::patterns, &sparse_attention_config::pattern},
+      axis{"passes", &sparse_attention_axes::passes, &sparse_attention_config::pass}};
+
+  static std::string unit_of(const sparse_attention_config& config) {
+    return fmt::format("{}_{}", enumerator_name(config.pattern), enumerator_name(config.pass));
+  }
+};
+
+}  // namespace
+
+family sparse_attention_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_SPARSE_ATTENTION_ROW";
+  made.config_type = "sparse_attention_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
+                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  made.fits_header = "tessera/families/sparse_attention/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate
