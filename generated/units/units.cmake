@@ -11,6 +11,7 @@ set(tessera_units_host
   units/chunked_scan.cpp
   units/delta_rule.cpp
   units/selective_scan.cpp
+  units/grouped_matmul.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -43,6 +44,7 @@ set(tessera_units_cpu_generic
   units/cpu_generic/selective_scan_state_space_v1_forward.cpp
   units/cpu_generic/selective_scan_state_space_v2_backward.cpp
   units/cpu_generic/selective_scan_state_space_v2_forward.cpp
+  units/cpu_generic/grouped_matmul_m256.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -82,6 +84,8 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/selective_scan_state_space_v1_forward.cpp
   units/cpu_avx2/selective_scan_state_space_v2_backward.cpp
   units/cpu_avx2/selective_scan_state_space_v2_forward.cpp
+  units/cpu_avx2/grouped_matmul_m258.cpp
+  units/cpu_avx2/grouped_matmul_m48.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -131,6 +135,8 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/selective_scan_state_space_v1_forward.cpp
   units/cpu_avx512/selective_scan_state_space_v2_backward.cpp
   units/cpu_avx512/selective_scan_state_space_v2_forward.cpp
+  units/cpu_avx512/grouped_matmul_m266.cpp
+  units/cpu_avx512/grouped_matmul_m56.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp
@@ -143,6 +149,8 @@ set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_dany.cpp
   units/cpu_avx512_bf16/attention_bf16_dany_paged.cpp
   units/cpu_avx512_bf16/attention_backward_bf16_dany.cpp
+  units/cpu_avx512_bf16/grouped_matmul_m266.cpp
+  units/cpu_avx512_bf16/grouped_matmul_m56.cpp
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu

@@ -7,10 +7,12 @@
 #include <tessera/families/attention_backward/registry.hpp>
 #include <tessera/families/chunked_scan/registry.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
+#include <tessera/families/grouped_matmul/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/flash_attention.hpp>
+#include <tessera/grouped_matmul.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/linear_attention.hpp>
 #include <tessera/mean_pooling.hpp>

@@ -15,6 +15,8 @@
 #include <tessera/families/chunked_scan/lower.hpp>
 #include <tessera/families/delta_rule/fits.hpp>
 #include <tessera/families/delta_rule/lower.hpp>
+#include <tessera/families/grouped_matmul/fits.hpp>
+#include <tessera/families/grouped_matmul/lower.hpp>
 #include <tessera/families/kv_cache/fits.hpp>
 #include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
@@ -67,5 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
                                              &tessera::parse_problem<tessera::state_space_problem>);
   check<tessera::selective_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv4_problem>);
   check<tessera::delta_rule_kernel_args>(text, &tessera::parse_problem<tessera::rwkv7_problem>);
+  check<tessera::grouped_matmul_kernel_args>(
+      text, &tessera::parse_problem<tessera::grouped_matmul_problem>);
   return 0;
 }

@@ -43,7 +43,7 @@ inline constexpr std::array config_classes{
     config_class{"MLRPAv2", ""},
     config_class{"FlashMLA", ""},
     config_class{"DeepSeekAttn", ""},
-    config_class{"GroupedMatmul", ""},
+    config_class{"GroupedMatmul", "grouped_matmul.{backend}.{block_m}x{block_n}x{block_k}"},
     config_class{"QuantizedMatmul", ""},
     config_class{"AllGatherMatmul", ""},
     config_class{"ReduceScatterMatmul", ""},

@@ -84,6 +84,8 @@ constexpr std::string_view plain_problems[] = {
     "state_space_v1_backward x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "rwkv4_backward k=[2,64,96]f32",
     "state_space_v2_backward x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
+    "grouped_matmul lhs=[64,48]f32 rhs=[4,48,32]f32 group_sizes=[4]i32",
+    "grouped_matmul_backward lhs=[64,48]f32 rhs=[4,48,32]f32 group_sizes=[4]i32 d_out=[64,32]f32",
 };
 
 /// A plain problem and its family.

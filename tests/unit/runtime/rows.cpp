@@ -17,6 +17,9 @@
 #include <tessera/families/delta_rule/reflect.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/families/grouped_matmul/reflect.hpp>
+#include <tessera/families/grouped_matmul/registry.hpp>
+#include <tessera/families/grouped_matmul/rules.hpp>
 #include <tessera/families/kv_cache/reflect.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
@@ -101,6 +104,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<delta_rule_config>(kind->rows());
     } else if (kind == &selective_scan_record) {
       expect_fields_change_names<selective_scan_config>(kind->rows());
+    } else if (kind == &grouped_matmul_record) {
+      expect_fields_change_names<grouped_matmul_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

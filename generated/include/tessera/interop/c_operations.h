@@ -51,12 +51,15 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
   TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD = 703,
   TESSERA_OPERATION_RWKV4 = 704,
-  TESSERA_OPERATION_RWKV4_BACKWARD = 705
+  TESSERA_OPERATION_RWKV4_BACKWARD = 705,
+  TESSERA_OPERATION_GROUPED_MATMUL = 1100,
+  TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD = 1101
 } tessera_operation;
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
 enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3, TESSERA_POOL_LAYOUT_PTCD = 4, TESSERA_POOL_LAYOUT_PTCLD = 5 };
+enum { TESSERA_LHS_ROWS_GLOBAL = 0, TESSERA_LHS_ROWS_LOCAL = 1 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -1753,6 +1756,78 @@ static inline int32_t tessera_plan_rwkv4_backward(const tessera_rwkv4_args* args
 }
 static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
     const tessera_rwkv4_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- grouped_matmul: family grouped_matmul ---- */
+
+/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks. */
+typedef struct tessera_grouped_matmul_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* lhs; /* [M,K]; f32, f16, bf16 */
+  const tessera_tensor* rhs; /* plain [G,K,N], transposed [G,N,K]; i8, type of lhs */
+  const tessera_tensor* group_sizes; /* [S]; i32 */
+  const tessera_tensor* rhs_scale; /* [G,P,N]; f32, f16, bf16 */
+  const tessera_tensor* rhs_bias; /* [G,N]; f32, f16, bf16 */
+  const tessera_tensor* out_init; /* [M,N]; f32, f16, bf16 */
+  const tessera_tensor* out; /* written; [M,N]; f32, f16, bf16, type of lhs */
+  const tessera_tensor* d_out; /* [M,N]; f32, f16, bf16, type of lhs */
+  const tessera_tensor* d_lhs; /* written; [M,K]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs; /* written; plain [G,K,N], transposed [G,N,K]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs_scale; /* written; [G,P,N]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs_bias; /* written; [G,N]; f32, f16, bf16 */
+  const tessera_tensor* d_out_init; /* written; [M,N]; f32, f16, bf16 */
+} tessera_grouped_matmul_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_GROUPED_MATMUL_TRANSPOSE_RHS = 1,
+  TESSERA_GROUPED_MATMUL_GROUP_OFFSET = 2,
+  TESSERA_GROUPED_MATMUL_LHS_ROWS = 4
+};
+typedef struct tessera_grouped_matmul_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t transpose_rhs; /* 0 or 1; default 0 */
+  int64_t group_offset; /* at least 0; default 0 */
+  /* TESSERA_LHS_ROWS_GLOBAL, TESSERA_LHS_ROWS_LOCAL; default TESSERA_LHS_ROWS_GLOBAL */
+  int64_t lhs_rows;
+} tessera_grouped_matmul_options;
+
+/* grouped_matmul: needs lhs, rhs, group_sizes, out; takes rhs_scale, rhs_bias, out_init. */
+static inline int32_t tessera_grouped_matmul(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GROUPED_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_grouped_matmul(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GROUPED_MATMUL, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_grouped_matmul(const tessera_plan* plan,
+    const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* grouped_matmul_backward: needs lhs, rhs, group_sizes, d_out, d_lhs; takes rhs_scale, d_rhs,
+ * d_rhs_scale, d_rhs_bias, d_out_init. */
+static inline int32_t tessera_grouped_matmul_backward(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_grouped_matmul_backward(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_grouped_matmul_backward(const tessera_plan* plan,
+    const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
