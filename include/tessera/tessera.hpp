@@ -7,6 +7,7 @@
 #include <tessera/families/attention_backward/registry.hpp>
 #include <tessera/families/chunked_scan/registry.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
+#include <tessera/families/grouped_matmul/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/latent_attention/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
@@ -14,6 +15,7 @@
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/families/sparse_attention/registry.hpp>
 #include <tessera/flash_attention.hpp>
+#include <tessera/grouped_matmul.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/latent_attention.hpp>
 #include <tessera/linear_attention.hpp>

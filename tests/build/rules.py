@@ -176,6 +176,21 @@ FAMILIES = [
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pass = sparse_pass::backward", ".pass = sparse_pass::forward"),
     },
+    {
+        "folder": "grouped_matmul", "config": "grouped_matmul_config",
+        "rule": "grouped_matmul_rule", "launch": "grouped_matmul",
+        "arguments": "grouped_matmul_kernel_args",
+        "legal": ".block_m = 32",
+        "broken": {
+            "target_is_a_cpu": ".target = backend::cuda_sm80",
+            "block_m_is_whole_register_tiles": ".block_m = 5",
+            "block_n_is_whole_register_tiles": ".block_n = 9",
+            "block_k_is_whole_vectors": ".block_k = 48",
+            "tile_is_small": ".block_k = 8192",
+        },
+        "in_table": {},
+        "sorted": (".block_m = 32", ".block_m = 64"),
+    },
 ]
 
 

@@ -15,6 +15,8 @@
 #include <tessera/families/chunked_scan/lower.hpp>
 #include <tessera/families/delta_rule/fits.hpp>
 #include <tessera/families/delta_rule/lower.hpp>
+#include <tessera/families/grouped_matmul/fits.hpp>
+#include <tessera/families/grouped_matmul/lower.hpp>
 #include <tessera/families/kv_cache/fits.hpp>
 #include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/latent_attention/fits.hpp>
@@ -90,5 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       text, &tessera::parse_problem<tessera::blocksparse_problem>);
   check<tessera::sparse_attention_kernel_args>(
       text, &tessera::parse_problem<tessera::blocksparse_backward_problem>);
+  check<tessera::grouped_matmul_kernel_args>(
+      text, &tessera::parse_problem<tessera::grouped_matmul_problem>);
   return 0;
 }

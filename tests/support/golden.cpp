@@ -132,6 +132,10 @@ void golden_call::make_output(std::size_t tensor, const tensor_view& reference) 
   if (type == dtype::none && form.types.has(operands_)) type = operands_;
   if (form.types.has(dtype::f32) && form.like >= 0 && form.gradient_of < 0) type = dtype::f32;
   if (type == dtype::none && form.types.has(dtype::f32)) type = dtype::f32;
+  if (form.types.has(dtype::f32) && form.like >= 0 && form.gradient_of < 0) {
+    const tensor_view* const source = file_.tensor("out." + name_of(tensor));
+    type = source != nullptr && form.types.has(source->type) ? source->type : dtype::f32;
+  }
   if (type == dtype::none) type = problem_.tensors[static_cast<std::size_t>(form.like)].type;
   outputs_.emplace(tensor, guarded_tensor(type, reference.rank, reference.extent));
   view = outputs_.at(tensor).view();

@@ -45,6 +45,8 @@ inline constexpr std::array config_classes{
     config_class{"DeepSeekAttn", ""},
     config_class{"GroupedMatmul", ""},
     config_class{"QuantizedMatmul", "quantized.{backend}.forward"},
+    config_class{"GroupedMatmul", "grouped_matmul.{backend}.{block_m}x{block_n}x{block_k}"},
+    config_class{"QuantizedMatmul", ""},
     config_class{"AllGatherMatmul", ""},
     config_class{"ReduceScatterMatmul", ""},
     config_class{"KDA", "delta_rule.{backend}.*"},

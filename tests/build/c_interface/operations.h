@@ -8,3 +8,5 @@ int check_recurrences(void);
 int check_latents(void);
 /* The same of weights in few bits: in weights.c. */
 int check_weights(void);
+/* The same of matrix products: in matmul.c. */
+int check_matmuls(void);

@@ -17,6 +17,9 @@
 #include <tessera/families/delta_rule/reflect.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/families/grouped_matmul/reflect.hpp>
+#include <tessera/families/grouped_matmul/registry.hpp>
+#include <tessera/families/grouped_matmul/rules.hpp>
 #include <tessera/families/kv_cache/reflect.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
@@ -116,6 +119,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<quantized_config>(kind->rows());
     } else if (kind == &sparse_attention_record) {
       expect_fields_change_names<sparse_attention_config>(kind->rows());
+    } else if (kind == &grouped_matmul_record) {
+      expect_fields_change_names<grouped_matmul_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

@@ -1,0 +1,38 @@
+// What a kernel of grouped matrix products is, at compile time.
+#pragma once
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/spec/backend.hpp>
+
+namespace tessera {
+
+/// One row of the table. Kernels take every size, option and element type, forward and backward;
+/// those of cpu_avx512_bf16 multiply bf16 only. A zero extent means the backend's default (see
+/// `resolved`).
+struct grouped_matmul_config {
+  backend target = backend::cpu_generic;
+  int block_m = 0;  ///< rows of a tile of the result, at most
+  int block_n = 0;  ///< its columns, at most
+  int block_k = 0;  ///< of the summed axis: what is packed and multiplied together
+  friend constexpr bool operator==(const grouped_matmul_config&,
+                                   const grouped_matmul_config&) = default;
+};
+
+/// The config with every default filled in: whole register tiles of at least 256 rows, so that
+/// weights are packed rarely. Operands and sums fill about 800 KB of a second-level cache of 1 MiB.
+constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept {
+  const int rows = register_rows(config.target);
+  if (config.block_m == 0) config.block_m = (256 + rows - 1) / rows * rows;
+  if (config.block_n == 0) config.block_n = 256;
+  if (config.block_k == 0) config.block_k = 256;
+  return config;
+}
+
+/// Operands and sums of a tile, in bytes.
+constexpr double tile_bytes(const grouped_matmul_config& config) noexcept {
+  const double m = config.block_m, n = config.block_n, k = config.block_k;
+  const double operand = config.target == backend::cpu_avx512_bf16 ? 2 : 4;
+  return operand * (m * k + k * n) + 4 * m * n;
+}
+
+}  // namespace tessera

@@ -1,0 +1,200 @@
+// The grouped matmul operations, declared: tensors, dims, options, and where kernels find them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/grouped_matmul/args.hpp>
+#include <tessera/families/grouped_matmul/demand.hpp>
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/families/grouped_matmul/options.hpp>
+#include <tessera/families/grouped_matmul/problem.hpp>
+#include <tessera/spec/check.hpp>
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera::grouped_matmul_table {
+
+using options = grouped_matmul_options;
+using texts = std::array<std::string_view, max_layouts>;
+
+inline constexpr std::array dims{
+    dim{.symbol = "M", .label = "rows"},    dim{.symbol = "K", .label = "inner dim"},
+    dim{.symbol = "N", .label = "columns"}, dim{.symbol = "G", .label = "groups"},
+    dim{.symbol = "S", .label = "groups"},  dim{.symbol = "P", .label = "scale blocks", .least = 1},
+};
+
+inline constexpr std::array<std::string_view, 2> layouts{"plain", "transposed"};
+inline constexpr texts of_weights{"G K N", "G N K"};
+inline constexpr texts of_scales = declared::everywhere("G P N");
+inline constexpr texts of_biases = declared::everywhere("G N");
+inline constexpr texts of_inputs = declared::everywhere("M K");
+inline constexpr texts of_results = declared::everywhere("M N");
+
+constexpr tensor_text matrix(std::string_view name, const texts& shapes, bool free) {
+  return {.name = name,
+          .shapes = shapes,
+          .types = floating_types,
+          .contiguous_rows = true,
+          .free = free};
+}
+/// Of the type of lhs unless a call says otherwise.
+constexpr tensor_text like_lhs(tensor_text text) {
+  text.like = "lhs";
+  return text;
+}
+constexpr tensor_text as_output(tensor_text text) {
+  text.use = tensor_use::output;
+  return text;
+}
+constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
+  text.gradient_of = of;
+  return as_output(text);
+}
+constexpr tensor_text result() {
+  tensor_text text = as_output(like_lhs(matrix("out", of_results, false)));
+  text.shares = "out_init";
+  return text;
+}
+
+inline constexpr std::array tensor_texts{
+    matrix("lhs", of_inputs, false),
+    tensor_text{.name = "rhs",
+                .shapes = of_weights,
+                .types = dtype::i8,
+                .like = "lhs",
+                .contiguous_rows = true},
+    tensor_text{.name = "group_sizes",
+                .shapes = declared::everywhere("S"),
+                .types = dtype::i32,
+                .contiguous_rows = true},
+    matrix("rhs_scale", of_scales, false),
+    matrix("rhs_bias", of_biases, true),
+    matrix("out_init", of_results, true),
+    result(),
+    like_lhs(matrix("d_out", of_results, false)),
+    gradient_of("lhs", matrix("d_lhs", of_inputs, false)),
+    gradient_of("rhs", matrix("d_rhs", of_weights, true)),
+    gradient_of("rhs_scale", matrix("d_rhs_scale", of_scales, true)),
+    gradient_of("rhs_bias", matrix("d_rhs_bias", of_biases, true)),
+    gradient_of("out_init", matrix("d_out_init", of_results, true)),
+};
+inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
+inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+
+inline constexpr std::array option_forms{
+    option_form{.name = "transpose_rhs", .offset = offsetof(options, transpose_rhs)},
+    option_form{.name = "group_offset",
+                .offset = offsetof(options, group_offset),
+                .type = option_type::integer,
+                .limit = option_limit::at_least,
+                .free = true},
+    option_form{.name = "lhs_rows",
+                .offset = offsetof(options, lhs_rows),
+                .type = option_type::choice,
+                .enumerators = grouped_rows_names,
+                .free = true},
+};
+
+/// A gradient belongs to an operand that is given.
+template <std::int8_t Gradient, std::int8_t Of>
+consteval tensor_rule gradient_rule(std::string_view sentence) {
+  return {Gradient, [](const bound_call& call) { return call.has(static_cast<std::size_t>(Of)); },
+          sentence};
+}
+inline constexpr std::array rules{
+    gradient_rule<tensor("d_rhs_scale"), tensor("rhs_scale")>("is given, rhs_scale is absent"),
+};
+inline constexpr std::array multiples{
+    multiple_rule{declared::dim_named(dims, "K"), declared::dim_named(dims, "P")},
+};
+
+inline int layout_of(const bound_call& call) {
+  return call.options_as<options>().transpose_rhs ? 1 : 0;
+}
+
+/// There are sizes of all local groups.
+inline bool hook(const bound_call& call, status& failure) {
+  const std::int64_t local = call.dims[3], all = call.dims[4];
+  const std::int64_t offset = call.options_as<options>().group_offset;
+  return (local <= all && offset <= all - local) ||
+         checks::refuse(failure, "group_sizes: has ", all, " groups, rhs has ", local,
+                        " from group_offset ", offset, " on");
+}
+
+inline constexpr signature form = declared::signature_of<grouped_matmul_problem>({
+    .tensors = tensors,
+    .shapes = shapes,
+    .dims = dims,
+    .layouts = layouts,
+    .options = option_forms,
+    .rules = rules,
+    .multiples = multiples,
+    .layout_of = &layout_of,
+    .hook = &hook,
+});
+
+// Where a kernel finds them.
+
+using kernel = grouped_matmul_kernel_args;
+inline constexpr kernel kernel_defaults{};
+
+/// A matrix, or one for each group. Rows of weights are along K or N; see `finish`.
+consteval binding_text matrix_at(std::string_view name, std::size_t at,
+                                 std::string_view rows = "M|P") {
+  return {
+      name,
+      at + offsetof(grouped_matrix, data),
+      {{{"G", at + offsetof(grouped_matrix, group)}, {rows, at + offsetof(grouped_matrix, row)}}},
+      at + offsetof(grouped_matrix, type)};
+}
+inline constexpr auto bindings = declared::bindings_in(
+    std::array{matrix_at("lhs", offsetof(kernel, lhs)), matrix_at("rhs", offsetof(kernel, rhs)),
+               matrix_at("rhs_scale", offsetof(kernel, rhs_scale)),
+               matrix_at("rhs_bias", offsetof(kernel, rhs_bias)),
+               matrix_at("out_init", offsetof(kernel, out_init)),
+               matrix_at("out", offsetof(kernel, out)), matrix_at("d_out", offsetof(kernel, d_out)),
+               matrix_at("d_lhs", offsetof(kernel, d_lhs)),
+               matrix_at("d_rhs", offsetof(kernel, d_rhs)),
+               matrix_at("d_rhs_scale", offsetof(kernel, d_rhs_scale)),
+               matrix_at("d_rhs_bias", offsetof(kernel, d_rhs_bias)),
+               matrix_at("d_out_init", offsetof(kernel, d_out_init)),
+               binding_text{"group_sizes", offsetof(kernel, group_sizes)}},
+    form);
+inline constexpr auto sizes = declared::sizes_in(
+    std::array{size_text{"M", offsetof(kernel, m)}, size_text{"N", offsetof(kernel, n)},
+               size_text{"K", offsetof(kernel, k)}, size_text{"G", offsetof(kernel, groups)},
+               size_text{"S", offsetof(kernel, all_groups)},
+               size_text{"P", offsetof(kernel, scale_blocks)}},
+    form);
+
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  filled.transpose_rhs = wanted.transpose_rhs;
+  filled.group_offset = wanted.group_offset;
+  filled.local_rows = wanted.lhs_rows == grouped_rows::local;
+  filled.rhs.row = stride_of(call.tensors[tensor("rhs")], 1);
+  if (call.has(static_cast<std::size_t>(tensor("d_rhs")))) {
+    filled.d_rhs.row = stride_of(call.tensors[tensor("d_rhs")], 1);
+  }
+}
+
+inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
+
+inline constexpr std::array operations{
+    declared::operation_of("grouped_matmul", 0, form, lower,
+                           "lhs! rhs! group_sizes! rhs_scale rhs_bias out_init out!"),
+    declared::operation_of("grouped_matmul_backward", 1, form, lower,
+                           "lhs! rhs! group_sizes! rhs_scale d_out! d_lhs! d_rhs d_rhs_scale "
+                           "d_rhs_bias d_out_init"),
+};
+
+}  // namespace tessera::grouped_matmul_table

@@ -1,0 +1,85 @@
+// What a choice among rows of grouped matrix products may depend on, read off a call once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/grouped_matmul/problem.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// Everything that the choice of a row may depend on. Eligibility and cost see nothing else.
+struct grouped_matmul_demand {
+  bool backward = false;
+  dtype type = dtype::none;      ///< of lhs
+  dtype rhs_type = dtype::none;  ///< of rhs
+  dtype d_out_type = dtype::none;
+  bool transposed = false;
+  bool scaled = false;
+  std::uint16_t unused = 0;
+  std::int64_t groups = 0;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+
+  /// All that is multiplied is bf16, as it is stored.
+  constexpr bool is_bf16() const noexcept {
+    return type == dtype::bf16 && rhs_type == dtype::bf16 && !scaled &&
+           (!backward || d_out_type == dtype::bf16);
+  }
+  friend constexpr bool operator==(const grouped_matmul_demand&,
+                                   const grouped_matmul_demand&) = default;
+};
+
+constexpr grouped_matmul_demand demand_of(grouped_matmul_op op, const grouped_matmul_args& args,
+                                          const grouped_matmul_options& options,
+                                          bool /*unaligned*/) noexcept {
+  return {.backward = is_backward(op),
+          .type = args.lhs.type,
+          .rhs_type = args.rhs.type,
+          .d_out_type = args.d_out.type,
+          .transposed = options.transpose_rhs,
+          .scaled = args.rhs_scale.present(),
+          .groups = args.rhs.extent[0],
+          .m = args.lhs.extent[0],
+          .n = args.rhs.extent[options.transpose_rhs ? 1 : 2],
+          .k = args.lhs.extent[1]};
+}
+
+/// 64 rows of each group, however many there are: how full a batch is does not count.
+constexpr grouped_matmul_demand without_batch(grouped_matmul_demand demand) noexcept {
+  demand.m = 64 * std::clamp<std::int64_t>(demand.groups, 1, 1 << 20);
+  return demand;
+}
+
+namespace grouped_matmul_fields {
+
+template <auto Member>
+std::int64_t value(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<grouped_matmul_demand>().*Member);
+}
+
+inline constexpr std::array table{
+    demand_field{"backward", key_part::identity, &value<&grouped_matmul_demand::backward>,
+                 words_of_flags},
+    demand_field{"type", key_part::identity, &value<&grouped_matmul_demand::type>, dtype_names},
+    demand_field{"rhs_type", key_part::identity, &value<&grouped_matmul_demand::rhs_type>,
+                 dtype_names},
+    demand_field{"d_out_type", key_part::identity, &value<&grouped_matmul_demand::d_out_type>,
+                 dtype_names},
+    demand_field{"transposed", key_part::identity, &value<&grouped_matmul_demand::transposed>,
+                 words_of_flags},
+    demand_field{"scaled", key_part::identity, &value<&grouped_matmul_demand::scaled>,
+                 words_of_flags},
+    demand_field{"groups", key_part::size, &value<&grouped_matmul_demand::groups>},
+    demand_field{"m", key_part::size, &value<&grouped_matmul_demand::m>},
+    demand_field{"n", key_part::size, &value<&grouped_matmul_demand::n>},
+    demand_field{"k", key_part::size, &value<&grouped_matmul_demand::k>},
+};
+
+}  // namespace grouped_matmul_fields
+}  // namespace tessera

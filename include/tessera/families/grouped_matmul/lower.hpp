@@ -1,0 +1,20 @@
+// What grouped matmul problems mean to the engines of spec/lower.hpp and spec/problem_text.hpp.
+#pragma once
+
+#include <span>
+
+#include <tessera/families/grouped_matmul/declaration.hpp>
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/families/grouped_matmul/problem.hpp>
+#include <tessera/spec/lower.hpp>
+
+namespace tessera {
+
+template <>
+struct operation_table<grouped_matmul_op> {
+  using problem_type = grouped_matmul_problem;
+  using kernel_args = grouped_matmul_kernel_args;
+  static constexpr std::span<const operation> operations = grouped_matmul_table::operations;
+};
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// What is asked of grouped matrix products at run time: dtypes, sizes and options, no pointers.
+// Plain data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/grouped_matmul/args.hpp>
+#include <tessera/families/grouped_matmul/options.hpp>
+#include <tessera/spec/problem.hpp>
+
+namespace tessera {
+
+/// Operations served by the family of grouped matrix products.
+enum class grouped_matmul_op : std::uint8_t { grouped_matmul, grouped_matmul_backward };
+
+/// Their names, in the order of the enumerators.
+inline constexpr std::array<std::string_view, 2> grouped_matmul_ops{"grouped_matmul",
+                                                                    "grouped_matmul_backward"};
+
+constexpr std::string_view name_of(grouped_matmul_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < grouped_matmul_ops.size() ? grouped_matmul_ops[index] : "invalid";
+}
+
+constexpr bool is_backward(grouped_matmul_op op) noexcept {
+  return op == grouped_matmul_op::grouped_matmul_backward;
+}
+
+/// A call of one of them without its memory.
+using grouped_matmul_problem =
+    basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>;
+
+/// The shapes and options of a call. Copies; validates nothing.
+constexpr grouped_matmul_problem problem_of(
+    const grouped_matmul_args& args, const grouped_matmul_options& options = {},
+    grouped_matmul_op op = grouped_matmul_op::grouped_matmul) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+}  // namespace tessera

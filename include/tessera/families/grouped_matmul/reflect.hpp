@@ -1,0 +1,40 @@
+// Reflection over the family of grouped matrix products, and the names of its rows.
+#pragma once
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+
+#include <tessera/families/grouped_matmul/args.hpp>
+#include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/options.hpp>
+#include <tessera/families/grouped_matmul/problem.hpp>
+#include <tessera/families/grouped_matmul/rules.hpp>
+#include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(grouped_rows, global, local)
+BOOST_DESCRIBE_ENUM(grouped_matmul_rule, none, target_is_a_cpu, block_m_is_whole_register_tiles,
+                    block_n_is_whole_register_tiles, block_k_is_whole_vectors, tile_is_small)
+BOOST_DESCRIBE_ENUM(grouped_matmul_op, grouped_matmul, grouped_matmul_backward)
+
+BOOST_DESCRIBE_STRUCT(grouped_matmul_config, (), (target, block_m, block_n, block_k))
+BOOST_DESCRIBE_STRUCT(grouped_matmul_options, (), (transpose_rhs, group_offset, lhs_rows))
+BOOST_DESCRIBE_STRUCT(grouped_matmul_args, (),
+                      (lhs, rhs, group_sizes, rhs_scale, rhs_bias, out_init, out, d_out, d_lhs,
+                       d_rhs, d_rhs_scale, d_rhs_bias, d_out_init))
+
+/// `grouped_matmul.<backend>.<block_m>x<block_n>x<block_k>`.
+inline constexpr auto grouped_matmul_names = row_names<grouped_matmul_config>(
+    "grouped_matmul", spelling::word{&grouped_matmul_config::target},
+    spelling::number{".", &grouped_matmul_config::block_m},
+    spelling::number{"x", &grouped_matmul_config::block_n},
+    spelling::number{"x", &grouped_matmul_config::block_k});
+
+/// The stable name of a row.
+constexpr row_name name_of(const grouped_matmul_config& config) {
+  return grouped_matmul_names.name_of(config);
+}
+
+}  // namespace tessera

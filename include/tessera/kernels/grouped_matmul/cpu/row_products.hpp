@@ -1,0 +1,103 @@
+// Rows times the weights of their group: out, and on the way back d_lhs.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/pack.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/row_blocks.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/tile_product.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/weights.hpp>
+#include <tessera/prim/cpu/rows.hpp>
+
+namespace tessera::kernels::grouped_matmul::cpu {
+
+/// to = from W + bias + init, or from W^T + ...: the columns of `to` that a work item has, of a
+/// block of rows.
+template <class Kernel>
+class row_products {
+  using shape = traits<Kernel>;
+  using isa_type = typename shape::isa_type;
+
+ public:
+  /// out = lhs W + rhs_bias + out_init.
+  static row_products forward(const grouped_matmul_kernel_args& args) {
+    return {args, args.lhs, args.out, args.k, args.n, !args.transpose_rhs};
+  }
+  /// d_lhs = d_out W^T.
+  static row_products backward(const grouped_matmul_kernel_args& args) {
+    return {args, args.d_out, args.d_lhs, args.n, args.k, args.transpose_rhs};
+  }
+
+  std::int64_t column_blocks() const { return blocks_of<Kernel>(columns_, shape::block_n); }
+
+  void run(const row_block& rows, std::int64_t column_block,
+           const tile_memory<Kernel>& memory) const {
+    const part_of_axis columns = part_of<Kernel>(column_block, shape::block_n, columns_);
+    if (rows.group >= 0) multiply(rows, columns, memory);
+    store(rows, columns, memory);
+  }
+
+ private:
+  row_products(const grouped_matmul_kernel_args& args, const grouped_matrix& from,
+               const grouped_matrix& to, std::int64_t depth, std::int64_t columns, bool across)
+      : args_(args), from_(from), to_(to), depth_(depth), columns_(columns), across_(across) {}
+
+  void multiply(const row_block& rows, part_of_axis columns,
+                const tile_memory<Kernel>& memory) const {
+    const int count = static_cast<int>(rows.rows);
+    const weights<Kernel> w(args_, rows.group);
+    multiply_tile<Kernel>(
+        {count, columns.count}, depth_, memory,
+        [&](std::int64_t first, int depth) {
+          with_operand<Kernel>(from_, [&]<class Element>(const Element* elements) {
+            pack_a_rows<Kernel>(
+                prim::strided_rows<Element>{elements + from_.offset(0, rows.first, first),
+                                            from_.row},
+                count, depth, memory.a);
+          });
+        },
+        [&](std::int64_t first, int depth, const typename shape::panels& packed) {
+          w.pack_b(across_, {first, depth}, columns, packed, memory);
+        });
+  }
+
+  /// Bias and initial output belong to `out`; rows of no group are 0 without them.
+  void store(const row_block& rows, part_of_axis columns, const tile_memory<Kernel>& memory) const {
+    const bool forward = &to_ == &args_.out;
+    const grouped_matrix& bias = args_.rhs_bias;
+    const bool biased = forward && rows.group >= 0 && bias.data != nullptr;
+    const bool initialised = forward && args_.out_init.data != nullptr;
+    float* const bias_row = memory.rows[0];
+    float* const init_row = memory.rows[1];
+    if (biased) {
+      prim::load_row<isa_type>(bias, bias.offset(rows.group, 0, columns.first), columns.count,
+                               bias_row);
+    }
+    for (std::int64_t row = 0; row < rows.rows; ++row) {
+      float* const sums = memory.c + (rows.group < 0 ? 0 : row) * shape::block_n;
+      if (rows.group < 0) std::fill_n(sums, shape::block_n, 0.0f);
+      if (biased) add_row<Kernel>(sums, bias_row, columns.count);
+      if (initialised) {
+        const grouped_matrix& init = args_.out_init;
+        prim::load_row<isa_type>(init, init.offset(0, rows.first + row, columns.first),
+                                 columns.count, init_row);
+        add_row<Kernel>(sums, init_row, columns.count);
+      }
+      prim::store_row<isa_type>(to_, to_.offset(0, rows.first + row, columns.first), columns.count,
+                                sums);
+    }
+  }
+
+  const grouped_matmul_kernel_args& args_;
+  const grouped_matrix& from_;
+  const grouped_matrix& to_;
+  std::int64_t depth_, columns_;
+  bool across_;  ///< the summed axis lies across the rows of rhs
+};
+
+}  // namespace tessera::kernels::grouped_matmul::cpu

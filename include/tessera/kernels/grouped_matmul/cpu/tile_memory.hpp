@@ -1,0 +1,48 @@
+// Scratch memory of a thread: the packed operands of a tile, its sums, and rows in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
+
+namespace tessera::kernels::grouped_matmul::cpu {
+
+template <class Kernel>
+struct tile_memory {
+  using shape = traits<Kernel>;
+
+  float* a = nullptr;        ///< [block_m][a_stride] words
+  float* b = nullptr;        ///< panels: [block_k words][block_n]
+  float* c = nullptr;        ///< [block_m][block_n]
+  float* weights = nullptr;  ///< stored rows of scaled or whole-numbered weights as floats
+  float* rows[3] = {};       ///< [longest_row] each
+  std::size_t bytes = 0;
+
+  /// Stored weights lie along the summed axis or along the columns of a tile.
+  static constexpr int longest_weights =
+      shape::block_k > shape::block_n ? shape::block_k : shape::block_n;
+  static constexpr int weights_stride = longest_weights + 16;
+  /// Any side of a tile, up to whole registers.
+  static constexpr int longest_row =
+      (longest_weights > shape::block_m ? longest_weights : shape::block_m) + 16;
+
+  /// Counts bytes without memory.
+  explicit tile_memory(std::byte* base) {
+    const auto take = [&](std::int64_t floats) {
+      float* const part = base == nullptr ? nullptr : reinterpret_cast<float*>(base + bytes);
+      bytes += (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+      return part;
+    };
+    // Whole registers of rows where columns of a tensor become rows of A.
+    a = take(std::int64_t{shape::up_to(shape::block_m, shape::width)} * shape::a_stride);
+    b = take(std::int64_t{shape::block_k} / shape::words::k_pack * shape::block_n);
+    c = take(std::int64_t{shape::block_m} * shape::block_n);
+    weights = take(std::int64_t{longest_weights} * weights_stride);
+    for (float*& row : rows) row = take(longest_row);
+    // The prefetcher of one core may not reach what another writes.
+    bytes += 4096;
+  }
+};
+
+}  // namespace tessera::kernels::grouped_matmul::cpu

@@ -1,0 +1,56 @@
+// What follows from the config of a row of grouped matrix products on the CPU, and the assertion
+// that stops an illegal or mis-compiled row.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/rules.hpp>
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/cpu/gemm/panels.hpp>
+#include <tessera/prim/cpu/gemm/words.hpp>
+#include <tessera/prim/cpu/isa.hpp>
+#include <tessera/prim/cpu/simd.hpp>
+
+namespace tessera::kernels::grouped_matmul::cpu {
+
+/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
+template <class Kernel, grouped_matmul_rule Broken>
+struct row_is_legal {
+  static_assert(Broken == grouped_matmul_rule::none,
+                "this row breaks the rule named by the second template argument");
+  static_assert(isa::of<Kernel::config.target>::compiled,
+                "this translation unit lacks the compiler flags of the row's backend "
+                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
+  static constexpr bool value = true;
+};
+
+/// Compile-time shape of a row's kernel. Strides count words.
+template <class Kernel>
+struct traits {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static constexpr grouped_matmul_config config = resolved(Kernel::config);
+  using isa_type = typename isa::of<config.target>::type;
+  using vec = prim::simd<isa_type>;
+  using words = typename prim::words_of<config.target>::type;
+
+  static constexpr int width = vec::width;
+  static constexpr int mr = register_rows(config.target);
+  static constexpr int vectors = register_columns(config.target) / width;
+  using panels = prim::panels<isa_type, vectors>;
+
+  static constexpr int block_m = config.block_m;
+  static constexpr int block_n = config.block_n;
+  static constexpr int block_k = config.block_k;
+  /// Rows of A: not a power of two apart, or they would meet in the same lines of a cache.
+  static constexpr int a_stride = block_k / words::k_pack + 16;
+
+  static TESSERA_INLINE int up_to(int count, int step) { return (count + step - 1) / step * step; }
+};
+
+template <class Kernel>
+TESSERA_INLINE std::int64_t blocks_of(std::int64_t count, std::int64_t block) {
+  return (count + block - 1) / block;
+}
+
+}  // namespace tessera::kernels::grouped_matmul::cpu

@@ -1,0 +1,118 @@
+// What the declaration of grouped matrix products cannot say: groups by themselves, bit for bit;
+// results in the place of the initial output; sizes that no program would write; gradients that
+// belong together.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/grouped_matmul.hpp>
+
+#include "tests/support/random.hpp"
+
+namespace tessera {
+namespace {
+
+/// Three groups, one of them empty, and rows behind the last; sides beyond a small tile.
+struct grouped_call {
+  static constexpr std::int64_t m = 150, k = 300, n = 140, groups = 3;
+  std::vector<float> lhs, rhs, out, d_out;
+  std::vector<std::int32_t> sizes{77, 0, 60};
+
+  grouped_call() {
+    support::random_source random(7);
+    const auto fill = [&](std::vector<float>& to, std::int64_t count) {
+      for (std::int64_t at = 0; at < count; ++at) to.push_back(static_cast<float>(random.bell()));
+    };
+    fill(lhs, m * k);
+    fill(rhs, groups * k * n);
+    fill(d_out, m * n);
+    out.assign(static_cast<std::size_t>(m * n), 9.0f);
+  }
+  grouped_matmul_args args() {
+    return {.lhs = view(lhs.data(), {m, k}),
+            .rhs = view(rhs.data(), {groups, k, n}),
+            .group_sizes = view(sizes.data(), {groups}),
+            .out = view(out.data(), {m, n})};
+  }
+};
+
+TEST(grouped_matmul, rows_of_a_group_have_the_bits_that_they_have_alone) {
+  grouped_call all;
+  ASSERT_TRUE(grouped_matmul(all.args()));
+  for (std::int64_t row = 0; row < 137; row += 17) {
+    const std::int64_t group = row < 77 ? 0 : 2;
+    std::vector<float> alone(static_cast<std::size_t>(all.n));
+    std::int32_t one = 1;
+    ASSERT_TRUE(
+        grouped_matmul({.lhs = view(all.lhs.data() + row * all.k, {1, all.k}),
+                        .rhs = view(all.rhs.data() + group * all.k * all.n, {1, all.k, all.n}),
+                        .group_sizes = view(&one, {1}),
+                        .out = view(alone.data(), {1, all.n})}));
+    for (std::int64_t column = 0; column < all.n; ++column) {
+      ASSERT_EQ(alone[static_cast<std::size_t>(column)],
+                all.out[static_cast<std::size_t>(row * all.n + column)])
+          << row << ' ' << column;
+    }
+  }
+}
+
+TEST(grouped_matmul, may_write_where_the_initial_output_lies) {
+  grouped_call apart, in_place;
+  std::vector<float> init = apart.d_out;
+  in_place.out = init;
+  grouped_matmul_args args = apart.args();
+  args.out_init = view(init.data(), {apart.m, apart.n});
+  ASSERT_TRUE(grouped_matmul(args));
+  args = in_place.args();
+  args.out_init = args.out;
+  ASSERT_TRUE(grouped_matmul(args));
+  EXPECT_EQ(in_place.out, apart.out);
+}
+
+TEST(grouped_matmul, cuts_off_sizes_beyond_the_rows_and_takes_none_for_negative_ones) {
+  grouped_call cut, whole;
+  constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
+  cut.sizes = {77, -most, most};
+  whole.sizes = {77, 0, 73};
+  ASSERT_TRUE(grouped_matmul(cut.args()));
+  ASSERT_TRUE(grouped_matmul(whole.args()));
+  EXPECT_EQ(cut.out, whole.out);
+}
+
+TEST(grouped_matmul, needs_the_sizes_of_all_groups_of_rhs) {
+  grouped_call call;
+  EXPECT_EQ(grouped_matmul(call.args(), {.group_offset = 1}).message(),
+            "group_sizes: has 3 groups, rhs has 3 from group_offset 1 on");
+  EXPECT_EQ(call.out.front(), 9.0f);
+}
+
+// The product is linear in each operand: the sums of operand times gradient are those of out times
+// d_out.
+TEST(grouped_matmul_backward, gives_gradients_of_a_product) {
+  grouped_call call;
+  ASSERT_TRUE(grouped_matmul(call.args()));
+  std::vector<float> d_lhs(call.lhs.size()), d_rhs(call.rhs.size());
+  grouped_matmul_args args = call.args();
+  args.out = {};
+  args.d_out = view(call.d_out.data(), {call.m, call.n});
+  args.d_lhs = view(d_lhs.data(), {call.m, call.k});
+  args.d_rhs = view(d_rhs.data(), {call.groups, call.k, call.n});
+  ASSERT_TRUE(grouped_matmul_backward(args));
+  double expected = 0, by_lhs = 0, by_rhs = 0, size = 0;
+  for (std::size_t at = 0; at < call.out.size(); ++at) {
+    expected += double{call.out[at]} * double{call.d_out[at]};
+    size += std::fabs(double{call.out[at]} * double{call.d_out[at]});
+  }
+  for (std::size_t at = 0; at < d_lhs.size(); ++at) by_lhs += double{call.lhs[at]} * d_lhs[at];
+  for (std::size_t at = 0; at < d_rhs.size(); ++at) by_rhs += double{call.rhs[at]} * d_rhs[at];
+  const double bound = size * 0x1p-24 * std::sqrt(double{call.k});
+  EXPECT_NEAR(by_lhs, expected, bound);
+  EXPECT_NEAR(by_rhs, expected, bound);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// The default table of grouped matrix products: which rows exist and why. Each block is a product
+// of its lists; combinations that break a rule (`broken_table_rule`) are dropped and counted, and
+// no row may come from two blocks.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/grouped_matmul/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct grouped_matmul_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<int> block_m{0};
+  std::vector<int> block_n{0};
+  std::vector<int> block_k{0};
+};
+
+inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
+  using enum backend;
+  return {
+      {
+          .about = "tiles that fill the second-level cache",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16},
+      },
+      {
+          .about = "small groups and many cores: more tiles than threads",
+          .targets = {cpu_avx2},
+          .block_m = {48},
+          .block_n = {128},
+      },
+      {
+          .about = "the same with 14 rows in a register tile",
+          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .block_m = {56},
+          .block_n = {128},
+      },
+  };
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,46 @@
+// Grouped matrix products: from axes to rows.
+#include "axes/grouped_matmul.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <tessera/families/grouped_matmul/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = grouped_matmul_config;
+  using runtime_family = tessera::grouped_matmul_family;
+  static constexpr const auto& names = grouped_matmul_names;
+
+  static std::vector<grouped_matmul_axes> blocks() { return grouped_matmul_blocks(); }
+  static constexpr std::tuple axes{
+      axis{"targets", &grouped_matmul_axes::targets, &grouped_matmul_config::target},
+      axis{"rows of a tile", &grouped_matmul_axes::block_m, &grouped_matmul_config::block_m},
+      axis{"columns of a tile", &grouped_matmul_axes::block_n, &grouped_matmul_config::block_n},
+      axis{"blocks of the summed axis", &grouped_matmul_axes::block_k,
+           &grouped_matmul_config::block_k}};
+
+  static std::string unit_of(const grouped_matmul_config& config) {
+    return "m" + std::to_string(resolved(config).block_m);
+  }
+};
+
+}  // namespace
+
+family grouped_matmul_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_GROUPED_MATMUL_ROW";
+  made.config_type = "grouped_matmul_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/grouped_matmul/cpu/launch.hpp",
+                               .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
+  made.fits_header = "tessera/families/grouped_matmul/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate
