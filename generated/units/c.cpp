@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 42> all{{
+  static constexpr std::array<operation_name, 44> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -49,6 +49,8 @@ std::span<const operation_name> operation_names() noexcept {
       {703, "state_space_v2_backward", "selective_scan"},
       {704, "rwkv4", "selective_scan"},
       {705, "rwkv4_backward", "selective_scan"},
+      {1200, "fused_cross_entropy", "losses"},
+      {1201, "fused_cross_entropy_backward", "losses"},
   }};
   return all;
 }

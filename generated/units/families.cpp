@@ -12,9 +12,10 @@ extern const family kv_cache_record;
 extern const family chunked_scan_record;
 extern const family delta_rule_record;
 extern const family selective_scan_record;
+extern const family losses_record;
 
 std::span<const family* const> families() noexcept {
-  static constexpr std::array<const family*, 7> all{&attention_record, &mean_pooling_record, &attention_backward_record, &kv_cache_record, &chunked_scan_record, &delta_rule_record, &selective_scan_record};
+  static constexpr std::array<const family*, 8> all{&attention_record, &mean_pooling_record, &attention_backward_record, &kv_cache_record, &chunked_scan_record, &delta_rule_record, &selective_scan_record, &losses_record};
   return all;
 }
 

@@ -11,6 +11,7 @@ set(tessera_units_host
   units/chunked_scan.cpp
   units/delta_rule.cpp
   units/selective_scan.cpp
+  units/losses.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -43,6 +44,8 @@ set(tessera_units_cpu_generic
   units/cpu_generic/selective_scan_state_space_v1_forward.cpp
   units/cpu_generic/selective_scan_state_space_v2_backward.cpp
   units/cpu_generic/selective_scan_state_space_v2_forward.cpp
+  units/cpu_generic/losses_cross_entropy_backward.cpp
+  units/cpu_generic/losses_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -82,6 +85,8 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/selective_scan_state_space_v1_forward.cpp
   units/cpu_avx2/selective_scan_state_space_v2_backward.cpp
   units/cpu_avx2/selective_scan_state_space_v2_forward.cpp
+  units/cpu_avx2/losses_cross_entropy_backward.cpp
+  units/cpu_avx2/losses_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -131,6 +136,8 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/selective_scan_state_space_v1_forward.cpp
   units/cpu_avx512/selective_scan_state_space_v2_backward.cpp
   units/cpu_avx512/selective_scan_state_space_v2_forward.cpp
+  units/cpu_avx512/losses_cross_entropy_backward.cpp
+  units/cpu_avx512/losses_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp

@@ -8,11 +8,13 @@
 #include <tessera/families/chunked_scan/registry.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
+#include <tessera/families/losses/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/linear_attention.hpp>
+#include <tessera/losses.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
 #include <tessera/ragged_decode_attention.hpp>

@@ -14,11 +14,12 @@ family kv_cache_family();
 family chunked_scan_family();
 family delta_rule_family();
 family selective_scan_family();
+family losses_family();
 
 inline std::vector<family> all_families() {
-  return {attention_family(),     mean_pooling_family(), attention_backward_family(),
-          kv_cache_family(),      chunked_scan_family(), delta_rule_family(),
-          selective_scan_family()};
+  return {attention_family(),      mean_pooling_family(), attention_backward_family(),
+          kv_cache_family(),       chunked_scan_family(), delta_rule_family(),
+          selective_scan_family(), losses_family()};
 }
 
 }  // namespace tessera::generate

@@ -51,12 +51,15 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD = 702,
   TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD = 703,
   TESSERA_OPERATION_RWKV4 = 704,
-  TESSERA_OPERATION_RWKV4_BACKWARD = 705
+  TESSERA_OPERATION_RWKV4_BACKWARD = 705,
+  TESSERA_OPERATION_FUSED_CROSS_ENTROPY = 1200,
+  TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD = 1201
 } tessera_operation;
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
 enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3, TESSERA_POOL_LAYOUT_PTCD = 4, TESSERA_POOL_LAYOUT_PTCLD = 5 };
+enum { TESSERA_REDUCTION_MEAN = 0, TESSERA_REDUCTION_SUM = 1, TESSERA_REDUCTION_NONE = 2 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -1754,6 +1757,109 @@ static inline int32_t tessera_plan_rwkv4_backward(const tessera_rwkv4_args* args
 static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
     const tessera_rwkv4_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- fused_cross_entropy: family losses ---- */
+
+/* Axes: B batch; T length; V classes. */
+typedef struct tessera_fused_cross_entropy_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V], soft flat [T,V],
+   * soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced [B,T,V]; f32, f16,
+   * bf16 */
+  const tessera_tensor* logits;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; i32 */
+  const tessera_tensor* targets;
+  /* soft flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced
+   * [B,T,V]; f32, type of logits */
+  const tessera_tensor* soft_targets;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T], soft flat [T], soft
+   * batched [B,T], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* weights;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T], soft flat [T], soft
+   * batched [B,T], soft flat unreduced [T], soft batched unreduced [B,T]; u8 */
+  const tessera_tensor* mask;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1],
+   * soft batched [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* loss;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1],
+   * soft batched [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* z_loss;
+  const tessera_tensor* weight_sum; /* written; [1]; f32 */
+  /* written; flat [1], batched [1], flat unreduced [1], batched unreduced [1]; f32 */
+  const tessera_tensor* accuracy;
+  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1], soft batched
+   * [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* d_loss;
+  /* written; flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V], soft
+   * flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced [B,T,V];
+   * type of logits */
+  const tessera_tensor* d_logits;
+  /* written; soft flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched
+   * unreduced [B,T,V]; f32, f16, bf16 */
+  const tessera_tensor* d_soft_targets;
+} tessera_fused_cross_entropy_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FUSED_CROSS_ENTROPY_REDUCTION = 1,
+  TESSERA_FUSED_CROSS_ENTROPY_IGNORE_INDEX = 2,
+  TESSERA_FUSED_CROSS_ENTROPY_LABEL_SMOOTHING = 4,
+  TESSERA_FUSED_CROSS_ENTROPY_Z_LOSS = 8,
+  TESSERA_FUSED_CROSS_ENTROPY_WORLD_SIZE = 16
+};
+typedef struct tessera_fused_cross_entropy_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_REDUCTION_MEAN, TESSERA_REDUCTION_SUM, TESSERA_REDUCTION_NONE; default
+   * TESSERA_REDUCTION_MEAN */
+  int64_t reduction;
+  int64_t ignore_index; /* any number; default -100 */
+  double label_smoothing; /* at least 0, below 1; default 0 */
+  double z_loss; /* finite as a float; default 0 */
+  int64_t world_size; /* at least 1; default 1 */
+} tessera_fused_cross_entropy_options;
+
+/* fused_cross_entropy: needs logits, targets, loss; takes soft_targets, weights, mask, z_loss,
+ * weight_sum, accuracy. */
+static inline int32_t tessera_fused_cross_entropy(const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_CROSS_ENTROPY, args, options, context, status);
+}
+static inline int32_t tessera_plan_fused_cross_entropy(const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_CROSS_ENTROPY, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_fused_cross_entropy(const tessera_plan* plan,
+    const tessera_fused_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* fused_cross_entropy_backward: needs logits, targets, d_loss, d_logits; takes soft_targets,
+ * weights, mask, d_soft_targets. */
+static inline int32_t tessera_fused_cross_entropy_backward(
+    const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_fused_cross_entropy_backward(
+    const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_fused_cross_entropy_backward(const tessera_plan* plan,
+    const tessera_fused_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
