@@ -10,6 +10,7 @@
 #include <tessera/families/grouped_matmul/registry.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/latent_attention/registry.hpp>
+#include <tessera/families/losses/registry.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/quantized/registry.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
@@ -19,6 +20,7 @@
 #include <tessera/kv_cache.hpp>
 #include <tessera/latent_attention.hpp>
 #include <tessera/linear_attention.hpp>
+#include <tessera/losses.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
 #include <tessera/quantized.hpp>

@@ -1,0 +1,75 @@
+// Losses of language models, from logits to one number without probabilities in between.
+//
+//   tessera::cross_entropy_args args{.logits = tessera::view(logits, {B, T, V}),
+//                                    .targets = tessera::view(targets, {B, T}),
+//                                    .loss = tessera::view(&loss, {1})};
+//   if (auto done = tessera::fused_cross_entropy(args); !done) report(done.message());
+//
+// With lse = log sum_v exp(x_v) over the logits x of a token, its cross entropy is
+//
+//   lse - x_y                                     for a target y
+//   lse - sum_v q_v x_v - entropy(q)              for a smoothed one: q_y = 1 - a, else a / (V - 1)
+//   sum_v p_v lse - sum_v p_v x_v                 for soft targets p
+//
+// and z_loss lse^2 more. A token's weight is that of `weights` times that of `mask`, each 1 where
+// it is absent; it is 0 where the target is `ignore_index` or no class. Tokens of weight 0 have
+// loss and gradient 0 whatever their logits are, which nobody reads. The divisor of a mean counts
+// as a constant, as do weights and entropies.
+//
+// A class whose logit is -inf has no part in the loss unless it is the target, or has some of a
+// smoothed one: the loss is inf then. With one class nothing is smoothed.
+//
+// Arithmetic is f32 relative to the largest logit, sums are double; results are rounded once and
+// have the same bits for any number of threads.
+//
+// Every function checks its arguments completely before it writes anything. Functions may be called
+// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
+// std::bad_alloc.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/losses/cross_entropy_args.hpp>
+#include <tessera/families/losses/cross_entropy_options.hpp>
+#include <tessera/families/losses/problem.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// logits [T,V] or [B,T,V]; targets [T] or [B,T], or soft_targets like logits; loss [1], or like
+/// targets. weights, mask, z_loss, weight_sum and accuracy may be absent.
+status fused_cross_entropy(const cross_entropy_args& args,
+                           const cross_entropy_options& options = {}, const context& context = {});
+
+/// Gradients of fused_cross_entropy: d_logits from what the call took and d_loss; d_soft_targets
+/// where those are given.
+status fused_cross_entropy_backward(const cross_entropy_args& args,
+                                    const cross_entropy_options& options = {},
+                                    const context& context = {});
+
+/// The same operations; a refusal is thrown as tessera::error.
+inline void fused_cross_entropy_or_throw(const cross_entropy_args& args,
+                                         const cross_entropy_options& options = {},
+                                         const context& context = {}) {
+  throw_if_failed(fused_cross_entropy(args, options, context));
+}
+inline void fused_cross_entropy_backward_or_throw(const cross_entropy_args& args,
+                                                  const cross_entropy_options& options = {},
+                                                  const context& context = {}) {
+  throw_if_failed(fused_cross_entropy_backward(args, options, context));
+}
+
+/// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
+using cross_entropy_plan = basic_plan<cross_entropy_problem>;
+
+/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
+/// itself would refuse, and problems that no row of this build takes.
+result<cross_entropy_plan> plan(const cross_entropy_problem& problem, const context& context = {});
+
+/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
+/// null: this one.
+result<explanation> explain(const cross_entropy_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+// What a kernel of fused losses is, at compile time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/spec/backend.hpp>
+
+namespace tessera {
+
+/// The loss that a kernel computes.
+enum class loss_kind : std::uint8_t {
+  cross_entropy,  ///< of logits in memory
+};
+inline constexpr std::array<std::string_view, 1> loss_kind_names{"cross_entropy"};
+constexpr std::string_view name_of(loss_kind kind) noexcept {
+  return loss_kind_names[static_cast<std::size_t>(kind)];
+}
+
+/// The direction of a kernel.
+enum class loss_pass : std::uint8_t {
+  forward,   ///< the loss and what is known beside it
+  backward,  ///< gradients of the operands
+};
+inline constexpr std::array<std::string_view, 2> loss_pass_names{"forward", "backward"};
+constexpr std::string_view name_of(loss_pass pass) noexcept {
+  return loss_pass_names[static_cast<std::size_t>(pass)];
+}
+
+/// One row of the table. Kernels take every element type, size and option.
+struct losses_config {
+  backend target = backend::cpu_generic;
+  loss_kind loss = loss_kind::cross_entropy;
+  loss_pass pass = loss_pass::forward;
+  friend constexpr bool operator==(const losses_config&, const losses_config&) = default;
+};
+
+/// The config with every default filled in.
+constexpr losses_config resolved(losses_config config) noexcept {
+  return config;
+}
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+// What a choice among rows of fused losses may depend on, read off a call once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/losses/config.hpp>
+#include <tessera/families/losses/problem.hpp>
+#include <tessera/spec/demand.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera {
+
+/// Everything that the choice of a row may depend on. Eligibility and cost see nothing else.
+struct losses_demand {
+  loss_kind loss = loss_kind::cross_entropy;
+  loss_pass pass = loss_pass::forward;
+  dtype type = dtype::none;  ///< of the logits
+  bool soft = false;         ///< targets are distributions
+  std::uint32_t unused = 0;
+  std::int64_t rows = 0;  ///< tokens of all entries
+  std::int64_t classes = 0;
+  friend constexpr bool operator==(const losses_demand&, const losses_demand&) = default;
+};
+
+/// Product of all extents but the last.
+constexpr std::int64_t rows_of(const tensor_view& view) noexcept {
+  std::int64_t rows = 1;
+  for (int axis = 0; axis + 1 < view.rank; ++axis) {
+    rows *= view.extent[static_cast<std::size_t>(axis)];
+  }
+  return rows;
+}
+constexpr std::int64_t last_extent(const tensor_view& view) noexcept {
+  return view.extent[static_cast<std::size_t>(std::max<int>(view.rank - 1, 0))];
+}
+
+constexpr losses_demand demand_of(cross_entropy_op op, const cross_entropy_args& args,
+                                  const cross_entropy_options& /*options*/,
+                                  bool /*unaligned*/) noexcept {
+  return {.loss = loss_kind::cross_entropy,
+          .pass = pass_of(op),
+          .type = args.logits.type,
+          .soft = args.soft_targets.present(),
+          .rows = rows_of(args.logits),
+          .classes = last_extent(args.logits)};
+}
+
+/// One token: no other one counts.
+constexpr losses_demand without_batch(losses_demand demand) noexcept {
+  demand.rows = 1;
+  return demand;
+}
+
+namespace losses_fields {
+
+template <auto Member>
+std::int64_t value(const demand& from) noexcept {
+  return static_cast<std::int64_t>(from.as<losses_demand>().*Member);
+}
+
+inline constexpr std::array table{
+    demand_field{"loss", key_part::identity, &value<&losses_demand::loss>, loss_kind_names},
+    demand_field{"pass", key_part::identity, &value<&losses_demand::pass>, loss_pass_names},
+    demand_field{"type", key_part::identity, &value<&losses_demand::type>, dtype_names},
+    demand_field{"soft", key_part::identity, &value<&losses_demand::soft>, words_of_flags},
+    demand_field{"rows", key_part::size, &value<&losses_demand::rows>},
+    demand_field{"classes", key_part::size, &value<&losses_demand::classes>},
+};
+
+}  // namespace losses_fields
+}  // namespace tessera

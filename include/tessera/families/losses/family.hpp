@@ -1,0 +1,53 @@
+// The family of fused losses as the chain of choosers sees it; see runtime/family.hpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <tessera/families/losses/cost.hpp>
+#include <tessera/families/losses/declaration.hpp>
+#include <tessera/families/losses/demand.hpp>
+#include <tessera/families/losses/fits.hpp>
+#include <tessera/families/losses/reflect.hpp>
+#include <tessera/families/losses/rules.hpp>
+#include <tessera/spec/device_facts.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/sentence.hpp>
+#include <tessera/spec/work_estimate.hpp>
+
+namespace tessera {
+
+struct losses_family {
+  using config_type = losses_config;
+  using demand_type = losses_demand;
+  using facts_type = losses_facts;
+
+  static constexpr std::string_view name = "losses";
+  static constexpr int number = 12;
+  static constexpr int semantic_version = 1;
+  static constexpr double max_log2_distance = 2;
+  static constexpr std::span<const operation> operations = losses_operations;
+  static constexpr std::span<const demand_field> fields = losses_fields::table;
+
+  /// "cross_entropy forward, 2048 tokens of 32000 classes, 2048 work items for 2 threads".
+  [[gnu::cold]] static std::string reason_of(const losses_config& config, const losses_facts& facts,
+                                             int threads) {
+    const std::int64_t items = estimate_of(config, facts, threads).items;
+    return sentence({name_of(config.loss), " ", name_of(config.pass), ", ", facts.demand.rows,
+                     " tokens of ", facts.demand.classes, " classes, ", items, " work item",
+                     items == 1 ? "" : "s", " for ", threads, " thread", threads == 1 ? "" : "s"});
+  }
+
+  /// The name of the row that would be made for this demand on this device.
+  [[gnu::cold]] static std::string wanted_row(const losses_demand& demand,
+                                              const device_facts& device, const losses_config&) {
+    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    losses_config wanted{.target = device.highest, .loss = demand.loss, .pass = demand.pass};
+    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    return std::string(tessera::name_of(wanted).view());
+  }
+};
+
+}  // namespace tessera

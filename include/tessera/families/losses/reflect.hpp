@@ -1,0 +1,38 @@
+// Reflection over the family of fused losses, and the names of its rows.
+#pragma once
+
+#include <boost/describe/class.hpp>
+#include <boost/describe/enum.hpp>
+
+#include <tessera/families/losses/config.hpp>
+#include <tessera/families/losses/problem.hpp>
+#include <tessera/families/losses/rules.hpp>
+#include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
+
+namespace tessera {
+
+BOOST_DESCRIBE_ENUM(loss_kind, cross_entropy)
+BOOST_DESCRIBE_ENUM(loss_pass, forward, backward)
+BOOST_DESCRIBE_ENUM(loss_reduction, mean, sum, none)
+BOOST_DESCRIBE_ENUM(losses_rule, none, target_is_a_cpu, bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(cross_entropy_op, fused_cross_entropy, fused_cross_entropy_backward)
+
+BOOST_DESCRIBE_STRUCT(losses_config, (), (target, loss, pass))
+BOOST_DESCRIBE_STRUCT(cross_entropy_options, (),
+                      (reduction, ignore_index, label_smoothing, z_loss, world_size))
+BOOST_DESCRIBE_STRUCT(cross_entropy_args, (),
+                      (logits, targets, soft_targets, weights, mask, loss, z_loss, weight_sum,
+                       accuracy, d_loss, d_logits, d_soft_targets))
+
+/// `losses.<backend>.<loss>.<pass>`.
+inline constexpr auto losses_names = row_names<losses_config>(
+    "losses", spelling::word{&losses_config::target}, spelling::word{&losses_config::loss},
+    spelling::word{&losses_config::pass});
+
+/// The stable name of a row.
+constexpr row_name name_of(const losses_config& config) {
+  return losses_names.name_of(config);
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// The family of fused losses of a build: its record and its operations. Included by exactly one
+// generated unit, behind the registry.
+#pragma once
+
+#include <tessera/api/losses.hpp>
+#include <tessera/families/losses/family.hpp>
+#include <tessera/families/losses/lower.hpp>
+#include <tessera/families/losses/registry.hpp>
+#include <tessera/runtime/operation.hpp>
+
+namespace tessera {
+
+constinit const family losses_record =
+    family_of<losses_family, &losses_registry, &losses_code_version>();
+
+status fused_cross_entropy(const cross_entropy_args& args, const cross_entropy_options& options,
+                           const context& where) {
+  return call_of(losses_record, cross_entropy_op::fused_cross_entropy, args, options, where);
+}
+status fused_cross_entropy_backward(const cross_entropy_args& args,
+                                    const cross_entropy_options& options, const context& where) {
+  return call_of(losses_record, cross_entropy_op::fused_cross_entropy_backward, args, options,
+                 where);
+}
+
+result<cross_entropy_plan> plan(const cross_entropy_problem& problem, const context& where) {
+  return plan_of(losses_record, problem, where);
+}
+result<explanation> explain(const cross_entropy_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(losses_record, numbered(problem), where, device);
+}
+
+}  // namespace tessera

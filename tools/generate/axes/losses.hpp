@@ -1,0 +1,33 @@
+// The default table of fused losses: which rows exist and why; see axes/mean_pooling.hpp.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <tessera/families/losses/config.hpp>
+
+namespace tessera::generate {
+
+/// One product of axis values.
+struct losses_axes {
+  std::string_view about;
+  std::vector<backend> targets;
+  std::vector<loss_kind> losses;
+  std::vector<loss_pass> passes;
+};
+
+inline std::vector<losses_axes> losses_blocks() {
+  using enum backend;
+  using enum loss_kind;
+  using enum loss_pass;
+  return {
+      {
+          .about = "logits in memory: an exponential each, or two",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .losses = {cross_entropy},
+          .passes = {forward, backward},
+      },
+  };
+}
+
+}  // namespace tessera::generate

@@ -1,0 +1,45 @@
+// Fused losses: from axes to rows.
+#include "axes/losses.hpp"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tessera/families/losses/family.hpp>
+
+#include "described_family.hpp"
+#include "families.hpp"
+
+namespace tessera::generate {
+namespace {
+
+struct description {
+  using config_type = losses_config;
+  using runtime_family = tessera::losses_family;
+  static constexpr const auto& names = losses_names;
+
+  static std::vector<losses_axes> blocks() { return losses_blocks(); }
+  static constexpr std::tuple axes{axis{"targets", &losses_axes::targets, &losses_config::target},
+                                   axis{"losses", &losses_axes::losses, &losses_config::loss},
+                                   axis{"passes", &losses_axes::passes, &losses_config::pass}};
+
+  static std::string unit_of(const losses_config& config) {
+    return fmt::format("{}_{}", enumerator_name(config.loss), enumerator_name(config.pass));
+  }
+};
+
+}  // namespace
+
+family losses_family() {
+  family made = described_family<description>();
+  made.row_macro = "TESSERA_LOSSES_ROW";
+  made.config_type = "losses_config";
+  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
+                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  made.fits_header = "tessera/families/losses/fits.hpp";
+  return made;
+}
+
+}  // namespace tessera::generate
