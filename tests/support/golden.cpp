@@ -130,7 +130,6 @@ void golden_call::make_output(std::size_t tensor, const tensor_view& reference) 
   const bool codes = reference.type != dtype::f64 && form.types.has(reference.type);
   if (type == dtype::none && codes) type = reference.type;
   if (type == dtype::none && form.types.has(operands_)) type = operands_;
-  if (form.types.has(dtype::f32) && form.like >= 0 && form.gradient_of < 0) type = dtype::f32;
   if (type == dtype::none && form.types.has(dtype::f32)) type = dtype::f32;
   if (form.types.has(dtype::f32) && form.like >= 0 && form.gradient_of < 0) {
     const tensor_view* const source = file_.tensor("out." + name_of(tensor));

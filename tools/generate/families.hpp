@@ -21,7 +21,10 @@ family grouped_matmul_family();
 family losses_family();
 
 inline std::vector<family> all_families() {
-  return {attention_family(), mean_pooling_family(), attention_backward_family(), kv_cache_family(), chunked_scan_family(), delta_rule_family(), selective_scan_family(), latent_attention_family(), quantized_family(), sparse_attention_family(), grouped_matmul_family(), losses_family()};
+  return {attention_family(),        mean_pooling_family(),     attention_backward_family(),
+          kv_cache_family(),         chunked_scan_family(),     delta_rule_family(),
+          selective_scan_family(),   latent_attention_family(), quantized_family(),
+          sparse_attention_family(), grouped_matmul_family(),   losses_family()};
 }
 
 }  // namespace tessera::generate

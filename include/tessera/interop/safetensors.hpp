@@ -24,8 +24,7 @@ namespace tessera {
 using safetensors_metadata = std::map<std::string, std::string, std::less<>>;
 
 /// A tensor under the name it has in a file. Types as in the file: F32, F16, BF16, F64, I64, I32,
-/// U32, U8, F8_E4M3, F8_E5M2, and BOOL, which is u8 with `boolean` set. Rank 0 to 5.
-/// U8, I8, F8_E4M3, F8_E5M2, and BOOL, which is u8 with `boolean` set. Rank 0 to 5.
+/// U32, U8, I8, F8_E4M3, F8_E5M2, and BOOL, which is u8 with `boolean` set. Rank 0 to 5.
 struct safetensors_entry {
   std::string name;
   tensor_view tensor{};

@@ -126,14 +126,9 @@ const wrong_header wrong_headers[] = {
     {R"({"a":{"shape":"[3]"}})", 0, R"(f: tensor "a": shape is a text, not a list)"},
     {R"({"a":{"dtype":"F33"}})", 0,
      R"(f: tensor "a": dtype is "F33"; it can be F64, F32, F16, BF16, I64, I32, U32, U8, BOOL, )"
-     R"(F8_E4M3, F8_E5M2)"},
-    {R"({"a":{"dtype":"f32"}})", 0,
-     R"(f: tensor "a": dtype is "f32"; it can be F64, F32, F16, BF16, I64, I32, U32, U8, BOOL, )"
-     R"(F8_E4M3, F8_E5M2)"},
-     R"(f: tensor "a": dtype is "F33"; it can be F64, F32, F16, BF16, I64, I32, U8, BOOL, )"
      R"(F8_E4M3, F8_E5M2, I8)"},
     {R"({"a":{"dtype":"f32"}})", 0,
-     R"(f: tensor "a": dtype is "f32"; it can be F64, F32, F16, BF16, I64, I32, U8, BOOL, )"
+     R"(f: tensor "a": dtype is "f32"; it can be F64, F32, F16, BF16, I64, I32, U32, U8, BOOL, )"
      R"(F8_E4M3, F8_E5M2, I8)"},
     // Numbers.
     {R"({"a":{"shape":[-1]}})", 0,

@@ -48,7 +48,9 @@ boost::json::object members_of(const Config& config, const Other& json_of) {
 
 /// The words of every family of this version.
 extern const family_words attention_words, mean_pooling_words, attention_backward_words,
-    kv_cache_words, chunked_scan_words, delta_rule_words, selective_scan_words, latent_attention_words, quantized_words, sparse_attention_words, grouped_matmul_words, losses_words;
+    kv_cache_words, chunked_scan_words, delta_rule_words, selective_scan_words,
+    latent_attention_words, quantized_words, sparse_attention_words, grouped_matmul_words,
+    losses_words;
 
 /// A call of an operation, read from a file.
 std::unique_ptr<file_call> open_declared(const tessera::family& kind, const operation& op,
