@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 46> all{{
+  static constexpr std::array<operation_name, 61> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -57,6 +57,17 @@ std::span<const operation_name> operation_names() noexcept {
       {801, "flash_mla_backward", "latent_attention"},
       {802, "flash_mla_decode", "latent_attention"},
       {803, "multi_latent_ragged_page_attention", "latent_attention"},
+      {1000, "quantize", "quantized"},
+      {1001, "dequantize", "quantized"},
+      {1002, "prepack_quantized_weights", "quantized"},
+      {1003, "quantized_matmul", "quantized"},
+      {1004, "quantized_matmul_backward", "quantized"},
+      {900, "blocksparse_attention", "sparse_attention"},
+      {901, "blocksparse_attention_backward", "sparse_attention"},
+      {1100, "grouped_matmul", "grouped_matmul"},
+      {1101, "grouped_matmul_backward", "grouped_matmul"},
+      {1200, "fused_cross_entropy", "losses"},
+      {1201, "fused_cross_entropy_backward", "losses"},
   }};
   return all;
 }

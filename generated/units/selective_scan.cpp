@@ -48,7 +48,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e20b9e7d3b6ff9bc";
+  if (kind == device_kind::cpu) return "ec09137f175fc6a0";
   return {};
 }
 

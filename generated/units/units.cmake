@@ -12,6 +12,10 @@ set(tessera_units_host
   units/delta_rule.cpp
   units/selective_scan.cpp
   units/latent_attention.cpp
+  units/quantized.cpp
+  units/sparse_attention.cpp
+  units/grouped_matmul.cpp
+  units/losses.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
 set(tessera_units_interop units/interop.cpp)
@@ -47,6 +51,15 @@ set(tessera_units_cpu_generic
   units/cpu_generic/latent_attention_absorbed_forward.cpp
   units/cpu_generic/latent_attention_expanded_backward.cpp
   units/cpu_generic/latent_attention_expanded_forward.cpp
+  units/cpu_generic/quantized_backward.cpp
+  units/cpu_generic/quantized_dequantize.cpp
+  units/cpu_generic/quantized_forward.cpp
+  units/cpu_generic/quantized_quantize.cpp
+  units/cpu_generic/sparse_attention_blocksparse_backward.cpp
+  units/cpu_generic/sparse_attention_blocksparse_forward.cpp
+  units/cpu_generic/grouped_matmul_m256.cpp
+  units/cpu_generic/losses_cross_entropy_backward.cpp
+  units/cpu_generic/losses_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -89,6 +102,16 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/latent_attention_absorbed_forward.cpp
   units/cpu_avx2/latent_attention_expanded_backward.cpp
   units/cpu_avx2/latent_attention_expanded_forward.cpp
+  units/cpu_avx2/quantized_backward.cpp
+  units/cpu_avx2/quantized_dequantize.cpp
+  units/cpu_avx2/quantized_forward.cpp
+  units/cpu_avx2/quantized_quantize.cpp
+  units/cpu_avx2/sparse_attention_blocksparse_backward.cpp
+  units/cpu_avx2/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx2/grouped_matmul_m258.cpp
+  units/cpu_avx2/grouped_matmul_m48.cpp
+  units/cpu_avx2/losses_cross_entropy_backward.cpp
+  units/cpu_avx2/losses_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -141,6 +164,16 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/latent_attention_absorbed_forward.cpp
   units/cpu_avx512/latent_attention_expanded_backward.cpp
   units/cpu_avx512/latent_attention_expanded_forward.cpp
+  units/cpu_avx512/quantized_backward.cpp
+  units/cpu_avx512/quantized_dequantize.cpp
+  units/cpu_avx512/quantized_forward.cpp
+  units/cpu_avx512/quantized_quantize.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_backward.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx512/grouped_matmul_m266.cpp
+  units/cpu_avx512/grouped_matmul_m56.cpp
+  units/cpu_avx512/losses_cross_entropy_backward.cpp
+  units/cpu_avx512/losses_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp
@@ -153,6 +186,8 @@ set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_dany.cpp
   units/cpu_avx512_bf16/attention_bf16_dany_paged.cpp
   units/cpu_avx512_bf16/attention_backward_bf16_dany.cpp
+  units/cpu_avx512_bf16/grouped_matmul_m266.cpp
+  units/cpu_avx512_bf16/grouped_matmul_m56.cpp
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu

@@ -59,12 +59,29 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_FLASH_MLA = 800,
   TESSERA_OPERATION_FLASH_MLA_BACKWARD = 801,
   TESSERA_OPERATION_FLASH_MLA_DECODE = 802,
-  TESSERA_OPERATION_MULTI_LATENT_RAGGED_PAGE_ATTENTION = 803
+  TESSERA_OPERATION_MULTI_LATENT_RAGGED_PAGE_ATTENTION = 803,
+  TESSERA_OPERATION_QUANTIZE = 1000,
+  TESSERA_OPERATION_DEQUANTIZE = 1001,
+  TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS = 1002,
+  TESSERA_OPERATION_QUANTIZED_MATMUL = 1003,
+  TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD = 1004,
+  TESSERA_OPERATION_BLOCKSPARSE_ATTENTION = 900,
+  TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD = 901,
+  TESSERA_OPERATION_GROUPED_MATMUL = 1100,
+  TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD = 1101,
+  TESSERA_OPERATION_FUSED_CROSS_ENTROPY = 1200,
+  TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD = 1201
 } tessera_operation;
 
 /* Values of options. */
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
 enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3, TESSERA_POOL_LAYOUT_PTCD = 4, TESSERA_POOL_LAYOUT_PTCLD = 5 };
+enum { TESSERA_MODE_AFFINE = 0, TESSERA_MODE_NF4 = 1, TESSERA_MODE_MXFP4 = 2, TESSERA_MODE_MXFP8 = 3, TESSERA_MODE_NVFP4 = 4, TESSERA_MODE_NVFP8 = 5 };
+enum { TESSERA_AXIS_COL = 0, TESSERA_AXIS_ROW = 1 };
+enum { TESSERA_SCALE_ENCODING_E8M0 = 0, TESSERA_SCALE_ENCODING_INT8 = 1 };
+enum { TESSERA_AFFINE_FORM_ZERO = 0, TESSERA_AFFINE_FORM_BIAS = 1 };
+enum { TESSERA_LHS_ROWS_GLOBAL = 0, TESSERA_LHS_ROWS_LOCAL = 1 };
+enum { TESSERA_REDUCTION_MEAN = 0, TESSERA_REDUCTION_SUM = 1, TESSERA_REDUCTION_NONE = 2 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -2283,6 +2300,536 @@ static inline int32_t tessera_plan_multi_latent_ragged_page_attention(
 static inline int32_t tessera_run_multi_latent_ragged_page_attention(const tessera_plan* plan,
     const tessera_multi_latent_ragged_page_attention_args* args, void* workspace,
     size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- quantize: family quantized ---- */
+
+/* Axes: R rows; G groups; g group size; W words. */
+typedef struct tessera_quantize_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* w; /* col [R,G*g], row [G*g,R]; f32, f16, bf16 */
+  const tessera_tensor* w_q; /* written; [R,W]; u32 */
+  const tessera_tensor* scales; /* written; [R,G]; f32, f16, bf16, u8 */
+  const tessera_tensor* zeros; /* written; [R,G]; type of scales */
+  const tessera_tensor* tensor_scale; /* [1]; f32 */
+} tessera_quantize_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_QUANTIZE_MODE = 1,
+  TESSERA_QUANTIZE_BITS = 2,
+  TESSERA_QUANTIZE_GROUP_SIZE = 4,
+  TESSERA_QUANTIZE_AXIS = 8,
+  TESSERA_QUANTIZE_SCALE_ENCODING = 16,
+  TESSERA_QUANTIZE_AFFINE_FORM = 32
+};
+typedef struct tessera_quantize_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_MODE_AFFINE, TESSERA_MODE_NF4, TESSERA_MODE_MXFP4, TESSERA_MODE_MXFP8,
+   * TESSERA_MODE_NVFP4, TESSERA_MODE_NVFP8; default TESSERA_MODE_AFFINE */
+  int64_t mode;
+  int64_t bits; /* at least 1; optional, else the mode's */
+  int64_t group_size; /* at least 1; optional, else the mode's */
+  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
+   * TESSERA_SCALE_ENCODING_E8M0 */
+  int64_t scale_encoding;
+  /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
+  int64_t affine_form;
+} tessera_quantize_options;
+
+/* quantize: needs w, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_quantize(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZE, args, options, context, status);
+}
+static inline int32_t tessera_plan_quantize(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZE, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_quantize(const tessera_plan* plan,
+    const tessera_quantize_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* prepack_quantized_weights: needs w, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_prepack_quantized_weights(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS, args, options, context, status);
+}
+static inline int32_t tessera_plan_prepack_quantized_weights(const tessera_quantize_args* args,
+    const tessera_quantize_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_prepack_quantized_weights(const tessera_plan* plan,
+    const tessera_quantize_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- dequantize: family quantized ---- */
+
+/* Axes: R rows; G groups; g group size; W words. */
+typedef struct tessera_dequantize_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* w; /* written; [R,G*g]; f32, f16, bf16 */
+  const tessera_tensor* w_q; /* [R,W]; u32 */
+  const tessera_tensor* scales; /* [R,G]; f32, f16, bf16, u8 */
+  const tessera_tensor* zeros; /* [R,G]; type of scales */
+  const tessera_tensor* tensor_scale; /* [1]; f32 */
+} tessera_dequantize_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_DEQUANTIZE_MODE = 1,
+  TESSERA_DEQUANTIZE_BITS = 2,
+  TESSERA_DEQUANTIZE_GROUP_SIZE = 4,
+  TESSERA_DEQUANTIZE_AXIS = 8,
+  TESSERA_DEQUANTIZE_SCALE_ENCODING = 16,
+  TESSERA_DEQUANTIZE_AFFINE_FORM = 32
+};
+typedef struct tessera_dequantize_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_MODE_AFFINE, TESSERA_MODE_NF4, TESSERA_MODE_MXFP4, TESSERA_MODE_MXFP8,
+   * TESSERA_MODE_NVFP4, TESSERA_MODE_NVFP8; default TESSERA_MODE_AFFINE */
+  int64_t mode;
+  int64_t bits; /* at least 1; optional, else the mode's */
+  int64_t group_size; /* at least 1; optional, else the mode's */
+  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
+   * TESSERA_SCALE_ENCODING_E8M0 */
+  int64_t scale_encoding;
+  /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
+  int64_t affine_form;
+} tessera_dequantize_options;
+
+/* dequantize: needs w, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_dequantize(const tessera_dequantize_args* args,
+    const tessera_dequantize_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_DEQUANTIZE, args, options, context, status);
+}
+static inline int32_t tessera_plan_dequantize(const tessera_dequantize_args* args,
+    const tessera_dequantize_options* options, const tessera_context* context, tessera_plan** plan,
+    tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_DEQUANTIZE, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_dequantize(const tessera_plan* plan,
+    const tessera_dequantize_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- quantized_matmul: family quantized ---- */
+
+/* Axes: R rows; G groups; g group size; W words; M batch. */
+typedef struct tessera_quantized_matmul_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* x; /* col [M,G*g], row [M,R]; f32, f16, bf16 */
+  const tessera_tensor* w_q; /* [R,W]; u32 */
+  const tessera_tensor* scales; /* [R,G]; f32, f16, bf16, u8 */
+  const tessera_tensor* zeros; /* [R,G]; type of scales */
+  const tessera_tensor* tensor_scale; /* [1]; f32 */
+  const tessera_tensor* out; /* written; col [M,R], row [M,G*g]; f32, f16, bf16 */
+  const tessera_tensor* d_out; /* col [M,R], row [M,G*g]; f32, f16, bf16 */
+  const tessera_tensor* d_x; /* written; col [M,G*g], row [M,R]; f32, f16, bf16 */
+  const tessera_tensor* d_scales; /* written; [R,G]; f32, f16, bf16 */
+  const tessera_tensor* d_zeros; /* written; [R,G]; f32, f16, bf16 */
+} tessera_quantized_matmul_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_QUANTIZED_MATMUL_MODE = 1,
+  TESSERA_QUANTIZED_MATMUL_BITS = 2,
+  TESSERA_QUANTIZED_MATMUL_GROUP_SIZE = 4,
+  TESSERA_QUANTIZED_MATMUL_AXIS = 8,
+  TESSERA_QUANTIZED_MATMUL_SCALE_ENCODING = 16,
+  TESSERA_QUANTIZED_MATMUL_AFFINE_FORM = 32
+};
+typedef struct tessera_quantized_matmul_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_MODE_AFFINE, TESSERA_MODE_NF4, TESSERA_MODE_MXFP4, TESSERA_MODE_MXFP8,
+   * TESSERA_MODE_NVFP4, TESSERA_MODE_NVFP8; default TESSERA_MODE_AFFINE */
+  int64_t mode;
+  int64_t bits; /* at least 1; optional, else the mode's */
+  int64_t group_size; /* at least 1; optional, else the mode's */
+  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
+   * TESSERA_SCALE_ENCODING_E8M0 */
+  int64_t scale_encoding;
+  /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
+  int64_t affine_form;
+} tessera_quantized_matmul_options;
+
+/* quantized_matmul: needs x, out, w_q, scales; takes zeros, tensor_scale. */
+static inline int32_t tessera_quantized_matmul(const tessera_quantized_matmul_args* args,
+    const tessera_quantized_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZED_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_quantized_matmul(const tessera_quantized_matmul_args* args,
+    const tessera_quantized_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZED_MATMUL, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_quantized_matmul(const tessera_plan* plan,
+    const tessera_quantized_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* quantized_matmul_backward: needs x, d_out, w_q, scales, d_x; takes zeros, tensor_scale, d_scales,
+ * d_zeros. */
+static inline int32_t tessera_quantized_matmul_backward(const tessera_quantized_matmul_args* args,
+    const tessera_quantized_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_quantized_matmul_backward(
+    const tessera_quantized_matmul_args* args, const tessera_quantized_matmul_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_quantized_matmul_backward(const tessera_plan* plan,
+    const tessera_quantized_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- blocksparse_attention: family sparse_attention ---- */
+
+/* Axes: B batch; Hq heads; Hkv heads; Sq length; Sk length; D head_dim; Dv head_dim; n number of
+ * sinks; Nq blocks of rows; Nk blocks of keys. */
+typedef struct tessera_blocksparse_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [B,Hq,Sq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* [B,Hkv,Sk,D]; type of q */
+  const tessera_tensor* v; /* [B,Hkv,Sk,Dv]; type of q */
+  const tessera_tensor* q_segment_ids; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_segment_ids; /* [B,Sk]; i32 */
+  const tessera_tensor* q_positions; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_positions; /* [B,Sk]; i32 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,Sq|1,Sk|1]; u8 */
+  const tessera_tensor* block_mask; /* [B|1,Hq|1,Nq,Nk]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* written; [B,Hq,Sq,Dv]; type of q */
+  const tessera_tensor* lse; /* written; [B,Hq,Sq]; f32 */
+} tessera_blocksparse_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_BLOCKSPARSE_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_BLOCKSPARSE_ATTENTION_CAUSAL = 2,
+  TESSERA_BLOCKSPARSE_ATTENTION_CAUSAL_ALIGNMENT = 4,
+  TESSERA_BLOCKSPARSE_ATTENTION_WINDOW_LEFT = 8,
+  TESSERA_BLOCKSPARSE_ATTENTION_WINDOW_RIGHT = 16,
+  TESSERA_BLOCKSPARSE_ATTENTION_LOGITS_SOFT_CAP = 32,
+  TESSERA_BLOCKSPARSE_ATTENTION_CHUNK_SIZE = 64,
+  TESSERA_BLOCKSPARSE_ATTENTION_BLOCK_Q = 128,
+  TESSERA_BLOCKSPARSE_ATTENTION_BLOCK_K = 256
+};
+typedef struct tessera_blocksparse_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  /* TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT; default
+   * TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT */
+  int64_t causal_alignment;
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  int64_t chunk_size; /* at least 1; optional, else all positions */
+  int64_t block_q; /* at least 1; default 64 */
+  int64_t block_k; /* at least 1; default 64 */
+} tessera_blocksparse_attention_options;
+
+/* blocksparse_attention: needs q, k, v, out; takes q_segment_ids, kv_segment_ids, q_positions,
+ * kv_positions, mask, block_mask, sinks, lse. */
+static inline int32_t tessera_blocksparse_attention(const tessera_blocksparse_attention_args* args,
+    const tessera_blocksparse_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_blocksparse_attention(
+    const tessera_blocksparse_attention_args* args,
+    const tessera_blocksparse_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_blocksparse_attention(const tessera_plan* plan,
+    const tessera_blocksparse_attention_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- blocksparse_attention_backward: family sparse_attention ---- */
+
+/* Axes: B batch; Hq heads; Hkv heads; Sq length; Sk length; D head_dim; Dv head_dim; n number of
+ * sinks; Nq blocks of rows; Nk blocks of keys. */
+typedef struct tessera_blocksparse_attention_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* [B,Hq,Sq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* [B,Hkv,Sk,D]; type of q */
+  const tessera_tensor* v; /* [B,Hkv,Sk,Dv]; type of q */
+  const tessera_tensor* q_segment_ids; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_segment_ids; /* [B,Sk]; i32 */
+  const tessera_tensor* q_positions; /* [B,Sq]; i32 */
+  const tessera_tensor* kv_positions; /* [B,Sk]; i32 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,Sq|1,Sk|1]; u8 */
+  const tessera_tensor* block_mask; /* [B|1,Hq|1,Nq,Nk]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* out; /* [B,Hq,Sq,Dv]; type of q */
+  const tessera_tensor* lse; /* [B,Hq,Sq]; f32 */
+  const tessera_tensor* d_out; /* [B,Hq,Sq,Dv]; type of q */
+  const tessera_tensor* d_lse; /* [B,Hq,Sq]; f32 */
+  const tessera_tensor* d_q; /* written; [B,Hq,Sq,D]; type of q */
+  const tessera_tensor* d_k; /* written; [B,Hkv,Sk,D]; type of q */
+  const tessera_tensor* d_v; /* written; [B,Hkv,Sk,Dv]; type of q */
+  const tessera_tensor* d_sinks; /* written; [Hq|1,n]; f32 */
+} tessera_blocksparse_attention_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_SOFTMAX_SCALE = 1,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_CAUSAL = 2,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_CAUSAL_ALIGNMENT = 4,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_WINDOW_LEFT = 8,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_WINDOW_RIGHT = 16,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_LOGITS_SOFT_CAP = 32,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_CHUNK_SIZE = 64,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_BLOCK_Q = 128,
+  TESSERA_BLOCKSPARSE_ATTENTION_BACKWARD_BLOCK_K = 256
+};
+typedef struct tessera_blocksparse_attention_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  /* TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT; default
+   * TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT */
+  int64_t causal_alignment;
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+  double logits_soft_cap; /* above 0; optional */
+  int64_t chunk_size; /* at least 1; optional, else all positions */
+  int64_t block_q; /* at least 1; default 64 */
+  int64_t block_k; /* at least 1; default 64 */
+} tessera_blocksparse_attention_backward_options;
+
+/* blocksparse_attention_backward: needs q, k, v, out, lse, d_out, d_q, d_k, d_v; takes
+ * q_segment_ids, kv_segment_ids, q_positions, kv_positions, mask, block_mask, sinks, d_lse,
+ * d_sinks. */
+static inline int32_t tessera_blocksparse_attention_backward(
+    const tessera_blocksparse_attention_backward_args* args,
+    const tessera_blocksparse_attention_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_blocksparse_attention_backward(
+    const tessera_blocksparse_attention_backward_args* args,
+    const tessera_blocksparse_attention_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_blocksparse_attention_backward(const tessera_plan* plan,
+    const tessera_blocksparse_attention_backward_args* args, void* workspace,
+    size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- grouped_matmul: family grouped_matmul ---- */
+
+/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks. */
+typedef struct tessera_grouped_matmul_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* lhs; /* [M,K]; f32, f16, bf16 */
+  const tessera_tensor* rhs; /* plain [G,K,N], transposed [G,N,K]; i8, type of lhs */
+  const tessera_tensor* group_sizes; /* [S]; i32 */
+  const tessera_tensor* rhs_scale; /* [G,P,N]; f32, f16, bf16 */
+  const tessera_tensor* rhs_bias; /* [G,N]; f32, f16, bf16 */
+  const tessera_tensor* out_init; /* [M,N]; f32, f16, bf16 */
+  const tessera_tensor* out; /* written; [M,N]; f32, f16, bf16, type of lhs */
+  const tessera_tensor* d_out; /* [M,N]; f32, f16, bf16, type of lhs */
+  const tessera_tensor* d_lhs; /* written; [M,K]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs; /* written; plain [G,K,N], transposed [G,N,K]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs_scale; /* written; [G,P,N]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs_bias; /* written; [G,N]; f32, f16, bf16 */
+  const tessera_tensor* d_out_init; /* written; [M,N]; f32, f16, bf16 */
+} tessera_grouped_matmul_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_GROUPED_MATMUL_TRANSPOSE_RHS = 1,
+  TESSERA_GROUPED_MATMUL_GROUP_OFFSET = 2,
+  TESSERA_GROUPED_MATMUL_LHS_ROWS = 4
+};
+typedef struct tessera_grouped_matmul_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t transpose_rhs; /* 0 or 1; default 0 */
+  int64_t group_offset; /* at least 0; default 0 */
+  /* TESSERA_LHS_ROWS_GLOBAL, TESSERA_LHS_ROWS_LOCAL; default TESSERA_LHS_ROWS_GLOBAL */
+  int64_t lhs_rows;
+} tessera_grouped_matmul_options;
+
+/* grouped_matmul: needs lhs, rhs, group_sizes, out; takes rhs_scale, rhs_bias, out_init. */
+static inline int32_t tessera_grouped_matmul(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GROUPED_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_grouped_matmul(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GROUPED_MATMUL, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_grouped_matmul(const tessera_plan* plan,
+    const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* grouped_matmul_backward: needs lhs, rhs, group_sizes, d_out, d_lhs; takes rhs_scale, d_rhs,
+ * d_rhs_scale, d_rhs_bias, d_out_init. */
+static inline int32_t tessera_grouped_matmul_backward(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_grouped_matmul_backward(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_grouped_matmul_backward(const tessera_plan* plan,
+    const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- fused_cross_entropy: family losses ---- */
+
+/* Axes: B batch; T length; V classes. */
+typedef struct tessera_fused_cross_entropy_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V], soft flat [T,V],
+   * soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced [B,T,V]; f32, f16,
+   * bf16 */
+  const tessera_tensor* logits;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; i32 */
+  const tessera_tensor* targets;
+  /* soft flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced
+   * [B,T,V]; f32, type of logits */
+  const tessera_tensor* soft_targets;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T], soft flat [T], soft
+   * batched [B,T], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* weights;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T], soft flat [T], soft
+   * batched [B,T], soft flat unreduced [T], soft batched unreduced [B,T]; u8 */
+  const tessera_tensor* mask;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1],
+   * soft batched [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* loss;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1],
+   * soft batched [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* z_loss;
+  const tessera_tensor* weight_sum; /* written; [1]; f32 */
+  /* written; flat [1], batched [1], flat unreduced [1], batched unreduced [1]; f32 */
+  const tessera_tensor* accuracy;
+  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1], soft batched
+   * [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  const tessera_tensor* d_loss;
+  /* written; flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V], soft
+   * flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced [B,T,V];
+   * type of logits */
+  const tessera_tensor* d_logits;
+  /* written; soft flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched
+   * unreduced [B,T,V]; f32, f16, bf16 */
+  const tessera_tensor* d_soft_targets;
+} tessera_fused_cross_entropy_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FUSED_CROSS_ENTROPY_REDUCTION = 1,
+  TESSERA_FUSED_CROSS_ENTROPY_IGNORE_INDEX = 2,
+  TESSERA_FUSED_CROSS_ENTROPY_LABEL_SMOOTHING = 4,
+  TESSERA_FUSED_CROSS_ENTROPY_Z_LOSS = 8,
+  TESSERA_FUSED_CROSS_ENTROPY_WORLD_SIZE = 16
+};
+typedef struct tessera_fused_cross_entropy_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_REDUCTION_MEAN, TESSERA_REDUCTION_SUM, TESSERA_REDUCTION_NONE; default
+   * TESSERA_REDUCTION_MEAN */
+  int64_t reduction;
+  int64_t ignore_index; /* any number; default -100 */
+  double label_smoothing; /* at least 0, below 1; default 0 */
+  double z_loss; /* finite as a float; default 0 */
+  int64_t world_size; /* at least 1; default 1 */
+} tessera_fused_cross_entropy_options;
+
+/* fused_cross_entropy: needs logits, targets, loss; takes soft_targets, weights, mask, z_loss,
+ * weight_sum, accuracy. */
+static inline int32_t tessera_fused_cross_entropy(const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_CROSS_ENTROPY, args, options, context, status);
+}
+static inline int32_t tessera_plan_fused_cross_entropy(const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_CROSS_ENTROPY, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_fused_cross_entropy(const tessera_plan* plan,
+    const tessera_fused_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* fused_cross_entropy_backward: needs logits, targets, d_loss, d_logits; takes soft_targets,
+ * weights, mask, d_soft_targets. */
+static inline int32_t tessera_fused_cross_entropy_backward(
+    const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_fused_cross_entropy_backward(
+    const tessera_fused_cross_entropy_args* args,
+    const tessera_fused_cross_entropy_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_fused_cross_entropy_backward(const tessera_plan* plan,
+    const tessera_fused_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
