@@ -1,4 +1,4 @@
-// Parts of the scratch memory of a launch.
+// Parts of a launch's scratch memory.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,10 @@ namespace tessera::prim {
 class float_carver {
  public:
   TESSERA_INLINE explicit float_carver(std::byte* base) : base_(base) {}
-  TESSERA_INLINE float* take(std::int64_t count) {
-    float* const part = base_ == nullptr ? nullptr : reinterpret_cast<float*>(base_ + bytes_);
-    bytes_ += (static_cast<std::size_t>(count) * sizeof(float) + 63) / 64 * 64;
+  template <class Number = float>
+  TESSERA_INLINE Number* take(std::int64_t count) {
+    Number* const part = base_ == nullptr ? nullptr : reinterpret_cast<Number*>(base_ + bytes_);
+    bytes_ += (static_cast<std::size_t>(count) * sizeof(Number) + 63) / 64 * 64;
     return part;
   }
   TESSERA_INLINE std::size_t bytes() const { return bytes_; }
