@@ -112,7 +112,7 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
       continue;
     }
     if (what.holds == tensor_contents::count) {
-      put(list, 0, dim_of(call, what.counts));
+      for (std::int64_t n = 0; n < list.extent[0]; ++n) put(list, n, dim_of(call, what.counts));
       continue;
     }
     const std::int64_t counted = dim_of(call, what.counts);

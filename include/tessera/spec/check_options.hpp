@@ -117,7 +117,8 @@ inline bool are_options(const bound_call& call, status& failure) {
     const option_value value = value_of(option, call.options);
     if (!meets(option, value)) return refuse_option(option, value, failure);
     if (option.required && !value.set) {
-      return refuse(failure, option.name, ": is not set, ", call.op->name, " has no default for it");
+      return refuse(failure, option.name, ": is not set, ", call.op->name,
+                    " has no default for it");
     }
   }
   for (std::uint32_t rest = call.op->excluded; rest != 0; rest &= rest - 1) {

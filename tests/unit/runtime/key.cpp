@@ -100,7 +100,8 @@ constexpr std::string_view plain_problems[] = {
     "cu_seqlens=[4]i32 state_indices=[3]i32",
     "flash_mla ckv=[2,64,48]f32 w_kc=[48,8,32] w_vc=[48,8,24] q=[2,64,8,32]",
     "flash_mla_backward ckv=[2,64,48]f32 w_kc=[48,8,32] w_vc=[48,8,24] q=[2,64,8,32]",
-    "flash_mla_decode q=[2,1,8,64]f32 kv_cache=[9,16,1,64] block_table=[2,4]i32 softmax_scale=0.125",
+    "flash_mla_decode q=[2,1,8,64]f32 kv_cache=[9,16,1,64] block_table=[2,4]i32 "
+    "softmax_scale=0.125",
     "multi_latent_ragged_page_attention q_nope=[9,8,64]f32 q_pe=[9,8,16] kv_cache=[9,16,1,256] "
     "block_tables=[2,4]i32 cu_seqlens_q=[3]i32 softmax_scale=0.125",
     "quantize w=[48,128]f32 scales=[48,2]f32 zeros=[48,2]f32",

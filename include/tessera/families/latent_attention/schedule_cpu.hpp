@@ -1,6 +1,7 @@
 // How a launch of latent attention is cut on the CPU: kernels, workspace and cost ask here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/families/attention/config.hpp>
@@ -15,6 +16,16 @@ inline constexpr int block_keys = 64;
 /// Query rows (tokens times heads that share keys) of a work item, in whole register tiles.
 constexpr int block_rows(backend target) noexcept {
   return 8 * register_rows(target);
+}
+
+/// Pairs of batch entry and key/value head whose keys and values are there at the same time: one
+/// for each thread, and more of small ones, or threads would do little but wait for each other.
+constexpr std::int64_t wave(std::int64_t pairs, std::size_t bytes_of_pair, int threads) noexcept {
+  constexpr std::size_t bytes_of_thread = std::size_t{1} << 22;
+  const auto each = static_cast<std::int64_t>(
+      bytes_of_thread / (bytes_of_pair > 0 ? bytes_of_pair : bytes_of_thread));
+  const std::int64_t most = threads * (each > 1 ? each : 1);
+  return most < pairs ? most : pairs;
 }
 
 }  // namespace tessera::latent_schedule

@@ -46,8 +46,9 @@ class expanded_backward {
                   backward_scratch<Kernel>(args_, nullptr).bytes, threads};
     sums.clear();
     compute_corrections(sums, on);
-    for (std::int64_t first = 0; first < of_.pairs; first += wave(threads)) {
-      run_wave(sums, pairs, first, std::min(wave(threads), of_.pairs - first), on);
+    const std::int64_t most = wave(threads);
+    for (std::int64_t first = 0; first < of_.pairs; first += most) {
+      run_wave(sums, pairs, first, std::min(most, of_.pairs - first), on);
     }
     const latent_gradients<Kernel> latents(args_, sums, pairs);
     prim::parallel_items<isa_type>(args_.entries * args_.length, threads,
@@ -62,7 +63,9 @@ class expanded_backward {
   }
 
  private:
-  std::int64_t wave(int threads) const { return std::min<std::int64_t>(threads, of_.pairs); }
+  std::int64_t wave(int threads) const {
+    return latent_schedule::wave(of_.pairs, pair_memory<Kernel>(args_, nullptr, 1).bytes, threads);
+  }
   std::int64_t entry_of(std::int64_t pair) const { return pair / args_.kv_heads; }
   std::int64_t kv_head_of(std::int64_t pair) const { return pair % args_.kv_heads; }
 
@@ -141,18 +144,21 @@ class expanded_backward {
         }
       });
     }
+    // The pairs of an entry lie side by side, those of a head kv_heads apart.
     const std::int64_t first_entry = entry_of(first), last_entry = entry_of(first + count - 1);
+    const std::int64_t heads = args_.kv_heads;
     in_parallel((last_entry - first_entry + 1) * of_.tiles, on,
                 [&](std::int64_t item, scratch_type scratch) {
                   const std::int64_t entry = first_entry + item / of_.tiles;
-                  for (std::int64_t pair = 0; pair < count; ++pair) {
-                    if (entry_of(first + pair) != entry) continue;
+                  const std::int64_t end = std::min((entry + 1) * heads - first, count);
+                  std::int64_t pair = std::max<std::int64_t>(entry * heads - first, 0);
+                  for (; pair < end; ++pair) {
                     latents.add_tokens(pair, entry, item % of_.tiles, scratch);
                   }
                 });
-    in_parallel(args_.kv_heads, on, [&](std::int64_t kv_head, scratch_type scratch) {
-      for (std::int64_t pair = 0; pair < count; ++pair) {
-        if (kv_head_of(first + pair) != kv_head) continue;
+    in_parallel(heads, on, [&](std::int64_t kv_head, scratch_type scratch) {
+      std::int64_t pair = (kv_head - kv_head_of(first) + heads) % heads;
+      for (; pair < count; pair += heads) {
         latents.add_weights(pair, entry_of(first + pair), kv_head, scratch);
       }
     });

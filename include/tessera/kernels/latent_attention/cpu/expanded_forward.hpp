@@ -66,7 +66,9 @@ class expanded_forward {
 
  private:
   /// Pairs whose keys and values are there at the same time.
-  std::int64_t wave(int threads) const { return std::min<std::int64_t>(threads, pairs_); }
+  std::int64_t wave(int threads) const {
+    return latent_schedule::wave(pairs_, memory(args_, nullptr, 1, tiles_).bytes, threads);
+  }
 
   /// Weights, keys and values of the pairs of a wave.
   struct memory {
