@@ -42,7 +42,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "932832c4de0a9025";
+  if (kind == device_kind::cpu) return "281628986b2524e5";
   return {};
 }
 

@@ -6,3 +6,4 @@
 #include <tessera/kernels/delta_rule/cpu/direct.hpp>
 #include <tessera/kernels/kv_cache/cpu/direct.hpp>
 #include <tessera/kernels/mean_pooling/cpu/direct.hpp>
+#include <tessera/kernels/quantized/cpu/direct.hpp>

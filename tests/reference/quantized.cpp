@@ -26,12 +26,12 @@ const weight_args& weights_of(const bound_call& call) {
   return *reinterpret_cast<const weight_args*>(call.tensors);
 }
 
-/// A group's scale or zero as its tensor holds it: beyond the largest number is that number.
-double stored(dtype type, double value) {
+/// Beyond the largest number of a type is that number.
+double bounded(dtype type, double value) {
   const double most = type == dtype::f16    ? 65504.0
                       : type == dtype::bf16 ? 0x1.fep127
                                             : largest_float;
-  return static_cast<double>(rounded_to(type, static_cast<float>(std::clamp(value, -most, most))));
+  return std::clamp(value, -most, most);
 }
 
 /// Codes, scales and zeros, each in row-major order.
@@ -82,13 +82,23 @@ expected_tensors all_of(const bound_call& call, packed_values values) {
   if (call.has(3)) all.push_back({.tensor = 3, .values = std::move(values.zeros)});
   return all;
 }
+/// A scale or zero as its tensor holds it, before it is rounded.
+packed_values packed_in_bounds(const bound_call& call) {
+  packed_values values = packed(call);
+  for (double& scale : values.scales) scale = bounded(call.tensors[2].type, scale);
+  for (double& zero : values.zeros) zero = bounded(call.tensors[2].type, zero);
+  return values;
+}
 expected_tensors quantized_exactly(const bound_call& call) {
-  return all_of(call, packed(call));
+  return all_of(call, packed_in_bounds(call));
 }
 expected_tensors quantized_as_stored(const bound_call& call) {
-  packed_values values = packed(call);
-  for (double& scale : values.scales) scale = stored(call.tensors[2].type, scale);
-  for (double& zero : values.zeros) zero = stored(call.tensors[2].type, zero);
+  const auto round = [&](double& value) {
+    value = static_cast<double>(rounded_to(call.tensors[2].type, static_cast<float>(value)));
+  };
+  packed_values values = packed_in_bounds(call);
+  std::ranges::for_each(values.scales, round);
+  std::ranges::for_each(values.zeros, round);
   return all_of(call, std::move(values));
 }
 

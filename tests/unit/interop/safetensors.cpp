@@ -306,8 +306,11 @@ TEST(safetensors, golden_files_are_read) {
     const auto is_input = [](const auto& tensor) { return tensor.name.rfind("in.", 0) == 0; };
     EXPECT_TRUE(std::any_of(read->entries().begin(), read->entries().end(), is_input))
         << entry.path();
-    ASSERT_NE(read->tensor("ref.out"), nullptr) << entry.path();
-    EXPECT_EQ(read->tensor("ref.out")->type, dtype::f64);
+    const auto is_answer = [](const auto& tensor) { return tensor.name.rfind("ref.", 0) == 0; };
+    EXPECT_TRUE(std::any_of(read->entries().begin(), read->entries().end(), is_answer))
+        << entry.path();
+    const tensor_view* const out = read->tensor("ref.out");
+    EXPECT_TRUE(out == nullptr || out->type == dtype::f64) << entry.path();
   }
   EXPECT_GT(files, 50u);
   EXPECT_TRUE(operations.contains("flash_attention"));

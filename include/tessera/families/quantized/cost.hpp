@@ -43,9 +43,9 @@ inline work_estimate estimate_of(const quantized_config& config, const quantized
   // A weight is compared with up to 15 thresholds on its way in; a code is cut out of two words,
   // looked up and scaled on its way out, once for a block of the batch.
   const bool packs = config.pass == quantized_pass::quantize;
-  const double blocks = static_cast<double>((facts.demand.batch + 255) / 256);
+  const std::int64_t blocks = std::max<std::int64_t>(1, (facts.demand.batch + 255) / 256);
   work.vector_operations =
-      facts.weights * (packs ? 40.0 : 10.0) * std::max(blocks, 1.0) + facts.terms;
+      facts.weights * (packs ? 40.0 : 10.0) * static_cast<double>(blocks) + facts.terms;
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / (16 << 10)));
   return work;
 }

@@ -19,7 +19,8 @@ struct quantized_demand {
   weight_mode mode = weight_mode::affine;
   dtype type = dtype::none;  ///< of the weights as floats, or of x
   weight_axis axis = weight_axis::col;
-  std::uint16_t bits = 0;
+  std::uint8_t bits = 0;
+  bool has_zeros = false;  ///< as affine weights have
   std::uint16_t group_size = 0;
   std::int64_t rows = 0;     ///< of the weights as they are stored
   std::int64_t columns = 0;  ///< likewise
@@ -35,7 +36,8 @@ constexpr quantized_demand demand_of(weight_op op, const weight_args& args,
           .mode = options.mode,
           .type = args.w.type,
           .axis = options.axis,
-          .bits = static_cast<std::uint16_t>(bits_of(options)),
+          .bits = static_cast<std::uint8_t>(bits_of(options)),
+          .has_zeros = args.zeros.present(),
           .group_size = static_cast<std::uint16_t>(size),
           .rows = args.scales.extent[0],
           .columns = args.scales.extent[1] * size};
@@ -49,7 +51,8 @@ constexpr quantized_demand demand_of(quantized_matmul_op op, const quantized_mat
           .mode = options.mode,
           .type = args.x.type,
           .axis = options.axis,
-          .bits = static_cast<std::uint16_t>(bits_of(options)),
+          .bits = static_cast<std::uint8_t>(bits_of(options)),
+          .has_zeros = args.zeros.present(),
           .group_size = static_cast<std::uint16_t>(size),
           .rows = args.scales.extent[0],
           .columns = args.scales.extent[1] * size,

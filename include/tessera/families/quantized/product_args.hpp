@@ -3,9 +3,9 @@
 // | tensor | shape | dtype |
 // |---|---|---|
 // | x, d_x | [M,K] | f32, f16, bf16 |
-// | w_q, scales, zeros, tensor_scale | as quantize makes them, [N,...] with axis col, [K,...] row |
-// | | out, d_out | [M,N] | f32, f16, bf16, each its own | | d_scales, d_zeros | those of scales and
-// zeros | likewise |
+// | w_q, scales, zeros, tensor_scale | as quantize makes them | see weight_args.hpp |
+// | out, d_out | [M,N] | f32, f16, bf16, each its own |
+// | d_scales, d_zeros | those of scales and zeros | likewise |
 //
 // The last axis of each tensor has stride 1.
 #pragma once

@@ -92,13 +92,8 @@ inline constexpr auto product_bindings = declared::bindings_in(
 inline constexpr auto product_sizes = declared::sizes_in(
     declared::with(weight_sizes, size_text{"M", offsetof(kernel, batch)}), product_form);
 
-inline void finish_product(const bound_call& call, void* to) {
-  kernel& filled = *static_cast<kernel*>(to);
-  fill_weights(call, filled.weights);
-  filled.transposed = call.options_as<options>().axis == weight_axis::row;
-}
 inline constexpr lowering lower_product =
-    declared::lowering_of<kernel_defaults>(product_sizes, product_bindings, &finish_product);
+    declared::lowering_of<kernel_defaults>(product_sizes, product_bindings, &finish_by_axis);
 
 // Batch, inputs and outputs are those of x and of out or d_out, which packed weights have to fit.
 inline constexpr std::array product_operations{

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string_view>
 
 #include <tessera/families/quantized/demand.hpp>
@@ -236,13 +237,9 @@ inline constexpr std::array weight_rules{
     tensor_rule{4, &has_tensor_scale, only_nvfp4_has_it},
 };
 
-/// Everything about one of them.
-template <tensor_use OfWeights>
-struct weights_of {
-  static constexpr auto texts = weight_texts(OfWeights);
-  static constexpr auto shapes = declared::shapes_in<axes.size()>(texts, weight_dims);
-  static constexpr auto tensors = declared::tensors_in(texts, shapes, weight_dims);
-  static constexpr signature form = declared::signature_of<weight_problem>({
+consteval signature weight_form(std::span<const tensor_form> tensors,
+                                std::span<const shape_form> shapes) {
+  return declared::signature_of<weight_problem>({
       .tensors = tensors,
       .shapes = shapes,
       .dims = weight_dims,
@@ -252,28 +249,49 @@ struct weights_of {
       .layout_of = &declared::layout_named<&options::axis>,
       .hook = &is_quantized<2, 3>,
   });
-  static constexpr auto bindings =
-      declared::bindings_in(std::array{matrix_at("w", offsetof(kernel, w), "R", "G"), codes_binding,
-                                       scales_binding, zeros_binding, tensor_scale_binding},
-                            form);
-  static constexpr auto sizes = declared::sizes_in(weight_sizes, form);
-  static constexpr lowering lower =
-      declared::lowering_of<kernel_defaults>(sizes, bindings, [](const bound_call& call, void* to) {
-        kernel& filled = *static_cast<kernel*>(to);
-        fill_weights(call, filled.weights);
-        filled.transposed =
-            OfWeights == tensor_use::input && call.options_as<options>().axis == weight_axis::row;
-      });
-};
-using read_weights = weights_of<tensor_use::input>;
-using written_weights = weights_of<tensor_use::output>;
+}
+constexpr auto weight_bindings(const signature& form) {
+  return declared::bindings_in(
+      std::array{matrix_at("w", offsetof(kernel, w), "R", "G"), codes_binding, scales_binding,
+                 zeros_binding, tensor_scale_binding},
+      form);
+}
+
+// Weights are read.
+inline constexpr auto read_texts = weight_texts(tensor_use::input);
+inline constexpr auto read_shapes = declared::shapes_in<axes.size()>(read_texts, weight_dims);
+inline constexpr auto read_tensors = declared::tensors_in(read_texts, read_shapes, weight_dims);
+inline constexpr signature read_form = weight_form(read_tensors, read_shapes);
+inline constexpr auto read_bindings = weight_bindings(read_form);
+
+// Weights are written.
+inline constexpr auto written_texts = weight_texts(tensor_use::output);
+inline constexpr auto written_shapes = declared::shapes_in<axes.size()>(written_texts, weight_dims);
+inline constexpr auto written_tensors =
+    declared::tensors_in(written_texts, written_shapes, weight_dims);
+inline constexpr signature written_form = weight_form(written_tensors, written_shapes);
+inline constexpr auto written_bindings = weight_bindings(written_form);
+
+inline constexpr auto sizes_of_weights = declared::sizes_in(weight_sizes, read_form);
+inline void finish_by_axis(const bound_call& call, void* to) {
+  kernel& filled = *static_cast<kernel*>(to);
+  fill_weights(call, filled.weights);
+  filled.transposed = call.options_as<options>().axis == weight_axis::row;
+}
+inline void finish_unpacking(const bound_call& call, void* to) {
+  fill_weights(call, static_cast<kernel*>(to)->weights);
+}
+inline constexpr lowering lower_packing =
+    declared::lowering_of<kernel_defaults>(sizes_of_weights, read_bindings, &finish_by_axis);
+inline constexpr lowering lower_unpacking =
+    declared::lowering_of<kernel_defaults>(sizes_of_weights, written_bindings, &finish_unpacking);
 
 inline constexpr std::array weight_operations{
-    declared::operation_of("quantize", 0, read_weights::form, read_weights::lower,
+    declared::operation_of("quantize", 0, read_form, lower_packing,
                            "w! w_q! scales! zeros tensor_scale"),
-    declared::operation_of("dequantize", 1, written_weights::form, written_weights::lower,
+    declared::operation_of("dequantize", 1, written_form, lower_unpacking,
                            "w! w_q! scales! zeros tensor_scale"),
-    declared::operation_of("prepack_quantized_weights", 2, read_weights::form, read_weights::lower,
+    declared::operation_of("prepack_quantized_weights", 2, read_form, lower_packing,
                            "w! w_q! scales! zeros tensor_scale"),
 };
 

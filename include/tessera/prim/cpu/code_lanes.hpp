@@ -4,8 +4,8 @@
 //
 // | function | meaning |
 // |---|---|
-// | unpack(words, count, bits, codes) | 32 codes out of the first `count` words, at most 8; 0
-// behind | | look_up(table, codes, values) | the entries of a table of 16 for 32 codes |
+// | unpack(words, count, bits, codes) | 32 codes out of `count` words, at most 8; behind them 0 |
+// | look_up(table, codes, values) | the entries of a table of 16 for 32 codes |
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,6 @@
 #include <tessera/kernels/quantized/cpu/values.hpp>
 #include <tessera/prim/cpu/code_lanes.hpp>
 #include <tessera/prim/cpu/rows.hpp>
-#include <tessera/spec/float8.hpp>
 
 namespace tessera::kernels::quantized::cpu {
 
@@ -46,7 +45,7 @@ class weight_reader {
       case weight_mode::nvfp8:
         return read_blocks(row, first, count, to, [](const std::int32_t* codes, float* values) {
           for (int i = 0; i < prim::codes_of_block; ++i) {
-            values[i] = float8::value_of<3, 7, 0x7fu>(static_cast<std::uint8_t>(codes[i]));
+            values[i] = e4m3_value(codes[i]);
           }
         });
     }
@@ -57,15 +56,19 @@ class weight_reader {
     const std::int64_t at = row * from_.scales.row + first;
     if (has_float_scales(from_.mode)) return prim::load_row<Isa>(from_.scales, at, count, to);
     const auto* const bytes = static_cast<const std::uint8_t*>(from_.scales.data) + at;
+    if (is_mx(from_.mode)) {
+      for (int i = 0; i < count; ++i) to[i] = power_of(bytes[i]);
+      return;
+    }
     const float of_tensor =
         from_.tensor_scale != nullptr ? *static_cast<const float*>(from_.tensor_scale) : 1.0f;
-    for (int i = 0; i < count; ++i) {
-      to[i] = is_mx(from_.mode) ? power_of(bytes[i])
-                                : float8::value_of<3, 7, 0x7fu>(bytes[i]) * of_tensor;
-    }
+    std::int32_t codes[most_groups];
+    for (int i = 0; i < count; ++i) codes[i] = bytes[i];
+    for (int i = 0; i < count; ++i) to[i] = e4m3_value(codes[i]) * of_tensor;
   }
 
  private:
+  using vec = prim::simd<Isa>;
   using lanes = prim::code_lanes<Isa>;
   /// Groups of the columns that are decoded at a time, as registers.
   static constexpr int most_groups = most_decoded / 8;
@@ -113,14 +116,24 @@ class weight_reader {
     }
   }
 
+  /// A group, or a block of one.
   template <int Count>
   static TESSERA_INLINE void scale(float* to, float scale, float zero, bool biased) {
-    if constexpr (Form == decoded_form::unscaled) {
-      for (int i = 0; i < Count; ++i) to[i] -= zero;
-    } else if (biased) {
-      for (int i = 0; i < Count; ++i) to[i] = to[i] * scale + zero;
-    } else {
-      for (int i = 0; i < Count; ++i) to[i] = (to[i] - zero) * scale;
+    constexpr int together = Count < vec::width ? Count : vec::width;
+    const auto s = vec::broadcast(scale), z = vec::broadcast(zero);
+    TESSERA_UNROLL
+    for (int i = 0; i < Count; i += together) {
+      auto weights = together == vec::width ? vec::load(to + i) : vec::load_n(to + i, together);
+      if constexpr (Form == decoded_form::unscaled) {
+        weights = vec::sub(weights, z);
+      } else {
+        weights = biased ? vec::fma(weights, s, z) : vec::mul(vec::sub(weights, z), s);
+      }
+      if constexpr (together == vec::width) {
+        vec::store(to + i, weights);
+      } else {
+        vec::store_n(to + i, weights, together);
+      }
     }
   }
 

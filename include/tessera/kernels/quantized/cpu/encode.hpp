@@ -4,10 +4,10 @@
 //
 // | mode | scale | code |
 // |---|---|---|
-// | affine | (max - min) / (2^bits - 1), 1 for 0 | w / scale + zero, to even, from 0 to 2^bits - 1
-// | | nf4 | max |w|, 1 for 0 | the nearest entry to w / scale, of two the lower one | | mx | 2^e, e
-// = floor(log2 max |w|) - 2 (E2M1) or 8 (E4M3), at least -127; 0 for 0 | w / scale | | nv | max |w|
-// / 6 or 448, over the scale of the tensor, in E4M3 | w / scale, 0 for scale 0 |
+// | affine | (max - min) / (2^bits - 1), 1 for 0 | w / scale + zero, to even, up to 2^bits - 1 |
+// | nf4 | largest magnitude, 1 for 0 | the nearest entry to w / scale, of two the lower one |
+// | mx | 2^e, e = floor(log2 of it) - 2 (E2M1) or 8 (E4M3), at least -127; 1 for 0 | w / scale |
+// | nv | that over 6 or 448 and the scale of the tensor, in E4M3 | w / scale, 0 for scale 0 |
 //
 // zero is -min / scale. E2M1 and E4M3 round to the nearest, ties to even, saturate and keep signs.
 #pragma once

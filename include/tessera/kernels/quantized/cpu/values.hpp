@@ -69,6 +69,18 @@ TESSERA_INLINE constexpr float finite(float x) noexcept {
   return x == x ? limited(x) : 0.0f;  // NOLINT: false for NaN
 }
 
+/// The value of a code of E4M3, in whole numbers of 32 bits: what loops become vectors with.
+TESSERA_INLINE constexpr float e4m3_value(std::int32_t code) noexcept {
+  const std::int32_t magnitude = code & 0x7f;
+  // 2^-9 times the code below the least normal number, else exponents biased by 7 become f32's.
+  const auto tiny = std::bit_cast<std::int32_t>(static_cast<float>(magnitude) * 0x1p-9f);
+  const std::int32_t normal = (magnitude << 20) + (120 << 23);
+  std::int32_t bits = magnitude < 8 ? tiny : normal;
+  bits = magnitude == 0x7f ? 0x7fc00000 : bits;
+  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80) << 24;
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) | sign);
+}
+
 /// 2^exponent for -128 <= exponent <= 127.
 TESSERA_INLINE constexpr float power_of_two(int exponent) noexcept {
   const std::uint32_t bits = exponent > -127 ? static_cast<std::uint32_t>(exponent + 127) << 23
@@ -79,7 +91,7 @@ TESSERA_INLINE constexpr float power_of_two(int exponent) noexcept {
 TESSERA_INLINE constexpr int exponent_of(float x) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const auto exponent = static_cast<int>(bits >> 23);
-  return exponent > 0 ? exponent - 127 : std::bit_width(bits) - 150;
+  return exponent > 0 ? exponent - 127 : static_cast<int>(std::bit_width(bits)) - 150;
 }
 
 }  // namespace tessera::kernels::quantized::cpu
