@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 44> all{{
+  static constexpr std::array<operation_name, 46> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -51,6 +51,8 @@ std::span<const operation_name> operation_names() noexcept {
       {705, "rwkv4_backward", "selective_scan"},
       {1100, "grouped_matmul", "grouped_matmul"},
       {1101, "grouped_matmul_backward", "grouped_matmul"},
+      {1102, "matmul", "grouped_matmul"},
+      {1103, "matmul_backward", "grouped_matmul"},
   }};
   return all;
 }

@@ -22,6 +22,8 @@ TEST(ConfigClasses, BecomePatternsThatChooseRows) {
             "attention.cpu_*.*.384x256");
   EXPECT_EQ(pattern("q_blocksize=None  backend=any"), "attention.*.*.*x*");
   EXPECT_EQ(*row_pattern_of("Attention", "block_q=896"), "attention.*.*.896x*");
+  EXPECT_EQ(*row_pattern_of("GroupedMatmul", "block_m=128 block_k=64 bypass_xla_tiling=True"),
+            "grouped_matmul.*.128x*x64");
   question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
   const std::string narrow = pattern("q_blocksize=384");
   one.row_of_call = narrow;

@@ -85,6 +85,8 @@ constexpr std::string_view plain_problems[] = {
     "rwkv4_backward k=[2,64,96]f32",
     "state_space_v2_backward x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
     "grouped_matmul lhs=[64,48]f32 rhs=[4,48,32]f32 group_sizes=[4]i32",
+    "matmul lhs=[64,48]f32 rhs=[48,32]f32",
+    "matmul_backward lhs=[64,48]f32 rhs=[48,32]f32 d_out=[64,32]f32",
     "grouped_matmul_backward lhs=[64,48]f32 rhs=[4,48,32]f32 group_sizes=[4]i32 d_out=[64,32]f32",
 };
 
