@@ -1,4 +1,4 @@
-// grouped_matmul with its gradients: one call, or plan once and run.
+// grouped_matmul and matmul with their gradients: one call, or plan once and run.
 #pragma once
 
 #include <tessera/api/grouped_matmul.hpp>

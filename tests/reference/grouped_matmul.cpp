@@ -45,21 +45,82 @@ expected_tensor expected_from(const bound_call& call, std::size_t index,
   return expected;
 }
 
+/// A call of matmul as one of groups: a matrix, and all its rows.
+struct single_matrix {
+  single_matrix(const grouped_matmul_args& all, std::int64_t entry) : args(all) {
+    const bool batched = all.lhs.rank == 3;
+    const auto of_entry = [&](tensor_view& view, int rank) {
+      if (!view.present() || !batched) return with_axis(view, rank);
+      view.data = static_cast<std::byte*>(view.data) +
+                  entry * view.stride[0] * static_cast<std::int64_t>(size_of(view.type));
+      view.extent[0] = 1;
+      if (rank == 2) drop_axis(view);
+    };
+    for (tensor_view* rows : {&args.lhs, &args.out_init, &args.d_out}) of_entry(*rows, 2);
+    for (tensor_view* matrix : {&args.rhs, &args.rhs_scale}) of_entry(*matrix, 3);
+    of_entry(args.rhs_bias, batched ? 3 : 2);
+    size = static_cast<std::int32_t>(args.lhs.extent[0]);
+    args.group_sizes = view(&size, {1});
+  }
+
+  grouped_matmul_args args;
+  std::int32_t size = 0;
+
+ private:
+  /// In front, of one element, where the view has less than `rank` axes.
+  static void with_axis(tensor_view& view, int rank) {
+    if (!view.present() || view.rank >= rank) return;
+    for (std::size_t axis = max_rank - 1; axis > 0; --axis) {
+      view.extent[axis] = view.extent[axis - 1];
+      view.stride[axis] = view.stride[axis - 1];
+    }
+    view.extent[0] = 1;
+    ++view.rank;
+  }
+  static void drop_axis(tensor_view& view) {
+    for (std::size_t axis = 0; axis + 1 < max_rank; ++axis) {
+      view.extent[axis] = view.extent[axis + 1];
+      view.stride[axis] = view.stride[axis + 1];
+    }
+    --view.rank;
+  }
+};
+
+/// The sums of all matrices of a call, one behind the other.
+template <class Number, class Sums>
+std::vector<summed<Number>> all_sums(const bound_call& call, const Sums& sums_of) {
+  const auto& options = call.options_as<grouped_matmul_options>();
+  const grouped_matmul_args& args = args_of(call);
+  if (has_groups(grouped_matmul_table::op_of(call))) {
+    return sums_of(grouped_matmul_evaluation<Number>(args, options));
+  }
+  std::vector<summed<Number>> all;
+  const std::int64_t entries = args.lhs.rank == 3 ? args.lhs.extent[0] : 1;
+  for (std::int64_t entry = 0; entry < entries; ++entry) {
+    const single_matrix one(args, entry);
+    const auto sums = sums_of(grouped_matmul_evaluation<Number>(one.args, options));
+    all.insert(all.end(), sums.begin(), sums.end());
+  }
+  return all;
+}
+
 template <class Number>
 expected_tensors forward(const bound_call& call) {
-  const grouped_matmul_evaluation<Number> evaluation(args_of(call),
-                                                     call.options_as<grouped_matmul_options>());
-  return {expected_from(call, tensor("out"), evaluation.out())};
+  const auto sums = all_sums<Number>(call, [](const auto& evaluation) { return evaluation.out(); });
+  return {expected_from(call, tensor("out"), sums)};
 }
 
 template <class Number>
 expected_tensors backward(const bound_call& call) {
   using evaluation_type = grouped_matmul_evaluation<Number>;
-  const evaluation_type evaluation(args_of(call), call.options_as<grouped_matmul_options>());
   expected_tensors all;
-  const auto add = [&](std::int8_t output, auto(evaluation_type::*sums)() const) {
+  const auto add = [&](std::int8_t output,
+                       typename evaluation_type::sums (evaluation_type::*sums)() const) {
     const auto index = static_cast<std::size_t>(output);
-    if (call.has(index)) all.push_back(expected_from(call, index, (evaluation.*sums)()));
+    if (!call.has(index)) return;
+    all.push_back(expected_from(call, index, all_sums<Number>(call, [&](const auto& evaluation) {
+                                  return (evaluation.*sums)();
+                                })));
   };
   add(tensor("d_lhs"), &evaluation_type::d_lhs);
   add(tensor("d_rhs"), &evaluation_type::d_rhs);
@@ -118,23 +179,27 @@ bool fill(const bound_call& call, std::size_t index, support::random_source& ran
 /// A multiplication and an addition of every row with every weight of its group, for each result.
 void count(const bound_call& call, call_work& work) {
   const grouped_matmul_args& args = args_of(call);
-  const auto weights = static_cast<double>(args.rhs.extent[1] * args.rhs.extent[2]);
+  const auto last = static_cast<std::size_t>(args.rhs.rank - 1);
+  const auto columns = static_cast<double>(args.rhs.extent[last - 1] * args.rhs.extent[last]);
   const double products = args.d_rhs.present() || args.d_rhs_scale.present() ? 2 : 1;
-  work.flops = 2 * products * static_cast<double>(args.lhs.extent[0]) * weights;
+  const double rows = args.lhs.rank == 3
+                          ? static_cast<double>(args.lhs.extent[0] * args.lhs.extent[1])
+                          : static_cast<double>(args.lhs.extent[0]);
+  work.flops = 2 * products * rows * columns;
 }
 
-constexpr std::array table{operation_reference{.op = "grouped_matmul",
-                                               .exact = &forward<double>,
-                                               .as_stored = &forward<float>,
-                                               .fill = &fill,
-                                               .mark_seen = &mark_seen,
-                                               .count = &count},
-                           operation_reference{.op = "grouped_matmul_backward",
-                                               .exact = &backward<double>,
-                                               .as_stored = &backward<float>,
-                                               .fill = &fill,
-                                               .mark_seen = &mark_seen,
-                                               .count = &count}};
+constexpr operation_reference reference_named(std::string_view op, bool is_backward, bool grouped) {
+  return {.op = op,
+          .exact = is_backward ? &backward<double> : &forward<double>,
+          .as_stored = is_backward ? &backward<float> : &forward<float>,
+          .fill = grouped ? &fill : nullptr,
+          .mark_seen = grouped ? &mark_seen : nullptr,
+          .count = &count};
+}
+constexpr std::array table{reference_named("grouped_matmul", false, true),
+                           reference_named("grouped_matmul_backward", true, true),
+                           reference_named("matmul", false, false),
+                           reference_named("matmul_backward", true, false)};
 
 }  // namespace
 

@@ -22,6 +22,9 @@
 //   d_out[r] d_rhs_scale[g,p] = sum over the k of block p of (lhs_g^T d_out_g)[k] rhs[g,k]
 //   d_out_init = d_out
 //
+// `matmul` is the same with one matrix for all rows, or in a batch with rows and a matrix for each
+// entry.
+//
 // Gradients of empty groups, and of rows of no group, are 0. rhs of i8 has none.
 //
 // Sums are float and rounded once. Nothing is read of matrices whose group has no rows. The bits of
@@ -53,6 +56,15 @@ status grouped_matmul_backward(const grouped_matmul_args& args,
                                const grouped_matmul_options& options = {},
                                const context& context = {});
 
+/// out [M,N] from lhs [M,K] and rhs [K,N] (transposed: [N,K]), or all of them with an axis of the
+/// batch in front; rhs_scale, rhs_bias and out_init may be absent.
+status matmul(const grouped_matmul_args& args, const grouped_matmul_options& options = {},
+              const context& context = {});
+
+/// d_lhs and, as far as they are given, the other gradients, likewise.
+status matmul_backward(const grouped_matmul_args& args, const grouped_matmul_options& options = {},
+                       const context& context = {});
+
 /// The same operations; a refusal is thrown as tessera::error.
 inline void grouped_matmul_or_throw(const grouped_matmul_args& args,
                                     const grouped_matmul_options& options = {},
@@ -63,6 +75,17 @@ inline void grouped_matmul_backward_or_throw(const grouped_matmul_args& args,
                                              const grouped_matmul_options& options = {},
                                              const context& context = {}) {
   throw_if_failed(grouped_matmul_backward(args, options, context));
+}
+
+inline void matmul_or_throw(const grouped_matmul_args& args,
+                            const grouped_matmul_options& options = {},
+                            const context& context = {}) {
+  throw_if_failed(matmul(args, options, context));
+}
+inline void matmul_backward_or_throw(const grouped_matmul_args& args,
+                                     const grouped_matmul_options& options = {},
+                                     const context& context = {}) {
+  throw_if_failed(matmul_backward(args, options, context));
 }
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes and sizes of groups

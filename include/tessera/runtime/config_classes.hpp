@@ -82,6 +82,7 @@ inline constexpr std::array config_fields{
     config_field{"blocksize_keys", "a tile has query rows and keys only"},
     config_field{"num_key_splits", "decode rows cut the keys by their number"},
     config_field{"num_kv_splits", "decode rows cut the keys by their number"},
+    config_field{"bypass_xla_tiling", "there is no other matmul to fall back to"},
     config_field{"block_size", "pooling rows read whole tokens"},
     config_field{"block_dim", "pooling rows read whole tokens"},
 };

@@ -24,6 +24,37 @@ static int are(float* numbers, const float* expected, size_t bytes) {
   return same;
 }
 
+/* Of one matrix for all rows. */
+static void check_matmul(tessera_status* status) {
+  static const float products[ROWS * COLUMNS] = {4, 5, 10, 11, 16, 17};
+  tessera_tensor of_lhs = matrix_of(lhs, ROWS, DEPTH), of_out = matrix_of(out, ROWS, COLUMNS);
+  tessera_tensor of_rhs = matrix_of(rhs + DEPTH * COLUMNS, DEPTH, COLUMNS);
+  tessera_tensor of_d_lhs = matrix_of(d_lhs, ROWS, DEPTH);
+  tessera_plan* plan = NULL;
+  tessera_grouped_matmul_args args = {
+      .size = sizeof args, .lhs = &of_lhs, .rhs = &of_rhs, .out = &of_out};
+  expect(tessera_matmul(&args, NULL, NULL, status) == TESSERA_OK && are(out, products, sizeof out),
+         "matmul", status);
+  expect(tessera_plan_matmul(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_matmul(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are(out, products, sizeof out),
+         "planned matmul", status);
+  tessera_plan_free(plan);
+  args.out = NULL;
+  args.d_out = &of_lhs;
+  args.d_lhs = &of_d_lhs;
+  args.lhs = &of_out;
+  plan = NULL;
+  expect(tessera_matmul_backward(&args, NULL, NULL, status) == TESSERA_OK &&
+             are(d_lhs, products, sizeof d_lhs),
+         "matmul_backward", status);
+  expect(tessera_plan_matmul_backward(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_matmul_backward(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are(d_lhs, products, sizeof d_lhs),
+         "planned matmul_backward", status);
+  tessera_plan_free(plan);
+}
+
 int check_matmuls(void) {
   static const float products[ROWS * COLUMNS] = {1, 2, 10, 11, 16, 17};
   static const float gradients[ROWS * DEPTH] = {1, 2, 10, 11, 16, 17};
@@ -63,6 +94,7 @@ int check_matmuls(void) {
           are(d_lhs, gradients, sizeof d_lhs),
       "planned grouped_matmul_backward", &status);
   tessera_plan_free(plan);
+  check_matmul(&status);
   of_sizes.extent[0] = -1;
   expect(tessera_grouped_matmul_backward(&args, NULL, NULL, &status) != TESSERA_OK &&
              strstr(status.message, "-1") != NULL,

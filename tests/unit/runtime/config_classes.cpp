@@ -25,6 +25,8 @@ TEST(ConfigClasses, BecomePatternsThatChooseRows) {
   EXPECT_EQ(*row_pattern_of("Attention", "block_q=896"), "attention.*.*.896x*");
   EXPECT_EQ(*row_pattern_of("QuantizedMatmul", "block_m=128 split_k=2 backend=cpu"),
             "quantized.cpu_*.forward");
+  EXPECT_EQ(*row_pattern_of("GroupedMatmul", "block_m=128 block_k=64 bypass_xla_tiling=True"),
+            "grouped_matmul.*.128x*x64");
   question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
   const std::string narrow = pattern("q_blocksize=384");
   one.row_of_call = narrow;

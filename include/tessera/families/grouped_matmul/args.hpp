@@ -1,6 +1,6 @@
-// The tensors of one grouped matmul call, under the names that tools and files use.
+// The tensors of one call of grouped_matmul or matmul, under the names that tools and files use.
 //
-// | tensor | shape | dtype |
+// | tensor | shape of grouped_matmul | dtype |
 // |---|---|---|
 // | lhs, d_lhs | [M,K] | f32, f16, bf16; d_lhs that of lhs |
 // | rhs, d_rhs | [G,K,N]; transpose_rhs: [G,N,K] | that of lhs, or i8; d_rhs that of rhs |
@@ -10,6 +10,9 @@
 // | out_init, d_out_init | [M,N] | f32, f16, bf16 |
 // | out, d_out | [M,N] | f32, f16, bf16 |
 //
+// matmul has no group_sizes. Its tensors have an axis of the batch in front, or none: lhs is [M,K]
+// or [B,M,K], rhs [K,N] or [B,K,N], rhs_bias [N] or [B,N].
+//
 // The last axis of every tensor has stride 1; every other stride is free.
 #pragma once
 
@@ -17,8 +20,8 @@
 
 namespace tessera {
 
-/// Views of one call. Absent views are default-constructed. The forward operation needs lhs, rhs,
-/// group_sizes and out, the backward one lhs, rhs, group_sizes, d_out and d_lhs.
+/// Views of one call. Absent views are default-constructed. Forward operations need lhs, rhs and
+/// out, backward ones lhs, rhs, d_out and d_lhs; those of groups also group_sizes.
 struct grouped_matmul_args {
   tensor_view lhs{};  ///< the rows of the groups, one group behind the other
   tensor_view rhs{};  ///< a matrix for each local group

@@ -1,4 +1,5 @@
-// The grouped matmul operations, declared: tensors, dims, options, and where kernels find them.
+// The operations of grouped and of plain matrix products, declared: tensors, dims, options, and
+// where kernels find them.
 #pragma once
 
 #include <array>
@@ -26,14 +27,18 @@ inline constexpr std::array dims{
     dim{.symbol = "M", .label = "rows"},    dim{.symbol = "K", .label = "inner dim"},
     dim{.symbol = "N", .label = "columns"}, dim{.symbol = "G", .label = "groups"},
     dim{.symbol = "S", .label = "groups"},  dim{.symbol = "P", .label = "scale blocks", .least = 1},
+    dim{.symbol = "B", .label = "batch"},
 };
 
-inline constexpr std::array<std::string_view, 2> layouts{"plain", "transposed"};
-inline constexpr texts of_weights{"G K N", "G N K"};
-inline constexpr texts of_scales = declared::everywhere("G P N");
-inline constexpr texts of_biases = declared::everywhere("G N");
-inline constexpr texts of_inputs = declared::everywhere("M K");
-inline constexpr texts of_results = declared::everywhere("M N");
+/// Matrices of groups, a matrix, and a batch of them; each plain or transposed.
+inline constexpr std::array<std::string_view, 6> layouts{
+    "grouped", "grouped transposed", "plain", "transposed", "batched", "batched transposed"};
+inline constexpr texts of_weights{"G K N", "G N K", "K N", "N K", "B K N", "B N K"};
+inline constexpr texts of_scales{"G P N", "G P N", "P N", "P N", "B P N", "B P N"};
+inline constexpr texts of_biases{"G N", "G N", "N", "N", "B N", "B N"};
+inline constexpr texts of_inputs{"M K", "M K", "M K", "M K", "B M K", "B M K"};
+inline constexpr texts of_results{"M N", "M N", "M N", "M N", "B M N", "B M N"};
+inline constexpr texts of_sizes{"S", "S", "-", "-", "-", "-"};
 
 constexpr tensor_text matrix(std::string_view name, const texts& shapes, bool free) {
   return {.name = name,
@@ -68,10 +73,8 @@ inline constexpr std::array tensor_texts{
                 .types = dtype::i8,
                 .like = "lhs",
                 .contiguous_rows = true},
-    tensor_text{.name = "group_sizes",
-                .shapes = declared::everywhere("S"),
-                .types = dtype::i32,
-                .contiguous_rows = true},
+    tensor_text{
+        .name = "group_sizes", .shapes = of_sizes, .types = dtype::i32, .contiguous_rows = true},
     matrix("rhs_scale", of_scales, false),
     matrix("rhs_bias", of_biases, true),
     matrix("out_init", of_results, true),
@@ -116,12 +119,20 @@ inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "K"), declared::dim_named(dims, "P")},
 };
 
+inline grouped_matmul_op op_of(const bound_call& call) noexcept {
+  return static_cast<grouped_matmul_op>(call.op->place);
+}
+
+/// A batch is said by the rank of lhs.
 inline int layout_of(const bound_call& call) {
-  return call.options_as<options>().transpose_rhs ? 1 : 0;
+  const int transposed = call.options_as<options>().transpose_rhs ? 1 : 0;
+  if (has_groups(op_of(call))) return transposed;
+  return (call.tensors[tensor("lhs")].rank == 3 ? 4 : 2) + transposed;
 }
 
 /// There are sizes of all local groups.
 inline bool hook(const bound_call& call, status& failure) {
+  if (!has_groups(op_of(call))) return true;
   const std::int64_t local = call.dims[3], all = call.dims[4];
   const std::int64_t offset = call.options_as<options>().group_offset;
   return (local <= all && offset <= all - local) ||
@@ -152,7 +163,7 @@ consteval binding_text matrix_at(std::string_view name, std::size_t at,
   return {
       name,
       at + offsetof(grouped_matrix, data),
-      {{{"G", at + offsetof(grouped_matrix, group)}, {rows, at + offsetof(grouped_matrix, row)}}},
+      {{{"G|B", at + offsetof(grouped_matrix, group)}, {rows, at + offsetof(grouped_matrix, row)}}},
       at + offsetof(grouped_matrix, type)};
 }
 inline constexpr auto bindings = declared::bindings_in(
@@ -170,7 +181,7 @@ inline constexpr auto bindings = declared::bindings_in(
     form);
 inline constexpr auto sizes = declared::sizes_in(
     std::array{size_text{"M", offsetof(kernel, m)}, size_text{"N", offsetof(kernel, n)},
-               size_text{"K", offsetof(kernel, k)}, size_text{"G", offsetof(kernel, groups)},
+               size_text{"K", offsetof(kernel, k)}, size_text{"G|B", offsetof(kernel, groups)},
                size_text{"S", offsetof(kernel, all_groups)},
                size_text{"P", offsetof(kernel, scale_blocks)}},
     form);
@@ -181,9 +192,13 @@ inline void finish(const bound_call& call, void* to) {
   filled.transpose_rhs = wanted.transpose_rhs;
   filled.group_offset = wanted.group_offset;
   filled.local_rows = wanted.lhs_rows == grouped_rows::local;
-  filled.rhs.row = stride_of(call.tensors[tensor("rhs")], 1);
+  const auto row_of = [&](std::int8_t weights) {
+    const tensor_view& view = call.tensors[weights];
+    return stride_of(view, view.rank - 2);
+  };
+  filled.rhs.row = row_of(tensor("rhs"));
   if (call.has(static_cast<std::size_t>(tensor("d_rhs")))) {
-    filled.d_rhs.row = stride_of(call.tensors[tensor("d_rhs")], 1);
+    filled.d_rhs.row = row_of(tensor("d_rhs"));
   }
 }
 
@@ -195,6 +210,12 @@ inline constexpr std::array operations{
     declared::operation_of("grouped_matmul_backward", 1, form, lower,
                            "lhs! rhs! group_sizes! rhs_scale d_out! d_lhs! d_rhs d_rhs_scale "
                            "d_rhs_bias d_out_init"),
+    declared::operation_of("matmul", 2, form, lower, "lhs! rhs! rhs_scale rhs_bias out_init out!",
+                           "group_offset lhs_rows"),
+    declared::operation_of("matmul_backward", 3, form, lower,
+                           "lhs! rhs! rhs_scale d_out! d_lhs! d_rhs d_rhs_scale d_rhs_bias "
+                           "d_out_init",
+                           "group_offset lhs_rows"),
 };
 
 }  // namespace tessera::grouped_matmul_table

@@ -20,9 +20,10 @@ struct grouped_matmul_demand {
   dtype d_out_type = dtype::none;
   bool transposed = false;
   bool scaled = false;
-  std::uint16_t unused = 0;
-  std::int64_t groups = 0;
-  std::int64_t m = 0;
+  bool grouped = true;  ///< rows lie group by group
+  std::uint8_t unused = 0;
+  std::int64_t groups = 0;  ///< matrices
+  std::int64_t m = 0;       ///< rows of all
   std::int64_t n = 0;
   std::int64_t k = 0;
 
@@ -38,21 +39,32 @@ struct grouped_matmul_demand {
 constexpr grouped_matmul_demand demand_of(grouped_matmul_op op, const grouped_matmul_args& args,
                                           const grouped_matmul_options& options,
                                           bool /*unaligned*/) noexcept {
+  const auto& lhs = args.lhs.extent;
+  const auto& rhs = args.rhs.extent;
+  const bool batched = !has_groups(op) && args.lhs.rank == 3;
+  const std::size_t rows = batched ? 1 : 0, of_rhs = batched || has_groups(op) ? 1 : 0;
   return {.backward = is_backward(op),
           .type = args.lhs.type,
           .rhs_type = args.rhs.type,
           .d_out_type = args.d_out.type,
           .transposed = options.transpose_rhs,
           .scaled = args.rhs_scale.present(),
-          .groups = args.rhs.extent[0],
-          .m = args.lhs.extent[0],
-          .n = args.rhs.extent[options.transpose_rhs ? 1 : 2],
-          .k = args.lhs.extent[1]};
+          .grouped = has_groups(op),
+          .groups = of_rhs == 1 ? rhs[0] : 1,
+          .m = batched ? lhs[0] * lhs[1] : lhs[0],
+          .n = rhs[of_rhs + (options.transpose_rhs ? 0 : 1)],
+          .k = lhs[rows + 1]};
 }
 
-/// 64 rows of each group, however many there are: how full a batch is does not count.
+/// A matrix of a batch; of groups 64 rows each, however many there are: how full a batch is does
+/// not count.
 constexpr grouped_matmul_demand without_batch(grouped_matmul_demand demand) noexcept {
-  demand.m = 64 * std::clamp<std::int64_t>(demand.groups, 1, 1 << 20);
+  if (demand.grouped) {
+    demand.m = 64 * std::clamp<std::int64_t>(demand.groups, 1, 1 << 20);
+  } else {
+    demand.m /= std::max<std::int64_t>(demand.groups, 1);
+    demand.groups = 1;
+  }
   return demand;
 }
 
@@ -64,6 +76,8 @@ std::int64_t value(const demand& from) noexcept {
 }
 
 inline constexpr std::array table{
+    demand_field{"grouped", key_part::identity, &value<&grouped_matmul_demand::grouped>,
+                 words_of_flags},
     demand_field{"backward", key_part::identity, &value<&grouped_matmul_demand::backward>,
                  words_of_flags},
     demand_field{"type", key_part::identity, &value<&grouped_matmul_demand::type>, dtype_names},

@@ -27,12 +27,13 @@ struct grouped_matmul_kernel_args {
   grouped_matrix lhs{}, rhs{}, rhs_scale{}, rhs_bias{}, out_init{}, out{};
   grouped_matrix d_out{}, d_lhs{}, d_rhs{}, d_rhs_scale{}, d_rhs_bias{}, d_out_init{};
 
-  const std::int32_t* group_sizes = nullptr;  ///< of all groups; contiguous
+  /// Of all groups; contiguous. Null: every matrix has rows of its own, m of them.
+  const std::int32_t* group_sizes = nullptr;
   std::int64_t all_groups = 0;
   std::int64_t group_offset = 0;  ///< the group of matrix 0
   bool local_rows = false;        ///< row 0 is the first one of that group
 
-  std::int64_t groups = 0;  ///< matrices
+  std::int64_t groups = 1;  ///< matrices
   std::int64_t m = 0;       ///< rows of lhs and out
   std::int64_t n = 0;       ///< columns of out
   std::int64_t k = 0;       ///< the summed axis

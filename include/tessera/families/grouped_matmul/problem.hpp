@@ -13,11 +13,16 @@
 namespace tessera {
 
 /// Operations served by the family of grouped matrix products.
-enum class grouped_matmul_op : std::uint8_t { grouped_matmul, grouped_matmul_backward };
+enum class grouped_matmul_op : std::uint8_t {
+  grouped_matmul,
+  grouped_matmul_backward,
+  matmul,
+  matmul_backward,
+};
 
 /// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 2> grouped_matmul_ops{"grouped_matmul",
-                                                                    "grouped_matmul_backward"};
+inline constexpr std::array<std::string_view, 4> grouped_matmul_ops{
+    "grouped_matmul", "grouped_matmul_backward", "matmul", "matmul_backward"};
 
 constexpr std::string_view name_of(grouped_matmul_op op) noexcept {
   const auto index = static_cast<std::size_t>(op);
@@ -25,7 +30,14 @@ constexpr std::string_view name_of(grouped_matmul_op op) noexcept {
 }
 
 constexpr bool is_backward(grouped_matmul_op op) noexcept {
-  return op == grouped_matmul_op::grouped_matmul_backward;
+  return op == grouped_matmul_op::grouped_matmul_backward ||
+         op == grouped_matmul_op::matmul_backward;
+}
+
+/// Rows lie group by group, as group_sizes says; else each matrix has rows of its own.
+constexpr bool has_groups(grouped_matmul_op op) noexcept {
+  return op == grouped_matmul_op::grouped_matmul ||
+         op == grouped_matmul_op::grouped_matmul_backward;
 }
 
 /// A call of one of them without its memory.

@@ -17,7 +17,8 @@ namespace tessera {
 BOOST_DESCRIBE_ENUM(grouped_rows, global, local)
 BOOST_DESCRIBE_ENUM(grouped_matmul_rule, none, target_is_a_cpu, block_m_is_whole_register_tiles,
                     block_n_is_whole_register_tiles, block_k_is_whole_vectors, tile_is_small)
-BOOST_DESCRIBE_ENUM(grouped_matmul_op, grouped_matmul, grouped_matmul_backward)
+BOOST_DESCRIBE_ENUM(grouped_matmul_op, grouped_matmul, grouped_matmul_backward, matmul,
+                    matmul_backward)
 
 BOOST_DESCRIBE_STRUCT(grouped_matmul_config, (), (target, block_m, block_n, block_k))
 BOOST_DESCRIBE_STRUCT(grouped_matmul_options, (), (transpose_rhs, group_offset, lhs_rows))

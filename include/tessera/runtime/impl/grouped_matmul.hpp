@@ -22,6 +22,14 @@ status grouped_matmul_backward(const grouped_matmul_args& args,
   return call_of(grouped_matmul_record, grouped_matmul_op::grouped_matmul_backward, args, options,
                  where);
 }
+status matmul(const grouped_matmul_args& args, const grouped_matmul_options& options,
+              const context& where) {
+  return call_of(grouped_matmul_record, grouped_matmul_op::matmul, args, options, where);
+}
+status matmul_backward(const grouped_matmul_args& args, const grouped_matmul_options& options,
+                       const context& where) {
+  return call_of(grouped_matmul_record, grouped_matmul_op::matmul_backward, args, options, where);
+}
 
 result<grouped_matmul_plan> plan(const grouped_matmul_problem& problem, const context& where) {
   return plan_of(grouped_matmul_record, problem, where);

@@ -22,6 +22,8 @@ struct row_block {
   std::int64_t group = 0;
   std::int64_t first = 0;
   std::int64_t rows = 0;
+  /// Rows of no matrix are rows of a tensor that all matrices share.
+  TESSERA_INLINE std::int64_t matrix() const { return group < 0 ? 0 : group; }
 };
 
 /// The rows of every matrix, and blocks of all rows in their order. Both follow from the sizes of
@@ -48,13 +50,15 @@ struct row_lists {
       add_blocks(group, ranges[group]);
       done = ranges[group].end;
     }
-    add_blocks(-1, {done, args.m});
+    if (args.group_sizes != nullptr) add_blocks(-1, {done, args.m});
   }
 
  private:
   /// Each run of rows has a block that is not full, at most: of every matrix, in front and behind.
   static std::size_t most_blocks(const grouped_matmul_kernel_args& args) {
-    return static_cast<std::size_t>(args.groups + 2 + args.m / traits<Kernel>::block_m);
+    const std::int64_t whole = args.m / traits<Kernel>::block_m;
+    const bool shared = args.group_sizes != nullptr;
+    return static_cast<std::size_t>(shared ? args.groups + 2 + whole : args.groups * (whole + 1));
   }
 
   void find_ranges(const grouped_matmul_kernel_args& args) {
@@ -63,6 +67,10 @@ struct row_lists {
       const std::int64_t size = args.group_sizes[group], left = args.m - row;
       row += size < 0 ? 0 : size < left ? size : left;
     };
+    for (std::int64_t group = 0; args.group_sizes == nullptr && group < args.groups; ++group) {
+      ranges[group] = {0, args.m};
+    }
+    if (args.group_sizes == nullptr) return;
     for (std::int64_t group = 0; !args.local_rows && group < args.group_offset; ++group) {
       next(group);
     }
@@ -76,8 +84,8 @@ struct row_lists {
   /// As few blocks as hold the rows, of about equal size and whole register tiles.
   void add_blocks(std::int64_t group, row_range rows) {
     using shape = traits<Kernel>;
+    if (rows.count() <= 0) return;
     const std::int64_t parts = blocks_of<Kernel>(rows.count(), shape::block_m);
-    if (parts == 0) return;
     const std::int64_t each = blocks_of<Kernel>(rows.count(), parts * shape::mr) * shape::mr;
     for (std::int64_t first = rows.begin; first < rows.end; first += each) {
       const std::int64_t left = rows.end - first;

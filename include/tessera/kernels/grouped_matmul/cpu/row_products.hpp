@@ -56,7 +56,7 @@ class row_products {
         [&](std::int64_t first, int depth) {
           with_operand<Kernel>(from_, [&]<class Element>(const Element* elements) {
             pack_a_rows<Kernel>(
-                prim::strided_rows<Element>{elements + from_.offset(0, rows.first, first),
+                prim::strided_rows<Element>{elements + from_.offset(rows.group, rows.first, first),
                                             from_.row},
                 count, depth, memory.a);
           });
@@ -84,12 +84,12 @@ class row_products {
       if (biased) add_row<Kernel>(sums, bias_row, columns.count);
       if (initialised) {
         const grouped_matrix& init = args_.out_init;
-        prim::load_row<isa_type>(init, init.offset(0, rows.first + row, columns.first),
+        prim::load_row<isa_type>(init, init.offset(rows.matrix(), rows.first + row, columns.first),
                                  columns.count, init_row);
         add_row<Kernel>(sums, init_row, columns.count);
       }
-      prim::store_row<isa_type>(to_, to_.offset(0, rows.first + row, columns.first), columns.count,
-                                sums);
+      prim::store_row<isa_type>(to_, to_.offset(rows.matrix(), rows.first + row, columns.first),
+                                columns.count, sums);
     }
   }
 

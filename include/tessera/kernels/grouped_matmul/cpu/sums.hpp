@@ -26,8 +26,8 @@ void sum_bias_gradient(const grouped_matmul_kernel_args& args, std::int64_t grou
   for (std::int64_t first = rows.begin; first < rows.end; first += longest) {
     std::fill_n(partial, whole, 0.0f);
     for (std::int64_t row = first; row < std::min(first + longest, rows.end); ++row) {
-      prim::load_row<isa_type>(args.d_out, args.d_out.offset(0, row, columns.first), columns.count,
-                               row_of);
+      prim::load_row<isa_type>(args.d_out, args.d_out.offset(group, row, columns.first),
+                               columns.count, row_of);
       add_row<Kernel>(partial, row_of, columns.count);
     }
     add_row<Kernel>(sums, partial, columns.count);
@@ -42,9 +42,10 @@ void copy_init_gradient(const grouped_matmul_kernel_args& args, const row_block&
                         part_of_axis columns, const tile_memory<Kernel>& memory) {
   using isa_type = typename traits<Kernel>::isa_type;
   for (std::int64_t row = rows.first; row < rows.first + rows.rows; ++row) {
-    prim::load_row<isa_type>(args.d_out, args.d_out.offset(0, row, columns.first), columns.count,
-                             memory.rows[0]);
-    prim::store_row<isa_type>(args.d_out_init, args.d_out_init.offset(0, row, columns.first),
+    prim::load_row<isa_type>(args.d_out, args.d_out.offset(rows.matrix(), row, columns.first),
+                             columns.count, memory.rows[0]);
+    prim::store_row<isa_type>(args.d_out_init,
+                              args.d_out_init.offset(rows.matrix(), row, columns.first),
                               columns.count, memory.rows[0]);
   }
 }

@@ -52,7 +52,7 @@ class weight_gradients {
       if (rows.count() == 0) {
         clear(group, k, n);
       } else {
-        multiply(rows, k, n, memory);
+        multiply(group, rows, k, n, memory);
         store(group, k, n, memory);
       }
     }
@@ -70,7 +70,7 @@ class weight_gradients {
     return args_.transpose_rhs ? k : n;
   }
 
-  void multiply(row_range rows, part_of_axis k, part_of_axis n,
+  void multiply(std::int64_t group, row_range rows, part_of_axis k, part_of_axis n,
                 const tile_memory<Kernel>& memory) const {
     const part_of_axis a = stored_rows(k, n), b = stored_columns(k, n);
     const grouped_matrix& of_a = args_.transpose_rhs ? args_.d_out : args_.lhs;
@@ -78,7 +78,7 @@ class weight_gradients {
     const auto with_rows = [&](const grouped_matrix& of, std::int64_t row, std::int64_t column,
                                const auto& pack) {
       with_operand<Kernel>(of, [&]<class Element>(const Element* elements) {
-        pack(prim::strided_rows<Element>{elements + of.offset(0, row, column), of.row});
+        pack(prim::strided_rows<Element>{elements + of.offset(group, row, column), of.row});
       });
     };
     multiply_tile<Kernel>(
