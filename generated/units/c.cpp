@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 44> all{{
+  static constexpr std::array<operation_name, 48> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -51,6 +51,10 @@ std::span<const operation_name> operation_names() noexcept {
       {705, "rwkv4_backward", "selective_scan"},
       {1200, "fused_cross_entropy", "losses"},
       {1201, "fused_cross_entropy_backward", "losses"},
+      {1202, "fused_kl_divergence", "losses"},
+      {1203, "fused_kl_divergence_backward", "losses"},
+      {1204, "fused_linear_cross_entropy", "losses"},
+      {1205, "fused_linear_cross_entropy_backward", "losses"},
   }};
   return all;
 }

@@ -48,7 +48,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7d616785b20bf4d8";
+  if (kind == device_kind::cpu) return "18dc8d48b0f658e1";
   return {};
 }
 

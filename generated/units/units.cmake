@@ -46,6 +46,10 @@ set(tessera_units_cpu_generic
   units/cpu_generic/selective_scan_state_space_v2_forward.cpp
   units/cpu_generic/losses_cross_entropy_backward.cpp
   units/cpu_generic/losses_cross_entropy_forward.cpp
+  units/cpu_generic/losses_kl_divergence_backward.cpp
+  units/cpu_generic/losses_kl_divergence_forward.cpp
+  units/cpu_generic/losses_linear_cross_entropy_backward.cpp
+  units/cpu_generic/losses_linear_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -87,6 +91,10 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/selective_scan_state_space_v2_forward.cpp
   units/cpu_avx2/losses_cross_entropy_backward.cpp
   units/cpu_avx2/losses_cross_entropy_forward.cpp
+  units/cpu_avx2/losses_kl_divergence_backward.cpp
+  units/cpu_avx2/losses_kl_divergence_forward.cpp
+  units/cpu_avx2/losses_linear_cross_entropy_backward.cpp
+  units/cpu_avx2/losses_linear_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -138,6 +146,10 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/selective_scan_state_space_v2_forward.cpp
   units/cpu_avx512/losses_cross_entropy_backward.cpp
   units/cpu_avx512/losses_cross_entropy_forward.cpp
+  units/cpu_avx512/losses_kl_divergence_backward.cpp
+  units/cpu_avx512/losses_kl_divergence_forward.cpp
+  units/cpu_avx512/losses_linear_cross_entropy_backward.cpp
+  units/cpu_avx512/losses_linear_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp

@@ -17,6 +17,8 @@
 #include <tessera/families/delta_rule/lower.hpp>
 #include <tessera/families/kv_cache/fits.hpp>
 #include <tessera/families/kv_cache/lower.hpp>
+#include <tessera/families/losses/fits.hpp>
+#include <tessera/families/losses/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/selective_scan/fits.hpp>
@@ -67,5 +69,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
                                              &tessera::parse_problem<tessera::state_space_problem>);
   check<tessera::selective_scan_kernel_args>(text, &tessera::parse_problem<tessera::rwkv4_problem>);
   check<tessera::delta_rule_kernel_args>(text, &tessera::parse_problem<tessera::rwkv7_problem>);
+  check<tessera::losses_kernel_args>(text, &tessera::parse_problem<tessera::cross_entropy_problem>);
+  check<tessera::losses_kernel_args>(text, &tessera::parse_problem<tessera::kl_divergence_problem>);
+  check<tessera::losses_kernel_args>(
+      text, &tessera::parse_problem<tessera::linear_cross_entropy_problem>);
   return 0;
 }

@@ -84,6 +84,13 @@ constexpr std::string_view plain_problems[] = {
     "state_space_v1_backward x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "rwkv4_backward k=[2,64,96]f32",
     "state_space_v2_backward x=[2,64,4,24]f32 A=[4]f32 B=[2,64,1,16]",
+    "fused_cross_entropy logits=[2,64,96]f32 targets=[2,64]i32",
+    "fused_cross_entropy_backward logits=[2,64,96]f32 targets=[2,64]i32",
+    "fused_kl_divergence student_logits=[2,64,96]f32 teacher_logits=[2,64,96]f32",
+    "fused_kl_divergence_backward student_logits=[2,64,96]f32 teacher_logits=[2,64,96]f32",
+    "fused_linear_cross_entropy hidden=[2,64,32]f32 lm_head_weight=[32,96]f32 targets=[2,64]i32",
+    "fused_linear_cross_entropy_backward hidden=[2,64,32]f32 lm_head_weight=[32,96]f32 "
+    "targets=[2,64]i32",
 };
 
 /// A plain problem and its family.

@@ -20,6 +20,9 @@
 #include <tessera/families/kv_cache/reflect.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
+#include <tessera/families/losses/reflect.hpp>
+#include <tessera/families/losses/registry.hpp>
+#include <tessera/families/losses/rules.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
@@ -101,6 +104,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<delta_rule_config>(kind->rows());
     } else if (kind == &selective_scan_record) {
       expect_fields_change_names<selective_scan_config>(kind->rows());
+    } else if (kind == &losses_record) {
+      expect_fields_change_names<losses_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }
