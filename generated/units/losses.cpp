@@ -24,10 +24,22 @@ namespace {
 constexpr std::array instances = row_table<
     table_row<rows::losses_cpu_avx2_cross_entropy_backward, 0, 0>
     , table_row<rows::losses_cpu_avx2_cross_entropy_forward, 0, 0>
+    , table_row<rows::losses_cpu_avx2_kl_divergence_backward, 0, 0>
+    , table_row<rows::losses_cpu_avx2_kl_divergence_forward, 0, 0>
+    , table_row<rows::losses_cpu_avx2_linear_cross_entropy_backward, 0, 0>
+    , table_row<rows::losses_cpu_avx2_linear_cross_entropy_forward, 0, 0>
     , table_row<rows::losses_cpu_avx512_cross_entropy_backward, 0, 0>
     , table_row<rows::losses_cpu_avx512_cross_entropy_forward, 0, 0>
+    , table_row<rows::losses_cpu_avx512_kl_divergence_backward, 0, 0>
+    , table_row<rows::losses_cpu_avx512_kl_divergence_forward, 0, 0>
+    , table_row<rows::losses_cpu_avx512_linear_cross_entropy_backward, 0, 0>
+    , table_row<rows::losses_cpu_avx512_linear_cross_entropy_forward, 0, 0>
     , table_row<rows::losses_cpu_generic_cross_entropy_backward, 0, 0>
     , table_row<rows::losses_cpu_generic_cross_entropy_forward, 0, 0>
+    , table_row<rows::losses_cpu_generic_kl_divergence_backward, 0, 0>
+    , table_row<rows::losses_cpu_generic_kl_divergence_forward, 0, 0>
+    , table_row<rows::losses_cpu_generic_linear_cross_entropy_backward, 0, 0>
+    , table_row<rows::losses_cpu_generic_linear_cross_entropy_forward, 0, 0>
     >::checked();
 }  // namespace
 
@@ -36,7 +48,7 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7e2d40d4a220df11";
+  if (kind == device_kind::cpu) return "05642f6e0f8acd3e";
   return {};
 }
 

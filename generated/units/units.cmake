@@ -60,6 +60,10 @@ set(tessera_units_cpu_generic
   units/cpu_generic/grouped_matmul_m256.cpp
   units/cpu_generic/losses_cross_entropy_backward.cpp
   units/cpu_generic/losses_cross_entropy_forward.cpp
+  units/cpu_generic/losses_kl_divergence_backward.cpp
+  units/cpu_generic/losses_kl_divergence_forward.cpp
+  units/cpu_generic/losses_linear_cross_entropy_backward.cpp
+  units/cpu_generic/losses_linear_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -112,6 +116,10 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/grouped_matmul_m48.cpp
   units/cpu_avx2/losses_cross_entropy_backward.cpp
   units/cpu_avx2/losses_cross_entropy_forward.cpp
+  units/cpu_avx2/losses_kl_divergence_backward.cpp
+  units/cpu_avx2/losses_kl_divergence_forward.cpp
+  units/cpu_avx2/losses_linear_cross_entropy_backward.cpp
+  units/cpu_avx2/losses_linear_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -174,6 +182,10 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/grouped_matmul_m56.cpp
   units/cpu_avx512/losses_cross_entropy_backward.cpp
   units/cpu_avx512/losses_cross_entropy_forward.cpp
+  units/cpu_avx512/losses_kl_divergence_backward.cpp
+  units/cpu_avx512/losses_kl_divergence_forward.cpp
+  units/cpu_avx512/losses_linear_cross_entropy_backward.cpp
+  units/cpu_avx512/losses_linear_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp

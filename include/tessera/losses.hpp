@@ -1,4 +1,5 @@
-// fused_cross_entropy: one call, or plan once and run.
+// fused_cross_entropy, fused_linear_cross_entropy, fused_kl_divergence: one call, or plan once and
+// run.
 #pragma once
 
 #include <tessera/api/losses.hpp>

@@ -191,6 +191,14 @@ FAMILIES = [
         "in_table": {},
         "sorted": (".block_m = 32", ".block_m = 64"),
     },
+    {
+        "folder": "losses", "config": "losses_config", "rule": "losses_rule", "launch": "losses",
+        "arguments": "losses_kernel_args",
+        "legal": ".loss = loss_kind::kl_divergence",
+        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
+        "sorted": (".loss = loss_kind::cross_entropy", ".loss = loss_kind::kl_divergence"),
+    },
 ]
 
 

@@ -21,6 +21,8 @@
 #include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/latent_attention/fits.hpp>
 #include <tessera/families/latent_attention/lower.hpp>
+#include <tessera/families/losses/fits.hpp>
+#include <tessera/families/losses/lower.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/quantized/fits.hpp>
@@ -94,5 +96,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       text, &tessera::parse_problem<tessera::blocksparse_backward_problem>);
   check<tessera::grouped_matmul_kernel_args>(
       text, &tessera::parse_problem<tessera::grouped_matmul_problem>);
+  check<tessera::losses_kernel_args>(text, &tessera::parse_problem<tessera::cross_entropy_problem>);
+  check<tessera::losses_kernel_args>(text, &tessera::parse_problem<tessera::kl_divergence_problem>);
+  check<tessera::losses_kernel_args>(
+      text, &tessera::parse_problem<tessera::linear_cross_entropy_problem>);
   return 0;
 }

@@ -11,7 +11,15 @@
 //   lse - sum_v q_v x_v - entropy(q)              for a smoothed one: q_y = 1 - a, else a / (V - 1)
 //   sum_v p_v lse - sum_v p_v x_v                 for soft targets p
 //
-// and z_loss lse^2 more. A token's weight is that of `weights` times that of `mask`, each 1 where
+// and z_loss lse^2 more. `fused_linear_cross_entropy` is the same of logits that are
+// hidden lm_head_weight + lm_head_bias, capped if wanted, which no memory holds.
+//
+// `fused_kl_divergence` measures a student's distribution p = softmax(x / T) against a teacher's,
+// q: sum_v q_v (ln q_v - ln p_v), the reverse, or beta KL(q, m) + (1 - beta) KL(p, m) with the
+// mixture m = beta q + (1 - beta) p; times T^2. A class without probability has no part in a sum,
+// whatever its logarithms. The teacher is a constant.
+//
+// A token's weight is that of `weights` times that of `mask`, each 1 where
 // it is absent; it is 0 where the target is `ignore_index` or no class. Tokens of weight 0 have
 // loss and gradient 0 whatever their logits are, which nobody reads. The divisor of a mean counts
 // as a constant, as do weights and entropies.
@@ -31,6 +39,10 @@
 #include <tessera/api/plan.hpp>
 #include <tessera/families/losses/cross_entropy_args.hpp>
 #include <tessera/families/losses/cross_entropy_options.hpp>
+#include <tessera/families/losses/kl_divergence_args.hpp>
+#include <tessera/families/losses/kl_divergence_options.hpp>
+#include <tessera/families/losses/linear_cross_entropy_args.hpp>
+#include <tessera/families/losses/linear_cross_entropy_options.hpp>
 #include <tessera/families/losses/problem.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
@@ -48,6 +60,28 @@ status fused_cross_entropy_backward(const cross_entropy_args& args,
                                     const cross_entropy_options& options = {},
                                     const context& context = {});
 
+/// student_logits, teacher_logits [T,V] or [B,T,V]; loss [1], or [T] or [B,T]. weights, mask,
+/// weight_sum and teacher_entropy may be absent.
+status fused_kl_divergence(const kl_divergence_args& args,
+                           const kl_divergence_options& options = {}, const context& context = {});
+
+/// The gradient of fused_kl_divergence: d_student_logits from what the call took and d_loss.
+status fused_kl_divergence_backward(const kl_divergence_args& args,
+                                    const kl_divergence_options& options = {},
+                                    const context& context = {});
+
+/// hidden [T,H] or [B,T,H]; lm_head_weight [H,V]; targets [T] or [B,T]; loss [1], or like targets.
+/// lm_head_bias, weights, mask, z_loss, weight_sum and accuracy may be absent.
+status fused_linear_cross_entropy(const linear_cross_entropy_args& args,
+                                  const linear_cross_entropy_options& options = {},
+                                  const context& context = {});
+
+/// Gradients of fused_linear_cross_entropy: d_hidden and d_lm_head_weight from what the call took
+/// and d_loss; d_lm_head_bias where there is one.
+status fused_linear_cross_entropy_backward(const linear_cross_entropy_args& args,
+                                           const linear_cross_entropy_options& options = {},
+                                           const context& context = {});
+
 /// The same operations; a refusal is thrown as tessera::error.
 inline void fused_cross_entropy_or_throw(const cross_entropy_args& args,
                                          const cross_entropy_options& options = {},
@@ -59,17 +93,46 @@ inline void fused_cross_entropy_backward_or_throw(const cross_entropy_args& args
                                                   const context& context = {}) {
   throw_if_failed(fused_cross_entropy_backward(args, options, context));
 }
+inline void fused_kl_divergence_or_throw(const kl_divergence_args& args,
+                                         const kl_divergence_options& options = {},
+                                         const context& context = {}) {
+  throw_if_failed(fused_kl_divergence(args, options, context));
+}
+inline void fused_kl_divergence_backward_or_throw(const kl_divergence_args& args,
+                                                  const kl_divergence_options& options = {},
+                                                  const context& context = {}) {
+  throw_if_failed(fused_kl_divergence_backward(args, options, context));
+}
+inline void fused_linear_cross_entropy_or_throw(const linear_cross_entropy_args& args,
+                                                const linear_cross_entropy_options& options = {},
+                                                const context& context = {}) {
+  throw_if_failed(fused_linear_cross_entropy(args, options, context));
+}
+inline void fused_linear_cross_entropy_backward_or_throw(
+    const linear_cross_entropy_args& args, const linear_cross_entropy_options& options = {},
+    const context& context = {}) {
+  throw_if_failed(fused_linear_cross_entropy_backward(args, options, context));
+}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using cross_entropy_plan = basic_plan<cross_entropy_problem>;
+using kl_divergence_plan = basic_plan<kl_divergence_problem>;
+using linear_cross_entropy_plan = basic_plan<linear_cross_entropy_problem>;
 
 /// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
 /// itself would refuse, and problems that no row of this build takes.
 result<cross_entropy_plan> plan(const cross_entropy_problem& problem, const context& context = {});
+result<kl_divergence_plan> plan(const kl_divergence_problem& problem, const context& context = {});
+result<linear_cross_entropy_plan> plan(const linear_cross_entropy_problem& problem,
+                                       const context& context = {});
 
 /// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
 /// null: this one.
 result<explanation> explain(const cross_entropy_problem& problem, const context& context = {},
                             const device_facts* device = nullptr);
+result<explanation> explain(const kl_divergence_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const linear_cross_entropy_problem& problem,
+                            const context& context = {}, const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -10,3 +10,5 @@ int check_latents(void);
 int check_weights(void);
 /* The same of matrix products: in matmul.c. */
 int check_matmuls(void);
+/* The same of losses: in losses.c. */
+int check_losses(void);

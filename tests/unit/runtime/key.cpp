@@ -114,6 +114,13 @@ constexpr std::string_view plain_problems[] = {
     "matmul lhs=[64,48]f32 rhs=[48,32]f32",
     "matmul_backward lhs=[64,48]f32 rhs=[48,32]f32 d_out=[64,32]f32",
     "grouped_matmul_backward lhs=[64,48]f32 rhs=[4,48,32]f32 group_sizes=[4]i32 d_out=[64,32]f32",
+    "fused_cross_entropy logits=[2,64,96]f32 targets=[2,64]i32",
+    "fused_cross_entropy_backward logits=[2,64,96]f32 targets=[2,64]i32",
+    "fused_kl_divergence student_logits=[2,64,96]f32 teacher_logits=[2,64,96]f32",
+    "fused_kl_divergence_backward student_logits=[2,64,96]f32 teacher_logits=[2,64,96]f32",
+    "fused_linear_cross_entropy hidden=[2,64,32]f32 lm_head_weight=[32,96]f32 targets=[2,64]i32",
+    "fused_linear_cross_entropy_backward hidden=[2,64,32]f32 lm_head_weight=[32,96]f32 "
+    "targets=[2,64]i32",
 };
 
 /// A plain problem and its family.

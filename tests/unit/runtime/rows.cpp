@@ -26,6 +26,9 @@
 #include <tessera/families/latent_attention/reflect.hpp>
 #include <tessera/families/latent_attention/registry.hpp>
 #include <tessera/families/latent_attention/rules.hpp>
+#include <tessera/families/losses/reflect.hpp>
+#include <tessera/families/losses/registry.hpp>
+#include <tessera/families/losses/rules.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
@@ -121,6 +124,8 @@ TEST(Properties, EveryTunableFieldChangesTheInstanceName) {
       expect_fields_change_names<sparse_attention_config>(kind->rows());
     } else if (kind == &grouped_matmul_record) {
       expect_fields_change_names<grouped_matmul_config>(kind->rows());
+    } else if (kind == &losses_record) {
+      expect_fields_change_names<losses_config>(kind->rows());
     } else {
       ADD_FAILURE() << "has configs that this test does not know";
     }

@@ -27,6 +27,18 @@ inline std::vector<losses_axes> losses_blocks() {
           .losses = {cross_entropy},
           .passes = {forward, backward},
       },
+      {
+          .about = "a student beside a teacher: two exponentials each, for a mixture four",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .losses = {kl_divergence},
+          .passes = {forward, backward},
+      },
+      {
+          .about = "logits as a product of f32 words, whatever the operands' type",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .losses = {linear_cross_entropy},
+          .passes = {forward, backward},
+      },
   };
 }
 

@@ -70,7 +70,11 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_GROUPED_MATMUL = 1100,
   TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD = 1101,
   TESSERA_OPERATION_FUSED_CROSS_ENTROPY = 1200,
-  TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD = 1201
+  TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD = 1201,
+  TESSERA_OPERATION_FUSED_KL_DIVERGENCE = 1202,
+  TESSERA_OPERATION_FUSED_KL_DIVERGENCE_BACKWARD = 1203,
+  TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY = 1204,
+  TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD = 1205
 } tessera_operation;
 
 /* Values of options. */
@@ -82,6 +86,7 @@ enum { TESSERA_SCALE_ENCODING_E8M0 = 0, TESSERA_SCALE_ENCODING_INT8 = 1 };
 enum { TESSERA_AFFINE_FORM_ZERO = 0, TESSERA_AFFINE_FORM_BIAS = 1 };
 enum { TESSERA_LHS_ROWS_GLOBAL = 0, TESSERA_LHS_ROWS_LOCAL = 1 };
 enum { TESSERA_REDUCTION_MEAN = 0, TESSERA_REDUCTION_SUM = 1, TESSERA_REDUCTION_NONE = 2 };
+enum { TESSERA_DIRECTION_FORWARD = 0, TESSERA_DIRECTION_REVERSE = 1, TESSERA_DIRECTION_JSD = 2 };
 
 /* ---- flash_attention: family attention ---- */
 
@@ -2829,6 +2834,192 @@ static inline int32_t tessera_plan_fused_cross_entropy_backward(
 }
 static inline int32_t tessera_run_fused_cross_entropy_backward(const tessera_plan* plan,
     const tessera_fused_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- fused_kl_divergence: family losses ---- */
+
+/* Axes: B batch; T length; V classes. */
+typedef struct tessera_fused_kl_divergence_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V]; f32, f16, bf16 */
+  const tessera_tensor* student_logits;
+  /* flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V]; f32, f16, bf16 */
+  const tessera_tensor* teacher_logits;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* weights;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; u8 */
+  const tessera_tensor* mask;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* loss;
+  const tessera_tensor* weight_sum; /* written; [1]; f32 */
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* teacher_entropy;
+  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* d_loss;
+  /* written; flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V]; type of
+   * student_logits */
+  const tessera_tensor* d_student_logits;
+} tessera_fused_kl_divergence_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FUSED_KL_DIVERGENCE_REDUCTION = 1,
+  TESSERA_FUSED_KL_DIVERGENCE_DIRECTION = 2,
+  TESSERA_FUSED_KL_DIVERGENCE_TEMPERATURE = 4,
+  TESSERA_FUSED_KL_DIVERGENCE_BETA = 8,
+  TESSERA_FUSED_KL_DIVERGENCE_WORLD_SIZE = 16
+};
+typedef struct tessera_fused_kl_divergence_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_REDUCTION_MEAN, TESSERA_REDUCTION_SUM, TESSERA_REDUCTION_NONE; default
+   * TESSERA_REDUCTION_MEAN */
+  int64_t reduction;
+  /* TESSERA_DIRECTION_FORWARD, TESSERA_DIRECTION_REVERSE, TESSERA_DIRECTION_JSD; default
+   * TESSERA_DIRECTION_FORWARD */
+  int64_t direction;
+  double temperature; /* above 0; default 1 */
+  double beta; /* at least 0, below 1; default 0.5 */
+  int64_t world_size; /* at least 1; default 1 */
+} tessera_fused_kl_divergence_options;
+
+/* fused_kl_divergence: needs student_logits, teacher_logits, loss; takes weights, mask, weight_sum,
+ * teacher_entropy. */
+static inline int32_t tessera_fused_kl_divergence(const tessera_fused_kl_divergence_args* args,
+    const tessera_fused_kl_divergence_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_KL_DIVERGENCE, args, options, context, status);
+}
+static inline int32_t tessera_plan_fused_kl_divergence(const tessera_fused_kl_divergence_args* args,
+    const tessera_fused_kl_divergence_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_KL_DIVERGENCE, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_fused_kl_divergence(const tessera_plan* plan,
+    const tessera_fused_kl_divergence_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* fused_kl_divergence_backward: needs student_logits, teacher_logits, d_loss, d_student_logits;
+ * takes weights, mask. */
+static inline int32_t tessera_fused_kl_divergence_backward(
+    const tessera_fused_kl_divergence_args* args,
+    const tessera_fused_kl_divergence_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_KL_DIVERGENCE_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_fused_kl_divergence_backward(
+    const tessera_fused_kl_divergence_args* args,
+    const tessera_fused_kl_divergence_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_KL_DIVERGENCE_BACKWARD, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_fused_kl_divergence_backward(const tessera_plan* plan,
+    const tessera_fused_kl_divergence_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- fused_linear_cross_entropy: family losses ---- */
+
+/* Axes: B batch; T length; V classes; H columns. */
+typedef struct tessera_fused_linear_cross_entropy_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32, f16, bf16 */
+  const tessera_tensor* hidden;
+  const tessera_tensor* lm_head_weight; /* [H,V]; f32, type of hidden */
+  const tessera_tensor* lm_head_bias; /* [V]; f32, type of hidden */
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; i32 */
+  const tessera_tensor* targets;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* weights;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; u8 */
+  const tessera_tensor* mask;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* loss;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* z_loss;
+  const tessera_tensor* weight_sum; /* written; [1]; f32 */
+  const tessera_tensor* accuracy; /* written; [1]; f32 */
+  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* d_loss;
+  /* written; flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32,
+   * f16, bf16 */
+  const tessera_tensor* d_hidden;
+  const tessera_tensor* d_lm_head_weight; /* written; [H,V]; f32, f16, bf16 */
+  const tessera_tensor* d_lm_head_bias; /* written; [V]; f32, f16, bf16 */
+} tessera_fused_linear_cross_entropy_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_REDUCTION = 1,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_IGNORE_INDEX = 2,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_LABEL_SMOOTHING = 4,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_Z_LOSS = 8,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_LOGITS_SOFT_CAP = 16,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_WORLD_SIZE = 32
+};
+typedef struct tessera_fused_linear_cross_entropy_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_REDUCTION_MEAN, TESSERA_REDUCTION_SUM, TESSERA_REDUCTION_NONE; default
+   * TESSERA_REDUCTION_MEAN */
+  int64_t reduction;
+  int64_t ignore_index; /* any number; default -100 */
+  double label_smoothing; /* at least 0, below 1; default 0 */
+  double z_loss; /* finite as a float; default 0 */
+  double logits_soft_cap; /* above 0; optional */
+  int64_t world_size; /* at least 1; default 1 */
+} tessera_fused_linear_cross_entropy_options;
+
+/* fused_linear_cross_entropy: needs hidden, lm_head_weight, targets, loss; takes lm_head_bias,
+ * weights, mask, z_loss, weight_sum, accuracy. */
+static inline int32_t tessera_fused_linear_cross_entropy(
+    const tessera_fused_linear_cross_entropy_args* args,
+    const tessera_fused_linear_cross_entropy_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_fused_linear_cross_entropy(
+    const tessera_fused_linear_cross_entropy_args* args,
+    const tessera_fused_linear_cross_entropy_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_fused_linear_cross_entropy(const tessera_plan* plan,
+    const tessera_fused_linear_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* fused_linear_cross_entropy_backward: needs hidden, lm_head_weight, targets, d_loss, d_hidden,
+ * d_lm_head_weight; takes lm_head_bias, weights, mask, d_lm_head_bias. */
+static inline int32_t tessera_fused_linear_cross_entropy_backward(
+    const tessera_fused_linear_cross_entropy_args* args,
+    const tessera_fused_linear_cross_entropy_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD, args, options,
+      context, status);
+}
+static inline int32_t tessera_plan_fused_linear_cross_entropy_backward(
+    const tessera_fused_linear_cross_entropy_args* args,
+    const tessera_fused_linear_cross_entropy_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_fused_linear_cross_entropy_backward(const tessera_plan* plan,
+    const tessera_fused_linear_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
     void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }

@@ -12,9 +12,12 @@ namespace tessera {
 
 /// The loss that a kernel computes.
 enum class loss_kind : std::uint8_t {
-  cross_entropy,  ///< of logits in memory
+  cross_entropy,         ///< of logits in memory
+  kl_divergence,         ///< between two kinds of logits in memory
+  linear_cross_entropy,  ///< of logits that are a product, tile by tile
 };
-inline constexpr std::array<std::string_view, 1> loss_kind_names{"cross_entropy"};
+inline constexpr std::array<std::string_view, 3> loss_kind_names{"cross_entropy", "kl_divergence",
+                                                                 "linear_cross_entropy"};
 constexpr std::string_view name_of(loss_kind kind) noexcept {
   return loss_kind_names[static_cast<std::size_t>(kind)];
 }

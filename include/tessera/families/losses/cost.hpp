@@ -26,12 +26,29 @@ inline work_estimate estimate_of(const losses_config& config, const losses_facts
                                  int /*workers*/) noexcept {
   const losses_demand& demand = facts.demand;
   const bool backward = config.pass == loss_pass::backward;
+  const auto size = static_cast<double>(size_of(demand.type));
   work_estimate work;
   // An exponential is some twenty operations; backward computes it twice, and the gradient.
   work.vector_operations = facts.logits * (backward ? 52.0 : 24.0);
+  if (config.loss == loss_kind::linear_cross_entropy) {
+    // Backward, logits are computed three times, for sums and for the gradients of either operand.
+    work.flops = 2.0 * facts.logits * static_cast<double>(demand.columns) * (backward ? 5.0 : 1.0);
+    work.product_share = 0.7;
+    const std::int64_t tiles =
+        (demand.rows + losses_schedule::tile_tokens - 1) / losses_schedule::tile_tokens;
+    work.items = std::max<std::int64_t>(1, tiles);
+    const auto columns = static_cast<double>(demand.columns);
+    work.footprint_bytes =
+        size * columns * static_cast<double>(demand.rows + demand.classes) * (backward ? 2.0 : 1.0);
+    // Each tile of tokens reads the weight.
+    work.bytes = size * columns * static_cast<double>(demand.classes) *
+                 static_cast<double>(work.items) * (backward ? 3.0 : 1.0);
+    return work;
+  }
+  if (config.loss == loss_kind::kl_divergence) work.vector_operations *= 2.0;
   // Backward, a token's logits are read again from a cache, and their gradients are written.
-  const double tensors = (demand.soft ? 2.0 : 1.0) * (backward ? 2.0 : 1.0);
-  work.bytes = facts.logits * tensors * static_cast<double>(size_of(demand.type));
+  const bool both = demand.soft || config.loss == loss_kind::kl_divergence;
+  work.bytes = facts.logits * (both ? 2.0 : 1.0) * (backward ? 2.0 : 1.0) * size;
   work.footprint_bytes = work.bytes;
   const std::int64_t rows = losses_schedule::rows_of_item(demand.classes);
   work.items = std::max<std::int64_t>(1, (demand.rows + rows - 1) / rows);

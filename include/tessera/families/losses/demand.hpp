@@ -22,6 +22,7 @@ struct losses_demand {
   std::uint32_t unused = 0;
   std::int64_t rows = 0;  ///< tokens of all entries
   std::int64_t classes = 0;
+  std::int64_t columns = 0;  ///< of hidden rows; 0: logits lie in memory
   friend constexpr bool operator==(const losses_demand&, const losses_demand&) = default;
 };
 
@@ -48,6 +49,27 @@ constexpr losses_demand demand_of(cross_entropy_op op, const cross_entropy_args&
           .classes = last_extent(args.logits)};
 }
 
+constexpr losses_demand demand_of(kl_divergence_op op, const kl_divergence_args& args,
+                                  const kl_divergence_options& /*options*/,
+                                  bool /*unaligned*/) noexcept {
+  return {.loss = loss_kind::kl_divergence,
+          .pass = pass_of(op),
+          .type = args.student_logits.type,
+          .rows = rows_of(args.student_logits),
+          .classes = last_extent(args.student_logits)};
+}
+
+constexpr losses_demand demand_of(linear_cross_entropy_op op, const linear_cross_entropy_args& args,
+                                  const linear_cross_entropy_options& /*options*/,
+                                  bool /*unaligned*/) noexcept {
+  return {.loss = loss_kind::linear_cross_entropy,
+          .pass = pass_of(op),
+          .type = args.hidden.type,
+          .rows = rows_of(args.hidden),
+          .classes = last_extent(args.lm_head_weight),
+          .columns = last_extent(args.hidden)};
+}
+
 /// One token: no other one counts.
 constexpr losses_demand without_batch(losses_demand demand) noexcept {
   demand.rows = 1;
@@ -68,6 +90,7 @@ inline constexpr std::array table{
     demand_field{"soft", key_part::identity, &value<&losses_demand::soft>, words_of_flags},
     demand_field{"rows", key_part::size, &value<&losses_demand::rows>},
     demand_field{"classes", key_part::size, &value<&losses_demand::classes>},
+    demand_field{"columns", key_part::size_or_none, &value<&losses_demand::columns>},
 };
 
 }  // namespace losses_fields

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/families/losses/kl_divergence_options.hpp>
 #include <tessera/families/losses/reduction.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -50,9 +51,38 @@ struct cross_entropy_kernel_args {
   token_rows d_logits{}, d_soft_targets{};
 };
 
+/// Arguments of a KL divergence launch.
+struct kl_divergence_kernel_args {
+  loss_tokens tokens{};
+  kl_direction direction = kl_direction::forward;
+  double temperature = 1;
+  double beta = 0;
+  token_rows teacher_entropy{};
+  token_rows student{}, teacher{}, d_student{};
+};
+
+/// A tensor with rows of classes, which lie side by side. Null: absent.
+struct parameter_rows {
+  void* data = nullptr;
+  dtype type = dtype::none;
+  std::int64_t row = 0;
+};
+
+/// Arguments of a launch of cross entropy of a product.
+struct linear_cross_entropy_kernel_args {
+  loss_tokens tokens{};
+  cross_entropy_form form{};
+  std::int64_t columns = 0;  ///< of hidden rows
+  float soft_cap = 0;        ///< 0: none
+  token_rows hidden{}, d_hidden{};
+  parameter_rows weight{}, bias{}, d_weight{}, d_bias{};
+};
+
 /// Arguments of a launch: those of the row's loss are filled.
 struct losses_kernel_args {
   cross_entropy_kernel_args cross_entropy{};
+  kl_divergence_kernel_args kl_divergence{};
+  linear_cross_entropy_kernel_args linear_cross_entropy{};
 };
 
 }  // namespace tessera

@@ -9,6 +9,10 @@
 #include <tessera/families/losses/config.hpp>
 #include <tessera/families/losses/cross_entropy_args.hpp>
 #include <tessera/families/losses/cross_entropy_options.hpp>
+#include <tessera/families/losses/kl_divergence_args.hpp>
+#include <tessera/families/losses/kl_divergence_options.hpp>
+#include <tessera/families/losses/linear_cross_entropy_args.hpp>
+#include <tessera/families/losses/linear_cross_entropy_options.hpp>
 #include <tessera/spec/problem.hpp>
 
 namespace tessera {
@@ -36,6 +40,56 @@ using cross_entropy_problem =
 constexpr cross_entropy_problem problem_of(
     const cross_entropy_args& args, const cross_entropy_options& options = {},
     cross_entropy_op op = cross_entropy_op::fused_cross_entropy) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+enum class kl_divergence_op : std::uint8_t { fused_kl_divergence, fused_kl_divergence_backward };
+inline constexpr std::array<std::string_view, 2> kl_divergence_ops{"fused_kl_divergence",
+                                                                   "fused_kl_divergence_backward"};
+
+constexpr std::string_view name_of(kl_divergence_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < kl_divergence_ops.size() ? kl_divergence_ops[index] : "invalid";
+}
+
+constexpr loss_pass pass_of(kl_divergence_op op) noexcept {
+  return op == kl_divergence_op::fused_kl_divergence ? loss_pass::forward : loss_pass::backward;
+}
+
+/// A call of one of them without its memory.
+using kl_divergence_problem =
+    basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>;
+
+constexpr kl_divergence_problem problem_of(
+    const kl_divergence_args& args, const kl_divergence_options& options = {},
+    kl_divergence_op op = kl_divergence_op::fused_kl_divergence) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+
+enum class linear_cross_entropy_op : std::uint8_t {
+  fused_linear_cross_entropy,
+  fused_linear_cross_entropy_backward,
+};
+inline constexpr std::array<std::string_view, 2> linear_cross_entropy_ops{
+    "fused_linear_cross_entropy", "fused_linear_cross_entropy_backward"};
+
+constexpr std::string_view name_of(linear_cross_entropy_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < linear_cross_entropy_ops.size() ? linear_cross_entropy_ops[index] : "invalid";
+}
+
+constexpr loss_pass pass_of(linear_cross_entropy_op op) noexcept {
+  return op == linear_cross_entropy_op::fused_linear_cross_entropy ? loss_pass::forward
+                                                                   : loss_pass::backward;
+}
+
+/// A call of one of them without its memory.
+using linear_cross_entropy_problem =
+    basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>;
+
+constexpr linear_cross_entropy_problem problem_of(
+    const linear_cross_entropy_args& args, const linear_cross_entropy_options& options = {},
+    linear_cross_entropy_op op = linear_cross_entropy_op::fused_linear_cross_entropy) noexcept {
   return {.op = op, .tensors = args, .options = options};
 }
 

@@ -12,11 +12,15 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(loss_kind, cross_entropy)
+BOOST_DESCRIBE_ENUM(loss_kind, cross_entropy, kl_divergence, linear_cross_entropy)
 BOOST_DESCRIBE_ENUM(loss_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(loss_reduction, mean, sum, none)
+BOOST_DESCRIBE_ENUM(kl_direction, forward, reverse, jsd)
 BOOST_DESCRIBE_ENUM(losses_rule, none, target_is_a_cpu, bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(cross_entropy_op, fused_cross_entropy, fused_cross_entropy_backward)
+BOOST_DESCRIBE_ENUM(kl_divergence_op, fused_kl_divergence, fused_kl_divergence_backward)
+BOOST_DESCRIBE_ENUM(linear_cross_entropy_op, fused_linear_cross_entropy,
+                    fused_linear_cross_entropy_backward)
 
 BOOST_DESCRIBE_STRUCT(losses_config, (), (target, loss, pass))
 BOOST_DESCRIBE_STRUCT(cross_entropy_options, (),
@@ -24,6 +28,19 @@ BOOST_DESCRIBE_STRUCT(cross_entropy_options, (),
 BOOST_DESCRIBE_STRUCT(cross_entropy_args, (),
                       (logits, targets, soft_targets, weights, mask, loss, z_loss, weight_sum,
                        accuracy, d_loss, d_logits, d_soft_targets))
+
+BOOST_DESCRIBE_STRUCT(kl_divergence_options, (),
+                      (reduction, direction, temperature, beta, world_size))
+BOOST_DESCRIBE_STRUCT(kl_divergence_args, (),
+                      (student_logits, teacher_logits, weights, mask, loss, weight_sum,
+                       teacher_entropy, d_loss, d_student_logits))
+
+BOOST_DESCRIBE_STRUCT(linear_cross_entropy_options, (),
+                      (reduction, ignore_index, label_smoothing, z_loss, logits_soft_cap,
+                       world_size))
+BOOST_DESCRIBE_STRUCT(linear_cross_entropy_args, (),
+                      (hidden, lm_head_weight, lm_head_bias, targets, weights, mask, loss, z_loss,
+                       weight_sum, accuracy, d_loss, d_hidden, d_lm_head_weight, d_lm_head_bias))
 
 /// `losses.<backend>.<loss>.<pass>`.
 inline constexpr auto losses_names = row_names<losses_config>(

@@ -16,6 +16,7 @@ namespace tessera::kernels::losses::cpu {
 using losses_schedule::block_classes;
 using prim::finite_maximum;
 using prim::minus_infinity;
+inline constexpr float ln_2 = 0.693147180559945309417f;
 
 /// A block of logits, or of what belongs to them.
 struct alignas(64) float_block {
@@ -76,15 +77,15 @@ TESSERA_INLINE double sum_of_powers(const float* x, int count, float shift, floa
       count, [&](int at) { return vec::exp2(vec::mul(vec::sub(vec::load(x + at), from), by)); });
 }
 
-/// Calls body(first, count) for every block of `classes` classes, cut into `parts` of equal size
-/// first.
-template <class Isa, class Body>
+/// Calls body(first, count) for every block of at most `Most` of the classes, which are cut into
+/// `parts` of equal size first.
+template <class Isa, std::int64_t Most = block_classes, class Body>
 TESSERA_INLINE void for_each_block(std::int64_t classes, std::int64_t parts, const Body& body) {
   const std::int64_t size = classes / parts;
   for (std::int64_t part = 0; part < parts; ++part) {
-    for (std::int64_t done = 0; done < size; done += block_classes) {
+    for (std::int64_t done = 0; done < size; done += Most) {
       const std::int64_t left = size - done;
-      body(part * size + done, static_cast<int>(left < block_classes ? left : block_classes));
+      body(part * size + done, static_cast<int>(left < Most ? left : Most));
     }
   }
 }

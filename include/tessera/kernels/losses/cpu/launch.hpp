@@ -8,6 +8,9 @@
 #include <tessera/families/losses/kernel_args.hpp>
 #include <tessera/families/losses/rules.hpp>
 #include <tessera/kernels/losses/cpu/cross_entropy.hpp>
+#include <tessera/kernels/losses/cpu/kl_divergence.hpp>
+#include <tessera/kernels/losses/cpu/linear_cross_entropy.hpp>
+#include <tessera/kernels/losses/cpu/linear_cross_entropy_backward.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -31,9 +34,19 @@ template <class Kernel>
 auto launch_of(const losses_kernel_args& args) {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   constexpr bool backward = Kernel::config.pass == loss_pass::backward;
-  using kernel =
-      std::conditional_t<backward, cross_entropy_backward<Kernel>, cross_entropy_forward<Kernel>>;
-  return kernel(args.cross_entropy);
+  if constexpr (Kernel::config.loss == loss_kind::kl_divergence) {
+    using kernel =
+        std::conditional_t<backward, kl_divergence_backward<Kernel>, kl_divergence_forward<Kernel>>;
+    return kernel(args.kl_divergence);
+  } else if constexpr (Kernel::config.loss == loss_kind::linear_cross_entropy) {
+    using kernel = std::conditional_t<backward, linear_cross_entropy_backward<Kernel>,
+                                      linear_cross_entropy_forward<Kernel>>;
+    return kernel(args.linear_cross_entropy);
+  } else {
+    using kernel =
+        std::conditional_t<backward, cross_entropy_backward<Kernel>, cross_entropy_forward<Kernel>>;
+    return kernel(args.cross_entropy);
+  }
 }
 
 /// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
