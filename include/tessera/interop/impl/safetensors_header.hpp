@@ -28,18 +28,13 @@ struct file_type {
   bool boolean = false;
 };
 
-inline constexpr std::array file_types{file_type{"F64", dtype::f64},
-                                       file_type{"F32", dtype::f32},
-                                       file_type{"F16", dtype::f16},
-                                       file_type{"BF16", dtype::bf16},
-                                       file_type{"I64", dtype::i64},
-                                       file_type{"I32", dtype::i32},
-                                       file_type{"U32", dtype::u32},
-                                       file_type{"U8", dtype::u8},
-                                       file_type{"BOOL", dtype::u8, true},
-                                       file_type{"F8_E4M3", dtype::f8_e4m3},
-                                       file_type{"F8_E5M2", dtype::f8_e5m2},
-                                       file_type{"I8", dtype::i8}};
+inline constexpr std::array file_types{
+    file_type{"F64", dtype::f64},         file_type{"F32", dtype::f32},
+    file_type{"F16", dtype::f16},         file_type{"BF16", dtype::bf16},
+    file_type{"I64", dtype::i64},         file_type{"I32", dtype::i32},
+    file_type{"U32", dtype::u32},         file_type{"U8", dtype::u8},
+    file_type{"BOOL", dtype::u8, true},   file_type{"F8_E4M3", dtype::f8_e4m3},
+    file_type{"F8_E5M2", dtype::f8_e5m2}, file_type{"I8", dtype::i8}};
 
 /// One tensor as the header describes it; offsets count from the end of the header.
 struct header_tensor {

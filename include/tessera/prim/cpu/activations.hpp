@@ -71,22 +71,7 @@ TESSERA_INLINE silu_value<Isa> silu_of(typename simd<Isa>::reg x) {
 template <class Isa>
 TESSERA_INLINE typename simd<Isa>::reg softplus_of(typename simd<Isa>::reg x) {
   using vec = simd<Isa>;
-  using reg = typename vec::reg;
-  const reg power = exp_of_minus_magnitude<Isa>(x);
-  const reg s = vec::div(power, vec::add(power, vec::broadcast(2.0f)));
-  const reg z = vec::mul(s, s);
-  reg p = vec::fma(z, vec::broadcast(1.0f / 15.0f), vec::broadcast(1.0f / 13.0f));
-  p = vec::fma(z, p, vec::broadcast(1.0f / 11.0f));
-  p = vec::fma(z, p, vec::broadcast(1.0f / 9.0f));
-  p = vec::fma(z, p, vec::broadcast(1.0f / 7.0f));
-  p = vec::fma(z, p, vec::broadcast(1.0f / 5.0f));
-  p = vec::fma(z, p, vec::broadcast(1.0f / 3.0f));
-  const reg twice = vec::add(s, s);
-  const reg log_of_sum = vec::fma(vec::mul(twice, z), p, twice);
-  return vec::add(vec::max(vec::zero(), x), log_of_sum);
-TESSERA_INLINE typename prim::simd<Isa>::reg softplus_of(typename prim::simd<Isa>::reg x) {
-  using vec = prim::simd<Isa>;
-  return vec::add(vec::max(vec::zero(), x), prim::log_1_plus<Isa>(exp_of_minus_magnitude<Isa>(x)));
+  return vec::add(vec::max(vec::zero(), x), log_1_plus<Isa>(exp_of_minus_magnitude<Isa>(x)));
 }
 
 }  // namespace tessera::prim
