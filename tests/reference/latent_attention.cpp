@@ -175,19 +175,27 @@ void count_backward(const bound_call& call, call_work& work) {
   work.flops = 3.0 * forward.flops;
 }
 
+std::span<const std::string_view> independent(const bound_call&) {
+  static constexpr std::array<std::string_view, 2> heads{"Hq", "Hkv"};
+  return heads;
+}
+
 constexpr std::array<std::string_view, 2> residuals{"out", "lse"};
 constexpr std::array table{operation_reference{.op = "flash_mla",
                                                .exact = &evaluated<exact>,
                                                .as_stored = &evaluated<as_stored>,
                                                .fill = &fill,
                                                .mark_seen = &mark_seen,
+                                               .independent = &independent,
                                                .count = &count},
                            operation_reference{.op = "flash_mla_backward",
                                                .exact = &evaluated_gradients<exact>,
                                                .as_stored = &evaluated_gradients<as_stored>,
                                                .fill = &fill,
                                                .residuals = residuals,
+                                               .residuals_of = "flash_mla",
                                                .mark_seen = &mark_seen_backward,
+                                               .independent = &independent,
                                                .count = &count_backward}};
 
 }  // namespace

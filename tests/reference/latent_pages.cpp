@@ -138,12 +138,18 @@ void count(const bound_call& call, call_work& work) {
                 static_cast<double>(size_of(batch.pool.type));
 }
 
+std::span<const std::string_view> independent(const bound_call&) {
+  static constexpr std::array<std::string_view, 1> heads{"H"};
+  return heads;
+}
+
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
           .mark_seen = &mark_seen,
+          .independent = &independent,
           .count = &count};
 }
 constexpr std::array table{reference_named("flash_mla_decode"),

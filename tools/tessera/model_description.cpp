@@ -22,6 +22,7 @@ namespace json = boost::json;
 constexpr std::size_t max_file_bytes = std::size_t{4} << 20;
 constexpr std::int64_t max_heads = 4096;
 constexpr std::int64_t max_layers = 4096;
+constexpr std::int64_t max_latent = 4096;
 constexpr std::int64_t max_width = std::int64_t{1} << 24;
 constexpr std::int64_t default_prompt = 2048;
 constexpr std::int64_t default_context = 8192;
@@ -90,6 +91,27 @@ attention_layer read_attention(const model_source& source, const model_descripti
     layer.softmax_scale.reset();
   }
   layer.sinks = model.model_type == "gpt_oss" ? 1 : 0;
+  return layer;
+}
+
+/// The factor that a scaling of positions by `factor` (YaRN) puts on logits.
+double scale_of_positions(const model_source& source) {
+  const auto scaling = source.nested("rope_scaling");
+  if (!scaling || !scaling->has("mscale_all_dim")) return 1;
+  const double factor = scaling->positive("factor").value_or(1);
+  if (factor <= 1) return 1;
+  const double weight = 1 + 0.1 * *scaling->positive("mscale_all_dim") * std::log(factor);
+  return weight * weight;
+}
+
+latent_layer read_latent(const model_source& source) {
+  latent_layer layer{.heads = source.needed("num_attention_heads", max_heads),
+                     .latent = source.needed("kv_lora_rank", max_latent),
+                     .nope_dim = source.needed("qk_nope_head_dim", max_latent),
+                     .rope_dim = source.needed("qk_rope_head_dim", max_latent),
+                     .value_dim = source.needed("v_head_dim", max_latent)};
+  layer.softmax_scale =
+      scale_of_positions(source) / std::sqrt(static_cast<double>(layer.nope_dim + layer.rope_dim));
   return layer;
 }
 
@@ -227,7 +249,9 @@ void read_layers(const model_source& source, model_description& model) {
     ++counts[static_cast<std::size_t>(role_of(source, model, window.has_value(), layer))];
   }
   const auto [full, sliding, recurrent, unknown] = counts;
-  if (full + sliding > 0) {
+  if (full > 0 && source.has("kv_lora_rank")) {
+    model.kinds.push_back({"latent", full, read_latent(source)});
+  } else if (full + sliding > 0) {
     attention_layer attention = read_attention(source, model);
     if (full > 0) model.kinds.push_back({"full", full, attention});
     attention.window = window;
@@ -262,9 +286,6 @@ model_description read_model(const std::string& path) {
   model.file = path;
   model.name = std::filesystem::path(path).stem().string();
   model.model_type = source.text("model_type");
-  if (source.has("kv_lora_rank")) {
-    source.refuse("kv_lora_rank", "is present: latent attention is not in this version");
-  }
   read_type(source, model);
   model.layers = source.needed("num_hidden_layers", max_layers);
   model.causal = source.flag("is_decoder").value_or(!is_encoder(model.model_type)) &&
@@ -295,7 +316,6 @@ std::vector<model_problem> problems_of(const model_description& model,
                                        std::int64_t tokens) {
   std::vector<model_problem> problems;
   for (const layer_kind& kind : model.kinds) {
-    const mixer_operations operations = operations_of(kind.mixer);
     for (const model_phase phase : phases) {
       const bool cached = phase == model_phase::decode || phase == model_phase::append;
       if (cached && !model.causal) continue;
@@ -308,6 +328,7 @@ std::vector<model_problem> problems_of(const model_description& model,
         call.tokens = append_tokens;
         call.context += append_tokens;
       }
+      const mixer_operations operations = operations_of(kind.mixer, call);
       const std::string fields = fields_of(kind.mixer, call);
       problems.push_back({kind, phase, std::string(operations.forward) + fields});
       if (phase == model_phase::training) {

@@ -32,7 +32,7 @@ class field_writer {
   }
   /// Sequences that have begun before this call go on from their state.
   field_writer& state(std::initializer_list<std::int64_t> shape) {
-    return call_.context > call_.tokens ? tensor("initial_state", shape, dtype::f32) : *this;
+    return call_.goes_on() ? tensor("initial_state", shape, dtype::f32) : *this;
   }
 
   std::string text() const { return text_; }
@@ -42,23 +42,26 @@ class field_writer {
   std::string text_;
 };
 
-mixer_operations operations(const attention_layer&) {
+mixer_operations operations(const attention_layer&, const layer_call&) {
   return {"flash_attention", "flash_attention_backward"};
 }
-mixer_operations operations(const delta_rule_layer& layer) {
+mixer_operations operations(const latent_layer&, const layer_call& call) {
+  return {call.goes_on() ? "flash_mla_decode" : "flash_mla", "flash_mla_backward"};
+}
+mixer_operations operations(const delta_rule_layer& layer, const layer_call&) {
   if (layer.channels_decay) return {"kernel_delta_attention", "kernel_delta_attention_backward"};
   return {"gated_delta_rule", "gated_delta_rule_backward"};
 }
-mixer_operations operations(const lightning_layer&) {
+mixer_operations operations(const lightning_layer&, const layer_call&) {
   return {"lightning_attn", "lightning_attn_backward"};
 }
-mixer_operations operations(const rwkv7_layer&) {
+mixer_operations operations(const rwkv7_layer&, const layer_call&) {
   return {"rwkv7", "rwkv7_backward"};
 }
-mixer_operations operations(const selective_layer&) {
+mixer_operations operations(const selective_layer&, const layer_call&) {
   return {"state_space_v1", "state_space_v1_backward"};
 }
-mixer_operations operations(const state_space_layer&) {
+mixer_operations operations(const state_space_layer&, const layer_call&) {
   return {"state_space_v2", "state_space_v2_backward"};
 }
 
@@ -69,6 +72,10 @@ std::string words(const attention_layer& layer) {
   if (layer.logits_soft_cap) text += fmt::format(", soft cap {:g}", *layer.logits_soft_cap);
   if (layer.sinks > 0) text += ", sinks";
   return text + (layer.causal ? "" : ", bidirectional");
+}
+std::string words(const latent_layer& layer) {
+  return fmt::format("{} heads on {} latent columns, d {} + {} rope", layer.heads, layer.latent,
+                     layer.nope_dim, layer.rope_dim);
 }
 std::string words(const delta_rule_layer& layer) {
   std::string text = fmt::format("{} heads", layer.value_heads);
@@ -106,6 +113,31 @@ std::string fields(const attention_layer& layer, const layer_call& call) {
   }
   const std::string text = to_text(problem);
   return text.substr(text.find(' '));
+}
+
+/// Prompts make keys and values of each head; what goes on multiplies queries into the latents.
+std::string fields(const latent_layer& layer, const layer_call& call) {
+  constexpr std::int64_t page = 64;
+  const std::int64_t b = call.batch, t = call.tokens, columns = layer.latent + layer.rope_dim;
+  const std::int64_t pages = (call.context + page - 1) / page;
+  const std::string scale = fmt::format("{}", layer.softmax_scale);
+  field_writer out(call);
+  if (call.goes_on()) {
+    return out.tensor("q", {b, t, layer.heads, columns})
+        .tensor("kv_cache", {b * pages, page, 1, columns})
+        .tensor("block_table", {b, pages}, dtype::i32)
+        .option("softmax_scale", scale)
+        .option("v_dim", fmt::format("{}", layer.latent))
+        .text();
+  }
+  return out.tensor("ckv", {b, t, layer.latent})
+      .tensor("w_kc", {layer.latent, layer.heads, layer.nope_dim})
+      .tensor("w_vc", {layer.latent, layer.heads, layer.value_dim})
+      .tensor("k_pe", {b, t, layer.rope_dim})
+      .tensor("q", {b, t, layer.heads, layer.nope_dim + layer.rope_dim})
+      .option("softmax_scale", scale)
+      .option("causal", "true")
+      .text();
 }
 
 std::string fields(const delta_rule_layer& layer, const layer_call& call) {
@@ -178,8 +210,8 @@ std::string fields(const state_space_layer& layer, const layer_call& call) {
 
 }  // namespace
 
-mixer_operations operations_of(const token_mixer& mixer) {
-  return std::visit([](const auto& layer) { return operations(layer); }, mixer);
+mixer_operations operations_of(const token_mixer& mixer, const layer_call& call) {
+  return std::visit([&](const auto& layer) { return operations(layer, call); }, mixer);
 }
 std::string text_of(const token_mixer& mixer) {
   return std::visit([](const auto& layer) { return words(layer); }, mixer);

@@ -24,6 +24,15 @@ struct attention_layer {
   std::optional<std::int64_t> window{};  ///< tokens a row sees, itself included
 };
 
+/// flash_mla, and flash_mla_decode on cached latents, whose pages have 64 tokens.
+struct latent_layer {
+  std::int64_t heads = 0;
+  std::int64_t latent = 0;  ///< columns that keys and values of all heads are made of
+  std::int64_t nope_dim = 0, rope_dim = 0;  ///< of a key: from the latent, and shared by all heads
+  std::int64_t value_dim = 0;
+  double softmax_scale = 0;
+};
+
 /// gated_delta_rule, or kernel_delta_attention where every key channel decays by itself; gates,
 /// their sigmoids and the norms of queries and keys are the kernel's.
 struct delta_rule_layer {
@@ -61,15 +70,8 @@ struct state_space_layer {
   double norm_eps = 0;
 };
 
-using token_mixer = std::variant<attention_layer, delta_rule_layer, lightning_layer, rwkv7_layer,
-                                 selective_layer, state_space_layer>;
-
-/// The operation that carries it out, and the one that gives its gradients.
-struct mixer_operations {
-  std::string_view forward;
-  std::string_view backward;
-};
-mixer_operations operations_of(const token_mixer& mixer);
+using token_mixer = std::variant<attention_layer, latent_layer, delta_rule_layer, lightning_layer,
+                                 rwkv7_layer, selective_layer, state_space_layer>;
 
 /// "16 heads on 2, d 256".
 std::string text_of(const token_mixer& mixer);
@@ -80,7 +82,18 @@ struct layer_call {
   std::int64_t batch = 1;
   std::int64_t tokens = 0;   ///< new ones of each sequence
   std::int64_t context = 0;  ///< tokens of each sequence, the new ones included
+
+  /// The sequences have begun before.
+  bool goes_on() const noexcept { return context > tokens; }
 };
+
+/// The operation that carries it out, and the one that gives its gradients: of a call that does not
+/// go on.
+struct mixer_operations {
+  std::string_view forward;
+  std::string_view backward;
+};
+mixer_operations operations_of(const token_mixer& mixer, const layer_call& call = {});
 
 /// The fields of the problem's text: " q=[1,2048,16,256]bf16 ...". The same for the gradients.
 std::string fields_of(const token_mixer& mixer, const layer_call& call);

@@ -101,6 +101,21 @@ TEST(model, a_hybrid_mixes_attention_and_a_recurrence) {
   EXPECT_NE(problems[3].find("initial_state=[1,32,128,128]f32"), std::string::npos) << problems[3];
 }
 
+TEST(model, latents_are_expanded_for_prompts_and_multiplied_into_for_what_follows) {
+  const json::value document = quick("--tokens 16 --phase prefill,decode " + model("deepseek-v3") +
+                                     " " + model("kimi-linear-48b-a3b"));
+  const std::vector<std::string> problems = problems_in(document);
+  ASSERT_EQ(problems.size(), 6u);
+  EXPECT_TRUE(problems[0].starts_with("flash_mla ckv=[1,16,512]bf16 w_kc=[512,128,128]"))
+      << problems[0];
+  EXPECT_TRUE(problems[1].starts_with("flash_mla_decode q=[1,1,128,576]bf16 kv_cache=[1,64,1,576]"))
+      << problems[1];
+  // 1.8738 / sqrt(192): positions are scaled by 40.
+  EXPECT_NE(problems[1].find("softmax_scale=0.1352"), std::string::npos) << problems[1];
+  EXPECT_TRUE(problems[2].starts_with("flash_mla ")) << problems[2];
+  EXPECT_TRUE(problems[4].starts_with("kernel_delta_attention ")) << problems[4];
+}
+
 TEST(model, training_asks_forward_and_gradients_of_every_layer) {
   const json::value document = quick("--tokens 16 --phase training " + model("rwkv7-1.5b-world") +
                                      " " + model("all-minilm-l6-v2"));
@@ -144,7 +159,7 @@ TEST(model, hostile_descriptions_are_refused) {
   refused(head + R"("num_attention_heads": 4, "head_dim": 4096})", "4096");
   refused(head + R"("num_attention_heads": 4, "torch_dtype": "int4"})", "int4");
   refused(head + R"("num_attention_heads": 4, "layer_types": ["full_attention"]})", "layer_types");
-  refused(head + R"("num_attention_heads": 4, "kv_lora_rank": 512})", "kv_lora_rank");
+  refused(head + R"("num_attention_heads": 4, "kv_lora_rank": 512})", "qk_nope_head_dim");
   refused(head + R"("num_attention_heads": 4, "attn_logit_softcapping": -1})", "softcapping");
   expect_refusal(invoke("model " + (folder / "absent.json")), "absent.json");
   expect_refusal(invoke("model " + model("qwen3-0.6b") + " --phase chat"), "chat");
