@@ -22,10 +22,13 @@ NEW_FAMILY = 150
 
 
 def family_of(path, families):
-    """The family of a file or test: the folder tests/op/<family>; what else is in op/ serves all of them."""
+    """The family of a file or test: of the folder tests/op/<family> and of references that begin with its
+    name; what else is in op/ serves all of them."""
     parts = path.split("/")
     if parts[0] == "cuda":
         return "attention"
+    if parts[0] == "reference":
+        return max((one for one in families if parts[1].startswith(one)), key=len, default="shared parts")
     return parts[1] if parts[0] == "op" and parts[1] in families else "shared parts"
 
 
@@ -47,7 +50,7 @@ def seconds_of_tests(build, families):
 
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
-    families = {path.name for path in (ROOT / "tests/op").iterdir() if path.is_dir()}
+    families = {path.name for path in (ROOT / "include/tessera/families").iterdir() if path.is_dir()}
     record, faults = recorded(), []
     units, unknown, compiled = collections.Counter(), collections.Counter(), collections.Counter()
     for entry in json.loads((build / "compile_commands.json").read_text()):
