@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 61> all{{
+  static constexpr std::array<operation_name, 67> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -66,8 +66,14 @@ std::span<const operation_name> operation_names() noexcept {
       {901, "blocksparse_attention_backward", "sparse_attention"},
       {1100, "grouped_matmul", "grouped_matmul"},
       {1101, "grouped_matmul_backward", "grouped_matmul"},
+      {1102, "matmul", "grouped_matmul"},
+      {1103, "matmul_backward", "grouped_matmul"},
       {1200, "fused_cross_entropy", "losses"},
       {1201, "fused_cross_entropy_backward", "losses"},
+      {1202, "fused_kl_divergence", "losses"},
+      {1203, "fused_kl_divergence_backward", "losses"},
+      {1204, "fused_linear_cross_entropy", "losses"},
+      {1205, "fused_linear_cross_entropy_backward", "losses"},
   }};
   return all;
 }

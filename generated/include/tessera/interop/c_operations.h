@@ -69,6 +69,8 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD = 901,
   TESSERA_OPERATION_GROUPED_MATMUL = 1100,
   TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD = 1101,
+  TESSERA_OPERATION_MATMUL = 1102,
+  TESSERA_OPERATION_MATMUL_BACKWARD = 1103,
   TESSERA_OPERATION_FUSED_CROSS_ENTROPY = 1200,
   TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD = 1201,
   TESSERA_OPERATION_FUSED_KL_DIVERGENCE = 1202,
@@ -2665,23 +2667,47 @@ static inline int32_t tessera_run_blocksparse_attention_backward(const tessera_p
 
 /* ---- grouped_matmul: family grouped_matmul ---- */
 
-/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks. */
+/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; B batch. */
 typedef struct tessera_grouped_matmul_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* lhs; /* [M,K]; f32, f16, bf16 */
-  const tessera_tensor* rhs; /* plain [G,K,N], transposed [G,N,K]; i8, type of lhs */
-  const tessera_tensor* group_sizes; /* [S]; i32 */
-  const tessera_tensor* rhs_scale; /* [G,P,N]; f32, f16, bf16 */
-  const tessera_tensor* rhs_bias; /* [G,N]; f32, f16, bf16 */
-  const tessera_tensor* out_init; /* [M,N]; f32, f16, bf16 */
-  const tessera_tensor* out; /* written; [M,N]; f32, f16, bf16, type of lhs */
-  const tessera_tensor* d_out; /* [M,N]; f32, f16, bf16, type of lhs */
-  const tessera_tensor* d_lhs; /* written; [M,K]; f32, f16, bf16 */
-  const tessera_tensor* d_rhs; /* written; plain [G,K,N], transposed [G,N,K]; f32, f16, bf16 */
-  const tessera_tensor* d_rhs_scale; /* written; [G,P,N]; f32, f16, bf16 */
-  const tessera_tensor* d_rhs_bias; /* written; [G,N]; f32, f16, bf16 */
-  const tessera_tensor* d_out_init; /* written; [M,N]; f32, f16, bf16 */
+  /* grouped [M,K], grouped transposed [M,K], plain [M,K], transposed [M,K], batched [B,M,K],
+   * batched transposed [B,M,K]; f32, f16, bf16 */
+  const tessera_tensor* lhs;
+  /* grouped [G,K,N], grouped transposed [G,N,K], plain [K,N], transposed [N,K], batched [B,K,N],
+   * batched transposed [B,N,K]; i8, type of lhs */
+  const tessera_tensor* rhs;
+  const tessera_tensor* group_sizes; /* grouped [S], grouped transposed [S]; i32 */
+  /* grouped [G,P,N], grouped transposed [G,P,N], plain [P,N], transposed [P,N], batched [B,P,N],
+   * batched transposed [B,P,N]; f32, f16, bf16 */
+  const tessera_tensor* rhs_scale;
+  /* grouped [G,N], grouped transposed [G,N], plain [N], transposed [N], batched [B,N], batched
+   * transposed [B,N]; f32, f16, bf16 */
+  const tessera_tensor* rhs_bias;
+  /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
+   * batched transposed [B,M,N]; f32, f16, bf16 */
+  const tessera_tensor* out_init;
+  /* written; grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched
+   * [B,M,N], batched transposed [B,M,N]; f32, f16, bf16, type of lhs */
+  const tessera_tensor* out;
+  /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
+   * batched transposed [B,M,N]; f32, f16, bf16, type of lhs */
+  const tessera_tensor* d_out;
+  /* written; grouped [M,K], grouped transposed [M,K], plain [M,K], transposed [M,K], batched
+   * [B,M,K], batched transposed [B,M,K]; f32, f16, bf16 */
+  const tessera_tensor* d_lhs;
+  /* written; grouped [G,K,N], grouped transposed [G,N,K], plain [K,N], transposed [N,K], batched
+   * [B,K,N], batched transposed [B,N,K]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs;
+  /* written; grouped [G,P,N], grouped transposed [G,P,N], plain [P,N], transposed [P,N], batched
+   * [B,P,N], batched transposed [B,P,N]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs_scale;
+  /* written; grouped [G,N], grouped transposed [G,N], plain [N], transposed [N], batched [B,N],
+   * batched transposed [B,N]; f32, f16, bf16 */
+  const tessera_tensor* d_rhs_bias;
+  /* written; grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched
+   * [B,M,N], batched transposed [B,M,N]; f32, f16, bf16 */
+  const tessera_tensor* d_out_init;
 } tessera_grouped_matmul_args;
 
 /* Bits of `given`. */
@@ -2730,6 +2756,43 @@ static inline int32_t tessera_plan_grouped_matmul_backward(const tessera_grouped
       status);
 }
 static inline int32_t tessera_run_grouped_matmul_backward(const tessera_plan* plan,
+    const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* matmul: needs lhs, rhs, out; takes rhs_scale, rhs_bias, out_init; has no option group_offset,
+ * lhs_rows. */
+static inline int32_t tessera_matmul(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_matmul(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_MATMUL, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_matmul(const tessera_plan* plan,
+    const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* matmul_backward: needs lhs, rhs, d_out, d_lhs; takes rhs_scale, d_rhs, d_rhs_scale, d_rhs_bias,
+ * d_out_init; has no option group_offset, lhs_rows. */
+static inline int32_t tessera_matmul_backward(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_MATMUL_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_matmul_backward(const tessera_grouped_matmul_args* args,
+    const tessera_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_MATMUL_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_matmul_backward(const tessera_plan* plan,
     const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
