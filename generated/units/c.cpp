@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 44> all{{
+  static constexpr std::array<operation_name, 46> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -51,6 +51,8 @@ std::span<const operation_name> operation_names() noexcept {
       {705, "rwkv4_backward", "selective_scan"},
       {900, "blocksparse_attention", "sparse_attention"},
       {901, "blocksparse_attention_backward", "sparse_attention"},
+      {902, "native_sparse_attention", "sparse_attention"},
+      {903, "native_sparse_attention_backward", "sparse_attention"},
   }};
   return all;
 }

@@ -46,6 +46,8 @@ set(tessera_units_cpu_generic
   units/cpu_generic/selective_scan_state_space_v2_forward.cpp
   units/cpu_generic/sparse_attention_blocksparse_backward.cpp
   units/cpu_generic/sparse_attention_blocksparse_forward.cpp
+  units/cpu_generic/sparse_attention_native_sparse_backward.cpp
+  units/cpu_generic/sparse_attention_native_sparse_forward.cpp
 )
 set(tessera_units_cpu_avx2
   units/cpu_avx2/attention_bf16_d128.cpp
@@ -87,6 +89,8 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/selective_scan_state_space_v2_forward.cpp
   units/cpu_avx2/sparse_attention_blocksparse_backward.cpp
   units/cpu_avx2/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx2/sparse_attention_native_sparse_backward.cpp
+  units/cpu_avx2/sparse_attention_native_sparse_forward.cpp
 )
 set(tessera_units_cpu_avx512
   units/cpu_avx512/attention_bf16_d128.cpp
@@ -138,6 +142,8 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/selective_scan_state_space_v2_forward.cpp
   units/cpu_avx512/sparse_attention_blocksparse_backward.cpp
   units/cpu_avx512/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_backward.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_forward.cpp
 )
 set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_d128.cpp
