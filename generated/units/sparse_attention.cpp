@@ -24,10 +24,16 @@ namespace {
 constexpr std::array instances = row_table<
     table_row<rows::sparse_attention_cpu_avx2_blocksparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_native_sparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_native_sparse_forward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_generic_native_sparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_generic_native_sparse_forward, 0, 0>
     >::checked();
 }  // namespace
 
@@ -36,7 +42,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ed50a9ac80567932";
+  if (kind == device_kind::cpu) return "df7b1b6d35355771";
   return {};
 }
 

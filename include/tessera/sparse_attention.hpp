@@ -1,4 +1,5 @@
-// blocksparse_attention with its gradients: one call, or plan once and run.
+// blocksparse_attention and native_sparse_attention with their gradients: one call, or plan once
+// and run.
 #pragma once
 
 #include <tessera/api/sparse_attention.hpp>

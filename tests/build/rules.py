@@ -174,7 +174,8 @@ FAMILIES = [
         "legal": ".pattern = sparse_pattern::blocksparse",
         "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
-        "sorted": (".pass = sparse_pass::backward", ".pass = sparse_pass::forward"),
+        "sorted": (".pattern = sparse_pattern::blocksparse",
+                   ".pattern = sparse_pattern::native_sparse"),
     },
     {
         "folder": "grouped_matmul", "config": "grouped_matmul_config",

@@ -100,5 +100,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   check<tessera::losses_kernel_args>(text, &tessera::parse_problem<tessera::kl_divergence_problem>);
   check<tessera::losses_kernel_args>(
       text, &tessera::parse_problem<tessera::linear_cross_entropy_problem>);
+  check<tessera::sparse_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::native_sparse_problem>);
+  check<tessera::sparse_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::native_sparse_backward_problem>);
   return 0;
 }

@@ -14,6 +14,14 @@
 // query that sees nothing has out 0, and lse -inf or that of the sinks. Tiles of keys that no query
 // of a block sees are not read.
 //
+// `native_sparse_attention`: out = g_slc selected + g_cmp compressed + g_swa window, each a softmax
+// of its own. A block is block_size tokens of a sequence; `compressed` is attention to the means of
+// the keys and values of blocks that are complete, `selected` to the tokens, up to the query's own,
+// of the blocks that were selected for the token and key/value head, `window` to the last tokens.
+// Blocks are given, or selected: the token's own, and those whose means have the most weight, added
+// over the query heads of the key/value head; of equal ones the first. Blocks that nobody selects
+// are not read but for their means. No gradient flows through the selection.
+//
 // Gradients take what the forward call wrote and compute the weights again, tile by tile. Queries
 // that see nothing, and keys that nobody sees, have gradient 0; NaN and infinity there reach no
 // result.
@@ -29,6 +37,8 @@
 #include <tessera/api/plan.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
+#include <tessera/families/sparse_attention/native_sparse_args.hpp>
+#include <tessera/families/sparse_attention/native_sparse_options.hpp>
 #include <tessera/families/sparse_attention/problem.hpp>
 #include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
@@ -46,6 +56,17 @@ status blocksparse_attention_backward(const blocksparse_attention_backward_args&
                                       const blocksparse_attention_options& options = {},
                                       const context& context = {});
 
+/// q [B,T,Hq,D], k [B,T,Hkv,D], v [B,T,Hkv,Dv], out [B,T,Hq,Dv]. All else may be absent.
+status native_sparse_attention(const native_sparse_attention_args& args,
+                               const native_sparse_attention_options& options = {},
+                               const context& context = {});
+
+/// Gradients of native_sparse_attention: d_q, d_k, d_v from what the call took, what it selected,
+/// and d_out; those of gates where they are wanted.
+status native_sparse_attention_backward(const native_sparse_attention_backward_args& args,
+                                        const native_sparse_attention_options& options = {},
+                                        const context& context = {});
+
 /// The same operations; a refusal is thrown as tessera::error.
 inline void blocksparse_attention_or_throw(const blocksparse_attention_args& args,
                                            const blocksparse_attention_options& options = {},
@@ -57,22 +78,41 @@ inline void blocksparse_attention_backward_or_throw(
     const blocksparse_attention_options& options = {}, const context& context = {}) {
   throw_if_failed(blocksparse_attention_backward(args, options, context));
 }
+inline void native_sparse_attention_or_throw(const native_sparse_attention_args& args,
+                                             const native_sparse_attention_options& options = {},
+                                             const context& context = {}) {
+  throw_if_failed(native_sparse_attention(args, options, context));
+}
+inline void native_sparse_attention_backward_or_throw(
+    const native_sparse_attention_backward_args& args,
+    const native_sparse_attention_options& options = {}, const context& context = {}) {
+  throw_if_failed(native_sparse_attention_backward(args, options, context));
+}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using blocksparse_plan = basic_plan<blocksparse_problem>;
 using blocksparse_backward_plan = basic_plan<blocksparse_backward_problem>;
+using native_sparse_plan = basic_plan<native_sparse_problem>;
+using native_sparse_backward_plan = basic_plan<native_sparse_backward_problem>;
 
 /// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
 /// itself would refuse, and problems that no row of this build takes.
 result<blocksparse_plan> plan(const blocksparse_problem& problem, const context& context = {});
 result<blocksparse_backward_plan> plan(const blocksparse_backward_problem& problem,
                                        const context& context = {});
+result<native_sparse_plan> plan(const native_sparse_problem& problem, const context& context = {});
+result<native_sparse_backward_plan> plan(const native_sparse_backward_problem& problem,
+                                         const context& context = {});
 
 /// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
 /// null: this one.
 result<explanation> explain(const blocksparse_problem& problem, const context& context = {},
                             const device_facts* device = nullptr);
 result<explanation> explain(const blocksparse_backward_problem& problem,
+                            const context& context = {}, const device_facts* device = nullptr);
+result<explanation> explain(const native_sparse_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const native_sparse_backward_problem& problem,
                             const context& context = {}, const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-/* Recurrences from C, each with tensors of one number: called, planned, run, refused. */
+/* Recurrences and sparse attention from C, each with tensors of one number: called, planned, run,
+   refused. */
 #include <math.h>
 #include <string.h>
 
@@ -415,11 +416,69 @@ static void check_state_spaces(tessera_status* status) {
   }
 }
 
+static int32_t block = 0;
+static const tessera_tensor* block_number(int at) {
+  tensors[at] = TENSOR(TESSERA_I32, &block, 1, 1, 1, 1);
+  return &tensors[at];
+}
+
+static void check_sparse_attention(tessera_status* status) {
+  {
+    tessera_blocksparse_attention_args args = {.size = sizeof args,
+                                               .q = input(0, 4),
+                                               .k = input(1, 4),
+                                               .v = input(2, 4),
+                                               .out = output(3, 4),
+                                               .lse = output(4, 3)};
+    CHECK(blocksparse_attention, tessera_blocksparse_attention, tessera_plan_blocksparse_attention,
+          tessera_run_blocksparse_attention);
+  }
+  {
+    tessera_blocksparse_attention_backward_args args = {.size = sizeof args,
+                                                        .q = input(0, 4),
+                                                        .k = input(1, 4),
+                                                        .v = input(2, 4),
+                                                        .out = input(3, 4),
+                                                        .lse = input(4, 3),
+                                                        .d_out = input(5, 4),
+                                                        .d_q = output(6, 4),
+                                                        .d_k = output(7, 4),
+                                                        .d_v = output(8, 4)};
+    CHECK(blocksparse_attention_backward, tessera_blocksparse_attention_backward,
+          tessera_plan_blocksparse_attention_backward, tessera_run_blocksparse_attention_backward);
+  }
+  {
+    tessera_native_sparse_attention_args args = {.size = sizeof args,
+                                                 .q = input(0, 4),
+                                                 .k = input(1, 4),
+                                                 .v = input(2, 4),
+                                                 .g_swa = input(3, 3),
+                                                 .out = output(4, 4)};
+    CHECK(native_sparse_attention, tessera_native_sparse_attention,
+          tessera_plan_native_sparse_attention, tessera_run_native_sparse_attention);
+  }
+  {
+    tessera_native_sparse_attention_backward_args args = {.size = sizeof args,
+                                                          .q = input(0, 4),
+                                                          .k = input(1, 4),
+                                                          .v = input(2, 4),
+                                                          .selected_blocks = block_number(3),
+                                                          .d_out = input(4, 4),
+                                                          .d_q = output(5, 4),
+                                                          .d_k = output(6, 4),
+                                                          .d_v = output(7, 4)};
+    CHECK(native_sparse_attention_backward, tessera_native_sparse_attention_backward,
+          tessera_plan_native_sparse_attention_backward,
+          tessera_run_native_sparse_attention_backward);
+  }
+}
+
 int check_recurrences(void) {
   tessera_status status = {.size = sizeof status};
   check_linear_attention(&status);
   check_delta_rules(&status);
   check_pools_of_states(&status);
   check_state_spaces(&status);
+  check_sparse_attention(&status);
   return faults;
 }

@@ -82,6 +82,9 @@ constexpr std::string_view plain_problems[] = {
     "rwkv7_mul r=[2,64,8,64]f32 w=[2,64,8,64]f32 v=[2,64,8,64]",
     "kernel_delta_attention q=[2,64,8,64]f32 v=[2,64,8,64] beta=[2,64,8]f32",
     "blocksparse_attention q=[2,8,64,64]f32 k=[2,2,96,64] v=[2,2,96,64]",
+    "native_sparse_attention q=[2,64,8,64]f32 k=[2,64,2,64] v=[2,64,2,64]",
+    "native_sparse_attention_backward q=[2,64,8,64]f32 k=[2,64,2,64] v=[2,64,2,64] "
+    "selected_blocks=[2,64,2,4]i32",
     "blocksparse_attention_backward q=[2,8,64,64]f32 k=[2,2,96,64] v=[2,2,96,64]",
     "state_space_v1_backward x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "rwkv4_backward k=[2,64,96]f32",

@@ -25,6 +25,12 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .patterns = {sparse_pattern::blocksparse},
           .passes = {sparse_pass::forward, sparse_pass::backward},
       },
+      {
+          .about = "selected blocks: tiles of a few rows, whose keys are transposed each time",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .patterns = {sparse_pattern::native_sparse},
+          .passes = {sparse_pass::forward, sparse_pass::backward},
+      },
   };
 }
 

@@ -12,9 +12,11 @@ namespace tessera {
 
 /// What says which keys a query looks at.
 enum class sparse_pattern : std::uint8_t {
-  blocksparse,  ///< masks, blocks, segments and positions
+  blocksparse,    ///< masks, blocks, segments and positions
+  native_sparse,  ///< blocks selected for each token, means of all blocks, a window
 };
-inline constexpr std::array<std::string_view, 1> sparse_pattern_names{"blocksparse"};
+inline constexpr std::array<std::string_view, 2> sparse_pattern_names{"blocksparse",
+                                                                      "native_sparse"};
 constexpr std::string_view name_of(sparse_pattern pattern) noexcept {
   return sparse_pattern_names[static_cast<std::size_t>(pattern)];
 }

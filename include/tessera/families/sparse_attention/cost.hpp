@@ -38,9 +38,9 @@ inline work_estimate estimate_of(const sparse_attention_config& config,
   // A pair costs a multiply-add for each of its elements, and some twenty operations of the
   // softmax; gradients compute scores twice and are seven products instead of two.
   work.vector_operations = facts.pairs * (forward ? head_dims + 20 : 3.5 * head_dims + 60);
-  const double blocks = static_cast<double>((demand.q_len + 63) / 64);
-  const double items =
-      static_cast<double>(demand.batch) * static_cast<double>(demand.q_heads) * blocks;
+  const std::int64_t blocks = (demand.q_len + 63) / 64;
+  const double items = static_cast<double>(demand.batch) * static_cast<double>(demand.q_heads) *
+                       static_cast<double>(blocks);
   work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
   return work;
 }

@@ -17,7 +17,7 @@ struct sparse_attention_demand {
   sparse_pattern pattern = sparse_pattern::blocksparse;
   sparse_pass pass = sparse_pass::forward;
   dtype type = dtype::none;  ///< of the queries
-  std::uint8_t unused = 0;
+  bool packed = false;
   std::uint32_t unused_too = 0;
   std::int64_t batch = 0;
   std::int64_t q_heads = 0, kv_heads = 0;
@@ -54,8 +54,40 @@ constexpr sparse_attention_demand demand_of(blocksparse_backward_op,
   return blocksparse_demand(args, sparse_pass::backward);
 }
 
+template <class Args>
+constexpr sparse_attention_demand native_sparse_demand(const Args& args,
+                                                       sparse_pass pass) noexcept {
+  const auto& q = args.q.extent;
+  return {.pattern = sparse_pattern::native_sparse,
+          .pass = pass,
+          .type = args.q.type,
+          .packed = args.cu_seqlens.present(),
+          .batch = q[0],
+          .q_heads = q[2],
+          .kv_heads = args.k.extent[2],
+          .q_len = q[1],
+          .kv_len = q[1],
+          .head_dim = q[3],
+          .v_head_dim = args.v.extent[3]};
+}
+constexpr sparse_attention_demand demand_of(native_sparse_op,
+                                            const native_sparse_attention_args& args,
+                                            const native_sparse_attention_options&,
+                                            bool /*unaligned*/) noexcept {
+  return native_sparse_demand(args, sparse_pass::forward);
+}
+constexpr sparse_attention_demand demand_of(native_sparse_backward_op,
+                                            const native_sparse_attention_backward_args& args,
+                                            const native_sparse_attention_options&,
+                                            bool /*unaligned*/) noexcept {
+  return native_sparse_demand(args, sparse_pass::backward);
+}
+
+/// One entry; packed, a sequence of 512 tokens: neither the others nor lengths that depend on them
+/// count.
 constexpr sparse_attention_demand without_batch(sparse_attention_demand demand) noexcept {
   demand.batch = 1;
+  if (demand.packed) demand.q_len = demand.kv_len = 512;
   return demand;
 }
 
@@ -72,6 +104,8 @@ inline constexpr std::array table{
     demand_field{"pass", key_part::identity, &value<&sparse_attention_demand::pass>,
                  sparse_pass_names},
     demand_field{"type", key_part::identity, &value<&sparse_attention_demand::type>, dtype_names},
+    demand_field{"packed", key_part::identity, &value<&sparse_attention_demand::packed>,
+                 words_of_flags},
     demand_field{"head_dim", key_part::size, &value<&sparse_attention_demand::head_dim>},
     demand_field{"v_head_dim", key_part::size, &value<&sparse_attention_demand::v_head_dim>},
     demand_field{"batch", key_part::size, &value<&sparse_attention_demand::batch>},

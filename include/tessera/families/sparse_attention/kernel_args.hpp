@@ -77,9 +77,41 @@ struct blocksparse_kernel_args {
   static constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max() / 4;
 };
 
+/// Block numbers for each (entry, head, token, slot); counts of them have no slots. Null: absent.
+struct sparse_slots {
+  std::int32_t* data = nullptr;
+  std::int64_t entry = 0;
+  std::int64_t head = 0;
+  std::int64_t token = 0;
+  std::int64_t slot = 0;
+};
+
+/// Which tokens make a sequence.
+struct sparse_sequences {
+  const std::int32_t* begin = nullptr;  ///< packed: [count + 1], contiguous
+  std::int64_t count = 0;               ///< entries, or sequences when packed
+  std::int64_t tokens = 0;              ///< of an entry; packed: in total
+};
+
+/// Arguments of a native sparse launch.
+struct native_sparse_kernel_args {
+  sparse_rows q{}, k{}, v{}, out{}, d_out{}, d_q{}, d_k{}, d_v{};
+  sparse_rows g_slc{}, g_cmp{}, g_swa{}, d_g_slc{}, d_g_cmp{}, d_g_swa{};  ///< rows of one number
+  sparse_slots given{}, selected{}, block_counts{};
+  sparse_sequences sequences{};
+
+  std::int64_t q_heads = 0, kv_heads = 0;
+  std::int64_t head_dim = 0, v_head_dim = 0;
+  std::int64_t slots = 0;  ///< of `given`
+  std::int64_t block_size = 1, block_count = 1;
+  std::int64_t window_left = 0;
+  float softmax_scale = 1.0f;
+};
+
 /// Arguments of a launch: those of the row's pattern are filled.
 struct sparse_attention_kernel_args {
   blocksparse_kernel_args blocksparse{};
+  native_sparse_kernel_args native_sparse{};
 };
 
 }  // namespace tessera

@@ -25,5 +25,10 @@ struct operation_table<blocksparse_op> : sparse_operation_table<blocksparse_prob
 template <>
 struct operation_table<blocksparse_backward_op>
     : sparse_operation_table<blocksparse_backward_problem, 1> {};
+template <>
+struct operation_table<native_sparse_op> : sparse_operation_table<native_sparse_problem, 2> {};
+template <>
+struct operation_table<native_sparse_backward_op>
+    : sparse_operation_table<native_sparse_backward_problem, 3> {};
 
 }  // namespace tessera

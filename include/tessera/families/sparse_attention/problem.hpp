@@ -10,6 +10,8 @@
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
 #include <tessera/families/sparse_attention/config.hpp>
+#include <tessera/families/sparse_attention/native_sparse_args.hpp>
+#include <tessera/families/sparse_attention/native_sparse_options.hpp>
 #include <tessera/spec/problem.hpp>
 
 namespace tessera {
@@ -34,6 +36,25 @@ using blocksparse_backward_problem =
     basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args,
                   blocksparse_attention_options>;
 
+/// Attention to selected blocks, means of blocks and a window.
+enum class native_sparse_op : std::uint8_t { native_sparse_attention };
+enum class native_sparse_backward_op : std::uint8_t { native_sparse_attention_backward };
+
+constexpr std::string_view name_of(native_sparse_op op) noexcept {
+  return op == native_sparse_op::native_sparse_attention ? "native_sparse_attention" : "invalid";
+}
+constexpr std::string_view name_of(native_sparse_backward_op op) noexcept {
+  return op == native_sparse_backward_op::native_sparse_attention_backward
+             ? "native_sparse_attention_backward"
+             : "invalid";
+}
+
+using native_sparse_problem =
+    basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>;
+using native_sparse_backward_problem =
+    basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args,
+                  native_sparse_attention_options>;
+
 /// The shapes and options of a call. Copies; validates nothing.
 constexpr blocksparse_problem problem_of(
     const blocksparse_attention_args& args, const blocksparse_attention_options& options = {},
@@ -44,6 +65,18 @@ constexpr blocksparse_backward_problem problem_of(
     const blocksparse_attention_backward_args& args,
     const blocksparse_attention_options& options = {},
     blocksparse_backward_op op = blocksparse_backward_op::blocksparse_attention_backward) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+constexpr native_sparse_problem problem_of(
+    const native_sparse_attention_args& args, const native_sparse_attention_options& options = {},
+    native_sparse_op op = native_sparse_op::native_sparse_attention) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+constexpr native_sparse_backward_problem problem_of(
+    const native_sparse_attention_backward_args& args,
+    const native_sparse_attention_options& options = {},
+    native_sparse_backward_op op =
+        native_sparse_backward_op::native_sparse_attention_backward) noexcept {
   return {.op = op, .tensors = args, .options = options};
 }
 

@@ -7,6 +7,8 @@
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
 #include <tessera/families/sparse_attention/config.hpp>
+#include <tessera/families/sparse_attention/native_sparse_args.hpp>
+#include <tessera/families/sparse_attention/native_sparse_options.hpp>
 #include <tessera/families/sparse_attention/problem.hpp>
 #include <tessera/families/sparse_attention/rules.hpp>
 #include <tessera/spec/reflect.hpp>
@@ -14,11 +16,14 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(sparse_pattern, blocksparse)
+BOOST_DESCRIBE_ENUM(sparse_pattern, blocksparse, native_sparse)
 BOOST_DESCRIBE_ENUM(sparse_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, target_is_a_cpu, bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(blocksparse_op, blocksparse_attention)
 BOOST_DESCRIBE_ENUM(blocksparse_backward_op, blocksparse_attention_backward)
+
+BOOST_DESCRIBE_ENUM(native_sparse_op, native_sparse_attention)
+BOOST_DESCRIBE_ENUM(native_sparse_backward_op, native_sparse_attention_backward)
 
 BOOST_DESCRIBE_STRUCT(sparse_attention_config, (), (target, pattern, pass))
 BOOST_DESCRIBE_STRUCT(blocksparse_attention_options, (),
@@ -30,6 +35,15 @@ BOOST_DESCRIBE_STRUCT(blocksparse_attention_args, (),
 BOOST_DESCRIBE_STRUCT(blocksparse_attention_backward_args, (),
                       (q, k, v, q_segment_ids, kv_segment_ids, q_positions, kv_positions, mask,
                        block_mask, sinks, out, lse, d_out, d_lse, d_q, d_k, d_v, d_sinks))
+
+BOOST_DESCRIBE_STRUCT(native_sparse_attention_options, (),
+                      (softmax_scale, block_size, block_count, window_left))
+BOOST_DESCRIBE_STRUCT(native_sparse_attention_args, (),
+                      (q, k, v, g_slc, g_cmp, g_swa, block_indices, block_counts, cu_seqlens, out,
+                       selected_blocks))
+BOOST_DESCRIBE_STRUCT(native_sparse_attention_backward_args, (),
+                      (q, k, v, g_slc, g_cmp, g_swa, selected_blocks, block_counts, cu_seqlens,
+                       d_out, d_q, d_k, d_v, d_g_slc, d_g_cmp, d_g_swa))
 
 /// `sparse_attention.<backend>.<pattern>.<pass>`.
 inline constexpr auto sparse_attention_names = row_names<sparse_attention_config>(

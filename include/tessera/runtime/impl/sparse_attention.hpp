@@ -25,6 +25,18 @@ status blocksparse_attention_backward(const blocksparse_attention_backward_args&
   return call_of(sparse_attention_record, blocksparse_backward_op::blocksparse_attention_backward,
                  args, options, where);
 }
+status native_sparse_attention(const native_sparse_attention_args& args,
+                               const native_sparse_attention_options& options,
+                               const context& where) {
+  return call_of(sparse_attention_record, native_sparse_op::native_sparse_attention, args, options,
+                 where);
+}
+status native_sparse_attention_backward(const native_sparse_attention_backward_args& args,
+                                        const native_sparse_attention_options& options,
+                                        const context& where) {
+  return call_of(sparse_attention_record,
+                 native_sparse_backward_op::native_sparse_attention_backward, args, options, where);
+}
 
 result<blocksparse_plan> plan(const blocksparse_problem& problem, const context& where) {
   return plan_of(sparse_attention_record, problem, where);
@@ -38,6 +50,21 @@ result<blocksparse_backward_plan> plan(const blocksparse_backward_problem& probl
   return plan_of(sparse_attention_record, problem, where);
 }
 result<explanation> explain(const blocksparse_backward_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(sparse_attention_record, numbered(problem), where, device);
+}
+result<native_sparse_plan> plan(const native_sparse_problem& problem, const context& where) {
+  return plan_of(sparse_attention_record, problem, where);
+}
+result<explanation> explain(const native_sparse_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(sparse_attention_record, numbered(problem), where, device);
+}
+result<native_sparse_backward_plan> plan(const native_sparse_backward_problem& problem,
+                                         const context& where) {
+  return plan_of(sparse_attention_record, problem, where);
+}
+result<explanation> explain(const native_sparse_backward_problem& problem, const context& where,
                             const device_facts* device) {
   return explain_operation(sparse_attention_record, numbered(problem), where, device);
 }

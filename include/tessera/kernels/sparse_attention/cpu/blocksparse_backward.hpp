@@ -3,6 +3,7 @@
 // by head of their group. Scores are computed twice, and no sum depends on threads.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

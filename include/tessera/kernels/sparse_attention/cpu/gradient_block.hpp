@@ -64,10 +64,11 @@ struct gradient_block : score_block<Isa> {
     for (int r = 0; r < rows; ++r) differentiate(r, capped);
   }
 
-  void add_to_queries() const {
+  /// To rows `first` and following of d_q.
+  void add_to_queries(std::int64_t first = 0) const {
     prim::strided_product<Isa, prim::strided_product_kind::add>(
         {d_scores, score_stride}, rows, keys, {k, q_stride}, static_cast<int>(q_stride),
-        {d_q, q_stride});
+        {d_q + first * q_stride, q_stride});
   }
   /// Behind this the rows of the block have lost what was not finite in them.
   void add_to_keys() const {

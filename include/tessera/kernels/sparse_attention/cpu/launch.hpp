@@ -9,6 +9,8 @@
 #include <tessera/families/sparse_attention/rules.hpp>
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_backward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_forward.hpp>
+#include <tessera/kernels/sparse_attention/cpu/native_sparse_backward.hpp>
+#include <tessera/kernels/sparse_attention/cpu/native_sparse_forward.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -32,9 +34,15 @@ template <class Kernel>
 auto launch_of(const sparse_attention_kernel_args& args) {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   constexpr bool backward = Kernel::config.pass == sparse_pass::backward;
-  using kernel =
-      std::conditional_t<backward, blocksparse_backward<Kernel>, blocksparse_forward<Kernel>>;
-  return kernel(args.blocksparse);
+  if constexpr (Kernel::config.pattern == sparse_pattern::blocksparse) {
+    using kernel =
+        std::conditional_t<backward, blocksparse_backward<Kernel>, blocksparse_forward<Kernel>>;
+    return kernel(args.blocksparse);
+  } else {
+    using kernel =
+        std::conditional_t<backward, native_sparse_backward<Kernel>, native_sparse_forward<Kernel>>;
+    return kernel(args.native_sparse);
+  }
 }
 
 /// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
