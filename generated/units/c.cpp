@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 67> all{{
+  static constexpr std::array<operation_name, 69> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -64,6 +64,8 @@ std::span<const operation_name> operation_names() noexcept {
       {1004, "quantized_matmul_backward", "quantized"},
       {900, "blocksparse_attention", "sparse_attention"},
       {901, "blocksparse_attention_backward", "sparse_attention"},
+      {902, "native_sparse_attention", "sparse_attention"},
+      {903, "native_sparse_attention_backward", "sparse_attention"},
       {1100, "grouped_matmul", "grouped_matmul"},
       {1101, "grouped_matmul_backward", "grouped_matmul"},
       {1102, "matmul", "grouped_matmul"},

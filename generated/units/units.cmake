@@ -57,6 +57,8 @@ set(tessera_units_cpu_generic
   units/cpu_generic/quantized_quantize.cpp
   units/cpu_generic/sparse_attention_blocksparse_backward.cpp
   units/cpu_generic/sparse_attention_blocksparse_forward.cpp
+  units/cpu_generic/sparse_attention_native_sparse_backward.cpp
+  units/cpu_generic/sparse_attention_native_sparse_forward.cpp
   units/cpu_generic/grouped_matmul_m256.cpp
   units/cpu_generic/losses_cross_entropy_backward.cpp
   units/cpu_generic/losses_cross_entropy_forward.cpp
@@ -112,6 +114,8 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/quantized_quantize.cpp
   units/cpu_avx2/sparse_attention_blocksparse_backward.cpp
   units/cpu_avx2/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx2/sparse_attention_native_sparse_backward.cpp
+  units/cpu_avx2/sparse_attention_native_sparse_forward.cpp
   units/cpu_avx2/grouped_matmul_m258.cpp
   units/cpu_avx2/grouped_matmul_m48.cpp
   units/cpu_avx2/losses_cross_entropy_backward.cpp
@@ -178,6 +182,8 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/quantized_quantize.cpp
   units/cpu_avx512/sparse_attention_blocksparse_backward.cpp
   units/cpu_avx512/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_backward.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_forward.cpp
   units/cpu_avx512/grouped_matmul_m266.cpp
   units/cpu_avx512/grouped_matmul_m56.cpp
   units/cpu_avx512/losses_cross_entropy_backward.cpp

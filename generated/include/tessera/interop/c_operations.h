@@ -67,6 +67,8 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD = 1004,
   TESSERA_OPERATION_BLOCKSPARSE_ATTENTION = 900,
   TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD = 901,
+  TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION = 902,
+  TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION_BACKWARD = 903,
   TESSERA_OPERATION_GROUPED_MATMUL = 1100,
   TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD = 1101,
   TESSERA_OPERATION_MATMUL = 1102,
@@ -2661,6 +2663,126 @@ static inline int32_t tessera_plan_blocksparse_attention_backward(
 }
 static inline int32_t tessera_run_blocksparse_attention_backward(const tessera_plan* plan,
     const tessera_blocksparse_attention_backward_args* args, void* workspace,
+    size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- native_sparse_attention: family sparse_attention ---- */
+
+/* Axes: B batch; T length; N sequences; Hq heads; Hkv heads; D head_dim; Dv head_dim; S number of
+ * slots; Tk length; C block_count. */
+typedef struct tessera_native_sparse_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* dense [B,T,Hq,D], packed [1,T,Hq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,Tk,Hkv,D], packed [1,Tk,Hkv,D]; type of q */
+  const tessera_tensor* v; /* dense [B,Tk,Hkv,Dv], packed [1,Tk,Hkv,Dv]; type of q */
+  const tessera_tensor* g_slc; /* dense [B,T,Hq], packed [1,T,Hq]; f32, type of q */
+  const tessera_tensor* g_cmp; /* dense [B,T,Hq], packed [1,T,Hq]; f32, type of q */
+  const tessera_tensor* g_swa; /* dense [B,T,Hq], packed [1,T,Hq]; f32, type of q */
+  const tessera_tensor* block_indices; /* dense [B,T,Hkv,S], packed [1,T,Hkv,S]; i32 */
+  const tessera_tensor* block_counts; /* dense [B,T,Hkv], packed [1,T,Hkv]; i32 */
+  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,Hq,Dv], packed [1,T,Hq,Dv]; type of q */
+  const tessera_tensor* selected_blocks; /* written; dense [B,T,Hkv,C], packed [1,T,Hkv,C]; i32 */
+} tessera_native_sparse_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_NATIVE_SPARSE_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_NATIVE_SPARSE_ATTENTION_BLOCK_SIZE = 2,
+  TESSERA_NATIVE_SPARSE_ATTENTION_BLOCK_COUNT = 4,
+  TESSERA_NATIVE_SPARSE_ATTENTION_WINDOW_LEFT = 8
+};
+typedef struct tessera_native_sparse_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t block_size; /* at least 1; default 64 */
+  int64_t block_count; /* at least 1; default 16 */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+} tessera_native_sparse_attention_options;
+
+/* native_sparse_attention: needs q, k, v, out; takes cu_seqlens, g_slc, g_cmp, g_swa,
+ * block_indices, block_counts, selected_blocks. */
+static inline int32_t tessera_native_sparse_attention(
+    const tessera_native_sparse_attention_args* args,
+    const tessera_native_sparse_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_native_sparse_attention(
+    const tessera_native_sparse_attention_args* args,
+    const tessera_native_sparse_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_native_sparse_attention(const tessera_plan* plan,
+    const tessera_native_sparse_attention_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- native_sparse_attention_backward: family sparse_attention ---- */
+
+/* Axes: B batch; T length; N sequences; Hq heads; Hkv heads; D head_dim; Dv head_dim; S number of
+ * slots; Tk length. */
+typedef struct tessera_native_sparse_attention_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* dense [B,T,Hq,D], packed [1,T,Hq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,Tk,Hkv,D], packed [1,Tk,Hkv,D]; type of q */
+  const tessera_tensor* v; /* dense [B,Tk,Hkv,Dv], packed [1,Tk,Hkv,Dv]; type of q */
+  const tessera_tensor* g_slc; /* dense [B,T,Hq], packed [1,T,Hq]; f32, type of q */
+  const tessera_tensor* g_cmp; /* dense [B,T,Hq], packed [1,T,Hq]; f32, type of q */
+  const tessera_tensor* g_swa; /* dense [B,T,Hq], packed [1,T,Hq]; f32, type of q */
+  const tessera_tensor* selected_blocks; /* dense [B,T,Hkv,S], packed [1,T,Hkv,S]; i32 */
+  const tessera_tensor* block_counts; /* dense [B,T,Hkv], packed [1,T,Hkv]; i32 */
+  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
+  const tessera_tensor* d_out; /* dense [B,T,Hq,Dv], packed [1,T,Hq,Dv]; type of q */
+  const tessera_tensor* d_q; /* written; dense [B,T,Hq,D], packed [1,T,Hq,D]; type of q */
+  const tessera_tensor* d_k; /* written; dense [B,Tk,Hkv,D], packed [1,Tk,Hkv,D]; type of q */
+  const tessera_tensor* d_v; /* written; dense [B,Tk,Hkv,Dv], packed [1,Tk,Hkv,Dv]; type of q */
+  const tessera_tensor* d_g_slc; /* written; dense [B,T,Hq], packed [1,T,Hq]; f32, f16, bf16 */
+  const tessera_tensor* d_g_cmp; /* written; dense [B,T,Hq], packed [1,T,Hq]; f32, f16, bf16 */
+  const tessera_tensor* d_g_swa; /* written; dense [B,T,Hq], packed [1,T,Hq]; f32, f16, bf16 */
+} tessera_native_sparse_attention_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_NATIVE_SPARSE_ATTENTION_BACKWARD_SOFTMAX_SCALE = 1,
+  TESSERA_NATIVE_SPARSE_ATTENTION_BACKWARD_BLOCK_SIZE = 2,
+  TESSERA_NATIVE_SPARSE_ATTENTION_BACKWARD_BLOCK_COUNT = 4,
+  TESSERA_NATIVE_SPARSE_ATTENTION_BACKWARD_WINDOW_LEFT = 8
+};
+typedef struct tessera_native_sparse_attention_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t block_size; /* at least 1; default 64 */
+  int64_t block_count; /* at least 1; default 16 */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+} tessera_native_sparse_attention_backward_options;
+
+/* native_sparse_attention_backward: needs q, k, v, selected_blocks, d_out, d_q, d_k, d_v; takes
+ * cu_seqlens, g_slc, g_cmp, g_swa, block_counts, d_g_slc, d_g_cmp, d_g_swa. */
+static inline int32_t tessera_native_sparse_attention_backward(
+    const tessera_native_sparse_attention_backward_args* args,
+    const tessera_native_sparse_attention_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_native_sparse_attention_backward(
+    const tessera_native_sparse_attention_backward_args* args,
+    const tessera_native_sparse_attention_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_native_sparse_attention_backward(const tessera_plan* plan,
+    const tessera_native_sparse_attention_backward_args* args, void* workspace,
     size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
