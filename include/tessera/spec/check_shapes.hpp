@@ -331,6 +331,10 @@ inline bool are_shapes(bound_call& call, std::uint32_t derivable, status& failur
   // Dims that no axis has: contents are looked at by them.
   for (std::size_t index = 0; index < form.dims.size(); ++index) {
     if (call.owners[index] < 0) static_cast<void>(follows(call, index));
+  // The tokens of a page may follow from several axes.
+  for (const tensor_form& table : form.tensors) {
+    const auto page = static_cast<std::size_t>(table.page);
+    if (table.page >= 0 && call.owners[page] < 0) static_cast<void>(follows(call, page));
   }
   for (const multiple_rule& rule : form.multiples) {
     const auto of = static_cast<std::size_t>(rule.of), by = static_cast<std::size_t>(rule.by);
