@@ -11,6 +11,7 @@
 #include <tessera/families/sparse_attention/declaration.hpp>
 
 #include "../support/random.hpp"
+#include "native_sparse_gradients.hpp"
 #include "operations.hpp"
 #include "store.hpp"
 
@@ -144,10 +145,12 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
   return selects && fill_selected(call, tensor, random);
 }
 
-/// Keys and values of blocks that are averaged, of selected blocks, and of windows.
+/// Keys and values of blocks that are averaged, of selected blocks, and of windows; where blocks
+/// are selected by their scores, all tokens.
 template <class Args>
 void mark_seen(const bound_call& call, seen_tensors seen) {
   const native_call given = call_of<Args>(call);
+  if (given.selects) return;
   const native_evaluation<exact> evaluation(given);
   seen_elements k(given.k), v(given.v);
   const auto mark = [&](seen_elements& of, const tensor_view& view, const native_sequence& tokens,
@@ -170,7 +173,6 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
         evaluation.for_each_branch(
             evaluation.blocks_of(tokens, t, g), t,
             [&](const native_keys& keys, const tensor_view&, int) { mark_keys(keys); });
-        if (given.selects) mark_keys(given.complete_blocks(t));
       }
     }
   }
