@@ -123,6 +123,7 @@ std::span<const operation_reference> chunked_scan_references() noexcept;
 std::span<const operation_reference> delta_rule_references() noexcept;
 std::span<const operation_reference> selective_scan_references() noexcept;
 std::span<const operation_reference> rwkv7_references() noexcept;
+std::span<const operation_reference> grouped_matmul_references() noexcept;
 
 /// True for lengths of sequences whose keys lie in pages.
 inline bool says_how_pages_are_used(const signature& form, std::size_t tensor) {
