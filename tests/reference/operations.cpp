@@ -2,8 +2,6 @@
 
 namespace tessera::reference {
 
-std::span<const operation_reference> grouped_matmul_references() noexcept;
-
 const operation_reference* reference_of(std::string_view op) noexcept {
   for (const auto table :
        {&attention_references, &paged_references, &ragged_decode_references,
