@@ -11,8 +11,9 @@ import sys
 from consumer import ROOT, Failed, Project, run, script
 
 TESTS = ROOT / "tests/build/c_interface"
+SOURCES = ("operations.c", "pages.c", "recurrences.c", "state_pools.c")  # each calls operations
 PROGRAMS = ("foreach(kind IN ITEMS c c_shared)\n"
-            "  add_executable(with_${kind} program.c operations.c pages.c recurrences.c)\n"
+            "  add_executable(with_${kind} program.c " + " ".join(SOURCES) + ")\n"
             "  target_link_libraries(with_${kind} PRIVATE tessera::${kind} m)\n"
             "endforeach()\n"
             "tessera_add_kernels(pooling ROWS rows.txt)\n"
@@ -28,7 +29,7 @@ def check_names(library, include):
     if declared != exported or not declared:
         raise Failed(f"{library}: of exported and declared functions {sorted(declared ^ exported)} are not both")
     functions = re.findall(r"^static inline int32_t (tessera_\w+)\(", operations, re.M)
-    program = "".join((TESTS / name).read_text() for name in ("operations.c", "pages.c", "recurrences.c"))
+    program = "".join((TESTS / name).read_text() for name in SOURCES)
     missing = [name for name in functions if not re.search(rf"\b{name}\b", program)
                and not name.startswith(("tessera_plan_flash_", "tessera_run_flash_"))]  # those of program.c
     if missing or not functions:
@@ -50,8 +51,7 @@ def main():
     library = next(pathlib.Path(prefix).rglob("libtessera_c.so"))
     program = project.folder / "alone"
     run(compiler, "-std=c99", "-D_ISOC11_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
-        f"-I{prefix}/include", TESTS / "program.c", TESTS / "operations.c", TESTS / "pages.c",
-        TESTS / "recurrences.c", f"-L{library.parent}",
+        f"-I{prefix}/include", TESTS / "program.c", *(TESTS / name for name in SOURCES), f"-L{library.parent}",
         "-ltessera_c", "-lm", f"-Wl,-rpath,{library.parent}", "-o", program)
     print(f"alone: {run(program)[1]}", end="")
     print(run(sys.executable, TESTS / "loaded.py", library)[1], end="")

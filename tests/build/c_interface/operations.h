@@ -4,3 +4,5 @@ int check_operations(void);
 int check_pages_and_caches(void);
 /* The same of recurrences: in recurrences.c. */
 int check_recurrences(void);
+/* The same of recurrences over pools of states: in state_pools.c. */
+int check_state_pools(void);
