@@ -48,7 +48,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cbd5645e1b1b7e32";
+  if (kind == device_kind::cpu) return "42e840425e2e0110";
   return {};
 }
 

@@ -14,6 +14,7 @@
 #include "../support/random.hpp"
 #include "delta_rule.hpp"
 #include "operations.hpp"
+#include "pooled_states.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -213,7 +214,10 @@ bool fill(const bound_call& call, std::size_t place, support::random_source& ran
 }
 
 constexpr operation_reference reference_named(std::string_view op) {
-  return {.op = op, .exact = &evaluated<double>, .as_stored = &evaluated<float>, .fill = &fill};
+  return {.op = op,
+          .exact = &pooled<&evaluated<double>>,
+          .as_stored = &pooled<&evaluated<float>>,
+          .fill = &fill};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
                            reference_named("rwkv7_backward"),
