@@ -12,6 +12,7 @@
 #include "../support/random.hpp"
 #include "chunked_scan_backward.hpp"
 #include "operations.hpp"
+#include "pooled_states.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -159,6 +160,8 @@ constexpr operation_reference forward_named(std::string_view op) {
           .ordinary = &ordinary,
           .independent = &independent,
           .count = &count};
+  return {
+      .op = op, .exact = &pooled<&exact>, .fill = &fill, .ordinary = &ordinary, .count = &count};
 }
 constexpr operation_reference backward_named(std::string_view op) {
   return {.op = op,

@@ -52,6 +52,7 @@ template <class Number>
 struct delta_token_gradient {
   term_sums<Number> query, key, decay, value, read, write;
   term_sum<Number> beta;
+  double state_size = 0;  ///< of the gradient of the state, before what the step takes back of it
 };
 
 /// A state [K,V] or its gradient, row-major.
@@ -219,6 +220,9 @@ struct delta_head {
     const term_sums<Number> by_read = before.times(to.value.value);
     to.key.size += by_read.size;
     for (std::size_t c = 0; c < token.key.size(); ++c) to.key.value[c] -= by_read.value[c];
+    for (const Number each : d_state.at) {
+      to.state_size = std::max(to.state_size, std::fabs(static_cast<double>(each)));
+    }
     d_state.add_outer(-1, token.key, to.value.value);
     find_decay(token, before, d_state, to.decay);
     d_state.scale_rows(token.decay);

@@ -236,6 +236,9 @@ class delta_evaluation {
                      walk.tokens[i], of_tokens[i]);
     }
     store_state(d_state, tokens.number, head, args_.d_initial_state, result.d_initial_state);
+    if (!args_.d_initial_state.present() || of_tokens.empty()) return;
+    double& size = result.d_initial_state.sizes[0];
+    size = std::max(size, of_tokens.front().state_size);
   }
 
   void store_forward(const delta_sequence& tokens, std::int64_t head,

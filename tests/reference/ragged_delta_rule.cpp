@@ -16,6 +16,7 @@
 #include "../support/random.hpp"
 #include "delta_rule.hpp"
 #include "operations.hpp"
+#include "pooled_states.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -54,52 +55,19 @@ tensor_view as_one_entry(const tensor_view& tokens) {
   return view;
 }
 
-/// The state of each sequence with tokens, as a call without a pool has it.
-class pooled_states {
- public:
-  explicit pooled_states(const bound_call& call)
-      : offsets_(tensor_named(call, "cu_seqlens")),
-        slots_(tensor_named(call, "state_indices")),
-        flags_(tensor_named(call, "has_initial_state")) {}
-
-  std::int64_t sequences() const { return slots_.extent[0]; }
-  bool has_tokens(std::int64_t n) const { return at(offsets_, n + 1) > at(offsets_, n); }
-  bool starts_from_zero(std::int64_t n) const { return flags_.present() && at(flags_, n) == 0; }
-  std::int64_t slot(std::int64_t n) const { return static_cast<std::int64_t>(at(slots_, n)); }
-
-  /// [N,HV,K,V]: those of the pool, or 0.
-  doubles gathered(const tensor_view& pool, bool of_calls) const {
-    doubles states{sequences(), pool.extent[1], pool.extent[2], pool.extent[3]};
-    const std::int64_t size = pool.extent[1] * pool.extent[2] * pool.extent[3];
-    const std::vector<double> all = to_doubles(pool);
-    for (std::int64_t n = 0; n < sequences(); ++n) {
-      if (!has_tokens(n) || (of_calls && starts_from_zero(n))) continue;
-      std::copy_n(all.begin() + slot(n) * size, size, states.values().begin() + n * size);
-    }
-    return states;
+bool starts_from_zero(const bound_call& call, std::int64_t n) {
+  const tensor_view flags = tensor_named(call, "has_initial_state");
+  return flags.present() && at(flags, n) == 0;
+}
+/// States that sequences do not start from become 0.
+void clear_unread(const bound_call& call, std::vector<double>& states) {
+  const state_pool pool(call);
+  const auto size =
+      static_cast<std::int64_t>(states.size()) / std::max<std::int64_t>(pool.sequences(), 1);
+  for (std::int64_t n = 0; n < pool.sequences(); ++n) {
+    if (starts_from_zero(call, n)) std::fill_n(states.begin() + n * size, size, 0.0);
   }
-  /// The pool with these states; `kept_at_zero`: those that a sequence does not start from are 0.
-  void scatter(const std::vector<double>& states, bool kept_at_zero, expected_tensor& pool,
-               double size_of_states) const {
-    const std::size_t size = states.size() / static_cast<std::size_t>(sequences());
-    pool.sizes.assign(pool.values.size() / size, 0);
-    pool.least_share = 0;
-    for (std::int64_t n = 0; n < sequences(); ++n) {
-      if (!has_tokens(n)) continue;
-      const auto from = states.begin() + static_cast<std::ptrdiff_t>(size) * n;
-      const auto to = pool.values.begin() + static_cast<std::ptrdiff_t>(size) * slot(n);
-      if (kept_at_zero && starts_from_zero(n)) {
-        std::fill_n(to, size, 0.0);
-      } else {
-        std::copy_n(from, size, to);
-      }
-      pool.sizes[static_cast<std::size_t>(slot(n))] = size_of_states;
-    }
-  }
-
- private:
-  tensor_view offsets_, slots_, flags_;
-};
+}
 
 /// A call as one of gated_delta_rule; tensors of its own where the call has them in another form.
 struct dense_call {
@@ -109,13 +77,15 @@ struct dense_call {
 };
 
 void add_pool(const bound_call& call, bool backward, dense_call& dense) {
-  const pooled_states states(call);
-  const tensor_view pool = tensor_named(call, "state_pool");
-  const auto add = [&](doubles tensor) {
-    dense.own.push_back(std::move(tensor));
+  const state_pool states(call);
+  const auto add = [&](const tensor_view& pool, bool starts) {
+    doubles own{states.sequences(), pool.extent[1], pool.extent[2], pool.extent[3]};
+    own.values() = states.gathered(pool);
+    if (starts) clear_unread(call, own.values());
+    dense.own.push_back(std::move(own));
     return dense.own.back().view();
   };
-  dense.args.initial_state = add(states.gathered(pool, true));
+  dense.args.initial_state = add(tensor_named(call, "state_pool"), true);
   dense.args.cu_seqlens = tensor_named(call, "cu_seqlens");
   if (!backward) {
     dense.args.final_state = dense.args.initial_state;  // its shape
@@ -123,7 +93,7 @@ void add_pool(const bound_call& call, bool backward, dense_call& dense) {
   }
   const tensor_view d_pool = tensor_named(call, "d_state_pool");
   if (!d_pool.present()) return;
-  dense.args.d_final_state = add(states.gathered(d_pool, false));
+  dense.args.d_final_state = add(d_pool, false);
   dense.args.d_initial_state = dense.args.d_final_state;
 }
 
@@ -265,11 +235,14 @@ expected_tensors evaluated(const bound_call& call) {
     output.tensor = place;
     if (name.ends_with("state_pool")) {
       delta_tensor& states = is_backward(call) ? found.d_initial_state : found.final_state;
-      output.values = to_doubles(call.tensors[place]);
-      const double size = states.sizes.empty() ? 0.0 : states.sizes[0];
-      if (!states.values.empty()) {
-        pooled_states(call).scatter(states.values, is_backward(call), output, size);
-      }
+      const tensor_view& pool = call.tensors[place];
+      if (is_backward(call)) clear_unread(call, states.values);
+      output.values = to_doubles(pool);
+      state_pool(call).scatter(states.values, pool, output.values);
+      output.sizes.assign(output.values.size(), 0.0);
+      state_pool(call).scatter(
+          std::vector<double>(states.values.size(), states.sizes.empty() ? 0.0 : states.sizes[0]),
+          pool, output.sizes);
     } else {
       delta_tensor* const from = name == "out"                           ? &found.out
                                  : name == "d_mixed_qkv"                 ? &columns
@@ -302,7 +275,7 @@ void fill_with(const tensor_view& view, const auto& value) {
 bool fill_columns(const bound_call& call, const tensor_view& view, support::random_source& random) {
   if (call.options_as<ragged_delta_rule_v2_options>().use_qk_l2norm) return false;
   const column_parts parts(call);
-  const double scale = 0.7 / std::sqrt(static_cast<double>(parts.key_dim));
+  const double scale = 0.28 / std::sqrt(static_cast<double>(parts.key_dim));
   for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
     const std::int64_t column = flat % view.extent[1] - parts.key_columns();
     const bool is_key = column >= 0 && column < parts.key_columns();
@@ -331,21 +304,21 @@ bool fill(const bound_call& call, std::size_t place, support::random_source& ran
     return true;
   }
   if (name != "k" || wanted.use_qk_l2norm) return false;
-  const double scale = 0.7 / std::sqrt(static_cast<double>(view.extent[2]));
+  const double scale = 0.28 / std::sqrt(static_cast<double>(view.extent[2]));
   fill_with(view, [&] { return scale * static_cast<double>(random.bell()); });
   return true;
 }
 
 /// A state that a sequence does not start from is not read.
 void mark_seen(const bound_call& call, seen_tensors seen) {
-  const pooled_states states(call);
+  const state_pool states(call);
   const auto tensors = call.form().tensors;
   for (std::size_t place = 0; place < tensors.size(); ++place) {
     if (tensors[place].name != "state_pool") continue;
     const tensor_view& pool = call.tensors[place];
     std::vector<bool> is_read(static_cast<std::size_t>(pool.extent[0]), false);
     for (std::int64_t n = 0; n < states.sequences(); ++n) {
-      if (states.has_tokens(n) && !states.starts_from_zero(n)) {
+      if (states.has_tokens(n) && !starts_from_zero(call, n)) {
         is_read[static_cast<std::size_t>(states.slot(n))] = true;
       }
     }

@@ -14,6 +14,7 @@
 #include "../support/random.hpp"
 #include "delta_rule.hpp"
 #include "operations.hpp"
+#include "pooled_states.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -230,6 +231,9 @@ constexpr operation_reference reference_named(std::string_view op) {
           .fill = &fill,
           .independent = &independent,
           .count = &count};
+          .exact = &pooled<&evaluated<double>>,
+          .as_stored = &pooled<&evaluated<float>>,
+          .fill = &fill};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
                            reference_named("rwkv7_backward"),

@@ -12,3 +12,5 @@ int check_weights(void);
 int check_matmuls(void);
 /* The same of losses: in losses.c. */
 int check_losses(void);
+/* The same of recurrences over pools of states: in state_pools.c. */
+int check_state_pools(void);

@@ -51,7 +51,9 @@ class recurrence {
       view.data = static_cast<std::byte*>(view.data) + begin * view.stride[at] * size;
       view.extent[at] = end - begin;
     }
-    if (has("cu_seqlens")) part.tensors[place("cu_seqlens")] = {};
+    for (const std::string_view list : {"cu_seqlens", "state_indices"}) {
+      if (has(list)) part.tensors[place(list)] = {};
+    }
     return part;
   }
 
@@ -214,6 +216,37 @@ TEST_P(recurrences, packed_have_the_bits_of_separate_ones) {
   EXPECT_EQ(one.numbers("final_state"), behind);
 }
 
+class pools_of_states : public recurrences {};
+
+// Sequences of a pool have the bits of the same without one; slots of nobody keep theirs.
+TEST_P(pools_of_states, are_updated_in_place) {
+  constexpr std::int64_t length = 40;
+  constexpr std::int32_t offsets[] = {0, 1, 1, 30, 33}, slots[] = {4, -1, 0, 2};
+  recurrence one(text_of(GetParam(), length, 5, " cu_seqlens=[5]i32 state_indices=[4]i32"));
+  std::ranges::copy(offsets, static_cast<std::int32_t*>(one.tensor("cu_seqlens").data));
+  std::ranges::copy(slots, static_cast<std::int32_t*>(one.tensor("state_indices").data));
+  std::vector<double> expected = one.numbers("initial_state");
+  const std::size_t size = expected.size() / 5;
+  for (std::size_t n = 0; n < 4; ++n) {
+    if (offsets[n] == offsets[n + 1]) continue;
+    owned_problem part = one.tokens(offsets[n], offsets[n + 1]);
+    part.tensors[one.place("initial_state")] = one.state("initial_state", slots[n]);
+    part.tensors[one.place("final_state")] = one.state("final_state", slots[n]);
+    one.run(part);
+    const std::vector<double> behind = one.numbers("final_state");
+    const auto first = static_cast<std::ptrdiff_t>(size) * slots[n];
+    std::copy_n(behind.begin() + first, size, expected.begin() + first);
+  }
+  const std::vector<double> out = one.numbers("out");
+  owned_problem pooled = one.whole();
+  pooled.tensors[one.place("final_state")] = one.tensor("initial_state");
+  one.run(pooled);
+  const auto of_sequences = static_cast<std::ptrdiff_t>(out.size() / length * 33);
+  const std::vector<double> together = one.numbers("out");
+  EXPECT_TRUE(std::equal(out.begin(), out.begin() + of_sequences, together.begin()));
+  EXPECT_EQ(one.numbers("initial_state"), expected);
+}
+
 TEST_P(recurrences, do_not_look_at_tokens_of_nobody) {
   constexpr std::int64_t length = 40;
   recurrence one(text_of(GetParam(), length, 2, " cu_seqlens=[3]i32"));
@@ -303,6 +336,10 @@ INSTANTIATE_TEST_SUITE_P(selective_scan, recurrences, testing::ValuesIn(elementw
 INSTANTIATE_TEST_SUITE_P(delta_rule, lasting_memories, testing::ValuesIn(delta_rules),
                          name_of_recurrence);
 INSTANTIATE_TEST_SUITE_P(selective_scan, lasting_memories, testing::ValuesIn(elementwise),
+                         name_of_recurrence);
+INSTANTIATE_TEST_SUITE_P(delta_rule, pools_of_states, testing::ValuesIn(delta_rules),
+                         name_of_recurrence);
+INSTANTIATE_TEST_SUITE_P(chunked_scan, pools_of_states, testing::ValuesIn(linear),
                          name_of_recurrence);
 INSTANTIATE_TEST_SUITE_P(chunked_scan, recurrences, testing::ValuesIn(linear), name_of_recurrence);
 

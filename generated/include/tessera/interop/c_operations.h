@@ -1030,67 +1030,72 @@ static inline int32_t tessera_run_kv_cache_copy(const tessera_plan* plan,
 
 /* ---- recurrent: family chunked_scan ---- */
 
-/* Axes: B batch; N sequences; T length; H heads; Hkv heads; K head_dim; V head_dim. */
+/* Axes: B batch; N sequences; P slots; T length; H heads; Hkv heads; K head_dim; V head_dim. */
 typedef struct tessera_recurrent_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed [1,T,H,K];
-   * f32, f16, bf16 */
+  /* dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], per-entry dense [B,T,H,K], per-sequence
+   * packed [1,T,H,K], per-sequence pooled [1,T,H,K]; f32, f16, bf16 */
   const tessera_tensor* q;
-  /* dense [B,T,Hkv,K], packed [1,T,Hkv,K], per-entry dense [B,T,Hkv,K], per-sequence packed
-   * [1,T,Hkv,K]; type of q */
+  /* dense [B,T,Hkv,K], packed [1,T,Hkv,K], pooled [1,T,Hkv,K], per-entry dense [B,T,Hkv,K],
+   * per-sequence packed [1,T,Hkv,K], per-sequence pooled [1,T,Hkv,K]; type of q */
   const tessera_tensor* k;
-  /* dense [B,T,Hkv,V], packed [1,T,Hkv,V], per-entry dense [B,T,Hkv,V], per-sequence packed
-   * [1,T,Hkv,V]; type of q */
+  /* dense [B,T,Hkv,V], packed [1,T,Hkv,V], pooled [1,T,Hkv,V], per-entry dense [B,T,Hkv,V],
+   * per-sequence packed [1,T,Hkv,V], per-sequence pooled [1,T,Hkv,V]; type of q */
   const tessera_tensor* v;
-  /* dense [B,T,H], packed [1,T,H], per-entry dense [B,T,H], per-sequence packed [1,T,H]; f32, type
-   * of q */
+  /* dense [B,T,H], packed [1,T,H], pooled [1,T,H], per-entry dense [B,T,H], per-sequence packed
+   * [1,T,H], per-sequence pooled [1,T,H]; f32, type of q */
   const tessera_tensor* g;
-  /* dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed [1,T,H,K];
-   * f32, type of q */
+  /* dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], per-entry dense [B,T,H,K], per-sequence
+   * packed [1,T,H,K], per-sequence pooled [1,T,H,K]; f32, type of q */
   const tessera_tensor* gk;
-  /* dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed [1,T,H,V];
-   * f32, type of q */
+  /* dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V], per-entry dense [B,T,H,V], per-sequence
+   * packed [1,T,H,V], per-sequence pooled [1,T,H,V]; f32, type of q */
   const tessera_tensor* gv;
-  /* dense [H], packed [H], per-entry dense [B,H], per-sequence packed [N,H]; f32 */
+  /* dense [H], packed [H], pooled [H], per-entry dense [B,H], per-sequence packed [N,H],
+   * per-sequence pooled [N,H]; f32 */
   const tessera_tensor* g_gamma;
-  /* dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed [N,H,K,V];
-   * f32 */
+  /* dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V], per-entry dense [B,H,K,V], per-sequence
+   * packed [N,H,K,V], per-sequence pooled [P,H,K,V]; f32 */
   const tessera_tensor* initial_state;
-  const tessera_tensor* cu_seqlens; /* packed [N+1], per-sequence packed [N+1]; i32 */
-  /* written; dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed
-   * [1,T,H,V]; type of q */
+  /* packed [N+1], pooled [N+1], per-sequence packed [N+1], per-sequence pooled [N+1]; i32 */
+  const tessera_tensor* cu_seqlens;
+  /* written; dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V], per-entry dense [B,T,H,V],
+   * per-sequence packed [1,T,H,V], per-sequence pooled [1,T,H,V]; type of q */
   const tessera_tensor* out;
-  /* written; dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed
-   * [N,H,K,V]; f32 */
+  /* written; dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V], per-entry dense [B,H,K,V],
+   * per-sequence packed [N,H,K,V], per-sequence pooled [P,H,K,V]; f32 */
   const tessera_tensor* final_state;
-  /* dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed [1,T,H,V];
-   * type of q */
+  /* dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V], per-entry dense [B,T,H,V], per-sequence
+   * packed [1,T,H,V], per-sequence pooled [1,T,H,V]; type of q */
   const tessera_tensor* d_out;
-  /* dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed [N,H,K,V];
-   * f32 */
+  /* dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V], per-entry dense [B,H,K,V], per-sequence
+   * packed [N,H,K,V], per-sequence pooled [P,H,K,V]; f32 */
   const tessera_tensor* d_final_state;
-  /* written; dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed
-   * [1,T,H,K]; f32, f16, bf16 */
+  /* written; dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], per-entry dense [B,T,H,K],
+   * per-sequence packed [1,T,H,K], per-sequence pooled [1,T,H,K]; f32, f16, bf16 */
   const tessera_tensor* d_q;
-  /* written; dense [B,T,Hkv,K], packed [1,T,Hkv,K], per-entry dense [B,T,Hkv,K], per-sequence
-   * packed [1,T,Hkv,K]; f32, f16, bf16 */
+  /* written; dense [B,T,Hkv,K], packed [1,T,Hkv,K], pooled [1,T,Hkv,K], per-entry dense
+   * [B,T,Hkv,K], per-sequence packed [1,T,Hkv,K], per-sequence pooled [1,T,Hkv,K]; f32, f16,
+   * bf16 */
   const tessera_tensor* d_k;
-  /* written; dense [B,T,Hkv,V], packed [1,T,Hkv,V], per-entry dense [B,T,Hkv,V], per-sequence
-   * packed [1,T,Hkv,V]; f32, f16, bf16 */
+  /* written; dense [B,T,Hkv,V], packed [1,T,Hkv,V], pooled [1,T,Hkv,V], per-entry dense
+   * [B,T,Hkv,V], per-sequence packed [1,T,Hkv,V], per-sequence pooled [1,T,Hkv,V]; f32, f16,
+   * bf16 */
   const tessera_tensor* d_v;
-  /* written; dense [B,T,H], packed [1,T,H], per-entry dense [B,T,H], per-sequence packed [1,T,H];
-   * f32, f16, bf16 */
+  /* written; dense [B,T,H], packed [1,T,H], pooled [1,T,H], per-entry dense [B,T,H], per-sequence
+   * packed [1,T,H], per-sequence pooled [1,T,H]; f32, f16, bf16 */
   const tessera_tensor* d_g;
-  /* written; dense [B,T,H,K], packed [1,T,H,K], per-entry dense [B,T,H,K], per-sequence packed
-   * [1,T,H,K]; f32, f16, bf16 */
+  /* written; dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], per-entry dense [B,T,H,K],
+   * per-sequence packed [1,T,H,K], per-sequence pooled [1,T,H,K]; f32, f16, bf16 */
   const tessera_tensor* d_gk;
-  /* written; dense [B,T,H,V], packed [1,T,H,V], per-entry dense [B,T,H,V], per-sequence packed
-   * [1,T,H,V]; f32, f16, bf16 */
+  /* written; dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V], per-entry dense [B,T,H,V],
+   * per-sequence packed [1,T,H,V], per-sequence pooled [1,T,H,V]; f32, f16, bf16 */
   const tessera_tensor* d_gv;
-  /* written; dense [B,H,K,V], packed [N,H,K,V], per-entry dense [B,H,K,V], per-sequence packed
-   * [N,H,K,V]; f32 */
+  /* written; dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V], per-entry dense [B,H,K,V],
+   * per-sequence packed [N,H,K,V], per-sequence pooled [P,H,K,V]; f32 */
   const tessera_tensor* d_initial_state;
+  const tessera_tensor* state_indices; /* pooled [N], per-sequence pooled [N]; i32 */
 } tessera_recurrent_args;
 
 /* Bits of `given`. */
@@ -1105,8 +1110,8 @@ typedef struct tessera_recurrent_options {
   int64_t reverse; /* 0 or 1; default 0 */
 } tessera_recurrent_options;
 
-/* recurrent: needs q, k, v, out; takes g, gk, gv, cu_seqlens, g_gamma, initial_state,
- * final_state. */
+/* recurrent: needs q, k, v, out; takes g, gk, gv, cu_seqlens, g_gamma, initial_state, final_state,
+ * state_indices. */
 static inline int32_t tessera_recurrent(const tessera_recurrent_args* args,
     const tessera_recurrent_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -1123,7 +1128,8 @@ static inline int32_t tessera_run_recurrent(const tessera_plan* plan,
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* gla: needs q, k, v, out; takes gk, cu_seqlens, g_gamma, initial_state, final_state. */
+/* gla: needs q, k, v, out; takes gk, cu_seqlens, g_gamma, initial_state, final_state,
+ * state_indices. */
 static inline int32_t tessera_gla(const tessera_recurrent_args* args,
     const tessera_recurrent_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -1139,7 +1145,8 @@ static inline int32_t tessera_run_gla(const tessera_plan* plan, const tessera_re
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* lightning_attn: needs q, k, v, g_gamma, out; takes cu_seqlens, initial_state, final_state. */
+/* lightning_attn: needs q, k, v, g_gamma, out; takes cu_seqlens, initial_state, final_state,
+ * state_indices. */
 static inline int32_t tessera_lightning_attn(const tessera_recurrent_args* args,
     const tessera_recurrent_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -1214,27 +1221,37 @@ static inline int32_t tessera_run_lightning_attn_backward(const tessera_plan* pl
 
 /* ---- rwkv6: family chunked_scan ---- */
 
-/* Axes: B batch; N sequences; T length; H heads; K head_dim; V head_dim. */
+/* Axes: B batch; N sequences; P slots; T length; H heads; K head_dim; V head_dim. */
 typedef struct tessera_rwkv6_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* r; /* dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
-  const tessera_tensor* k; /* dense [B,T,H,K], packed [1,T,H,K]; type of r */
-  const tessera_tensor* v; /* dense [B,T,H,V], packed [1,T,H,V]; type of r */
-  const tessera_tensor* w; /* dense [B,T,H,K], packed [1,T,H,K]; f32, type of r */
+  const tessera_tensor* r; /* dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K]; type of r */
+  const tessera_tensor* v; /* dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V]; type of r */
+  const tessera_tensor* w; /* dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K]; f32, type of r */
   const tessera_tensor* u; /* [H,K]; f32, type of r */
-  const tessera_tensor* initial_state; /* dense [B,H,K,V], packed [N,H,K,V]; f32 */
-  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
-  const tessera_tensor* out; /* written; dense [B,T,H,V], packed [1,T,H,V]; type of r */
-  const tessera_tensor* final_state; /* written; dense [B,H,K,V], packed [N,H,K,V]; f32 */
-  const tessera_tensor* d_out; /* dense [B,T,H,V], packed [1,T,H,V]; type of r */
-  const tessera_tensor* d_final_state; /* dense [B,H,K,V], packed [N,H,K,V]; f32 */
-  const tessera_tensor* d_r; /* written; dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
-  const tessera_tensor* d_k; /* written; dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
-  const tessera_tensor* d_v; /* written; dense [B,T,H,V], packed [1,T,H,V]; f32, f16, bf16 */
-  const tessera_tensor* d_w; /* written; dense [B,T,H,K], packed [1,T,H,K]; f32, f16, bf16 */
+  /* dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V]; f32 */
+  const tessera_tensor* initial_state;
+  const tessera_tensor* cu_seqlens; /* packed [N+1], pooled [N+1]; i32 */
+  /* written; dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V]; type of r */
+  const tessera_tensor* out;
+  /* written; dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V]; f32 */
+  const tessera_tensor* final_state;
+  const tessera_tensor* d_out; /* dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V]; type of r */
+  /* dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V]; f32 */
+  const tessera_tensor* d_final_state;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_r;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_k;
+  /* written; dense [B,T,H,V], packed [1,T,H,V], pooled [1,T,H,V]; f32, f16, bf16 */
+  const tessera_tensor* d_v;
+  /* written; dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K]; f32, f16, bf16 */
+  const tessera_tensor* d_w;
   const tessera_tensor* d_u; /* written; [H,K]; f32, f16, bf16 */
-  const tessera_tensor* d_initial_state; /* written; dense [B,H,K,V], packed [N,H,K,V]; f32 */
+  /* written; dense [B,H,K,V], packed [N,H,K,V], pooled [P,H,K,V]; f32 */
+  const tessera_tensor* d_initial_state;
+  const tessera_tensor* state_indices; /* pooled [N]; i32 */
 } tessera_rwkv6_args;
 
 /* Bits of `given`. */
@@ -1251,7 +1268,7 @@ typedef struct tessera_rwkv6_options {
   int64_t raw_w; /* 0 or 1; default 0 */
 } tessera_rwkv6_options;
 
-/* rwkv6: needs r, k, v, w, u, out; takes cu_seqlens, initial_state, final_state. */
+/* rwkv6: needs r, k, v, w, u, out; takes cu_seqlens, initial_state, final_state, state_indices. */
 static inline int32_t tessera_rwkv6(const tessera_rwkv6_args* args,
     const tessera_rwkv6_options* options, const tessera_context* context, tessera_status* status) {
   return tessera_call(TESSERA_OPERATION_RWKV6, args, options, context, status);
@@ -1285,66 +1302,73 @@ static inline int32_t tessera_run_rwkv6_backward(const tessera_plan* plan,
 
 /* ---- gated_delta_rule: family delta_rule ---- */
 
-/* Axes: B batch; T length; N sequences; H heads; HV heads; K key dim; V value dim. */
+/* Axes: B batch; T length; N sequences; P slots; H heads; HV heads; K key dim; V value dim. */
 typedef struct tessera_gated_delta_rule_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel [1,T,H,K];
-   * f32, f16, bf16 */
+  /* dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], dense per-channel [B,T,H,K], packed
+   * per-channel [1,T,H,K], pooled per-channel [1,T,H,K]; f32, f16, bf16 */
   const tessera_tensor* q;
-  /* dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel [1,T,H,K];
-   * type of q */
+  /* dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], dense per-channel [B,T,H,K], packed
+   * per-channel [1,T,H,K], pooled per-channel [1,T,H,K]; type of q */
   const tessera_tensor* k;
-  /* dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
-   * [1,T,HV,V]; type of q */
+  /* dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V], dense per-channel [B,T,HV,V], packed
+   * per-channel [1,T,HV,V], pooled per-channel [1,T,HV,V]; type of q */
   const tessera_tensor* v;
-  const tessera_tensor* g; /* dense [B,T,HV], packed [1,T,HV]; f32, f16, bf16 */
-  /* dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* g; /* dense [B,T,HV], packed [1,T,HV], pooled [1,T,HV]; f32, f16, bf16 */
+  /* dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K], pooled per-channel [1,T,HV,K];
+   * f32, f16, bf16 */
   const tessera_tensor* gk;
-  /* dense [B,T,HV], packed [1,T,HV], dense per-channel [B,T,HV], packed per-channel [1,T,HV]; f32,
-   * f16, bf16 */
+  /* dense [B,T,HV], packed [1,T,HV], pooled [1,T,HV], dense per-channel [B,T,HV], packed
+   * per-channel [1,T,HV], pooled per-channel [1,T,HV]; f32, f16, bf16 */
   const tessera_tensor* beta;
   const tessera_tensor* A_log; /* [HV]; f32 */
-  /* dense [HV], packed [HV], dense per-channel [HV,K], packed per-channel [HV,K]; f32 */
+  /* dense [HV], packed [HV], pooled [HV], dense per-channel [HV,K], packed per-channel [HV,K],
+   * pooled per-channel [HV,K]; f32 */
   const tessera_tensor* dt_bias;
-  /* dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
-   * [N,HV,K,V]; f32 */
+  /* dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V], dense per-channel [B,HV,K,V], packed
+   * per-channel [N,HV,K,V], pooled per-channel [P,HV,K,V]; f32 */
   const tessera_tensor* initial_state;
-  const tessera_tensor* cu_seqlens; /* packed [N+1], packed per-channel [N+1]; i32 */
+  /* packed [N+1], pooled [N+1], packed per-channel [N+1], pooled per-channel [N+1]; i32 */
+  const tessera_tensor* cu_seqlens;
   const tessera_tensor* seg_ids; /* dense [B,T], dense per-channel [B,T]; i32 */
-  /* written; dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
-   * [1,T,HV,V]; type of q */
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V], dense per-channel [B,T,HV,V],
+   * packed per-channel [1,T,HV,V], pooled per-channel [1,T,HV,V]; type of q */
   const tessera_tensor* out;
-  /* written; dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
-   * [N,HV,K,V]; f32 */
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V], dense per-channel [B,HV,K,V],
+   * packed per-channel [N,HV,K,V], pooled per-channel [P,HV,K,V]; f32 */
   const tessera_tensor* final_state;
-  /* dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
-   * [1,T,HV,V]; type of q */
+  /* dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V], dense per-channel [B,T,HV,V], packed
+   * per-channel [1,T,HV,V], pooled per-channel [1,T,HV,V]; type of q */
   const tessera_tensor* d_out;
-  /* dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
-   * [N,HV,K,V]; f32 */
+  /* dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V], dense per-channel [B,HV,K,V], packed
+   * per-channel [N,HV,K,V], pooled per-channel [P,HV,K,V]; f32 */
   const tessera_tensor* d_final_state;
-  /* written; dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel
-   * [1,T,H,K]; type of q */
+  /* written; dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], dense per-channel [B,T,H,K],
+   * packed per-channel [1,T,H,K], pooled per-channel [1,T,H,K]; type of q */
   const tessera_tensor* d_q;
-  /* written; dense [B,T,H,K], packed [1,T,H,K], dense per-channel [B,T,H,K], packed per-channel
-   * [1,T,H,K]; type of q */
+  /* written; dense [B,T,H,K], packed [1,T,H,K], pooled [1,T,H,K], dense per-channel [B,T,H,K],
+   * packed per-channel [1,T,H,K], pooled per-channel [1,T,H,K]; type of q */
   const tessera_tensor* d_k;
-  /* written; dense [B,T,HV,V], packed [1,T,HV,V], dense per-channel [B,T,HV,V], packed per-channel
-   * [1,T,HV,V]; type of q */
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V], dense per-channel [B,T,HV,V],
+   * packed per-channel [1,T,HV,V], pooled per-channel [1,T,HV,V]; type of q */
   const tessera_tensor* d_v;
-  const tessera_tensor* d_g; /* written; dense [B,T,HV], packed [1,T,HV]; f32, f16, bf16 */
-  /* written; dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K]; f32, f16, bf16 */
+  /* written; dense [B,T,HV], packed [1,T,HV], pooled [1,T,HV]; f32, f16, bf16 */
+  const tessera_tensor* d_g;
+  /* written; dense per-channel [B,T,HV,K], packed per-channel [1,T,HV,K], pooled per-channel
+   * [1,T,HV,K]; f32, f16, bf16 */
   const tessera_tensor* d_gk;
-  /* written; dense [B,T,HV], packed [1,T,HV], dense per-channel [B,T,HV], packed per-channel
-   * [1,T,HV]; f32, f16, bf16 */
+  /* written; dense [B,T,HV], packed [1,T,HV], pooled [1,T,HV], dense per-channel [B,T,HV], packed
+   * per-channel [1,T,HV], pooled per-channel [1,T,HV]; f32, f16, bf16 */
   const tessera_tensor* d_beta;
   const tessera_tensor* d_A_log; /* written; [HV]; f32 */
-  /* written; dense [HV], packed [HV], dense per-channel [HV,K], packed per-channel [HV,K]; f32 */
+  /* written; dense [HV], packed [HV], pooled [HV], dense per-channel [HV,K], packed per-channel
+   * [HV,K], pooled per-channel [HV,K]; f32 */
   const tessera_tensor* d_dt_bias;
-  /* written; dense [B,HV,K,V], packed [N,HV,K,V], dense per-channel [B,HV,K,V], packed per-channel
-   * [N,HV,K,V]; f32 */
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V], dense per-channel [B,HV,K,V],
+   * packed per-channel [N,HV,K,V], pooled per-channel [P,HV,K,V]; f32 */
   const tessera_tensor* d_initial_state;
+  const tessera_tensor* state_indices; /* pooled [N], pooled per-channel [N]; i32 */
 } tessera_gated_delta_rule_args;
 
 /* Bits of `given`. */
@@ -1368,7 +1392,7 @@ typedef struct tessera_gated_delta_rule_options {
 } tessera_gated_delta_rule_options;
 
 /* gated_delta_rule: needs q, k, v, beta, out; takes cu_seqlens, seg_ids, g, A_log, dt_bias,
- * initial_state, final_state. */
+ * initial_state, final_state, state_indices. */
 static inline int32_t tessera_gated_delta_rule(const tessera_gated_delta_rule_args* args,
     const tessera_gated_delta_rule_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -1387,7 +1411,7 @@ static inline int32_t tessera_run_gated_delta_rule(const tessera_plan* plan,
 }
 
 /* kernel_delta_attention: needs q, k, v, beta, out; takes cu_seqlens, g, gk, A_log, dt_bias,
- * initial_state, final_state. */
+ * initial_state, final_state, state_indices. */
 static inline int32_t tessera_kernel_delta_attention(const tessera_gated_delta_rule_args* args,
     const tessera_gated_delta_rule_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -1448,31 +1472,47 @@ static inline int32_t tessera_run_kernel_delta_attention_backward(const tessera_
 
 /* ---- rwkv7: family delta_rule ---- */
 
-/* Axes: B batch; T length; N sequences; HV heads; K key dim; V value dim. */
+/* Axes: B batch; T length; N sequences; P slots; HV heads; K key dim; V value dim. */
 typedef struct tessera_rwkv7_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* r; /* dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
-  const tessera_tensor* w; /* dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
-  const tessera_tensor* k; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* v; /* dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
-  const tessera_tensor* a; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* b; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* kk; /* dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* initial_state; /* dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
-  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
-  const tessera_tensor* out; /* written; dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
-  const tessera_tensor* final_state; /* written; dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
-  const tessera_tensor* d_out; /* dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
-  const tessera_tensor* d_final_state; /* dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
-  const tessera_tensor* d_r; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
-  const tessera_tensor* d_w; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; f32, f16, bf16 */
-  const tessera_tensor* d_k; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* d_v; /* written; dense [B,T,HV,V], packed [1,T,HV,V]; type of r */
-  const tessera_tensor* d_a; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* d_b; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* d_kk; /* written; dense [B,T,HV,K], packed [1,T,HV,K]; type of r */
-  const tessera_tensor* d_initial_state; /* written; dense [B,HV,K,V], packed [N,HV,K,V]; f32 */
+  /* dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* r;
+  /* dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* w;
+  const tessera_tensor* k; /* dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  const tessera_tensor* v; /* dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V]; type of r */
+  const tessera_tensor* a; /* dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  const tessera_tensor* b; /* dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  const tessera_tensor* kk; /* dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  /* dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V]; f32 */
+  const tessera_tensor* initial_state;
+  const tessera_tensor* cu_seqlens; /* packed [N+1], pooled [N+1]; i32 */
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V]; type of r */
+  const tessera_tensor* out;
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V]; f32 */
+  const tessera_tensor* final_state;
+  /* dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V]; type of r */
+  const tessera_tensor* d_out;
+  /* dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V]; f32 */
+  const tessera_tensor* d_final_state;
+  /* written; dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_r;
+  /* written; dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; f32, f16, bf16 */
+  const tessera_tensor* d_w;
+  /* written; dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  const tessera_tensor* d_k;
+  /* written; dense [B,T,HV,V], packed [1,T,HV,V], pooled [1,T,HV,V]; type of r */
+  const tessera_tensor* d_v;
+  /* written; dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  const tessera_tensor* d_a;
+  /* written; dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  const tessera_tensor* d_b;
+  /* written; dense [B,T,HV,K], packed [1,T,HV,K], pooled [1,T,HV,K]; type of r */
+  const tessera_tensor* d_kk;
+  /* written; dense [B,HV,K,V], packed [N,HV,K,V], pooled [P,HV,K,V]; f32 */
+  const tessera_tensor* d_initial_state;
+  const tessera_tensor* state_indices; /* pooled [N]; i32 */
 } tessera_rwkv7_args;
 
 /* Bits of `given`. */
@@ -1487,7 +1527,8 @@ typedef struct tessera_rwkv7_options {
   int64_t reverse; /* 0 or 1; default 0 */
 } tessera_rwkv7_options;
 
-/* rwkv7: needs r, w, k, v, a, b, out; takes cu_seqlens, initial_state, final_state. */
+/* rwkv7: needs r, w, k, v, a, b, out; takes cu_seqlens, initial_state, final_state,
+ * state_indices. */
 static inline int32_t tessera_rwkv7(const tessera_rwkv7_args* args,
     const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
   return tessera_call(TESSERA_OPERATION_RWKV7, args, options, context, status);
@@ -1502,7 +1543,8 @@ static inline int32_t tessera_run_rwkv7(const tessera_plan* plan, const tessera_
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* rwkv7_mul: needs r, w, k, v, kk, a, out; takes cu_seqlens, initial_state, final_state. */
+/* rwkv7_mul: needs r, w, k, v, kk, a, out; takes cu_seqlens, initial_state, final_state,
+ * state_indices. */
 static inline int32_t tessera_rwkv7_mul(const tessera_rwkv7_args* args,
     const tessera_rwkv7_options* options, const tessera_context* context, tessera_status* status) {
   return tessera_call(TESSERA_OPERATION_RWKV7_MUL, args, options, context, status);

@@ -8,6 +8,7 @@
 // | g_gamma | [H] or [B,H]; [H] or [N,H]: a log decay that is constant in time | f32 |
 // | initial_state, final_state | [B,H,K,V]; [N,H,K,V] | f32 |
 // | cu_seqlens | none; [N+1] | i32 |
+// | state_indices | none; [N] | i32 |
 // | out | [B,T,H,V]; [1,T,H,V] | that of q |
 //
 // Gradients have the shape and the dtype of what they belong to, d_out and d_final_state those of
@@ -45,6 +46,11 @@ struct recurrent_args {
   tensor_view d_gk{};
   tensor_view d_gv{};
   tensor_view d_initial_state{};
+
+  /// With cu_seqlens: the states are pools [P,...], and sequence n has the state of this slot,
+  /// which no other sequence with tokens has. Other slots of final_state are left as they are, and
+  /// sequences without tokens have none.
+  tensor_view state_indices{};
 };
 
 }  // namespace tessera

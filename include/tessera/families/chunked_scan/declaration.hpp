@@ -17,6 +17,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::recurrent_table {
 
@@ -28,6 +29,7 @@ inline constexpr std::int64_t most_head_dim = 4096;
 inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "P", .label = "slots"},
     dim{.symbol = "T", .label = "length"},
     dim{.symbol = "H", .label = "heads", .least = 1, .most = most_heads},
     dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
@@ -35,12 +37,16 @@ inline constexpr std::array dims{
     dim{.symbol = "V", .label = "head_dim", .least = 1, .most = most_head_dim},
 };
 
-inline constexpr std::array<std::string_view, 4> layouts{"dense", "packed", "per-entry dense",
-                                                         "per-sequence packed"};
-constexpr texts of_layouts(std::string_view dense, std::string_view packed) {
-  return {dense, packed, dense, packed};
+inline constexpr std::array<std::string_view, 6> layouts{
+    "dense", "packed", "pooled", "per-entry dense", "per-sequence packed", "per-sequence pooled"};
+constexpr texts of_layouts(std::string_view dense, std::string_view packed,
+                           std::string_view pooled) {
+  return {dense, packed, pooled, dense, packed, pooled};
 }
-inline constexpr texts of_states = of_layouts("B H K V", "N H K V");
+constexpr texts of_layouts(std::string_view dense, std::string_view packed) {
+  return of_layouts(dense, packed, packed);
+}
+inline constexpr texts of_states = of_layouts("B H K V", "N H K V", "P H K V");
 inline constexpr texts of_keys = of_layouts("B T H K", "1:batch T H K");
 inline constexpr texts of_values = of_layouts("B T H V", "1:batch T H V");
 
@@ -86,14 +92,10 @@ inline constexpr std::array tensor_texts{
     decay("g", of_layouts("B T H", "1:batch T H"), false),
     decay("gk", of_keys),
     decay("gv", of_values),
-    tensor_text{.name = "g_gamma", .shapes = {"H", "H", "B H", "N H"}, .types = dtype::f32},
+    tensor_text{
+        .name = "g_gamma", .shapes = {"H", "H", "H", "B H", "N H", "N H"}, .types = dtype::f32},
     state("initial_state", of_states),
-    tensor_text{.name = "cu_seqlens",
-                .shapes = of_layouts("-", "N+1"),
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::offsets,
-                .counts = "T"},
+    declared::packed_offsets(of_layouts("-", "N+1")),
     tensor_text{.name = "out",
                 .shapes = of_values,
                 .like = "q",
@@ -115,11 +117,12 @@ inline constexpr std::array tensor_texts{
     gradient_of("gk", "d_gk", of_keys),
     gradient_of("gv", "d_gv", of_values),
     gradient_of_state(of_states),
+    declared::pool_slots(of_layouts("-", "-", "N"), "P"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
 inline constexpr std::array option_forms{
@@ -134,23 +137,21 @@ inline constexpr std::array option_forms{
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "H"), declared::dim_named(dims, "Hkv")}};
 
-template <std::size_t Tensor>
-bool is_given(const bound_call& call) {
-  return call.has(Tensor);
-}
 /// There is no gradient of what is not there.
 inline constexpr std::array rules{
-    tensor_rule{tensor("d_g"), &is_given<tensor("g")>, "is given, g is absent"},
-    tensor_rule{tensor("d_gk"), &is_given<tensor("gk")>, "is given, gk is absent"},
-    tensor_rule{tensor("d_gv"), &is_given<tensor("gv")>, "is given, gv is absent"},
-    tensor_rule{tensor("d_initial_state"), &is_given<tensor("initial_state")>,
-                "is given, initial_state is absent"},
+    declared::goes_with<tensor("d_g"), tensor("g")>("is given, g is absent"),
+    declared::goes_with<tensor("d_gk"), tensor("gk")>("is given, gk is absent"),
+    declared::goes_with<tensor("d_gv"), tensor("gv")>("is given, gv is absent"),
+    declared::goes_with<tensor("d_initial_state"), tensor("initial_state")>(
+        "is given, initial_state is absent"),
+    declared::slots_rule<tensor("state_indices"), tensor("initial_state"), tensor("final_state")>(),
 };
 
 inline int layout_of(const bound_call& call) {
   const bool of_sequences =
       call.has(tensor("g_gamma")) && call.tensors[tensor("g_gamma")].rank == 2;
-  return (of_sequences ? 2 : 0) + (call.has(tensor("cu_seqlens")) ? 1 : 0);
+  return (of_sequences ? 3 : 0) +
+         declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>(call);
 }
 
 inline constexpr signature form = declared::signature_of<recurrent_problem>({
@@ -182,9 +183,15 @@ consteval binding_text rows_at(std::string_view name, std::size_t at,
 consteval binding_text states_at(std::string_view name, std::size_t at) {
   return {name,
           at + offsetof(chunked_scan_states, data),
-          {{{"B|N", at + offsetof(chunked_scan_states, sequence)},
+          {{{"P|B|N", at + offsetof(chunked_scan_states, sequence)},
             {"H", at + offsetof(chunked_scan_states, head)},
             {"K", at + offsetof(chunked_scan_states, key)}}}};
+}
+
+consteval binding_text slots_at(std::string_view name) {
+  return {name,
+          offsetof(chunked_scan_kernel_args, slots),
+          {{{"N", offsetof(chunked_scan_kernel_args, slot_stride)}}}};
 }
 
 inline constexpr std::array size_texts{
@@ -206,6 +213,7 @@ inline constexpr auto bindings = declared::bindings_in(
             {{{"B|N", offsetof(kernel, gamma_sequence)}, {"H", offsetof(kernel, gamma_head)}}}},
         states_at("initial_state", offsetof(kernel, initial_state)),
         binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+        slots_at("state_indices"),
         rows_at("out", offsetof(kernel, out)),
         states_at("final_state", offsetof(kernel, final_state)),
         rows_at("d_out", offsetof(kernel, d_out)),
@@ -232,11 +240,14 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 
 inline constexpr std::array operations{
     declared::operation_of("recurrent", 0, form, lower,
-                           "q! k! v! g gk gv cu_seqlens g_gamma initial_state out! final_state"),
+                           "q! k! v! g gk gv cu_seqlens g_gamma initial_state out! final_state "
+                           "state_indices"),
     declared::operation_of("gla", 1, form, lower,
-                           "q! k! v! gk cu_seqlens g_gamma initial_state out! final_state"),
+                           "q! k! v! gk cu_seqlens g_gamma initial_state out! final_state "
+                           "state_indices"),
     declared::operation_of("lightning_attn", 2, form, lower,
-                           "q! k! v! cu_seqlens g_gamma! initial_state out! final_state"),
+                           "q! k! v! cu_seqlens g_gamma! initial_state out! final_state "
+                           "state_indices"),
     declared::operation_of("recurrent_backward", 3, form, lower,
                            "q! k! v! g gk gv cu_seqlens g_gamma initial_state d_out! d_final_state "
                            "d_q! d_k! d_v! d_g d_gk d_gv d_initial_state"),

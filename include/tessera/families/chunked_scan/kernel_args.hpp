@@ -24,7 +24,7 @@ struct chunked_scan_rows {
   std::int64_t entry = 0, token = 0, head = 0;
 };
 
-/// f32, indexed by (sequence, head, key channel); value channels are contiguous.
+/// f32, indexed by (sequence or slot of a pool, head, key channel); value channels are contiguous.
 struct chunked_scan_states {
   float* data = nullptr;
   std::int64_t sequence = 0, head = 0, key = 0;
@@ -44,6 +44,10 @@ struct chunked_scan_kernel_args {
 
   /// Packed, contiguous; tokens behind the last sequence are nobody's.
   const std::int32_t* cu_seqlens = nullptr;
+  /// Of a pool: the slot of a sequence's state; null: sequence n has state n. A packed sequence
+  /// without tokens has none then.
+  const std::int32_t* slots = nullptr;
+  std::int64_t slot_stride = 0;
 
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< of an entry; packed: in total

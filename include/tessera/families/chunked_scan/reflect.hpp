@@ -27,11 +27,12 @@ BOOST_DESCRIBE_STRUCT(chunked_scan_config, (), (target, type, pass, form))
 BOOST_DESCRIBE_STRUCT(recurrent_options, (), (scale, reverse))
 BOOST_DESCRIBE_STRUCT(recurrent_args, (),
                       (q, k, v, g, gk, gv, g_gamma, initial_state, cu_seqlens, out, final_state,
-                       d_out, d_final_state, d_q, d_k, d_v, d_g, d_gk, d_gv, d_initial_state))
+                       d_out, d_final_state, d_q, d_k, d_v, d_g, d_gk, d_gv, d_initial_state,
+                       state_indices))
 BOOST_DESCRIBE_STRUCT(rwkv6_options, (), (scale, reverse, raw_w))
 BOOST_DESCRIBE_STRUCT(rwkv6_args, (),
                       (r, k, v, w, u, initial_state, cu_seqlens, out, final_state, d_out,
-                       d_final_state, d_r, d_k, d_v, d_w, d_u, d_initial_state))
+                       d_final_state, d_r, d_k, d_v, d_w, d_u, d_initial_state, state_indices))
 
 /// `chunked_scan.<backend>.<dtype>.<pass>.<form>`.
 inline constexpr auto chunked_scan_names = row_names<chunked_scan_config>(

@@ -7,6 +7,7 @@
 // | u | [H,K]: the bonus of the current token | f32, or that of r |
 // | initial_state, final_state | [B,H,K,V]; [N,H,K,V] | f32 |
 // | cu_seqlens | none; [N+1] | i32 |
+// | state_indices | none; [N] | i32 |
 // | out | [B,T,H,V]; [1,T,H,V] | that of r |
 //
 // Gradients have the shape and the dtype of what they belong to, d_out and d_final_state those of
@@ -46,6 +47,11 @@ struct rwkv6_args {
   tensor_view d_w{};  ///< this and the following are optional outputs
   tensor_view d_u{};
   tensor_view d_initial_state{};
+
+  /// With cu_seqlens: the states are pools [P,...], and sequence n has the state of this slot,
+  /// which no other sequence with tokens has. Other slots of final_state are left as they are, and
+  /// sequences without tokens have none.
+  tensor_view state_indices{};
 };
 
 struct rwkv6_options {

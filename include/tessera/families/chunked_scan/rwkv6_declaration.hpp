@@ -26,15 +26,17 @@ using texts = std::array<std::string_view, max_layouts>;
 inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "P", .label = "slots"},
     dim{.symbol = "T", .label = "length"},
     dim{.symbol = "H", .label = "heads", .least = 1, .most = recurrent_table::most_heads},
     dim{.symbol = "K", .label = "head_dim", .least = 1, .most = recurrent_table::most_head_dim},
     dim{.symbol = "V", .label = "head_dim", .least = 1, .most = recurrent_table::most_head_dim},
 };
-inline constexpr std::array<std::string_view, 2> layouts{"dense", "packed"};
-inline constexpr texts of_states{"B H K V", "N H K V"};
-inline constexpr texts of_keys{"B T H K", "1:batch T H K"};
-inline constexpr texts of_values{"B T H V", "1:batch T H V"};
+inline constexpr std::array<std::string_view, 3> layouts{"dense", "packed", "pooled"};
+inline constexpr texts of_states{"B H K V", "N H K V", "P H K V"};
+inline constexpr texts of_keys{"B T H K", "1:batch T H K", "1:batch T H K"};
+inline constexpr texts of_values{"B T H V", "1:batch T H V", "1:batch T H V"};
+inline constexpr texts of_heads{"H K", "H K", "H K"};
 
 constexpr tensor_text operand(std::string_view name, const texts& shapes) {
   return {.name = name, .shapes = shapes, .like = "r", .contiguous_rows = true};
@@ -49,14 +51,9 @@ inline constexpr std::array tensor_texts{
     operand("k", of_keys),
     operand("v", of_values),
     parameter("w", of_keys),
-    parameter("u", {"H K", "H K"}),
+    parameter("u", of_heads),
     state("initial_state", of_states),
-    tensor_text{.name = "cu_seqlens",
-                .shapes = {"-", "N+1"},
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::offsets,
-                .counts = "T"},
+    declared::packed_offsets({"-", "N+1", "N+1"}),
     tensor_text{.name = "out",
                 .shapes = of_values,
                 .like = "r",
@@ -75,13 +72,14 @@ inline constexpr std::array tensor_texts{
     gradient_of("k", "d_k", of_keys, false),
     gradient_of("v", "d_v", of_values, false),
     gradient_of("w", "d_w", of_keys),
-    gradient_of("u", "d_u", {"H K", "H K"}),
+    gradient_of("u", "d_u", of_heads),
     recurrent_table::gradient_of_state(of_states),
+    declared::pool_slots({"-", "-", "N"}, "P"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
 inline constexpr std::array option_forms{
@@ -95,9 +93,9 @@ inline constexpr std::array option_forms{
 };
 
 inline constexpr std::array rules{
-    tensor_rule{tensor("d_initial_state"),
-                [](const bound_call& call) { return call.has(tensor("initial_state")); },
-                "is given, initial_state is absent"},
+    declared::goes_with<tensor("d_initial_state"), tensor("initial_state")>(
+        "is given, initial_state is absent"),
+    declared::slots_rule<tensor("state_indices"), tensor("initial_state"), tensor("final_state")>(),
 };
 
 inline constexpr signature form = declared::signature_of<rwkv6_problem>({
@@ -107,7 +105,7 @@ inline constexpr signature form = declared::signature_of<rwkv6_problem>({
     .layouts = layouts,
     .options = option_forms,
     .rules = rules,
-    .layout_of = [](const bound_call& call) { return call.has(tensor("cu_seqlens")) ? 1 : 0; },
+    .layout_of = &declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>,
 });
 
 // Where a kernel finds them.
@@ -129,6 +127,7 @@ inline constexpr auto bindings = declared::bindings_in(
         rows_at("u", offsetof(kernel, u), "H"),
         states_at("initial_state", offsetof(kernel, initial_state)),
         binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+        recurrent_table::slots_at("state_indices"),
         rows_at("out", offsetof(kernel, out), "H"),
         states_at("final_state", offsetof(kernel, final_state)),
         rows_at("d_out", offsetof(kernel, d_out), "H"),
@@ -155,7 +154,8 @@ inline constexpr lowering lower =
 
 inline constexpr std::array operations{
     declared::operation_of("rwkv6", 0, form, lower,
-                           "r! k! v! w! u! cu_seqlens initial_state out! final_state"),
+                           "r! k! v! w! u! cu_seqlens initial_state out! final_state "
+                           "state_indices"),
     declared::operation_of("rwkv6_backward", 1, form, lower,
                            "r! k! v! w! u! cu_seqlens initial_state d_out! d_final_state d_r! d_k! "
                            "d_v! d_w d_u d_initial_state"),

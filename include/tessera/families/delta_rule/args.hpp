@@ -10,6 +10,7 @@
 // | dt_bias, d_dt_bias | [HV] with g, [HV,K] with gk | f32 |
 // | initial_state, final_state and their gradients | [B,HV,K,V]; [N,HV,K,V] | f32 |
 // | cu_seqlens | none; [N+1] | i32 |
+// | state_indices | none; [N] | i32 |
 // | seg_ids | [B,T]; none | i32 |
 //
 // The last axis of q, k, v, gk, out, the states and their gradients has stride 1; every other
@@ -49,6 +50,11 @@ struct delta_rule_args {
   tensor_view d_A_log{};          ///< optional
   tensor_view d_dt_bias{};        ///< optional
   tensor_view d_initial_state{};  ///< optional
+
+  /// With cu_seqlens: the states are pools [P,...], and sequence n has the state of this slot,
+  /// which no other sequence with tokens has. Other slots of final_state are left as they are, and
+  /// sequences without tokens have none.
+  tensor_view state_indices{};
 };
 
 }  // namespace tessera

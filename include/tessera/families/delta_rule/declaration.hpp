@@ -18,6 +18,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::delta_rule_table {
 
@@ -29,6 +30,7 @@ inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "T", .label = "length"},
     dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "P", .label = "slots"},
     dim{.symbol = "H", .label = "heads", .least = 1, .most = most_recurrent_heads},
     dim{.symbol = "HV", .label = "heads", .least = 1, .most = most_recurrent_heads},
     dim{.symbol = "K", .label = "key dim", .least = 1, .most = most_recurrent_dim},
@@ -38,15 +40,23 @@ consteval std::int8_t dim_of(std::string_view symbol) {
   return declared::dim_named(dims, symbol);
 }
 
-inline constexpr std::array<std::string_view, 4> layouts{"dense", "packed", "dense per-channel",
-                                                         "packed per-channel"};
-inline constexpr texts of_keys{"B T H K", "1:batch T H K", "B T H K", "1:batch T H K"};
-inline constexpr texts of_values{"B T HV V", "1:batch T HV V", "B T HV V", "1:batch T HV V"};
-inline constexpr texts of_heads{"B T HV", "1:batch T HV", "B T HV", "1:batch T HV"};
-inline constexpr texts of_head_gates{"B T HV", "1:batch T HV", "-", "-"};
-inline constexpr texts of_channel_gates{"-", "-", "B T HV K", "1:batch T HV K"};
-inline constexpr texts of_biases{"HV", "HV", "HV K", "HV K"};
-inline constexpr texts of_states{"B HV K V", "N HV K V", "B HV K V", "N HV K V"};
+inline constexpr std::array<std::string_view, 6> layouts{
+    "dense", "packed", "pooled", "dense per-channel", "packed per-channel", "pooled per-channel"};
+constexpr texts of_layouts(std::string_view dense, std::string_view packed,
+                           std::string_view pooled) {
+  return {dense, packed, pooled, dense, packed, pooled};
+}
+constexpr texts of_layouts(std::string_view dense, std::string_view packed) {
+  return of_layouts(dense, packed, packed);
+}
+inline constexpr texts of_keys = of_layouts("B T H K", "1:batch T H K");
+inline constexpr texts of_values = of_layouts("B T HV V", "1:batch T HV V");
+inline constexpr texts of_heads = of_layouts("B T HV", "1:batch T HV");
+inline constexpr texts of_head_gates{"B T HV", "1:batch T HV", "1:batch T HV", "-", "-", "-"};
+inline constexpr texts of_channel_gates{
+    "-", "-", "-", "B T HV K", "1:batch T HV K", "1:batch T HV K"};
+inline constexpr texts of_biases{"HV", "HV", "HV", "HV K", "HV K", "HV K"};
+inline constexpr texts of_states = of_layouts("B HV K V", "N HV K V", "P HV K V");
 inline constexpr std::string_view per_channel =
     "is given with gk; a decay is per head or per channel";
 inline constexpr std::string_view per_head = "is given without gk";
@@ -66,11 +76,7 @@ constexpr tensor_text single(std::string_view name, const texts& shapes) {
   return {
       .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = true};
 }
-constexpr tensor_text as_output(tensor_text text, std::string_view gradient_of = {}) {
-  text.use = tensor_use::output;
-  text.gradient_of = gradient_of;
-  return text;
-}
+using declared::as_output;
 constexpr tensor_text optional_output(tensor_text text, std::string_view gradient_of = {}) {
   text = as_output(text, gradient_of);
   text.free = true;
@@ -97,14 +103,9 @@ inline constexpr std::array tensor_texts{
     single("A_log", declared::everywhere("HV")),
     single("dt_bias", of_biases),
     single("initial_state", of_states),
-    tensor_text{.name = "cu_seqlens",
-                .shapes = {"-", "N+1", "-", "N+1"},
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::offsets,
-                .counts = "T"},
+    declared::packed_offsets(of_layouts("-", "N+1")),
     tensor_text{.name = "seg_ids",
-                .shapes = {"B T", "-", "B T", "-"},
+                .shapes = of_layouts("B T", "-"),
                 .types = dtype::i32,
                 .elsewhere = "is given with cu_seqlens; both say where sequences begin",
                 .free = true},
@@ -121,11 +122,12 @@ inline constexpr std::array tensor_texts{
     optional_output(single("d_A_log", declared::everywhere("HV")), "A_log"),
     optional_output(single("d_dt_bias", of_biases), "dt_bias"),
     optional_output(single("d_initial_state", of_states), "initial_state"),
+    declared::pool_slots(of_layouts("-", "-", "N"), "P"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
 inline constexpr auto option_forms = gate_option_forms<options>;
@@ -134,24 +136,22 @@ inline bool has_raw_gates(const bound_call& call) {
   return call.options_as<options>().use_gate;
 }
 /// A gradient goes with what it belongs to.
-template <std::int8_t Of>
-bool has(const bound_call& call) {
-  return call.has(static_cast<std::size_t>(Of));
-}
 inline constexpr std::array rules{
     tensor_rule{tensor("A_log"), &has_raw_gates, "is given, use_gate is false"},
     tensor_rule{tensor("dt_bias"), &has_raw_gates, "is given, use_gate is false"},
-    tensor_rule{tensor("d_g"), &has<tensor("g")>, "is given, g is absent"},
-    tensor_rule{tensor("d_gk"), &has<tensor("gk")>, "is given, gk is absent"},
-    tensor_rule{tensor("d_A_log"), &has<tensor("A_log")>, "is given, A_log is absent"},
-    tensor_rule{tensor("d_dt_bias"), &has<tensor("dt_bias")>, "is given, dt_bias is absent"},
-    tensor_rule{tensor("d_initial_state"), &has<tensor("initial_state")>,
-                "is given, initial_state is absent"},
+    declared::goes_with<tensor("d_g"), tensor("g")>("is given, g is absent"),
+    declared::goes_with<tensor("d_gk"), tensor("gk")>("is given, gk is absent"),
+    declared::goes_with<tensor("d_A_log"), tensor("A_log")>("is given, A_log is absent"),
+    declared::goes_with<tensor("d_dt_bias"), tensor("dt_bias")>("is given, dt_bias is absent"),
+    declared::goes_with<tensor("d_initial_state"), tensor("initial_state")>(
+        "is given, initial_state is absent"),
+    declared::slots_rule<tensor("state_indices"), tensor("initial_state"), tensor("final_state")>(),
 };
 inline constexpr std::array multiples{multiple_rule{dim_of("HV"), dim_of("H")}};
 
 inline int layout_of(const bound_call& call) {
-  return (call.has(tensor("gk")) ? 2 : 0) + (call.has(tensor("cu_seqlens")) ? 1 : 0);
+  return (call.has(tensor("gk")) ? 3 : 0) +
+         declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>(call);
 }
 
 /// What options ask of each other and of tensors.
@@ -189,7 +189,7 @@ consteval binding_text rows_at(std::string_view name, std::size_t at, std::strin
 }
 /// States of sequences, or of what `of` names.
 consteval binding_text states_at(std::string_view name, std::size_t at,
-                                 std::string_view of = "B|N") {
+                                 std::string_view of = "P|B|N") {
   using states = delta_rule_states<void>;
   return {name,
           at + offsetof(states, data),
@@ -197,6 +197,9 @@ consteval binding_text states_at(std::string_view name, std::size_t at,
             {"HV", at + offsetof(states, head)},
             {"K", at + offsetof(states, channel)}}},
           at + offsetof(states, type)};
+}
+consteval binding_text slots_at(std::string_view name) {
+  return {name, offsetof(kernel, slots), {{{"N", offsetof(kernel, slot_stride)}}}};
 }
 inline constexpr auto bindings = declared::bindings_in(
     std::array{
@@ -227,6 +230,7 @@ inline constexpr auto bindings = declared::bindings_in(
         states_at("initial_state", offsetof(kernel, initial)),
         states_at("final_state", offsetof(kernel, last)),
         binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+        slots_at("state_indices"),
         binding_text{"seg_ids",
                      offsetof(kernel, seg_ids),
                      {{{"B", offsetof(kernel, seg_entry)}, {"T", offsetof(kernel, seg_token)}}}},
@@ -250,11 +254,13 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 inline constexpr std::array operations{
     declared::operation_of(
         "gated_delta_rule", 0, form, lower,
-        "q! k! v! cu_seqlens seg_ids g beta! A_log dt_bias initial_state out! final_state"),
+        "q! k! v! cu_seqlens seg_ids g beta! A_log dt_bias initial_state out! final_state "
+        "state_indices"),
     declared::also_called(
         declared::operation_of(
             "kernel_delta_attention", 1, form, lower,
-            "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state out! final_state"),
+            "q! k! v! cu_seqlens g gk beta! A_log dt_bias initial_state out! final_state "
+            "state_indices"),
         "kda"),
     declared::operation_of("gated_delta_rule_backward", 2, form, lower,
                            "q! k! v! cu_seqlens seg_ids g beta! A_log dt_bias initial_state d_out! "

@@ -12,8 +12,8 @@
 
 namespace tessera::ragged_delta_rule_table {
 
+using declared::as_output;
 using declared::everywhere;
-using delta_rule_table::as_output;
 using delta_rule_table::gate;
 using delta_rule_table::operand;
 using delta_rule_table::optional_output;
@@ -61,18 +61,14 @@ constexpr tensor_text pool_gradient() {
   text.free = true;
   return text;
 }
-inline constexpr tensor_text offsets{.name = "cu_seqlens",
-                                     .shapes = everywhere("N+1"),
-                                     .types = dtype::i32,
-                                     .contiguous_rows = true,
-                                     .holds = tensor_contents::offsets,
-                                     .counts = "T"};
-inline constexpr tensor_text indices{.name = "state_indices",
-                                     .shapes = everywhere("N"),
-                                     .types = dtype::i32,
-                                     .holds = tensor_contents::slots,
-                                     .counts = "P",
-                                     .used_by = "cu_seqlens"};
+inline constexpr tensor_text offsets = declared::packed_offsets(everywhere("N+1"));
+constexpr tensor_text required_slots() {
+  tensor_text text = declared::pool_slots(everywhere("N"), "P");
+  text.free = false;
+  text.elsewhere = {};
+  return text;
+}
+inline constexpr tensor_text indices = required_slots();
 inline constexpr tensor_text flags{
     .name = "has_initial_state", .shapes = everywhere("N"), .types = dtype::i32, .free = true};
 
@@ -109,19 +105,15 @@ inline constexpr auto tensors = declared::tensors_in(texts, shapes, dims);
 inline constexpr auto backward_tensors =
     declared::tensors_in(tensor_texts(tensor_use::input), shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
-template <std::int8_t Of>
-bool has(const bound_call& call) {
-  return call.has(static_cast<std::size_t>(Of));
-}
 inline constexpr std::array rules{
     tensor_rule{tensor("A_log"), &delta_rule_table::has_raw_gates, "is given, use_gate is false"},
     tensor_rule{tensor("dt_bias"), &delta_rule_table::has_raw_gates, "is given, use_gate is false"},
-    tensor_rule{tensor("d_g"), &has<tensor("g")>, "is given, g is absent"},
-    tensor_rule{tensor("d_A_log"), &has<tensor("A_log")>, "is given, A_log is absent"},
-    tensor_rule{tensor("d_dt_bias"), &has<tensor("dt_bias")>, "is given, dt_bias is absent"},
+    declared::goes_with<tensor("d_g"), tensor("g")>("is given, g is absent"),
+    declared::goes_with<tensor("d_A_log"), tensor("A_log")>("is given, A_log is absent"),
+    declared::goes_with<tensor("d_dt_bias"), tensor("dt_bias")>("is given, dt_bias is absent"),
 };
 inline constexpr std::array multiples{multiple_rule{dim_of("HV"), dim_of("H")}};
 
@@ -168,10 +160,6 @@ consteval binding_text head_numbers_at(std::string_view name, std::size_t data,
 consteval binding_text pool_at(std::string_view name, std::size_t at) {
   return delta_rule_table::states_at(name, at, "P");
 }
-consteval binding_text of_sequences_at(std::string_view name, std::size_t data,
-                                       std::size_t stride) {
-  return {name, data, {{{"N", stride}}}};
-}
 /// The tensors that both forms have under the same names.
 inline constexpr std::array shared_bindings{
     rows_at("out", offsetof(kernel, out), "HV"),
@@ -185,9 +173,10 @@ inline constexpr std::array shared_bindings{
     pool_at("d_state_pool", offsetof(kernel, d_last)),
     pool_at("d_state_pool", offsetof(kernel, d_initial)),
     binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
-    of_sequences_at("state_indices", offsetof(kernel, slots), offsetof(kernel, slot_stride)),
-    of_sequences_at("has_initial_state", offsetof(kernel, has_initial),
-                    offsetof(kernel, has_initial_stride)),
+    delta_rule_table::slots_at("state_indices"),
+    binding_text{"has_initial_state",
+                 offsetof(kernel, has_initial),
+                 {{{"N", offsetof(kernel, has_initial_stride)}}}},
 };
 inline constexpr auto bindings = declared::bindings_in(
     declared::with(

@@ -13,8 +13,8 @@
 
 namespace tessera::ragged_delta_rule_v2_table {
 
+using declared::as_output;
 using declared::everywhere;
-using delta_rule_table::as_output;
 using delta_rule_table::gate;
 using delta_rule_table::optional_output;
 using delta_rule_table::single;
@@ -83,7 +83,7 @@ inline constexpr auto tensors = declared::tensors_in(texts, shapes, dims);
 inline constexpr auto backward_tensors =
     declared::tensors_in(tensor_texts(tensor_use::input), shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
 inline constexpr std::array option_forms{

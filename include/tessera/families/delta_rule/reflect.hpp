@@ -31,12 +31,13 @@ BOOST_DESCRIBE_STRUCT(delta_rule_options, (),
 BOOST_DESCRIBE_STRUCT(delta_rule_args, (),
                       (q, k, v, g, gk, beta, A_log, dt_bias, initial_state, cu_seqlens, seg_ids,
                        out, final_state, d_out, d_final_state, d_q, d_k, d_v, d_g, d_gk, d_beta,
-                       d_A_log, d_dt_bias, d_initial_state))
+                       d_A_log, d_dt_bias, d_initial_state, state_indices))
 
 BOOST_DESCRIBE_STRUCT(rwkv7_options, (), (scale, reverse))
 BOOST_DESCRIBE_STRUCT(rwkv7_args, (),
                       (r, w, k, v, a, b, kk, initial_state, cu_seqlens, out, final_state, d_out,
-                       d_final_state, d_r, d_w, d_k, d_v, d_a, d_b, d_kk, d_initial_state))
+                       d_final_state, d_r, d_w, d_k, d_v, d_a, d_b, d_kk, d_initial_state,
+                       state_indices))
 
 BOOST_DESCRIBE_ENUM(ragged_delta_rule_op, ragged_gated_delta_rule, ragged_gated_delta_rule_backward)
 BOOST_DESCRIBE_STRUCT(ragged_delta_rule_args, (),

@@ -7,6 +7,7 @@
 // | w, d_w | [B,T,H,K]; [1,T,H,K] | f32, f16, bf16 |
 // | initial_state, final_state and their gradients | [B,H,K,V]; [N,H,K,V] | f32 |
 // | cu_seqlens | none; [N+1] | i32 |
+// | state_indices | none; [N] | i32 |
 //
 // The last axis of each has stride 1; every other stride is free.
 #pragma once
@@ -40,6 +41,11 @@ struct rwkv7_args {
   tensor_view d_b{};
   tensor_view d_kk{};
   tensor_view d_initial_state{};  ///< optional
+
+  /// With cu_seqlens: the states are pools [P,...], and sequence n has the state of this slot,
+  /// which no other sequence with tokens has. Other slots of final_state are left as they are, and
+  /// sequences without tokens have none.
+  tensor_view state_indices{};
 };
 
 struct rwkv7_options {

@@ -23,6 +23,7 @@ inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "T", .label = "length"},
     dim{.symbol = "N", .label = "sequences"},
+    dim{.symbol = "P", .label = "slots"},
     dim{.symbol = "HV",
         .label = "heads",
         .least = 1,
@@ -36,10 +37,10 @@ inline constexpr std::array dims{
         .least = 1,
         .most = delta_rule_table::most_recurrent_dim},
 };
-inline constexpr std::array<std::string_view, 2> layouts{"dense", "packed"};
-inline constexpr texts of_keys{"B T HV K", "1:batch T HV K"};
-inline constexpr texts of_values{"B T HV V", "1:batch T HV V"};
-inline constexpr texts of_states{"B HV K V", "N HV K V"};
+inline constexpr std::array<std::string_view, 3> layouts{"dense", "packed", "pooled"};
+inline constexpr texts of_keys{"B T HV K", "1:batch T HV K", "1:batch T HV K"};
+inline constexpr texts of_values{"B T HV V", "1:batch T HV V", "1:batch T HV V"};
+inline constexpr texts of_states{"B HV K V", "N HV K V", "P HV K V"};
 
 constexpr tensor_text operand(std::string_view name, const texts& shapes) {
   if (name == "r" || name == "w") {
@@ -48,14 +49,8 @@ constexpr tensor_text operand(std::string_view name, const texts& shapes) {
   return {.name = name, .shapes = shapes, .like = "r", .contiguous_rows = true};
 }
 constexpr tensor_text gradient(std::string_view name, std::string_view of, const texts& shapes) {
-  tensor_text text = operand(of, shapes);
+  tensor_text text = declared::as_output(operand(of, shapes), of);
   text.name = name;
-  text.use = tensor_use::output;
-  text.gradient_of = of;
-  return text;
-}
-constexpr tensor_text result(tensor_text text) {
-  text.use = tensor_use::output;
   return text;
 }
 
@@ -68,13 +63,8 @@ inline constexpr std::array tensor_texts{
     operand("b", of_keys),
     operand("kk", of_keys),
     single("initial_state", of_states),
-    tensor_text{.name = "cu_seqlens",
-                .shapes = {"-", "N+1"},
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::offsets,
-                .counts = "T"},
-    result(operand("out", of_values)),
+    declared::packed_offsets({"-", "N+1", "N+1"}),
+    declared::as_output(operand("out", of_values)),
     delta_rule_table::final_states(of_states),
     operand("d_out", of_values),
     single("d_final_state", of_states),
@@ -86,11 +76,12 @@ inline constexpr std::array tensor_texts{
     gradient("d_b", "b", of_keys),
     gradient("d_kk", "kk", of_keys),
     optional_output(single("d_initial_state", of_states), "initial_state"),
+    declared::pool_slots({"-", "-", "N"}, "P"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
 inline constexpr std::array option_forms{
@@ -102,14 +93,10 @@ inline constexpr std::array option_forms{
     option_form{.name = "reverse", .offset = offsetof(options, reverse), .free = true},
 };
 inline constexpr std::array rules{
-    tensor_rule{tensor("d_initial_state"),
-                [](const bound_call& call) { return call.has(tensor("initial_state")); },
-                "is given, initial_state is absent"},
+    declared::goes_with<tensor("d_initial_state"), tensor("initial_state")>(
+        "is given, initial_state is absent"),
+    declared::slots_rule<tensor("state_indices"), tensor("initial_state"), tensor("final_state")>(),
 };
-
-inline int layout_of(const bound_call& call) {
-  return call.has(tensor("cu_seqlens")) ? 1 : 0;
-}
 
 inline constexpr signature form = declared::signature_of<rwkv7_problem>({
     .tensors = tensors,
@@ -118,7 +105,7 @@ inline constexpr signature form = declared::signature_of<rwkv7_problem>({
     .layouts = layouts,
     .options = option_forms,
     .rules = rules,
-    .layout_of = &layout_of,
+    .layout_of = &declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>,
 });
 
 // Where a kernel finds them.
@@ -149,6 +136,7 @@ consteval auto bindings_with(std::string_view read, std::string_view write, std:
           states_at("initial_state", offsetof(kernel, initial)),
           states_at("final_state", offsetof(kernel, last)),
           binding_text{"cu_seqlens", offsetof(kernel, cu_seqlens)},
+          delta_rule_table::slots_at("state_indices"),
       },
       form);
 }
@@ -178,9 +166,11 @@ inline constexpr lowering lower_multiplicative = declared::lowering_of<kernel_de
 
 inline constexpr std::array operations{
     declared::operation_of("rwkv7", 0, form, lower,
-                           "r! w! k! v! cu_seqlens a! b! initial_state out! final_state"),
+                           "r! w! k! v! cu_seqlens a! b! initial_state out! final_state "
+                           "state_indices"),
     declared::operation_of("rwkv7_mul", 1, form, lower_multiplicative,
-                           "r! w! k! v! cu_seqlens kk! a! initial_state out! final_state"),
+                           "r! w! k! v! cu_seqlens kk! a! initial_state out! final_state "
+                           "state_indices"),
     declared::operation_of("rwkv7_backward", 2, form, lower,
                            "r! w! k! v! cu_seqlens a! b! initial_state d_out! d_final_state d_r! "
                            "d_w! d_k! d_v! d_a! d_b! d_initial_state"),

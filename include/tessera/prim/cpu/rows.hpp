@@ -46,8 +46,8 @@ TESSERA_INLINE void load_row(const Element* from, std::int64_t count, float* to)
 }
 template <class Isa, class Tensor>
 void load_row(const Tensor& tensor, std::int64_t offset, std::int64_t count, float* to) {
-  with_elements<Isa>(
-      tensor, [&](const auto* elements) { load_row<Isa>(elements + offset, count, to); });
+  with_elements<Isa>(tensor,
+                     [&](const auto* elements) { load_row<Isa>(elements + offset, count, to); });
 }
 
 /// The first `count` floats, rounded to the element type.

@@ -75,7 +75,8 @@ class forward_launch {
     const std::int64_t block = item % blocks_, head = item / blocks_ % args_.heads;
     const sequence one = sequence_at(args_, item / blocks_ / args_.heads);
     const std::int64_t value = block * shape::block;
-    const state_place place{one.index, head, value,
+    if (!one.has_states) return;
+    const state_place place{one.slot, head, value,
                             std::min<std::int64_t>(args_.values - value, shape::block)};
     load_state<Kernel>(args_.initial_state, place, args_.keys, memory.padded_keys, memory.state);
     if constexpr (Read == state_read::before) {

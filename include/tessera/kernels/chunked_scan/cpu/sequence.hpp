@@ -8,7 +8,9 @@
 namespace tessera::kernels::chunked_scan::cpu {
 
 struct sequence {
-  std::int64_t index = 0;  ///< whose states they are
+  std::int64_t index = 0;
+  std::int64_t slot = 0;  ///< of its states
+  bool has_states = true;
   std::int64_t entry = 0;  ///< of the tensors of tokens
   std::int64_t first = 0;  ///< the token that is taken first
   std::int64_t length = 0;
@@ -18,11 +20,15 @@ struct sequence {
 };
 
 inline sequence sequence_at(const chunked_scan_kernel_args& args, std::int64_t index) noexcept {
-  sequence one{.index = index, .entry = index, .length = args.tokens};
+  sequence one{.index = index, .slot = index, .entry = index, .length = args.tokens};
   if (args.cu_seqlens != nullptr) {
     one.entry = 0;
     one.first = args.cu_seqlens[index];
     one.length = args.cu_seqlens[index + 1] - one.first;
+  }
+  if (args.slots != nullptr) {
+    one.has_states = one.length > 0;
+    if (one.has_states) one.slot = args.slots[index * args.slot_stride];
   }
   if (args.reverse) {
     one.first += one.length - 1;

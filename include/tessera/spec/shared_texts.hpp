@@ -1,0 +1,73 @@
+// What declarations share: texts of tensors, and rules, that several families write alike.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <tessera/spec/declaration.hpp>
+#include <tessera/spec/declaration_text.hpp>
+
+namespace tessera::declared {
+
+using layout_texts = std::array<std::string_view, max_layouts>;
+
+/// The number of a tensor, by name.
+consteval std::int8_t tensor_named(std::span<const tensor_form> tensors, std::string_view name) {
+  return index_of(tensors, name, &tensor_form::name);
+}
+
+/// Tokens of packed sequences: sequence n is tokens [cu_seqlens[n], cu_seqlens[n+1]).
+constexpr tensor_text packed_offsets(const layout_texts& shapes, std::string_view tokens = "T") {
+  return {.name = "cu_seqlens",
+          .shapes = shapes,
+          .types = dtype::i32,
+          .contiguous_rows = true,
+          .holds = tensor_contents::offsets,
+          .counts = tokens};
+}
+
+/// Where the states of packed sequences lie in a pool.
+constexpr tensor_text pool_slots(const layout_texts& shapes, std::string_view slots) {
+  return {.name = "state_indices",
+          .shapes = shapes,
+          .types = dtype::i32,
+          .holds = tensor_contents::slots,
+          .counts = slots,
+          .used_by = "cu_seqlens",
+          .elsewhere = "is given without cu_seqlens",
+          .free = true};
+}
+
+constexpr tensor_text as_output(tensor_text text, std::string_view gradient_of = {}) {
+  text.use = tensor_use::output;
+  text.gradient_of = gradient_of;
+  return text;
+}
+
+template <std::int8_t Tensor>
+bool is_given(const bound_call& call) {
+  return call.has(static_cast<std::size_t>(Tensor));
+}
+/// A tensor that goes with another, as a gradient with what it belongs to.
+template <std::int8_t Tensor, std::int8_t With>
+consteval tensor_rule goes_with(std::string_view sentence) {
+  return {Tensor, &is_given<With>, sentence};
+}
+/// Slots go with states.
+template <std::int8_t Slots, std::int8_t Initial, std::int8_t Final>
+consteval tensor_rule slots_rule() {
+  return {Slots,
+          [](const bound_call& call) { return is_given<Initial>(call) || is_given<Final>(call); },
+          "is given, initial_state and final_state are absent"};
+}
+
+/// 0 dense, 1 packed, 2 packed with states in a pool.
+template <std::int8_t Offsets, std::int8_t Slots>
+int packing_of(const bound_call& call) {
+  if (!is_given<Offsets>(call)) return 0;
+  return is_given<Slots>(call) ? 2 : 1;
+}
+
+}  // namespace tessera::declared
