@@ -155,13 +155,11 @@ std::span<const std::string_view> independent(const bound_call& call) {
 
 constexpr operation_reference forward_named(std::string_view op) {
   return {.op = op,
-          .exact = &exact,
+          .exact = &pooled<&exact>,
           .fill = &fill,
           .ordinary = &ordinary,
           .independent = &independent,
           .count = &count};
-  return {
-      .op = op, .exact = &pooled<&exact>, .fill = &fill, .ordinary = &ordinary, .count = &count};
 }
 constexpr operation_reference backward_named(std::string_view op) {
   return {.op = op,

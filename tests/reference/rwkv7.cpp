@@ -226,14 +226,11 @@ void count(const bound_call& call, call_work& work) {
 
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
-          .exact = &evaluated<double>,
-          .as_stored = &evaluated<float>,
+          .exact = &pooled<&evaluated<double>>,
+          .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
           .independent = &independent,
           .count = &count};
-          .exact = &pooled<&evaluated<double>>,
-          .as_stored = &pooled<&evaluated<float>>,
-          .fill = &fill};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
                            reference_named("rwkv7_backward"),

@@ -328,9 +328,6 @@ inline bool are_shapes(bound_call& call, std::uint32_t derivable, status& failur
     const std::size_t tensor = call.op->order[static_cast<std::size_t>(i)];
     if (call.has(tensor) && !has_axes(call, tensor, false, failure)) return false;
   }
-  // Dims that no axis has: contents are looked at by them.
-  for (std::size_t index = 0; index < form.dims.size(); ++index) {
-    if (call.owners[index] < 0) static_cast<void>(follows(call, index));
   // The tokens of a page may follow from several axes.
   for (const tensor_form& table : form.tensors) {
     const auto page = static_cast<std::size_t>(table.page);

@@ -1,8 +1,4 @@
 /* Recurrences and sparse attention from C, with tensors of one number: called, planned, refused. */
-#include <math.h>
-#include <string.h>
-
-/* Recurrences from C, each with tensors of one number: called, planned, run, refused. */
 #include "number_calls.h"
 #include "operations.h"
 
