@@ -6,13 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/latent_attention/registry.hpp>
 #include <tessera/latent_attention.hpp>
 
 #include "tests/support/compare.hpp"
+#include "tests/support/place.hpp"
 #include "tests/support/random.hpp"
 
 namespace {
@@ -29,6 +33,22 @@ std::vector<float> bells(std::int64_t count, std::uint64_t seed) {
   for (float& number : numbers) number = random.bell();
   return numbers;
 }
+
+/// Bits are compared on one back end: which row is chosen may depend on the sizes of a call.
+class latent_attention : public testing::TestWithParam<std::string_view> {
+ protected:
+  static std::string row(std::string_view kind) {
+    return "latent_attention." + std::string(GetParam()) + "." + std::string(kind);
+  }
+  /// Whether this machine has the instructions.
+  static bool runs_here() {
+    const std::string name = row("absorbed.forward");
+    for (const tessera::instance& one : tessera::latent_attention_registry()) {
+      if (one.name == name) return tessera::support::runs_here(one.target);
+    }
+    return false;
+  }
+};
 
 /// A causal call of `entries` entries and its gradient.
 struct expanded_call {
@@ -67,9 +87,10 @@ struct expanded_call {
             .out = rows(out, value),
             .lse = view(lse.data() + begin * heads * length, {end - begin, heads, length})};
   }
-  void run(std::int64_t begin, std::int64_t end) {
+  void run(std::int64_t begin, std::int64_t end, std::string_view forward = {},
+           std::string_view backward = {}) {
     tessera::flash_mla_args args = slice(begin, end);
-    const auto done = tessera::flash_mla(args, {.causal = true});
+    const auto done = tessera::flash_mla(args, {.causal = true}, {.row = forward});
     ASSERT_TRUE(done) << done.message();
     const auto like = [](const tessera::tensor_view& operand, std::vector<float>& memory,
                          std::int64_t first) {
@@ -83,7 +104,7 @@ struct expanded_call {
     args.d_q = like(args.q, d_q, begin * length * heads * width);
     args.d_w_kc = like(args.w_kc, d_w_kc, 0);
     args.d_w_vc = like(args.w_vc, d_w_vc, 0);
-    const auto back = tessera::flash_mla_backward(args, {.causal = true});
+    const auto back = tessera::flash_mla_backward(args, {.causal = true}, {.row = backward});
     ASSERT_TRUE(back) << back.message();
   }
 
@@ -92,10 +113,14 @@ struct expanded_call {
   std::vector<float> d_ckv, d_k_pe, d_q, d_w_kc, d_w_vc;
 };
 
-TEST(latent_attention, entries_of_a_batch_have_the_bits_of_lone_ones) {
+TEST_P(latent_attention, entries_of_a_batch_have_the_bits_of_lone_ones) {
+  if (!runs_here()) GTEST_SKIP() << "no such instructions here";
+  const std::string forward = row("expanded.forward"), backward = row("expanded.backward");
   expanded_call batch(3), alone(3);
-  batch.run(0, 3);
-  for (std::int64_t entry = 0; entry < 3; ++entry) alone.run(entry, entry + 1);
+  batch.run(0, 3, forward, backward);
+  for (std::int64_t entry = 0; entry < 3; ++entry) {
+    alone.run(entry, entry + 1, forward, backward);
+  }
   EXPECT_EQ(batch.out, alone.out);
   EXPECT_EQ(batch.lse, alone.lse);
   EXPECT_EQ(batch.d_ckv, alone.d_ckv);
@@ -130,7 +155,7 @@ struct paged_prompt {
   }
 
   /// Tokens [begin, end), those before them being in the cache.
-  void run(std::int64_t begin, std::int64_t end) {
+  void run(std::int64_t begin, std::int64_t end, std::string_view row = {}) {
     std::int32_t seen = static_cast<std::int32_t>(end);
     std::int32_t offsets[2] = {0, static_cast<std::int32_t>(end - begin)};
     const auto rows = [&](std::vector<float>& of, std::int64_t columns) {
@@ -146,7 +171,7 @@ struct paged_prompt {
          .kv_lens = view(&seen, {1}),
          .cu_seqlens_q = view(offsets, {2}),
          .out = rows(out, latent)},
-        {.softmax_scale = 1.0 / std::sqrt(static_cast<double>(width))});
+        {.softmax_scale = 1.0 / std::sqrt(static_cast<double>(width))}, {.row = row});
     ASSERT_TRUE(done) << done.message();
   }
 
@@ -154,20 +179,26 @@ struct paged_prompt {
   std::vector<std::int32_t> table;
 };
 
-TEST(latent_attention, a_prompt_in_pieces_has_the_bits_of_the_whole) {
+TEST_P(latent_attention, a_prompt_in_pieces_has_the_bits_of_the_whole) {
   expanded_call call(1);
   paged_prompt whole(call), pieces(call);
-  whole.run(0, length);
+  if (!runs_here()) GTEST_SKIP() << "no such instructions here";
+  const std::string absorbed = row("absorbed.forward");
+  whole.run(0, length, absorbed);
   std::int64_t begin = 0;
   for (const std::int64_t end : {std::int64_t{1}, std::int64_t{18}, std::int64_t{82}, length}) {
-    pieces.run(begin, end);
+    pieces.run(begin, end, absorbed);
     begin = end;
   }
   EXPECT_EQ(pieces.out, whole.out);
   EXPECT_EQ(pieces.cache, whole.cache);
 }
 
-TEST(latent_attention, absorbed_queries_give_what_expanded_latents_give) {
+INSTANTIATE_TEST_SUITE_P(backends, latent_attention,
+                         testing::Values("cpu_generic", "cpu_avx2", "cpu_avx512"),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST(latent_attention_forms, absorbed_queries_give_what_expanded_latents_give) {
   expanded_call call(1);
   call.run(0, 1);
   paged_prompt prompt(call);
