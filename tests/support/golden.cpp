@@ -89,6 +89,8 @@ void golden_call::read_options(const std::string& json) {
   const auto options = problem_.op->form->options;
   const boost::json::value parsed = boost::json::parse(json);
   for (const auto& [name, value] : parsed.as_object()) {
+    const auto remarks = problem_.op->form->remarks;
+    if (std::ranges::find(remarks, std::string_view(name)) != remarks.end()) continue;
     const auto known = std::ranges::find(options, std::string_view(name), &option_form::name);
     const std::string word(value.is_string() ? std::string(value.as_string())
                                              : boost::json::serialize(value));
@@ -141,7 +143,7 @@ void golden_call::make_output(std::size_t tensor, const tensor_view& reference) 
 }
 
 std::string golden_call::name_of(std::size_t tensor) const {
-  return std::string(problem_.op->form->tensors[tensor].name);
+  return std::string(problem_.op->form->tensors[tensor].name_in_files());
 }
 
 const tensor_view* golden_call::expected(std::size_t tensor) const {

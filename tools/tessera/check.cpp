@@ -164,7 +164,7 @@ void check_call(file_call& call, const check_flags& flags, checked_file& checked
 bool serves_gradient(const file_call& call) {
   const auto& entries = call.file().entries();
   return std::any_of(entries.begin(), entries.end(), [](const safetensors_entry& entry) {
-    return entry.name == "in.d_out" || entry.name == "d_out";
+    return entry.name == "in.d_out" || entry.name == "d_out" || entry.name == "in.d_loss";
   });
 }
 

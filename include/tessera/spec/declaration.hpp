@@ -157,7 +157,9 @@ struct tensor_text {
   std::string_view
       gradient_of{};  ///< of the shape and, if both are given, of the type of that tensor
   std::string_view elsewhere{};  ///< said where the layout has no such tensor: "is given ..."
-  std::string_view shape_of{};   ///< problem text may leave it out if it has that tensor's shape
+  /// Its name in files, where that is an input's: what is computed where the input is absent.
+  std::string_view file_name{};
+  std::string_view shape_of{};  ///< problem text may leave it out if it has that tensor's shape
   /// No choice depends on whether it is given: a planned run may have it or not.
   bool free = false;
 };
@@ -173,8 +175,12 @@ struct tensor_form {
               apart = -1, shares = -1;
   std::int8_t gradient_of = -1, shape_of = -1;
   std::uint8_t late_layouts = 0;  ///< in which some axis is known from contents only
-  std::string_view elsewhere{};
+  std::string_view elsewhere{}, file_name{};
 
+  /// What files call it.
+  constexpr std::string_view name_in_files() const noexcept {
+    return file_name.empty() ? name : file_name;
+  }
   constexpr bool is_output() const noexcept { return use != tensor_use::input; }
 };
 
@@ -230,6 +236,8 @@ struct signature {
   std::span<const std::string_view> layouts;  ///< "dense", "packed"
   std::span<const option_form> options;
   const void* default_options = nullptr;
+  /// What files may say beside the options, and nothing looks at.
+  std::span<const std::string_view> remarks{};
   std::span<const tensor_rule> rules{};
   std::span<const multiple_rule> multiples{};
   /// The layout of a call whose `present` is known; writes nothing else.

@@ -110,6 +110,7 @@ constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text>
   form.free = text.free;
   form.holds = text.holds;
   form.elsewhere = text.elsewhere;
+  form.file_name = text.file_name;
   form.like = index_of(all, text.like, &tensor_text::name);
   form.counts = dim_named(dims, text.counts);
   form.longest = dim_named(dims, text.longest);

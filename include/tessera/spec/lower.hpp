@@ -209,12 +209,15 @@ inline void lay_out(tensor_view& view) noexcept {
 }
 
 /// Gives a required tensor that a problem leaves out the shape and type that follow from the
-/// others. False where they do not follow.
-inline bool derive(bound_call& call, std::size_t tensor, tensor_view& view) noexcept {
+/// others; `wish` is its type, if it may have that. False where they do not follow.
+inline bool derive(bound_call& call, std::size_t tensor, tensor_view& view,
+                   dtype wish = dtype::none) noexcept {
   const tensor_form& form = call.form().tensors[tensor];
   const shape_form& shape = call.form().shape(tensor, call.layout);
   const std::int8_t source = form.like >= 0 ? form.like : form.gradient_of;
-  const dtype type = source >= 0 ? call.tensors[source].type : form.types.only();
+  const dtype type = form.types.has(wish) ? wish
+                     : source >= 0        ? call.tensors[source].type
+                                          : form.types.only();
   if (type == dtype::none || shape.rank < 0) return false;
   view = {};
   view.rank = shape.rank;
@@ -234,8 +237,11 @@ inline bool derive(bound_call& call, std::size_t tensor, tensor_view& view) noex
 
 /// Gives an output that a call does not have the shape and type that follow, if the rules let it be
 /// given. False, and no tensor, where they do not follow or the call may not have it.
-inline bool derive_output(bound_call& call, std::size_t tensor, tensor_view& view) noexcept {
-  if (forbidding_rule(call, 1u << tensor) == nullptr && derive(call, tensor, view)) return true;
+inline bool derive_output(bound_call& call, std::size_t tensor, tensor_view& view,
+                          dtype wish = dtype::none) noexcept {
+  if (forbidding_rule(call, 1u << tensor) == nullptr && derive(call, tensor, view, wish)) {
+    return true;
+  }
   view = {};
   return false;
 }

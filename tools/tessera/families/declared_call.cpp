@@ -18,6 +18,8 @@
 #include "declared_plan.hpp"
 #include "option_json.hpp"
 #include "output_memory.hpp"
+#include "tests/reference/elements.hpp"
+#include "tests/reference/store.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -63,7 +65,7 @@ class declared_call final : public file_call {
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       tensor_view view = given_[i];
       if (!is_output(i)) continue;
-      if (!view.present() && !checks::derive_output(call, i, view)) continue;
+      if (!view.present() && !checks::derive_output(call, i, view, answered_type(i))) continue;
       memory_.lay_out(view);
       if (given_[i].present()) {
         std::memcpy(view.data, given_[i].data,
@@ -78,7 +80,8 @@ class declared_call final : public file_call {
     std::vector<safetensors_entry> entries;
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if (!is_output(i) || !call_.tensors[i].present()) continue;
-      entries.push_back({fmt::format("out.{}", form().tensors[i].name), call_.tensors[i]});
+      entries.push_back(
+          {fmt::format("out.{}", form().tensors[i].name_in_files()), call_.tensors[i]});
     }
     return entries;
   }
@@ -116,6 +119,12 @@ class declared_call final : public file_call {
            form().tensors[tensor].use != tensor_use::output;
   }
 
+  /// Whether a file's input of that name is the tensor.
+  bool reads(std::size_t tensor, std::string_view name) const {
+    const tensor_form& known = form().tensors[tensor];
+    return is_input(tensor) && (known.name == name || known.name_in_files() == name);
+  }
+
   /// The problem of the tensors where they will lie: copies on a GPU start at multiples of 256
   /// bytes and keep their strides.
   owned_problem problem_on(device_id device) const {
@@ -147,9 +156,9 @@ class declared_call final : public file_call {
       const bool answer =
           name.starts_with("out.") || name.starts_with("out2.") || name.starts_with("ref.");
       if (name.starts_with("in.")) name.remove_prefix(3);
-      const auto tensor = static_cast<std::size_t>(
-          std::ranges::find(form().tensors, name, &tensor_form::name) - form().tensors.begin());
-      const bool taken = tensor < form().tensors.size() && is_input(tensor);
+      std::size_t tensor = 0;
+      while (tensor < call_.tensors.size() && !reads(tensor, name)) ++tensor;
+      const bool taken = tensor < call_.tensors.size();
       if (answer || (!taken && name.starts_with("d_"))) continue;
       if (!taken) {
         throw failure(fmt::format("{}: tensor \"{}\" is not an argument of {}, known are {}",
@@ -165,12 +174,46 @@ class declared_call final : public file_call {
     for (std::size_t i = 0; i < given_.size(); ++i) {
       if (!is_output(i)) given_[i] = {};
     }
+    read_residuals();
     const std::uint32_t needed = required_inputs();
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if ((needed >> i & 1u) == 0 || call_.tensors[i].present()) continue;
       throw failure(fmt::format("{}: tensor {} is missing ({} tensors in the file), {} needs {}",
                                 path(), form().tensors[i].name, file().entries().size(), op(),
                                 fmt::join(input_names(needed), ", ")));
+    }
+  }
+
+  /// The type of the answer that the file has, where an output may have several.
+  dtype answered_type(std::size_t tensor) const {
+    const std::string name(form().tensors[tensor].name_in_files());
+    const tensor_view* answer = file().tensor("out." + name);
+    if (answer == nullptr) answer = file().tensor("ref." + name);
+    return answer == nullptr || answer->type == dtype::f64 ? dtype::none : answer->type;
+  }
+
+  /// What a gradient takes from the forward call, if the file has it as an answer: in the type of a
+  /// call.
+  void read_residuals() {
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      const tensor_form& tensor = form().tensors[i];
+      const bool needed = is_input(i) && (call_.op->required >> i & 1u) != 0;
+      if (!needed || call_.tensors[i].present()) continue;
+      const std::string name(tensor.name_in_files());
+      const tensor_view* const answer = file().tensor("ref." + name);
+      if (answer == nullptr) continue;
+      tensor_view view = *answer;
+      const dtype only = tensor.types.only();
+      view.type = only != dtype::none ? only
+                  : tensor.like >= 0  ? call_.tensors[static_cast<std::size_t>(tensor.like)].type
+                                      : answer->type;
+      if (view.type == dtype::none) continue;
+      residuals_.lay_out(view);
+      const std::vector<double> values = reference::to_doubles(*answer);
+      for (std::size_t at = 0; at < values.size(); ++at) {
+        reference::store(view, static_cast<std::int64_t>(at), values[at]);
+      }
+      call_.tensors[i] = view;
     }
   }
 
@@ -205,7 +248,7 @@ class declared_call final : public file_call {
   const tessera::family& kind_;
   owned_problem call_;              ///< with the memory of its tensors
   std::vector<tensor_view> given_;  ///< outputs that are read too, as the file has them
-  output_memory memory_;
+  output_memory memory_, residuals_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "option_json.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -93,6 +94,7 @@ json::value option_json(const option_form& option, const void* options) {
 
 void set_option_in(const signature& form, void* options, std::string_view name,
                    const json::value& value, const std::string& subject) {
+  if (std::ranges::find(form.remarks, name) != form.remarks.end()) return;
   std::string names;
   for (const option_form& option : form.options) {
     names += names.empty() ? "" : ", ";

@@ -154,12 +154,16 @@ inline int layout_of(const bound_call& call) {
          declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>(call);
 }
 
+/// Where the decays of a layer came from.
+inline constexpr std::array<std::string_view, 2> remarks{"layer_idx", "num_layers"};
+
 inline constexpr signature form = declared::signature_of<recurrent_problem>({
     .tensors = tensors,
     .shapes = shapes,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
+    .remarks = remarks,
     .rules = rules,
     .multiples = multiples,
     .layout_of = &layout_of,

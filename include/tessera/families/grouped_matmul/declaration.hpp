@@ -140,12 +140,16 @@ inline bool hook(const bound_call& call, status& failure) {
                         " from group_offset ", offset, " on");
 }
 
+/// The type of out, which is that of its view.
+inline constexpr std::array<std::string_view, 1> remarks{"out_dtype"};
+
 inline constexpr signature form = declared::signature_of<grouped_matmul_problem>({
     .tensors = tensors,
     .shapes = shapes,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
+    .remarks = remarks,
     .rules = rules,
     .multiples = multiples,
     .layout_of = &layout_of,

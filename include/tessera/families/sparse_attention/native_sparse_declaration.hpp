@@ -113,9 +113,15 @@ inline constexpr auto tensor_texts = declared::with(
                 .shapes = {"B T Hkv C", "1:batch T Hkv C"},
                 .types = dtype::i32,
                 .use = tensor_use::output,
-                .free = true});
+                .free = true,
+                .file_name = "block_indices"});
+consteval tensor_text selection() {
+  tensor_text text = slots("selected_blocks");
+  text.file_name = "block_indices";
+  return text;
+}
 inline constexpr auto backward_texts = declared::with(
-    operand_texts, slots("selected_blocks"), counts, offsets, operand("d_out", of_outputs),
+    operand_texts, selection(), counts, offsets, operand("d_out", of_outputs),
     gradient_of("q", operand("d_q", of_queries)), gradient_of("k", operand("d_k", of_keys)),
     gradient_of("v", operand("d_v", of_values)), gradient_of("g_slc", gate("d_g_slc")),
     gradient_of("g_cmp", gate("d_g_cmp")), gradient_of("g_swa", gate("d_g_swa")));
