@@ -18,7 +18,7 @@
 #include "json.hpp"
 #include "table.hpp"
 #include "tests/reference/elements.hpp"
-#include "tests/support/compare.hpp"
+#include "tests/support/file_judge.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -80,18 +80,6 @@ struct checked_file {
   }
 };
 
-std::int64_t row_length(const tensor_view& view) {
-  return view.rank > 0 ? view.extent[static_cast<std::size_t>(view.rank - 1)] : 1;
-}
-
-support::comparison compared(const tensor_view& values, const tensor_view& reference,
-                             std::string_view name) {
-  const support::error_scale scale =
-      reference.type == dtype::f64 ? support::scale_of(name) : support::error_scale::equal;
-  return support::compare(reference::to_doubles(values), reference::to_doubles(reference),
-                          row_length(reference), scale);
-}
-
 void require_same_shape(const file_call& call, std::string_view name, const tensor_view& ours,
                         const tensor_view& other) {
   if (ours.rank == other.rank && ours.extent == other.extent) return;
@@ -111,15 +99,13 @@ verdict judge(const file_call& call, const safetensors_entry& reference) {
   if (ours == nullptr) return one;
   one.computed = true;
   require_same_shape(call, reference.name, *ours, reference.tensor);
-  const tensor_view* source = call.file().tensor("out." + one.tensor);
-  if (source != nullptr) {
+  if (const tensor_view* source = call.file().tensor("out." + one.tensor)) {
     require_same_shape(call, "out." + one.tensor, *ours, *source);
-    one.source_error = compared(*source, reference.tensor, one.tensor).error;
   }
-  const bool bits = reference.tensor.type != dtype::f64;
-  const double floor = bits ? 0.0 : support::floor_of(one.tensor, call.operand_type());
-  one.ours = support::judged(compared(*ours, reference.tensor, one.tensor),
-                             bits ? 0.0 : one.source_error.value_or(0.0), floor);
+  const support::file_verdict found = support::judge_by_file(
+      call.file(), one.tensor, reference::to_doubles(*ours), ours->type, call.operand_type());
+  one.ours = found.ours;
+  one.source_error = found.source_error;
   return one;
 }
 

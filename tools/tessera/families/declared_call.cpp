@@ -48,24 +48,18 @@ class declared_call final : public file_call {
     set_option_in(form(), call_.options.data(), name, value, subject);
   }
 
-  /// Every output whose shape follows and that the options allow; a copy of what is also read.
+  /// Every output that the file has an answer to, of its shape, and those whose shape follows and
+  /// that the options allow; a copy of what is also read.
   void allocate_outputs() override {
     memory_.clear(path());
+    bound_call call;
+    if (!fits(call, true) && !fits(call, false)) return;
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
-      if (is_output(i)) call_.tensors[i] = given_[i];
-    }
-    bound_call call{
-        .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
-    status unfit;
-    const std::uint32_t outputs = ~0u;
-    if (!checks::are_options(call, unfit) || !checks::are_shapes(call, outputs, unfit) ||
-        !checks::are_contents(call, unfit)) {
-      return;
-    }
-    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
-      tensor_view view = given_[i];
       if (!is_output(i)) continue;
-      if (!view.present() && !checks::derive_output(call, i, view, answered_type(i))) continue;
+      tensor_view view = call_.tensors[i];
+      if (!view.present() && !checks::derive_output(call, i, view)) continue;
+      const dtype_set types = form().tensors[i].types;
+      if (!types.empty() && !types.has(view.type)) continue;
       memory_.lay_out(view);
       if (given_[i].present()) {
         std::memcpy(view.data, given_[i].data,
@@ -119,6 +113,13 @@ class declared_call final : public file_call {
            form().tensors[tensor].use != tensor_use::output;
   }
 
+  /// Whether a file's input of that name is for the operation whose gradients these are.
+  bool is_of_forward(std::string_view name) const {
+    const auto written = file().metadata().find("op");
+    return written != file().metadata().end() && !call_.op->is_called(written->second) &&
+           std::ranges::count(form().tensors, name, &tensor_form::name) > 0;
+  }
+
   /// Whether a file's input of that name is the tensor.
   bool reads(std::size_t tensor, std::string_view name) const {
     const tensor_form& known = form().tensors[tensor];
@@ -159,7 +160,7 @@ class declared_call final : public file_call {
       std::size_t tensor = 0;
       while (tensor < call_.tensors.size() && !reads(tensor, name)) ++tensor;
       const bool taken = tensor < call_.tensors.size();
-      if (answer || (!taken && name.starts_with("d_"))) continue;
+      if (answer || (!taken && (name.starts_with("d_") || is_of_forward(name)))) continue;
       if (!taken) {
         throw failure(fmt::format("{}: tensor \"{}\" is not an argument of {}, known are {}",
                                   path(), entry.name, op(), fmt::join(input_names(~0u), ", ")));
@@ -184,12 +185,46 @@ class declared_call final : public file_call {
     }
   }
 
-  /// The type of the answer that the file has, where an output may have several.
-  dtype answered_type(std::size_t tensor) const {
-    const std::string name(form().tensors[tensor].name_in_files());
-    const tensor_view* answer = file().tensor("out." + name);
-    if (answer == nullptr) answer = file().tensor("ref." + name);
-    return answer == nullptr || answer->type == dtype::f64 ? dtype::none : answer->type;
+  /// Whether the tensors fit together, with the outputs that the file gives or, if `answered`, has
+  /// answers to; `call` is what the checks find out.
+  bool fits(bound_call& call, bool answered) {
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (!is_output(i)) continue;
+      call_.tensors[i] = given_[i];
+      if (answered && !given_[i].present()) call_.tensors[i] = answer_of(i);
+    }
+    call = {.op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
+    status unfit;
+    const std::uint32_t outputs = ~0u;
+    return checks::are_options(call, unfit) && checks::are_shapes(call, outputs, unfit) &&
+           checks::are_contents(call, unfit);
+  }
+
+  /// An output of the shape of its answer, in the type that it has to have or, if it may, has.
+  tensor_view answer_of(std::size_t tensor) const {
+    const tensor_form& output = form().tensors[tensor];
+    const std::string name(output.name_in_files());
+    const tensor_view* const truth = file().tensor("ref." + name);
+    const tensor_view* const source = file().tensor("out." + name);
+    if (truth == nullptr) return {};
+    const auto type_of = [&](std::int8_t other) {
+      return other < 0 ? dtype::none : call_.tensors[static_cast<std::size_t>(other)].type;
+    };
+    tensor_view view = *truth;
+    view.type = dtype::none;
+    const bool free = output.gradient_of < 0;
+    for (const dtype type : {free ? dtype::none : type_of(output.gradient_of), truth->type,
+                             free && source != nullptr ? source->type : dtype::none,
+                             type_of(output.like), output.types.only(), dtype::f32}) {
+      const bool may = output.types.empty() || output.types.has(type);
+      if (view.type == dtype::none && type != dtype::none && type != dtype::f64 && may) {
+        view.type = type;
+      }
+    }
+    // A view of nothing: memory comes when everything fits.
+    checks::lay_out(view);
+    view.read_only = false;
+    return view;
   }
 
   /// What a gradient takes from the forward call, if the file has it as an answer: in the type of a
@@ -232,7 +267,9 @@ class declared_call final : public file_call {
       if ((call_.op->required >> i & 1u) == 0) continue;
       const std::int8_t shape_of = form().tensors[i].gradient_of;
       if (is_input(i) && is_in_every_layout(i)) needed |= 1u << i;
-      if (form().tensors[i].is_output() && shape_of >= 0) needed |= 1u << shape_of;
+      if (form().tensors[i].is_output() && shape_of >= 0 && is_in_every_layout(i)) {
+        needed |= 1u << shape_of;
+      }
     }
     return needed;
   }
