@@ -157,7 +157,7 @@ struct tensor_text {
   std::string_view
       gradient_of{};  ///< of the shape and, if both are given, of the type of that tensor
   std::string_view elsewhere{};  ///< said where the layout has no such tensor: "is given ..."
-  std::string_view shape_of{};  ///< problem text may leave it out if it has that tensor's shape
+  std::string_view shape_of{};   ///< problem text may leave it out if it has that tensor's shape
   /// No choice depends on whether it is given: a planned run may have it or not.
   bool free = false;
   /// Its name in files, where that is an input's: what is computed where the input is absent.
