@@ -10,6 +10,10 @@
 
 namespace tessera::reference {
 
+/// States are sums that may cancel: of what is read from them a row counts for no less than this
+/// share of the largest.
+inline constexpr double least_share_of_states = 0.05;
+
 /// Multiplications and additions of values [B,T,HV,V] whose states have `key_dim` rows: an element
 /// decays, is read, written and read again. On the way back there are three times as many.
 inline double delta_flops(const tensor_view& values, std::int64_t key_dim, bool backward) {

@@ -61,8 +61,10 @@ expected_tensors evaluated(const bound_call& call) {
             static_cast<double>(rounded_to(call.tensors[place].type, static_cast<float>(value)));
       }
     }
-    outputs.push_back(
-        {.tensor = place, .values = std::move(result->values), .sizes = std::move(result->sizes)});
+    outputs.push_back({.tensor = place,
+                       .values = std::move(result->values),
+                       .sizes = std::move(result->sizes),
+                       .least_share = least_share_of_states});
   }
   return outputs;
 }

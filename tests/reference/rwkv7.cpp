@@ -62,7 +62,8 @@ class rwkv7_evaluation {
       }
       all.push_back({.tensor = place,
                      .values = std::move(tensors_[place].values),
-                     .sizes = std::move(tensors_[place].sizes)});
+                     .sizes = std::move(tensors_[place].sizes),
+                     .least_share = least_share_of_states});
     }
     return all;
   }

@@ -20,7 +20,8 @@ struct latent_attention_demand {
   bool packed = false;
   bool causal = false;
   bool biased = false;  ///< bias or mask
-  std::uint16_t unused = 0;
+  bool rope = false;    ///< keys have a part of their own
+  std::uint8_t unused = 0;
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< queries of all sequences, of a head
   std::int64_t keys = 0;       ///< most of a sequence
@@ -43,6 +44,7 @@ constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_arg
           .type = args.ckv.type,
           .causal = options.causal,
           .biased = args.bias_post.present() || args.mask.present(),
+          .rope = args.k_pe.present(),
           .sequences = q[0],
           .tokens = q[0] * q[1],
           .keys = q[1],
@@ -116,6 +118,8 @@ inline constexpr std::array table{
     demand_field{"causal", key_part::identity, &value<&latent_attention_demand::causal>,
                  words_of_flags},
     demand_field{"biased", key_part::identity, &value<&latent_attention_demand::biased>,
+                 words_of_flags},
+    demand_field{"rope", key_part::identity, &value<&latent_attention_demand::rope>,
                  words_of_flags},
     demand_field{"sequences", key_part::size, &value<&latent_attention_demand::sequences>},
     demand_field{"length", key_part::size,

@@ -78,7 +78,7 @@ constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
   return as_output(text);
 }
 constexpr tensor_text sinks_named(std::string_view name, std::string_view shape = "Hq? n") {
-  return {.name = name, .shapes = everywhere(shape), .types = dtype::f32};
+  return {.name = name, .shapes = everywhere(shape), .types = dtype::f32, .free = true};
 }
 constexpr tensor_text of_each_score(std::string_view name, dtype_set types) {
   return {.name = name, .shapes = everywhere(of_scores), .types = types};
@@ -93,6 +93,8 @@ consteval std::array<tensor_text, 21> tensors_for(direction where) {
   tensor_text latents = operand("ckv", everywhere("B S R"));
   latents.like = {};
   latents.types = floating_types;
+  tensor_text d_bias = of_each_score("d_bias_post", floating_types);
+  d_bias.free = true;
   tensor_text rope_query = operand("q_pe", of_shared_rope);
   rope_query.elsewhere = "is given, k_pe is absent; a rope query meets a rope key";
   return {latents,
@@ -114,7 +116,7 @@ consteval std::array<tensor_text, 21> tensors_for(direction where) {
           gradient_of("k_pe", operand("d_k_pe", of_rope)),
           gradient_of("q_pe", operand("d_q_pe", of_shared_rope)),
           gradient_of("q", operand("d_q", of_queries)),
-          gradient_of("bias_post", of_each_score("d_bias_post", floating_types)),
+          gradient_of("bias_post", d_bias),
           gradient_of("sinks", sinks_named("d_sinks"))};
 }
 inline constexpr auto forward_texts = tensors_for(direction::forward);
@@ -126,12 +128,17 @@ consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
 
+/// An option that no choice depends on.
+consteval option_form free_option(option_form form) {
+  form.free = true;
+  return form;
+}
 inline constexpr std::array option_forms{
     attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
     option_form{.name = "causal", .offset = offsetof(options, causal)},
-    attention_table::window_at("window_left", offsetof(options, window_left)),
-    attention_table::window_at("window_right", offsetof(options, window_right)),
-    attention_table::soft_cap_at(offsetof(options, logits_soft_cap)),
+    free_option(attention_table::window_at("window_left", offsetof(options, window_left))),
+    free_option(attention_table::window_at("window_right", offsetof(options, window_right))),
+    free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
 };
 inline constexpr std::array rules{
     tensor_rule{tensor("d_bias_post"),

@@ -108,8 +108,9 @@ consteval option_form scale_at(std::string_view name, std::size_t offset) {
 }
 inline constexpr std::array option_forms{
     latent_decode_table::scale_of_model(offsetof(options, softmax_scale)),
-    attention_table::window_at("window_left", offsetof(options, window_left)),
-    attention_table::soft_cap_at(offsetof(options, logits_soft_cap)),
+    flash_mla_table::free_option(
+        attention_table::window_at("window_left", offsetof(options, window_left))),
+    flash_mla_table::free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
     scale_at("q_scale", offsetof(options, q_scale)),
     scale_at("k_scale", offsetof(options, k_scale)),
     scale_at("v_scale", offsetof(options, v_scale)),
