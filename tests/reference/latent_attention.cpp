@@ -29,12 +29,67 @@ const flash_mla_args& args_of(const bound_call& call) {
   return *reinterpret_cast<const flash_mla_args*>(call.tensors);
 }
 
+/// The largest sum of |terms| that makes an element of a key or value from a latent, and the
+/// largest element.
+struct expansion_terms {
+  double sum = 0, element = 0;
+};
+expansion_terms terms_of(const tensor_view& latents, const tensor_view& weights) {
+  expansion_terms most;
+  for (std::int64_t b = 0; b < latents.extent[0]; ++b) {
+    for (std::int64_t s = 0; s < latents.extent[1]; ++s) {
+      for (std::int64_t g = 0; g < weights.extent[1]; ++g) {
+        for (std::int64_t c = 0; c < weights.extent[2]; ++c) {
+          double sum = 0, element = 0;
+          for (std::int64_t r = 0; r < latents.extent[2]; ++r) {
+            const double term = at(latents, b, s, r) * at(weights, r, g, c);
+            if (!std::isfinite(term)) continue;
+            sum += std::fabs(term), element += term;
+          }
+          most.sum = std::max(most.sum, sum);
+          most.element = std::max(most.element, std::fabs(element));
+        }
+      }
+    }
+  }
+  return most;
+}
+
+/// The largest sum of |terms| of a logit, latents' included.
+double logit_terms(const flash_mla_args& given, double scale) {
+  double most = 0;
+  for (std::int64_t b = 0; b < given.q.extent[0]; ++b) {
+    for (std::int64_t s = 0; s < given.q.extent[1]; ++s) {
+      for (std::int64_t h = 0; h < given.q.extent[2]; ++h) {
+        double sum = 0;
+        for (std::int64_t c = 0; c < given.w_kc.extent[2]; ++c) {
+          const double q = std::fabs(at(given.q, b, s, h, c));
+          if (std::isfinite(q)) sum += q;
+        }
+        most = std::max(most, sum);
+      }
+    }
+  }
+  return most * std::fabs(scale) * terms_of(given.ckv, given.w_kc).sum;
+}
+
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const expanded_latents<typename Precision::real> expanded(args_of(call));
   const flash_attention_options options = attention_options(call.options_as<flash_mla_options>());
   const flash_result result = flash_attention<Precision>(expanded.args(), options);
-  return expected_out_and_lse(result, call, tensor("out"), tensor("lse"));
+  expected_tensors all = expected_out_and_lse(result, call, tensor("out"), tensor("lse"));
+  // Keys and values are sums that may cancel.
+  const double width = static_cast<double>(expanded.args().q.extent[3]);
+  const double logit =
+      logit_terms(args_of(call), options.softmax_scale.value_or(1.0 / std::sqrt(width)));
+  const expansion_terms values = terms_of(args_of(call).ckv, args_of(call).w_vc);
+  for (expected_tensor& output : all) {
+    for (double& terms : output.logits) terms = std::max(terms, logit);
+    if (output.tensor != static_cast<std::size_t>(tensor("out")) || values.element == 0) continue;
+    for (double& size : output.sizes) size *= values.sum / values.element;
+  }
+  return all;
 }
 
 /// The largest of each row of `width` elements.

@@ -75,7 +75,7 @@ constexpr tensor_text statistic(std::string_view name) {
 }
 constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
   text.gradient_of = of;
-  return as_output(text);
+  return as_output(text, text.free);
 }
 constexpr tensor_text sinks_named(std::string_view name, std::string_view shape = "Hq? n") {
   return {.name = name, .shapes = everywhere(shape), .types = dtype::f32, .free = true};
