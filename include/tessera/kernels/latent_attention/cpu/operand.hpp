@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/product.hpp>
 
