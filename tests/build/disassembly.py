@@ -30,8 +30,9 @@ KNOWN = {
     "attention_cpu_avx512_f32_d256_decode_paged_soft_cap_16x128": 1,
     "attention_cpu_avx512_f32_d256_decode_soft_cap_16x128": 5,
     "attention_cpu_avx512_f32_d32_896x256": 30,
+    "latent_attention_cpu_avx512_expanded_backward": 4,
 }
-ROW = re.compile(r"rows::(?:\d+)?(attention_cpu_\w+)|rows\d+(attention_cpu_\w+?)E")
+ROW = re.compile(r"rows::(?:\d+)?((?:latent_)?attention_cpu_\w+)|rows\d+((?:latent_)?attention_cpu_\w+?)E")
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 INSTRUCTION = re.compile(r"^ *([0-9a-f]+):\s+(\S+)\s*(.*)$")
