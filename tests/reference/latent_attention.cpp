@@ -121,6 +121,14 @@ expected_tensors evaluated_gradients(const bound_call& call) {
          // Sums over tokens of products that are sums over latents, all of which may cancel.
          .least_share = 0.05});
   }
+  const flash_mla_args& given = args_of(call);
+  const std::int64_t rope = given.k_pe.present() ? given.k_pe.extent[2] : 0;
+  const double root = std::sqrt(static_cast<double>(given.w_kc.extent[2] + rope));
+  const double logit =
+      logit_terms(given, call.options_as<flash_mla_options>().softmax_scale.value_or(1.0 / root));
+  for (expected_tensor& output : all) {
+    for (double& terms : output.logits) terms = std::max(terms, logit);
+  }
   return all;
 }
 
