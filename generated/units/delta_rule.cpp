@@ -48,7 +48,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "62f426100d9f44d8";
+  if (kind == device_kind::cpu) return "bda3415566c059ee";
   return {};
 }
 

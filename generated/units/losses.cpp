@@ -48,7 +48,7 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "05642f6e0f8acd3e";
+  if (kind == device_kind::cpu) return "c43cd85ab9723713";
   return {};
 }
 

@@ -1,6 +1,5 @@
-// What linear attention with decay is besides a formula: a sequence may be cut anywhere, packed
-// equals separate, memories that last are exact, states may be updated in place; gradients are
-// those of the definition by differences.
+// What linear attention with decay is besides a formula: packed equals separate, memories that
+// last are exact; gradients are those of the definition by differences.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -64,26 +63,6 @@ struct tokens {
 
 tessera::tensor_view states(std::vector<float>& of, std::int64_t sequences = 1) {
   return view(of.data(), {sequences, heads, keys, values});
-}
-
-TEST(linear_attention, a_sequence_continues_where_its_state_was_left_in_place) {
-  constexpr std::int64_t length = 100;
-  tokens whole(length), cut(length);
-  std::vector<float> initial = bells(state_size, 7), final_state(initial.size());
-  recurrent_args args = whole.slice(0, length);
-  args.initial_state = states(initial);
-  args.final_state = states(final_state);
-  ASSERT_TRUE(tessera::recurrent(args));
-  std::int64_t begin = 0;
-  for (const std::int64_t end : {1, 1, 17, 81, 100}) {
-    recurrent_args part = cut.slice(begin, end);
-    part.initial_state = part.final_state = states(initial);
-    const auto done = tessera::recurrent(part);
-    ASSERT_TRUE(done) << done.message();
-    begin = end;
-  }
-  EXPECT_EQ(cut.out, whole.out);
-  EXPECT_EQ(initial, final_state);
 }
 
 TEST(linear_attention, packed_sequences_have_the_bits_of_separate_ones) {

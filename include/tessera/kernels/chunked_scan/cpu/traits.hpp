@@ -8,23 +8,13 @@
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/chunked_scan/rules.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
-template <class Kernel, chunked_scan_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == chunked_scan_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static_assert(isa::of<Kernel::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
 
 /// Compile-time shape of a row's kernel.
 template <class Kernel>

@@ -8,23 +8,13 @@
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::delta_rule::cpu {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
-template <class Row, delta_rule_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == delta_rule_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static_assert(isa::of<Row::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
 
 /// Compile-time shape of a row's kernel.
 template <class Row>

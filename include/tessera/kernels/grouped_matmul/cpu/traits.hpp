@@ -6,6 +6,7 @@
 
 #include <tessera/families/grouped_matmul/config.hpp>
 #include <tessera/families/grouped_matmul/rules.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/gemm/panels.hpp>
 #include <tessera/prim/cpu/gemm/words.hpp>
@@ -13,17 +14,6 @@
 #include <tessera/prim/cpu/simd.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
-template <class Kernel, grouped_matmul_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == grouped_matmul_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static_assert(isa::of<Kernel::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
 
 /// Compile-time shape of a row's kernel. Strides count words.
 template <class Kernel>

@@ -5,11 +5,11 @@
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/kernel_args.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/kernels/latent_attention/cpu/absorbed_forward.hpp>
 #include <tessera/kernels/latent_attention/cpu/expanded_backward.hpp>
 #include <tessera/kernels/latent_attention/cpu/expanded_forward.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -36,14 +36,7 @@ std::size_t workspace_bytes(const latent_attention_kernel_args& args, int thread
 /// Runs the row's kernel. `args` come from `lower`.
 template <class Kernel>
 status launch(const latent_attention_kernel_args& args, const launch_context& context) {
-  const auto kernel = launch_of<Kernel>(args);
-  const std::size_t needed = kernel.workspace_bytes(context.threads);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
-      !done) {
-    return done;
-  }
-  kernel.run(context.workspace, context.threads);
-  return {};
+  return run_in_workspace(launch_of<Kernel>(args), context);
 }
 
 }  // namespace tessera::kernels::latent_attention::cpu

@@ -6,6 +6,7 @@
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/rules.hpp>
 #include <tessera/families/latent_attention/schedule_cpu.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/cpu/gemm/panels.hpp>
 #include <tessera/prim/cpu/gemm/words.hpp>
 #include <tessera/prim/cpu/isa.hpp>
@@ -13,17 +14,6 @@
 #include <tessera/prim/cpu/simd.hpp>
 
 namespace tessera::kernels::latent_attention::cpu {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
-template <class Kernel, latent_attention_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == latent_attention_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static_assert(isa::of<Kernel::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
 
 /// Strides count floats.
 template <class Kernel>

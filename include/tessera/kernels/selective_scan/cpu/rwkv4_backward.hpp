@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/rwkv4_block.hpp>
 #include <tessera/prim/cpu/activations.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
@@ -67,7 +67,7 @@ class rwkv4_backward {
       chunk_sums = {carver.take(width), carver.take(width)};
       for (float** row : {&d_out, &d_k, &d_v}) *row = carver.take(width);
     }
-    float_carver carver;
+    prim::float_carver carver;
     block_type block;
     rwkv4_sums gradients;  ///< of the sums behind the token
     float* checkpoints;    ///< the sums in front of each chunk

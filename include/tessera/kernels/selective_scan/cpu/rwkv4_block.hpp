@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/prim/cpu/activations.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -33,11 +33,11 @@ class rwkv4_block {
 
   static std::int64_t blocks(std::int64_t channels) { return (channels + width - 1) / width; }
 
-  rwkv4_block(const rwkv4_kernel_args& args, float_carver& memory) : args_(args) {
+  rwkv4_block(const rwkv4_kernel_args& args, prim::float_carver& memory) : args_(args) {
     for (float** row : {&decay_, &bonus_, &k_, &v_}) *row = memory.take(width);
   }
 
-  static rwkv4_sums carve_sums(float_carver& memory) {
+  static rwkv4_sums carve_sums(prim::float_carver& memory) {
     return {memory.take(width), memory.take(width), memory.take(width)};
   }
 

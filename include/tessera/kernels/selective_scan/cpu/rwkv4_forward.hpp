@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/rwkv4_block.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
@@ -45,7 +45,7 @@ class rwkv4_forward {
           block(args, carver),
           sums(block_type::carve_sums(carver)),
           y(carver.take(block_type::width)) {}
-    float_carver carver;
+    prim::float_carver carver;
     block_type block;
     rwkv4_sums sums;
     float* y;

@@ -10,13 +10,13 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_block.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_forward.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_gradients.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_norm_backward.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_sums.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
@@ -75,7 +75,7 @@ class state_space_backward {
       checkpoints = carver.take(chunks * states);
       chunk = carver.take((std::min(args.sequences.tokens, chunk_tokens) + 1) * states);
     }
-    float_carver carver;
+    prim::float_carver carver;
     block_type block;
     gradients_type gradients;
     float* checkpoints;  ///< the states in front of each chunk of a sequence

@@ -9,9 +9,9 @@
 
 #include <tessera/families/selective_scan/config.hpp>
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/prim/cpu/activations.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -64,7 +64,7 @@ class state_space_block {
   using reg = typename vec::reg;
   static constexpr bool shares_steps = cut_type::shares_steps;
 
-  state_space_block(const state_space_kernel_args& args, float_carver& memory)
+  state_space_block(const state_space_kernel_args& args, prim::float_carver& memory)
       : args_(args), width_(cut_type{args}.width()) {
     if (!shares_steps) decays_ = memory.take(args.states * width_);
     for (float** row : {&skip_, &bias_, &x_, &dt_, &raw_dt_, &z_}) *row = memory.take(width_);

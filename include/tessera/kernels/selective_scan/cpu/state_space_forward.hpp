@@ -7,11 +7,11 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_block.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_norm.hpp>
 #include <tessera/prim/cpu/activations.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
@@ -57,7 +57,7 @@ class state_space_forward {
           block(args, carver),
           states(carver.take(args.states * width)),
           y(carver.take(width)) {}
-    float_carver carver;
+    prim::float_carver carver;
     block_type block;
     float* states;
     float* y;

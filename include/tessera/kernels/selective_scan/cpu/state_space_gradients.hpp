@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_block.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/activations.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
 
@@ -37,7 +37,7 @@ class state_space_gradients {
 
  public:
   state_space_gradients(const state_space_kernel_args& args, const block_type& block,
-                        float_carver& memory)
+                        prim::float_carver& memory)
       : args_(args), block_(block), width_(block.width()) {
     states_ = memory.take(args.states * width_);
     b_lanes_ = memory.take(args.states * vec::width);
@@ -47,7 +47,7 @@ class state_space_gradients {
   }
 
   static parameter_sums take_parameters(const state_space_kernel_args& args, std::int64_t width,
-                                        float_carver& memory) {
+                                        prim::float_carver& memory) {
     return {memory.take((shares_steps ? 1 : args.states) * width), memory.take(width),
             memory.take(width)};
   }

@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/prim/cpu/activations.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -63,7 +63,7 @@ class state_space_norm {
   memory parts(std::byte* base, int threads) const {
     if (!args_.norm) return {};
     const std::int64_t entries = entries_of<Isa>(args_.sequences);
-    float_carver carver(base);
+    prim::float_carver carver(base);
     memory all;
     all.columns = carver.take(entries * args_.sequences.tokens * columns_);
     all.weight = carver.take(row_floats());

@@ -11,10 +11,10 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_norm.hpp>
 #include <tessera/prim/cpu/activations.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -75,7 +75,7 @@ class state_space_norm_backward {
   parts_type parts(std::byte* base, int threads) const {
     if (!args_.norm) return {};
     const std::int64_t tokens = entries_of<Isa>(args_.sequences) * args_.sequences.tokens;
-    float_carver carver(base);
+    prim::float_carver carver(base);
     parts_type all;
     all.weight = carver.take(row_floats());
     all.weight_sums = carver.take((tokens / item_rows + 1) * row_floats());

@@ -8,10 +8,10 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/selective_scan/cpu/float_carver.hpp>
 #include <tessera/kernels/selective_scan/cpu/rows.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_block.hpp>
 #include <tessera/kernels/selective_scan/cpu/state_space_gradients.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::selective_scan::cpu {
@@ -25,7 +25,7 @@ class state_space_sums {
 
  public:
   explicit state_space_sums(const state_space_kernel_args& args) : args_(args), cut_{args} {
-    float_carver counter(nullptr);
+    prim::float_carver counter(nullptr);
     static_cast<void>(gradients_type::take_parameters(args, cut_.width(), counter));
     parameter_bytes_ = counter.bytes();
   }
@@ -34,14 +34,14 @@ class state_space_sums {
   std::int64_t parts() const { return std::min<std::int64_t>(args_.sequences.count, 16); }
 
   std::size_t bytes() const {
-    float_carver groups(nullptr);
+    prim::float_carver groups(nullptr);
     static_cast<void>(groups.take(tokens() * cut_.blocks() * 2 * row()));
     return parameter_bytes() + groups.bytes();
   }
 
   parameter_sums parameters_at(std::byte* workspace, std::int64_t part, std::int64_t block) const {
     const std::int64_t index = part * cut_.blocks() + block;
-    float_carver memory(workspace + static_cast<std::size_t>(index) * parameter_bytes_);
+    prim::float_carver memory(workspace + static_cast<std::size_t>(index) * parameter_bytes_);
     return gradients_type::take_parameters(args_, cut_.width(), memory);
   }
   group_sums groups_at(std::byte* workspace, std::int64_t entry, std::int64_t token,

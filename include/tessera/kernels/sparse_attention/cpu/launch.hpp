@@ -7,27 +7,16 @@
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/families/sparse_attention/rules.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_backward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_forward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_backward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_forward.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::cpu {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
-template <class Kernel, sparse_attention_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == sparse_attention_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static_assert(isa::of<Kernel::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
 
 /// The launch of a row's pattern and direction.
 template <class Kernel>
@@ -54,14 +43,7 @@ std::size_t workspace_bytes(const sparse_attention_kernel_args& args, int thread
 /// Runs the row's kernel. `args` come from `lower`.
 template <class Kernel>
 status launch(const sparse_attention_kernel_args& args, const launch_context& context) {
-  const auto kernel = launch_of<Kernel>(args);
-  const std::size_t needed = kernel.workspace_bytes(context.threads);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
-      !done) {
-    return done;
-  }
-  kernel.run(context.workspace, context.threads);
-  return {};
+  return run_in_workspace(launch_of<Kernel>(args), context);
 }
 
 }  // namespace tessera::kernels::sparse_attention::cpu
