@@ -259,6 +259,15 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/mean_pooling_bf16.cu
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu
+  units/cuda_sm80/attention_backward_bf16_d128.cu
+  units/cuda_sm80/attention_backward_bf16_d64.cu
+  units/cuda_sm80/attention_backward_bf16_d96.cu
+  units/cuda_sm80/attention_backward_bf16_dany.cu
+  units/cuda_sm80/attention_backward_f16_d128.cu
+  units/cuda_sm80/attention_backward_f16_d64.cu
+  units/cuda_sm80/attention_backward_f16_d96.cu
+  units/cuda_sm80/attention_backward_f16_dany.cu
+  units/cuda_sm80/attention_backward_f32_dany.cu
   units/cuda_sm80/kv_cache_append.cu
   units/cuda_sm80/kv_cache_copy.cu
 )

@@ -44,6 +44,13 @@ family attention_backward_family() {
   made.config_type = "attention_backward_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
                                .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/attention_backward/sm80/launch.hpp",
+      .limits = {.rows = 12,
+                 .seconds = 240,
+                 .bytes = 16 << 20,
+                 .unit_seconds = 60,
+                 .unit_mebibytes = 3072}};
   made.fits_header = "tessera/families/attention_backward/fits.hpp";
   return made;
 }

@@ -27,6 +27,16 @@ inline std::vector<attention_backward_axes> attention_backward_blocks() {
           .about = "every problem: head dims are known at run time",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16},
       },
+      {
+          .about = "CUDA: every problem",
+          .targets = {cuda_sm80},
+      },
+      {
+          .about = "CUDA: the matrix unit",
+          .targets = {cuda_sm80},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {64, 96, 128},
+      },
   };
 }
 

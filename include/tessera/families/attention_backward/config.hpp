@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// One row of the table. A zero tile extent means the backend's default (see `resolved`). Rows of
-/// the CPU take every mask and feature.
+/// any head dim take every mask and feature; of the others fits.hpp says what they do not.
 struct attention_backward_config {
   backend target = backend::cpu_generic;
   dtype type = dtype::f32;  ///< of q, k, v, out and their gradients
@@ -27,8 +27,19 @@ constexpr int backward_rows_step(backend target) noexcept {
   return step;
 }
 
+/// Rows of q, and keys, that a thread block of a CUDA row owns.
+constexpr int cuda_block_of_gradients(int head_dim) noexcept {
+  return head_dim == 0 ? 16 : 128;
+}
+
 /// The config with every default filled in.
 constexpr attention_backward_config resolved(attention_backward_config config) noexcept {
+  if (is_cuda(config.target)) {
+    const int block = cuda_block_of_gradients(config.head_dim);
+    if (config.block_q == 0) config.block_q = block;
+    if (config.block_kv == 0) config.block_kv = block;
+    return config;
+  }
   const int step = backward_rows_step(config.target);
   if (config.block_q == 0) config.block_q = (64 + step - 1) / step * step;
   if (config.block_kv == 0) config.block_kv = 128;

@@ -44,11 +44,12 @@ struct attention_backward_family {
   [[gnu::cold]] static std::string wanted_row(const attention_backward_demand& demand,
                                               const device_facts& device,
                                               const attention_backward_config&) {
-    if (!is_cpu(device.highest) || device.kind != device_kind::cpu) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     const attention_sizes& sizes = demand.scores.sizes;
     if (sizes.head_dim != sizes.v_head_dim) return {};
     attention_backward_config wanted{
         .target = device.highest, .type = demand.scores.type, .head_dim = sizes.head_dim};
+    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
     if (wanted.target == backend::cpu_avx512_bf16 && wanted.type != dtype::bf16) {
       wanted.target = backend::cpu_avx512;
     }

@@ -13,22 +13,40 @@
 
 namespace tessera {
 
-namespace kernels::attention_backward::cpu {
+namespace kernels::attention_backward {
+namespace cpu {
 // Defined in kernels/attention_backward/cpu/launch.hpp, instantiated by the units.
 template <class Kernel>
 std::size_t workspace_bytes(const attention_backward_kernel_args& args, int threads);
 template <class Kernel>
 status launch(const attention_backward_kernel_args& args, const launch_context& context);
-}  // namespace kernels::attention_backward::cpu
+}  // namespace cpu
+
+// Likewise of kernels/attention_backward/sm80/launch.hpp.
+namespace sm80 {
+template <class Kernel>
+std::size_t workspace_bytes(const attention_backward_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const attention_backward_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm80
+}  // namespace kernels::attention_backward
 
 template <>
 struct table_entry<attention_backward_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    namespace target = kernels::attention_backward::cpu;
-    return instance_of<attention_backward_kernel_args, &target::workspace_bytes<Kernel>,
-                       &target::launch<Kernel>>("attention_backward", name,
-                                                resolved_config<Kernel>);
+    using args = attention_backward_kernel_args;
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::attention_backward::sm80;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "attention_backward", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else {
+      namespace target = kernels::attention_backward::cpu;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "attention_backward", name, resolved_config<Kernel>);
+    }
   }
 };
 

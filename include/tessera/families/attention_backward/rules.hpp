@@ -17,7 +17,9 @@ enum class attention_backward_rule : std::uint8_t {
   block_kv_is_whole_register_tiles,
   tile_fits_in_cache,
   bf16_dot_takes_bf16,
-  target_is_a_cpu,
+  cuda_head_dim_is_any_64_96_or_128,
+  cuda_type_of_head_dim_has_16_bits,
+  cuda_blocks_are_fixed,
 };
 
 /// The condition a legal row meets, as a sentence.
@@ -37,8 +39,12 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
       return "block_q and block_kv are at most 512, so that a tile stays in the cache";
     case attention_backward_rule::bf16_dot_takes_bf16:
       return "cpu_avx512_bf16 rows have type bf16";
-    case attention_backward_rule::target_is_a_cpu:
-      return "the target is a CPU";
+    case attention_backward_rule::cuda_head_dim_is_any_64_96_or_128:
+      return "head_dim of a CUDA row is 0 (any), 64, 96 or 128";
+    case attention_backward_rule::cuda_type_of_head_dim_has_16_bits:
+      return "type of a CUDA row of one head_dim is f16 or bf16";
+    case attention_backward_rule::cuda_blocks_are_fixed:
+      return "block_q and block_kv of a CUDA row are 128, or 16 with any head_dim";
   }
   return "invalid";
 }
@@ -46,10 +52,17 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
 /// The first rule that `config` breaks, or `none`. Holds for rows of an application too.
 constexpr attention_backward_rule broken_rule(attention_backward_config config) noexcept {
   using enum attention_backward_rule;
-  if (!is_cpu(config.target)) return target_is_a_cpu;
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return type_is_floating;
   if (config.head_dim < 0 || config.head_dim > max_head_dim) return head_dim_in_range;
+  if (is_cuda(config.target)) {
+    const int block = cuda_block_of_gradients(config.head_dim);
+    if (config.block_q != block || config.block_kv != block) return cuda_blocks_are_fixed;
+    if (config.head_dim == 0) return none;
+    if (config.type == dtype::f32) return cuda_type_of_head_dim_has_16_bits;
+    const bool known = config.head_dim == 64 || config.head_dim == 96 || config.head_dim == 128;
+    return known ? none : cuda_head_dim_is_any_64_96_or_128;
+  }
   if (config.block_q <= 0 || config.block_q % backward_rows_step(config.target) != 0) {
     return block_q_is_whole_tiles_and_vectors;
   }

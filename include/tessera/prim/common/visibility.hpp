@@ -52,8 +52,10 @@ struct mask_interval {
     const std::int64_t position = row + offset;
     if (causal && position + 1 < keys.end) keys.end = position + 1;
     if constexpr (Mode == mask_mode::window) {
-      if (right < keys.end - 1 - position) keys.end = position + right + 1;
-      if (left < position) keys.begin = position - left;
+      // No difference overflows, whether or not it is used: compilers compute it beforehand.
+      const std::int64_t behind = keys.end - 1 - position;
+      keys.end = position + 1 + (right < behind ? right : behind);
+      keys.begin = position - (left < position ? left : position);
       if (keys.begin > k_len) keys.begin = k_len;
     }
     if (keys.end < keys.begin) keys.end = keys.begin;

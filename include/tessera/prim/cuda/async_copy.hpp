@@ -36,6 +36,13 @@ __device__ __forceinline__ void copy_async_16_if(bool wanted, std::uint32_t to, 
       : "memory");
 }
 
+/// Copies 4 bytes between multiples of 4, or writes zeros.
+__device__ __forceinline__ void copy_async_4(std::uint32_t to, const void* from, bool wanted) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
+               "r"(wanted ? 4u : 0u)
+               : "memory");
+}
+
 /// Ends a group of copies.
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -1,0 +1,140 @@
+// What is known of rows and keys before the products, and the gradients of sinks.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention_backward/sm80/block.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
+
+namespace tessera::kernels::attention_backward::sm80 {
+
+__device__ __forceinline__ float statistic_of(const row_statistics& from, const prim::sequence& seq,
+                                              int head, std::int64_t query) {
+  return from.data[seq.index * from.batch + head * from.head + (seq.q_begin + query) * from.row];
+}
+
+/// Calls body(elements) for those of a row that a lane has, `Vector` at a time.
+template <class Element, int Vector, class Body>
+__device__ __forceinline__ void for_each_part(const Element* row, int columns, const Body& body) {
+  using part = prim::cuda::element_vector<Element, Vector>;
+  for (int d = static_cast<int>(threadIdx.x) % 32 * Vector; d < columns; d += 32 * Vector) {
+    body(*reinterpret_cast<const part*>(row + d), d);
+  }
+}
+
+/// Whether all elements of a row are finite, for a warp.
+template <class Element, int Vector>
+__device__ __forceinline__ bool row_is_finite(const Element* row, int columns) {
+  bool finite = true;
+  for_each_part<Element, Vector>(row, columns, [&](const auto& part, int) {
+    for (const Element x : part.x) finite = finite && fabsf(prim::cuda::float_of(x)) < infinite();
+  });
+  return __all_sync(prim::cuda::all_lanes, finite) != 0;
+}
+
+/// A warp for each row and head: shift and correction,
+///   sum of d_out out - d_lse.
+template <class Element, int Vector>
+__global__ void __launch_bounds__(threads) describe_rows(const __grid_constant__ launch_args args) {
+  const attention_kernel_args& of = args.call.forward;
+  const std::int64_t item = std::int64_t{blockIdx.x} * (threads / 32) + threadIdx.x / 32;
+  const int head = static_cast<int>(item % of.q_heads);
+  const std::int64_t query = item / of.q_heads % of.q_len;
+  const std::int64_t index = item / of.q_heads / of.q_len;
+  if (index >= of.batch) return;
+  const block_sequence block = block_sequence::of(of, index);
+  const prim::sequence& seq = block.seq;
+  if (query >= seq.q_len) return;
+  const std::int64_t row = seq.q_begin + query;
+  const float lse = statistic_of(of.lse, seq, head, query);
+  float shift = infinite(), correction = 0.0f;
+  if (lse != prim::minus_infinity) {
+    shift = of.normalize ? lse : statistic_of(of.row_max, seq, head, query);
+    const Element* const q = row_of<Element>(of.q, of.q_strides, seq, row, head);
+    const Element* const d_out =
+        row_of<Element>(args.call.d_out, args.call.d_out_strides, seq, row, head);
+    if (of.normalize) {
+      const Element* const out = row_of<Element>(of.out, of.out_strides, seq, row, head);
+      for_each_part<Element, Vector>(d_out, of.v_head_dim, [&](const auto& part, int d) {
+        for (int i = 0; i < Vector; ++i) {
+          correction += prim::cuda::float_of(part.x[i]) * prim::cuda::float_of(out[d + i]);
+        }
+      });
+      for (int step = 16; step > 0; step /= 2) {
+        correction += __shfl_xor_sync(prim::cuda::all_lanes, correction, step);
+      }
+    }
+    if (args.call.d_lse.data != nullptr) {
+      const float unit = of.normalize ? 1.0f : expf(shift - lse);
+      correction -= statistic_of(args.call.d_lse, seq, head, query) * unit;
+    }
+    if (!row_is_finite<Element, Vector>(q, of.head_dim) ||
+        !row_is_finite<Element, Vector>(d_out, of.v_head_dim)) {
+      shift = not_a_number();
+    }
+  }
+  if (threadIdx.x % 32 != 0) return;
+  const std::int64_t place = head * args.rows + block.row(of, query);
+  args.shift[place] = shift * args.shift_unit;
+  args.correction[place] = correction;
+}
+
+/// A warp for each key and head.
+template <class Element, int Vector>
+__global__ void __launch_bounds__(threads) describe_keys(const __grid_constant__ launch_args args) {
+  const attention_kernel_args& of = args.call.forward;
+  const std::int64_t item = std::int64_t{blockIdx.x} * (threads / 32) + threadIdx.x / 32;
+  const int head = static_cast<int>(item % of.kv_heads);
+  const std::int64_t key = item / of.kv_heads % of.kv_len;
+  const std::int64_t index = item / of.kv_heads / of.kv_len;
+  if (index >= of.batch) return;
+  const block_sequence block = block_sequence::of(of, index);
+  const prim::sequence& seq = block.seq;
+  if (key >= seq.k_len) return;
+  const std::int64_t token = seq.k_begin + key;
+  const bool k = row_is_finite<Element, Vector>(
+      row_of<Element>(of.k, of.k_strides, seq, token, head), of.head_dim);
+  const bool v = row_is_finite<Element, Vector>(
+      row_of<Element>(of.v, of.v_strides, seq, token, head), of.v_head_dim);
+  if (threadIdx.x % 32 != 0) return;
+  args.taint[head * args.keys + block.key(of, key)] = {k ? 0.0f : not_a_number(),
+                                                       v ? 0.0f : not_a_number()};
+}
+
+/// A block for each element of d_sinks, whose threads add up in one order.
+static __global__ void __launch_bounds__(threads)
+    sink_gradients(const __grid_constant__ launch_args args) {
+  __shared__ double sums[threads];
+  const attention_kernel_args& of = args.call.forward;
+  const std::int64_t sink_row = blockIdx.x / of.sink_count;
+  const int t = static_cast<int>(blockIdx.x % of.sink_count);
+  const int first = args.call.d_sink_heads == 1 ? 0 : static_cast<int>(sink_row);
+  const int end = args.call.d_sink_heads == 1 ? of.q_heads : first + 1;
+  double sum = 0;
+  for (int head = first; head < end; ++head) {
+    const float sink = of.sinks[head * of.sink_head_stride + t * of.sink_stride];
+    for (std::int64_t index = 0; index < of.batch; ++index) {
+      const block_sequence block = block_sequence::of(of, index);
+      for (std::int64_t query = threadIdx.x; query < block.seq.q_len; query += threads) {
+        const std::int64_t place = head * args.rows + block.row(of, query);
+        if (args.shift[place] == infinite()) continue;
+        // Rows with elements that are not finite may see nothing but sinks.
+        const float shift =
+            statistic_of(of.normalize ? of.lse : of.row_max, block.seq, head, query);
+        const float weight = sink == shift ? 1.0f : expf(sink - shift);
+        sum -= static_cast<double>(weight) * static_cast<double>(args.correction[place]);
+      }
+    }
+  }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  for (unsigned step = threads / 2; step > 0; step /= 2) {
+    if (threadIdx.x < step) sums[threadIdx.x] += sums[threadIdx.x + step];
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  args.call.d_sinks[sink_row * args.call.d_sink_head_stride + t * args.call.d_sink_stride] =
+      static_cast<float>(sums[0]);
+}
+
+}  // namespace tessera::kernels::attention_backward::sm80

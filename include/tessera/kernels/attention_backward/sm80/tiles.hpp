@@ -1,0 +1,141 @@
+// Pieces of the kernels for the matrix unit: copies of tiles, products of a warp's 16 rows, the
+// step from scores to weights and gradients, stores.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention_backward/sm80/block.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/shared_tile.hpp>
+
+namespace tessera::kernels::attention_backward::sm80 {
+
+using prim::cuda::accumulator;
+using prim::cuda::fragment_a;
+using prim::cuda::fragment_b2;
+
+inline constexpr int own_rows = 128;  ///< of a block: 16 for each of its eight warps
+
+/// Starts the copy of a tile of tokens; those for which `wanted` does not hold become zeros.
+template <class Tile, class Element, class Wanted>
+__device__ __forceinline__ void copy_tile(std::uint32_t to, const void* data,
+                                          const row_strides& strides, const prim::sequence& seq,
+                                          std::int64_t token, int head, const Wanted& wanted) {
+  const Element* const first = row_of<Element>(data, strides, seq, token, head);
+#pragma unroll
+  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += threads) {
+    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
+    const bool present = wanted(r);
+    prim::cuda::copy_async_16(
+        to + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)),
+        present ? first + r * strides.row + chunk * 8 : first, present ? 16u : 0u);
+  }
+}
+
+/// Rows of a tile become zeros where `wanted` does not hold; behind the arrival of its copies.
+template <class Tile, class Wanted>
+__device__ __forceinline__ void clear_rows(std::uint32_t tile, const Wanted& wanted) {
+  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += threads) {
+    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
+    if (wanted(r)) continue;
+    prim::cuda::store_shared_16(
+        tile + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)), {0, 0, 0, 0});
+  }
+}
+
+/// C[16 rows][columns] += A[16 rows][Depth of both tiles] B^T: rows of B are columns of C.
+template <class Element, class TileA, class TileB, int Tiles>
+__device__ __forceinline__ void multiply_rows(accumulator (&sums)[Tiles], std::uint32_t a,
+                                              std::uint32_t b) {
+  using words = prim::cuda::half_words<Element>;
+#pragma unroll
+  for (int k = 0; k < TileA::width / 16; ++k) {
+    fragment_a of_a;
+    prim::cuda::load_matrices(of_a.reg, TileA::step(a, 0, k));
+#pragma unroll
+    for (int n = 0; n < Tiles / 2; ++n) {
+      fragment_b2 of_b;
+      prim::cuda::load_matrices(of_b.reg, TileB::step(b, n, k));
+      words::template multiply_add<0>(sums[2 * n], of_a, of_b);
+      words::template multiply_add<1>(sums[2 * n + 1], of_a, of_b);
+    }
+  }
+}
+
+/// C[16 rows][width of B] += A B where A are sums of 16 rows: columns of A are rows of B.
+template <class Element, class TileB, int Columns, int Tiles>
+__device__ __forceinline__ void multiply_columns(accumulator (&sums)[Columns],
+                                                 const accumulator (&a)[Tiles], std::uint32_t b) {
+  using words = prim::cuda::half_words<Element>;
+#pragma unroll
+  for (int k = 0; k < Tiles / 2; ++k) {
+    const accumulator &left = a[2 * k], &right = a[2 * k + 1];
+    const fragment_a of_a{{words::pack(left.at[0], left.at[1]), words::pack(left.at[2], left.at[3]),
+                           words::pack(right.at[0], right.at[1]),
+                           words::pack(right.at[2], right.at[3])}};
+#pragma unroll
+    for (int n = 0; n < Columns / 2; ++n) {
+      fragment_b2 of_b;
+      prim::cuda::load_matrices_transposed(of_b.reg, TileB::step(b, k, n));
+      words::template multiply_add<0>(sums[2 * n], of_a, of_b);
+      words::template multiply_add<1>(sums[2 * n + 1], of_a, of_b);
+    }
+  }
+}
+
+/// Rows that some number of another axis sees, or is seen by, counted from the first of a tile.
+struct seen_part {
+  int begin = 0, end = 0;
+
+  static __device__ __forceinline__ seen_part of(prim::key_interval keys, std::int64_t first,
+                                                 int most) {
+    const auto cut = [&](std::int64_t x) {
+      return static_cast<int>(x < 0 ? 0 : x < most ? x : most);
+    };
+    return {cut(keys.begin - first), cut(keys.end - first)};
+  }
+  __device__ __forceinline__ bool holds(int at) const { return at >= begin && at < end; }
+};
+
+/// The weight and the gradient before the cap of one pair, from its product and the gradient that
+/// comes into the weight. `shift` and the scale of unmodified products are to the base 2.
+template <bool Modified>
+__device__ __forceinline__ void weigh(const attention_kernel_args& args, const score_place& at,
+                                      bool visible, float scale, float shift, float correction,
+                                      float& product, float& gradient) {
+  if constexpr (Modified) {
+    weight_parts parts;
+    if (visible) parts = modified(args, at, product);
+    const float weight = prim::cuda::exp2_fast(fmaf(parts.logit, prim::log2_e, -shift));
+    const score_gradients found = gradients_of(parts, weight, gradient, correction);
+    product = found.weight;
+    gradient = found.before_cap;
+  } else {
+    const float weight = prim::cuda::exp2_fast(fmaf(product, scale, -shift));
+    product = visible ? weight : 0.0f;
+    gradient = visible ? weight * (gradient - correction) : 0.0f;
+  }
+}
+
+/// Writes a warp's 16 rows of sums times `factor`, those before `all`.
+template <class Element, int Columns>
+__device__ __forceinline__ void store_rows(const accumulator (&sums)[Columns], void* data,
+                                           const row_strides& strides, const prim::sequence& seq,
+                                           std::int64_t begin, std::int64_t first, std::int64_t all,
+                                           int head, float factor) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t row = first + lane / 4 + 8 * half;
+    if (row >= all) continue;
+    auto* const to = row_of<std::uint16_t>(data, strides, seq, begin + row, head) + lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < Columns; ++n) {
+      const std::uint32_t word = prim::cuda::half_words<Element>::pack(
+          sums[n].at[2 * half] * factor, sums[n].at[2 * half + 1] * factor);
+      to[n * 8] = static_cast<std::uint16_t>(word);
+      to[n * 8 + 1] = static_cast<std::uint16_t>(word >> 16);
+    }
+  }
+}
+
+}  // namespace tessera::kernels::attention_backward::sm80
