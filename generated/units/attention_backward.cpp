@@ -52,7 +52,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "89034f34c624d7dc";
-  if (kind == device_kind::cuda) return "0ab50930cd413f5d";
+  if (kind == device_kind::cuda) return "5400bc821426d9b2";
   return {};
 }
 

@@ -190,8 +190,8 @@ status launch(const attention_backward_kernel_args& args, const launch_context& 
   const bool modified = modifies_scores(of);
   launch_args launched = memory.args;
   if constexpr (kernels_of::width != 0) launched.shift_unit = prim::log2_e;
-  kernels.run_warps(kernels_of::rows, launched, of.batch * of.q_len * of.q_heads);
-  kernels.run_warps(kernels_of::keys, launched, of.batch * of.kv_len * of.kv_heads);
+  kernels.run_warps(kernels_of::rows, launched, launched.rows * of.q_heads);
+  kernels.run_warps(kernels_of::keys, launched, launched.keys * of.kv_heads);
   if constexpr (kernels_of::width == 0) {
     if (of.weights != nullptr) {
       kernels.run_tiles(kernels_of::corrections(), launched, of.q_heads, of.q_len, any_tile);

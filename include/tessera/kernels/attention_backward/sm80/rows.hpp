@@ -32,6 +32,26 @@ __device__ __forceinline__ bool row_is_finite(const Element* row, int columns) {
   return __all_sync(prim::cuda::all_lanes, finite) != 0;
 }
 
+/// A token of all entries as a sequence and its number there. For all lanes of a warp.
+struct token_place {
+  std::int64_t index = 0, token = 0;
+
+  /// `offsets`: of packed sequences, where token belongs to number `count` if to none.
+  static __device__ __forceinline__ token_place of(const std::int32_t* offsets, std::int64_t count,
+                                                   std::int64_t length, std::int64_t token) {
+    if (offsets == nullptr) return {token / length, token % length};
+    for (std::int64_t first = 0; first < count; first += 32) {
+      const std::int64_t index = first + threadIdx.x % 32;
+      const bool here = index < count && offsets[index] <= token && token < offsets[index + 1];
+      const unsigned found = __ballot_sync(prim::cuda::all_lanes, here);
+      if (found == 0) continue;
+      const std::int64_t at = first + __ffs(static_cast<int>(found)) - 1;
+      return {at, token - offsets[at]};
+    }
+    return {count, 0};
+  }
+};
+
 /// A warp for each row and head: shift and correction,
 ///   sum of d_out out - d_lse.
 template <class Element, int Vector>
@@ -39,8 +59,9 @@ __global__ void __launch_bounds__(threads) describe_rows(const __grid_constant__
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t item = std::int64_t{blockIdx.x} * (threads / 32) + threadIdx.x / 32;
   const int head = static_cast<int>(item % of.q_heads);
-  const std::int64_t query = item / of.q_heads % of.q_len;
-  const std::int64_t index = item / of.q_heads / of.q_len;
+  const std::int64_t token = item / of.q_heads;
+  if (token >= args.rows) return;
+  const auto [index, query] = token_place::of(of.cu_seqlens_q, of.batch, of.q_len, token);
   if (index >= of.batch) return;
   const block_sequence block = block_sequence::of(of, index);
   const prim::sequence& seq = block.seq;
@@ -85,17 +106,18 @@ __global__ void __launch_bounds__(threads) describe_keys(const __grid_constant__
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t item = std::int64_t{blockIdx.x} * (threads / 32) + threadIdx.x / 32;
   const int head = static_cast<int>(item % of.kv_heads);
-  const std::int64_t key = item / of.kv_heads % of.kv_len;
-  const std::int64_t index = item / of.kv_heads / of.kv_len;
+  const std::int64_t token = item / of.kv_heads;
+  if (token >= args.keys) return;
+  const auto [index, key] = token_place::of(of.cu_seqlens_k, of.batch, of.kv_len, token);
   if (index >= of.batch) return;
   const block_sequence block = block_sequence::of(of, index);
   const prim::sequence& seq = block.seq;
   if (key >= seq.k_len) return;
-  const std::int64_t token = seq.k_begin + key;
+  const std::int64_t row = seq.k_begin + key;
   const bool k = row_is_finite<Element, Vector>(
-      row_of<Element>(of.k, of.k_strides, seq, token, head), of.head_dim);
+      row_of<Element>(of.k, of.k_strides, seq, row, head), of.head_dim);
   const bool v = row_is_finite<Element, Vector>(
-      row_of<Element>(of.v, of.v_strides, seq, token, head), of.v_head_dim);
+      row_of<Element>(of.v, of.v_strides, seq, row, head), of.v_head_dim);
   if (threadIdx.x % 32 != 0) return;
   args.taint[head * args.keys + block.key(of, key)] = {k ? 0.0f : not_a_number(),
                                                        v ? 0.0f : not_a_number()};
