@@ -64,6 +64,16 @@ void fill_with_indices(const tensor_view& list, std::int64_t counted, bool apart
   for (std::int64_t n = 0; n < list.extent[0]; ++n) put(list, n, std::min(first + n, last));
 }
 
+/// Slots of a token have numbers that are as far apart as there is room for.
+void fill_with_spread_indices(const tensor_view& lists, std::int64_t counted) {
+  const std::int64_t slots = lists.extent[static_cast<std::size_t>(lists.rank - 1)];
+  reference::for_each_element(lists, [&](std::int64_t n, std::int64_t offset) {
+    const std::int64_t slot = n % slots;
+    const std::int64_t number = slots <= counted ? slot * counted / slots : slot;
+    reference::store(lists, offset, static_cast<double>(number < counted ? number : -1));
+  });
+}
+
 /// Entry i of the table is page i of a shuffled pool; pools that are too small are shared.
 void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile profile,
                      std::uint64_t seed) {
@@ -118,6 +128,10 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
     const std::int64_t counted = dim_of(call, what.counts);
     if (what.holds == tensor_contents::indices || what.holds == tensor_contents::slots) {
       fill_with_indices(list, counted, what.apart >= 0);
+      continue;
+    }
+    if (what.holds == tensor_contents::indices_or_none) {
+      fill_with_spread_indices(list, counted);
       continue;
     }
     if (what.holds == tensor_contents::lengths) {

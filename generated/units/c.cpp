@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 69> all{{
+  static constexpr std::array<operation_name, 71> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -57,6 +57,8 @@ std::span<const operation_name> operation_names() noexcept {
       {801, "flash_mla_backward", "latent_attention"},
       {802, "flash_mla_decode", "latent_attention"},
       {803, "multi_latent_ragged_page_attention", "latent_attention"},
+      {804, "deepseek_attn", "latent_attention"},
+      {805, "deepseek_attn_backward", "latent_attention"},
       {1000, "quantize", "quantized"},
       {1001, "dequantize", "quantized"},
       {1002, "prepack_quantized_weights", "quantized"},

@@ -51,6 +51,8 @@ set(tessera_units_cpu_generic
   units/cpu_generic/latent_attention_absorbed_forward.cpp
   units/cpu_generic/latent_attention_expanded_backward.cpp
   units/cpu_generic/latent_attention_expanded_forward.cpp
+  units/cpu_generic/latent_attention_selected_backward.cpp
+  units/cpu_generic/latent_attention_selected_forward.cpp
   units/cpu_generic/quantized_backward.cpp
   units/cpu_generic/quantized_dequantize.cpp
   units/cpu_generic/quantized_forward.cpp
@@ -108,6 +110,8 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/latent_attention_absorbed_forward.cpp
   units/cpu_avx2/latent_attention_expanded_backward.cpp
   units/cpu_avx2/latent_attention_expanded_forward.cpp
+  units/cpu_avx2/latent_attention_selected_backward.cpp
+  units/cpu_avx2/latent_attention_selected_forward.cpp
   units/cpu_avx2/quantized_backward.cpp
   units/cpu_avx2/quantized_dequantize.cpp
   units/cpu_avx2/quantized_forward.cpp
@@ -176,6 +180,8 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/latent_attention_absorbed_forward.cpp
   units/cpu_avx512/latent_attention_expanded_backward.cpp
   units/cpu_avx512/latent_attention_expanded_forward.cpp
+  units/cpu_avx512/latent_attention_selected_backward.cpp
+  units/cpu_avx512/latent_attention_selected_forward.cpp
   units/cpu_avx512/quantized_backward.cpp
   units/cpu_avx512/quantized_dequantize.cpp
   units/cpu_avx512/quantized_forward.cpp

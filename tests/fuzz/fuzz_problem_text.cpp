@@ -90,6 +90,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       text, &tessera::parse_problem<tessera::flash_mla_decode_problem>);
   check<tessera::latent_attention_kernel_args>(
       text, &tessera::parse_problem<tessera::latent_ragged_problem>);
+  check<tessera::latent_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::deepseek_attn_problem>);
   check<tessera::sparse_attention_kernel_args>(
       text, &tessera::parse_problem<tessera::blocksparse_problem>);
   check<tessera::sparse_attention_kernel_args>(

@@ -83,6 +83,9 @@ struct operation_reference {
   std::string_view residuals_of{};
   /// Says what no row looks at beyond what contents say.
   void (*mark_seen)(const bound_call&, seen_tensors) = nullptr;
+  /// Steps that the definition takes, of a call whose dims alone are known, where these are more
+  /// than products of two tensors take. Null: they are not.
+  double (*steps)(const bound_call&) = nullptr;
   /// The extent of a dim that a row was compiled for; 0: any.
   std::int64_t (*row_extent)(const void* config, std::string_view dim) = nullptr;
 
@@ -131,6 +134,7 @@ std::span<const operation_reference> rwkv7_references() noexcept;
 std::span<const operation_reference> ragged_delta_rule_references() noexcept;
 std::span<const operation_reference> latent_attention_references() noexcept;
 std::span<const operation_reference> latent_page_references() noexcept;
+std::span<const operation_reference> deepseek_attn_references() noexcept;
 std::span<const operation_reference> quantized_references() noexcept;
 std::span<const operation_reference> sparse_attention_references() noexcept;
 std::span<const operation_reference> losses_references() noexcept;

@@ -205,7 +205,24 @@ void fill_indices(const bound_call& call, std::size_t tensor, random_source* ran
   });
 }
 
+/// Numbers of what there is, and none; of many slots most have none, or each token would look at
+/// all others again and again.
+void fill_indices_or_none(const bound_call& call, std::size_t tensor, random_source* random) {
+  const tensor_view& view = call.tensors[tensor];
+  const std::int64_t counted = dim_of(call, call.form().tensors[tensor].counts);
+  const std::int64_t slots = view.extent[static_cast<std::size_t>(view.rank - 1)];
+  const double missing = std::max(0.2, 1.0 - 24.0 / static_cast<double>(slots));
+  for_each_element(view, [&](std::int64_t n, std::int64_t offset) {
+    std::int64_t number = n % slots < counted ? n % slots : -1;
+    if (random != nullptr) number = random->chance(missing) ? -1 : random->below(counted);
+    store(view, offset, static_cast<double>(number));
+  });
+}
+
 void fill_list(const bound_call& call, std::size_t tensor, random_source* random) {
+  if (call.form().tensors[tensor].holds == tensor_contents::indices_or_none) {
+    return fill_indices_or_none(call, tensor, random);
+  }
   if (call.form().tensors[tensor].holds == tensor_contents::indices) {
     return fill_indices(call, tensor, random);
   }
@@ -323,6 +340,7 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
   switch (form.holds) {
     case tensor_contents::values:
     case tensor_contents::indices:
+    case tensor_contents::indices_or_none:
     case tensor_contents::count:
       return;
     case tensor_contents::offsets: {

@@ -10,6 +10,7 @@
 
 #include <tessera/spec/declaration.hpp>
 
+#include "../reference/operations.hpp"
 #include "call_problem.hpp"
 #include "random.hpp"
 
@@ -71,13 +72,16 @@ class dims_draw {
   }
 
   /// The largest product of the dims of two required tensors, or elements of one that may be there:
-  /// of a pool, most of which nobody reads, or of states that a reference keeps.
+  /// of a pool, most of which nobody reads, or of states that a reference keeps; or what the
+  /// reference says that it takes.
   double work() const {
     double most = 0;
     for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
     for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
       if ((call_.op->taken >> i & 1u) != 0) most = std::max(most, elements_of(i));
     }
+    const reference::operation_reference* const known = reference::reference_of(call_.op->name);
+    if (known != nullptr && known->steps != nullptr) most = std::max(most, known->steps(call_));
     return most;
   }
 

@@ -120,9 +120,9 @@ class mutation_list {
     const auto counted = [&](std::int8_t dim) {
       return static_cast<std::int32_t>(legal_.call().dims[static_cast<std::size_t>(dim)]);
     };
-    const bool numbers = form.holds == tensor_contents::page_numbers ||
-                         form.holds == tensor_contents::indices ||
-                         form.holds == tensor_contents::slots;
+    const bool numbers =
+        form.holds == tensor_contents::page_numbers || form.holds == tensor_contents::indices ||
+        form.holds == tensor_contents::indices_or_none || form.holds == tensor_contents::slots;
     if (numbers) return counted(form.counts);
     if (form.holds != tensor_contents::values) return counted(form.counts) + 1;
     for (std::size_t list = 0; list < form_.tensors.size(); ++list) {

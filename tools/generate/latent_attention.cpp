@@ -38,7 +38,7 @@ family latent_attention_family() {
   made.row_macro = "TESSERA_LATENT_ATTENTION_ROW";
   made.config_type = "latent_attention_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
-                               .limits = {.rows = 12, .seconds = 120, .bytes = 1 << 20}};
+                               .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
   made.fits_header = "tessera/families/latent_attention/fits.hpp";
   return made;
 }

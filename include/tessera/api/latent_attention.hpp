@@ -22,6 +22,13 @@
 // tokens of their sequences. The second takes batches of any rows, and writes the latents of its
 // tokens to their slots first, bit for bit and nothing else; then it is causal.
 //
+// `deepseek_attn` is flash_mla on keys that are selected for each token, the same ones for all
+// heads: those in `indices`, or the index_topk with the largest scores
+//
+//   sum over j of index_weights[j] * relu(index_scale * q_index[j] k_index)
+//
+// of the keys that the token may see, lower ones first where scores are equal.
+//
 // Arithmetic is f32, results are rounded once. The bits of a result depend neither on the number of
 // threads nor on the rest of the batch. What nobody sees may hold anything; rows that see a key
 // whose value has elements that are not finite are NaN.
@@ -58,6 +65,16 @@ status multi_latent_ragged_page_attention(const latent_ragged_args& args,
                                           const latent_ragged_options& options,
                                           const context& context = {});
 
+/// out and, if they are given, lse and selected_indices.
+status deepseek_attn(const deepseek_attn_args& args, const deepseek_attn_options& options = {},
+                     const context& context = {});
+
+/// Gradients of deepseek_attn on the keys in indices, which are those of the call or its
+/// selected_indices: as of flash_mla. The selection is constant, the indexer has no gradient.
+status deepseek_attn_backward(const deepseek_attn_args& args,
+                              const deepseek_attn_options& options = {},
+                              const context& context = {});
+
 /// The same operations; a refusal is thrown as tessera::error.
 inline void flash_mla_or_throw(const flash_mla_args& args, const flash_mla_options& options = {},
                                const context& context = {}) {
@@ -79,11 +96,22 @@ inline void multi_latent_ragged_page_attention_or_throw(const latent_ragged_args
                                                         const context& context = {}) {
   throw_if_failed(multi_latent_ragged_page_attention(args, options, context));
 }
+inline void deepseek_attn_or_throw(const deepseek_attn_args& args,
+                                   const deepseek_attn_options& options = {},
+                                   const context& context = {}) {
+  throw_if_failed(deepseek_attn(args, options, context));
+}
+inline void deepseek_attn_backward_or_throw(const deepseek_attn_args& args,
+                                            const deepseek_attn_options& options = {},
+                                            const context& context = {}) {
+  throw_if_failed(deepseek_attn_backward(args, options, context));
+}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using flash_mla_plan = basic_plan<flash_mla_problem>;
 using flash_mla_decode_plan = basic_plan<flash_mla_decode_problem>;
 using latent_ragged_plan = basic_plan<latent_ragged_problem>;
+using deepseek_attn_plan = basic_plan<deepseek_attn_problem>;
 
 /// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
 /// itself would refuse, and problems that no row of this build takes.
@@ -91,6 +119,7 @@ result<flash_mla_plan> plan(const flash_mla_problem& problem, const context& con
 result<flash_mla_decode_plan> plan(const flash_mla_decode_problem& problem,
                                    const context& context = {});
 result<latent_ragged_plan> plan(const latent_ragged_problem& problem, const context& context = {});
+result<deepseek_attn_plan> plan(const deepseek_attn_problem& problem, const context& context = {});
 
 /// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
 /// null: this one.
@@ -99,6 +128,8 @@ result<explanation> explain(const flash_mla_problem& problem, const context& con
 result<explanation> explain(const flash_mla_decode_problem& problem, const context& context = {},
                             const device_facts* device = nullptr);
 result<explanation> explain(const latent_ragged_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+result<explanation> explain(const deepseek_attn_problem& problem, const context& context = {},
                             const device_facts* device = nullptr);
 
 }  // namespace tessera

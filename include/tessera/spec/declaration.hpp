@@ -121,11 +121,12 @@ enum class tensor_use : std::uint8_t { input, output, input_and_output };
 /// What the elements of an integer tensor are, beyond numbers. Looked at in host memory only.
 enum class tensor_contents : std::uint8_t {
   values,
-  offsets,       ///< start at 0, never decrease, end inside dim `counts`
-  lengths,       ///< 0 to dim `counts`
-  page_numbers,  ///< 0 to dim `counts` - 1, as far as the lengths in `used_by` reach
-  group_sizes,   ///< at least 0, together at most dim `counts`
-  indices,       ///< 0 to dim `counts` - 1
+  offsets,          ///< start at 0, never decrease, end inside dim `counts`
+  lengths,          ///< 0 to dim `counts`
+  page_numbers,     ///< 0 to dim `counts` - 1, as far as the lengths in `used_by` reach
+  group_sizes,      ///< at least 0, together at most dim `counts`
+  indices,          ///< 0 to dim `counts` - 1
+  indices_or_none,  ///< the same, of a tensor of any rank, or -1
   /// Where the states of sequences are: 0 to dim `counts` - 1, each once, of the sequences to which
   /// the offsets in `used_by` give tokens. Without offsets of all.
   slots,

@@ -168,11 +168,110 @@ static void check_ragged(tessera_status* status) {
                  "kv_lens: entry 0 is 5, must be 0 to 4", status);
 }
 
+/* The first token sees nothing but the second, whose latent is its value. */
+static double second_latent(int i) {
+  return i % LATENT == 0 ? 3.0 : 4.0;
+}
+
+static void check_selected(tessera_status* status) {
+  static float scores[TOKENS] = {0.5f, 2.0f}, ones[TOKENS] = {1.0f, 1.0f};
+  static int32_t kept[TOKENS] = {-7, -7};
+  tessera_tensor ckv = TENSOR(TESSERA_F32, latents, 1, TOKENS, LATENT),
+                 w_kc = TENSOR(TESSERA_F32, zeros, LATENT, 1, LATENT),
+                 w_vc = TENSOR(TESSERA_F32, unit, LATENT, 1, LATENT),
+                 q = TENSOR(TESSERA_F32, q_data, 1, TOKENS, 1, LATENT),
+                 q_index = TENSOR(TESSERA_F32, ones, 1, TOKENS, 1, 1),
+                 k_index = TENSOR(TESSERA_F32, scores, 1, TOKENS, 1),
+                 weights = TENSOR(TESSERA_F32, ones, 1, TOKENS, 1),
+                 selected = TENSOR(TESSERA_I32, kept, 1, TOKENS, 1),
+                 out = TENSOR(TESSERA_F32, out_data, 1, TOKENS, 1, LATENT);
+  tessera_deepseek_attn_args args = {.size = sizeof args,
+                                     .ckv = &ckv,
+                                     .w_kc = &w_kc,
+                                     .w_vc = &w_vc,
+                                     .q = &q,
+                                     .q_index = &q_index,
+                                     .k_index = &k_index,
+                                     .index_weights = &weights,
+                                     .out = &out,
+                                     .selected_indices = &selected};
+  tessera_deepseek_attn_options options = {.size = sizeof options, .index_topk = 1};
+  tessera_plan* plan = NULL;
+  expect(tessera_deepseek_attn(&args, &options, NULL, status) == TESSERA_OK && kept[0] == 1 &&
+             kept[1] == 1 && are_near(out_data, TOKENS * LATENT, second_latent),
+         "deepseek_attn", status);
+  out_data[0] = 0;
+  expect(tessera_plan_deepseek_attn(&args, &options, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_deepseek_attn(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are_near(out_data, TOKENS * LATENT, second_latent),
+         "planned deepseek_attn", status);
+  tessera_plan_free(plan);
+  args.indices = &selected;
+  expect_refusal(tessera_deepseek_attn(&args, &options, NULL, status),
+                 "q_index: is given with indices, which say what is selected", status);
+}
+
+/* Both rows have all of their weight at the second token. */
+static double all_of_d_out(int i) {
+  return i < LATENT ? 0.0 : 2.0;
+}
+
+static void check_gradient_of_selected(tessera_status* status) {
+  static int32_t kept[TOKENS] = {1, 1};
+  static float lse_data[TOKENS], seconds[TOKENS * LATENT], ones[TOKENS * LATENT];
+  static float d_ckv_data[TOKENS * LATENT], d_q_data[TOKENS * LATENT];
+  static float d_w_kc_data[LATENT * LATENT], d_w_vc_data[LATENT * LATENT];
+  for (int i = 0; i < TOKENS * LATENT; ++i) {
+    seconds[i] = (float)second_latent(i);
+    ones[i] = 1.0f;
+  }
+  tessera_tensor ckv = TENSOR(TESSERA_F32, latents, 1, TOKENS, LATENT),
+                 w_kc = TENSOR(TESSERA_F32, zeros, LATENT, 1, LATENT),
+                 w_vc = TENSOR(TESSERA_F32, unit, LATENT, 1, LATENT),
+                 q = TENSOR(TESSERA_F32, q_data, 1, TOKENS, 1, LATENT),
+                 indices = TENSOR(TESSERA_I32, kept, 1, TOKENS, 1),
+                 out = TENSOR(TESSERA_F32, seconds, 1, TOKENS, 1, LATENT),
+                 lse = TENSOR(TESSERA_F32, lse_data, 1, 1, TOKENS),
+                 d_out = TENSOR(TESSERA_F32, ones, 1, TOKENS, 1, LATENT),
+                 d_ckv = TENSOR(TESSERA_F32, d_ckv_data, 1, TOKENS, LATENT),
+                 d_w_kc = TENSOR(TESSERA_F32, d_w_kc_data, LATENT, 1, LATENT),
+                 d_w_vc = TENSOR(TESSERA_F32, d_w_vc_data, LATENT, 1, LATENT),
+                 d_q = TENSOR(TESSERA_F32, d_q_data, 1, TOKENS, 1, LATENT);
+  tessera_deepseek_attn_backward_args args = {.size = sizeof args,
+                                              .ckv = &ckv,
+                                              .w_kc = &w_kc,
+                                              .w_vc = &w_vc,
+                                              .q = &q,
+                                              .indices = &indices,
+                                              .out = &out,
+                                              .lse = &lse,
+                                              .d_out = &d_out,
+                                              .d_ckv = &d_ckv,
+                                              .d_w_kc = &d_w_kc,
+                                              .d_w_vc = &d_w_vc,
+                                              .d_q = &d_q};
+  tessera_plan* plan = NULL;
+  expect(tessera_deepseek_attn_backward(&args, NULL, NULL, status) == TESSERA_OK &&
+             are_near(d_ckv_data, TOKENS * LATENT, all_of_d_out),
+         "deepseek_attn_backward", status);
+  d_ckv_data[0] = 7;
+  expect(tessera_plan_deepseek_attn_backward(&args, NULL, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_deepseek_attn_backward(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             are_near(d_ckv_data, TOKENS * LATENT, all_of_d_out),
+         "planned deepseek_attn_backward", status);
+  tessera_plan_free(plan);
+  kept[1] = TOKENS;
+  expect_refusal(tessera_deepseek_attn_backward(&args, NULL, NULL, status),
+                 "indices: entry 1,0 is 2, must be -1 or one of the 2 rows of ckv", status);
+}
+
 int check_latents(void) {
   tessera_status status = {.size = sizeof status};
   check_expanded(&status);
   check_gradient(&status);
   check_decode(&status);
   check_ragged(&status);
+  check_selected(&status);
+  check_gradient_of_selected(&status);
   return faults;
 }

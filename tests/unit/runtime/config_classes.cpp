@@ -27,6 +27,7 @@ TEST(ConfigClasses, BecomePatternsThatChooseRows) {
             "quantized.cpu_*.forward");
   EXPECT_EQ(*row_pattern_of("GroupedMatmul", "block_m=128 block_k=64 bypass_xla_tiling=True"),
             "grouped_matmul.*.128x*x64");
+  EXPECT_EQ(*row_pattern_of("DeepSeekAttn", "backend=cpu"), "latent_attention.cpu_*.selected.*");
   question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
   const std::string narrow = pattern("q_blocksize=384");
   one.row_of_call = narrow;

@@ -107,6 +107,10 @@ constexpr std::string_view plain_problems[] = {
     "softmax_scale=0.125",
     "multi_latent_ragged_page_attention q_nope=[9,8,64]f32 q_pe=[9,8,16] kv_cache=[9,16,1,256] "
     "block_tables=[2,4]i32 cu_seqlens_q=[3]i32 softmax_scale=0.125",
+    "deepseek_attn ckv=[2,64,48]f32 w_kc=[48,8,32] w_vc=[48,8,24] q=[2,64,8,32] "
+    "q_index=[2,64,4,16]f32",
+    "deepseek_attn_backward ckv=[2,64,48]f32 w_kc=[48,8,32] w_vc=[48,8,24] q=[2,64,8,32] "
+    "indices=[2,64,9]i32",
     "quantize w=[48,128]f32 scales=[48,2]f32 zeros=[48,2]f32",
     "dequantize w=[48,128]f32 w_q=[48,16]u32 scales=[48,2]f32 zeros=[48,2]f32",
     "prepack_quantized_weights w=[48,128]f32 scales=[48,2]f32 zeros=[48,2]f32",

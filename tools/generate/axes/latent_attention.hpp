@@ -33,6 +33,12 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .forms = {absorbed},
           .passes = {forward},
       },
+      {
+          .about = "prompts of which each token sees selected keys",
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512},
+          .forms = {selected},
+          .passes = {forward, backward},
+      },
   };
 }
 

@@ -60,6 +60,8 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_FLASH_MLA_BACKWARD = 801,
   TESSERA_OPERATION_FLASH_MLA_DECODE = 802,
   TESSERA_OPERATION_MULTI_LATENT_RAGGED_PAGE_ATTENTION = 803,
+  TESSERA_OPERATION_DEEPSEEK_ATTN = 804,
+  TESSERA_OPERATION_DEEPSEEK_ATTN_BACKWARD = 805,
   TESSERA_OPERATION_QUANTIZE = 1000,
   TESSERA_OPERATION_DEQUANTIZE = 1001,
   TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS = 1002,
@@ -2351,6 +2353,159 @@ static inline int32_t tessera_plan_multi_latent_ragged_page_attention(
 static inline int32_t tessera_run_multi_latent_ragged_page_attention(const tessera_plan* plan,
     const tessera_multi_latent_ragged_page_attention_args* args, void* workspace,
     size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- deepseek_attn: family latent_attention ---- */
+
+/* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
+ * columns; Hi index heads; Di index columns; n number of slots; dq head_dim; K number of kept keys
+ * of the selection. */
+typedef struct tessera_deepseek_attn_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* ckv; /* [B,S,R]; f32, f16, bf16 */
+  const tessera_tensor* w_kc; /* [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* w_vc; /* [R,Hkv,dv]; type of ckv */
+  /* rope [B,S,dr], shared rope [B,S,dr], given rope [B,S,dr], given shared rope [B,S,dr]; type of
+   * ckv */
+  const tessera_tensor* k_pe;
+  const tessera_tensor* q_pe; /* shared rope [B,S,dr], given shared rope [B,S,dr]; type of ckv */
+  /* latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn], given latent [B,S,Hq,dn], given
+   * rope [B,S,Hq,dq], given shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* q;
+  /* latent [B,S,Hi,Di], rope [B,S,Hi,Di], shared rope [B,S,Hi,Di]; f32, f16, bf16 */
+  const tessera_tensor* q_index;
+  /* latent [B,S,Di], rope [B,S,Di], shared rope [B,S,Di]; type of q_index */
+  const tessera_tensor* k_index;
+  /* latent [B,S,Hi], rope [B,S,Hi], shared rope [B,S,Hi]; f32, type of q_index */
+  const tessera_tensor* index_weights;
+  /* given latent [B,S,n], given rope [B,S,n], given shared rope [B,S,n]; i32 */
+  const tessera_tensor* indices;
+  const tessera_tensor* out; /* written; [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* lse; /* written; [B,Hq,S]; f32 */
+  /* written; latent [B,S,K], rope [B,S,K], shared rope [B,S,K]; i32 */
+  const tessera_tensor* selected_indices;
+  const tessera_tensor* d_out; /* [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* d_lse; /* [B,Hq,S]; f32 */
+  const tessera_tensor* d_ckv; /* written; [B,S,R]; type of ckv */
+  const tessera_tensor* d_w_kc; /* written; [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* d_w_vc; /* written; [R,Hkv,dv]; type of ckv */
+  /* written; rope [B,S,dr], shared rope [B,S,dr], given rope [B,S,dr], given shared rope [B,S,dr];
+   * type of ckv */
+  const tessera_tensor* d_k_pe;
+  /* written; shared rope [B,S,dr], given shared rope [B,S,dr]; type of ckv */
+  const tessera_tensor* d_q_pe;
+  /* written; latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn], given latent
+   * [B,S,Hq,dn], given rope [B,S,Hq,dq], given shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* d_q;
+} tessera_deepseek_attn_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_DEEPSEEK_ATTN_SOFTMAX_SCALE = 1,
+  TESSERA_DEEPSEEK_ATTN_CAUSAL = 2,
+  TESSERA_DEEPSEEK_ATTN_INDEX_TOPK = 4,
+  TESSERA_DEEPSEEK_ATTN_INDEX_SCALE = 8,
+  TESSERA_DEEPSEEK_ATTN_FORCE_SELF = 16
+};
+typedef struct tessera_deepseek_attn_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  int64_t index_topk; /* at least 1; default 2048 */
+  double index_scale; /* finite as a float; optional, else 1/sqrt(Di) */
+  int64_t force_self; /* 0 or 1; default 0 */
+} tessera_deepseek_attn_options;
+
+/* deepseek_attn: needs ckv, w_kc, w_vc, q, q_index, k_index, index_weights, indices, out; takes
+ * k_pe, q_pe, lse, selected_indices. */
+static inline int32_t tessera_deepseek_attn(const tessera_deepseek_attn_args* args,
+    const tessera_deepseek_attn_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_DEEPSEEK_ATTN, args, options, context, status);
+}
+static inline int32_t tessera_plan_deepseek_attn(const tessera_deepseek_attn_args* args,
+    const tessera_deepseek_attn_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_DEEPSEEK_ATTN, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_deepseek_attn(const tessera_plan* plan,
+    const tessera_deepseek_attn_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- deepseek_attn_backward: family latent_attention ---- */
+
+/* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
+ * columns; Hi index heads; Di index columns; n number of slots; dq head_dim; K number of kept keys
+ * of the selection. */
+typedef struct tessera_deepseek_attn_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* ckv; /* [B,S,R]; f32, f16, bf16 */
+  const tessera_tensor* w_kc; /* [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* w_vc; /* [R,Hkv,dv]; type of ckv */
+  const tessera_tensor* k_pe; /* rope [B,S,dr], shared rope [B,S,dr]; type of ckv */
+  const tessera_tensor* q_pe; /* shared rope [B,S,dr]; type of ckv */
+  /* latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* q;
+  const tessera_tensor* q_index; /* [B,S,Hi,Di]; f32, f16, bf16 */
+  const tessera_tensor* k_index; /* [B,S,Di]; type of q_index */
+  const tessera_tensor* index_weights; /* [B,S,Hi]; f32, type of q_index */
+  const tessera_tensor* indices; /* [B,S,n]; i32 */
+  const tessera_tensor* out; /* [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* lse; /* [B,Hq,S]; f32 */
+  const tessera_tensor* selected_indices; /* written; [B,S,K]; i32 */
+  const tessera_tensor* d_out; /* [B,S,Hq,dv]; type of ckv */
+  const tessera_tensor* d_lse; /* [B,Hq,S]; f32 */
+  const tessera_tensor* d_ckv; /* written; [B,S,R]; type of ckv */
+  const tessera_tensor* d_w_kc; /* written; [R,Hkv,dn]; type of ckv */
+  const tessera_tensor* d_w_vc; /* written; [R,Hkv,dv]; type of ckv */
+  const tessera_tensor* d_k_pe; /* written; rope [B,S,dr], shared rope [B,S,dr]; type of ckv */
+  const tessera_tensor* d_q_pe; /* written; shared rope [B,S,dr]; type of ckv */
+  /* written; latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
+  const tessera_tensor* d_q;
+} tessera_deepseek_attn_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_SOFTMAX_SCALE = 1,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_CAUSAL = 2,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_INDEX_TOPK = 4,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_INDEX_SCALE = 8,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_FORCE_SELF = 16
+};
+typedef struct tessera_deepseek_attn_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  int64_t index_topk; /* at least 1; default 2048 */
+  double index_scale; /* finite as a float; optional, else 1/sqrt(Di) */
+  int64_t force_self; /* 0 or 1; default 0 */
+} tessera_deepseek_attn_backward_options;
+
+/* deepseek_attn_backward: needs ckv, w_kc, w_vc, q, indices, out, lse, d_out, d_ckv, d_w_kc,
+ * d_w_vc, d_k_pe, d_q_pe, d_q; takes k_pe, q_pe, d_lse. */
+static inline int32_t tessera_deepseek_attn_backward(
+    const tessera_deepseek_attn_backward_args* args,
+    const tessera_deepseek_attn_backward_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_DEEPSEEK_ATTN_BACKWARD, args, options, context, status);
+}
+static inline int32_t tessera_plan_deepseek_attn_backward(
+    const tessera_deepseek_attn_backward_args* args,
+    const tessera_deepseek_attn_backward_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_DEEPSEEK_ATTN_BACKWARD, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_deepseek_attn_backward(const tessera_plan* plan,
+    const tessera_deepseek_attn_backward_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

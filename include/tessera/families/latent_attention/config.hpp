@@ -14,8 +14,10 @@ namespace tessera {
 enum class latent_form : std::uint8_t {
   expanded,  ///< keys and values of each head are made from them first
   absorbed,  ///< they are the keys of all heads, their first columns the values
+  selected,  ///< expanded ones, of which each token sees those of a list
 };
-inline constexpr std::array<std::string_view, 2> latent_form_names{"expanded", "absorbed"};
+inline constexpr std::array<std::string_view, 3> latent_form_names{"expanded", "absorbed",
+                                                                   "selected"};
 constexpr std::string_view name_of(latent_form form) noexcept {
   return latent_form_names[static_cast<std::size_t>(form)];
 }

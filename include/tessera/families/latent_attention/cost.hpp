@@ -16,16 +16,18 @@ struct latent_attention_facts {
   latent_attention_demand demand{};
   double pairs = 0;       ///< of query and key that see each other, over all heads
   double expansions = 0;  ///< multiply-adds from latents to keys and values
+  double scores = 0;      ///< multiply-adds of an indexer
 };
 
 inline latent_attention_facts facts_of(const latent_attention_demand& demand) noexcept {
   latent_attention_facts facts{.demand = demand};
   const auto tokens = static_cast<double>(demand.tokens);
   // The rows of a batch over pages are the last tokens of their sequences.
-  const bool half = demand.causal && demand.form == latent_form::expanded;
-  facts.pairs = tokens * static_cast<double>(demand.heads) * static_cast<double>(demand.keys) *
-                (half ? 0.5 : 1.0);
-  if (demand.form == latent_form::expanded) {
+  const bool expanded = demand.form != latent_form::absorbed;
+  const double seen = static_cast<double>(demand.keys) * (demand.causal && expanded ? 0.5 : 1.0);
+  facts.pairs = tokens * static_cast<double>(demand.heads) * seen;
+  facts.scores = tokens * seen * static_cast<double>(demand.index);
+  if (expanded) {
     facts.expansions = tokens * static_cast<double>(demand.kv_heads) *
                        static_cast<double>(demand.latent) *
                        static_cast<double>(demand.width + demand.value);
@@ -40,7 +42,7 @@ inline work_estimate estimate_of(const latent_attention_config& config,
   const bool backward = config.pass == latent_pass::backward;
   work_estimate work;
   work.flops = 2 * facts.pairs * (backward ? 3 * width + 2 * value : width + value) +
-               2 * facts.expansions * (backward ? 3 : 1);
+               2 * facts.expansions * (backward ? 3 : 1) + 2 * facts.scores;
   // An exponential, and what makes a logit of a score.
   work.vector_operations = (backward ? 40.0 : 20.0) * facts.pairs;
   work.product_share = 0.5;  // loop bounds are not constants

@@ -30,6 +30,7 @@ struct latent_attention_demand {
   std::int64_t latent = 0;  ///< columns
   std::int64_t width = 0;   ///< columns of a key, rope included
   std::int64_t value = 0;   ///< columns of a value
+  std::int64_t index = 0;   ///< columns of all heads of an indexer
   friend constexpr bool operator==(const latent_attention_demand&,
                                    const latent_attention_demand&) = default;
 };
@@ -92,6 +93,28 @@ constexpr latent_attention_demand demand_of(latent_ragged_op /*op*/, const laten
           .value = q[2]};
 }
 
+constexpr latent_attention_demand demand_of(deepseek_attn_op op, const deepseek_attn_args& args,
+                                            const deepseek_attn_options& options,
+                                            bool /*unaligned*/) noexcept {
+  const auto& q = args.q.extent;
+  const std::int64_t shared = args.q_pe.present() ? args.q_pe.extent[2] : 0;
+  const bool forward = op == deepseek_attn_op::deepseek_attn;
+  return {.form = latent_form::selected,
+          .pass = forward ? latent_pass::forward : latent_pass::backward,
+          .type = args.ckv.type,
+          .causal = options.causal,
+          .rope = args.k_pe.present(),
+          .sequences = q[0],
+          .tokens = q[0] * q[1],
+          .keys = q[1],
+          .heads = q[2],
+          .kv_heads = args.w_kc.extent[1],
+          .latent = args.ckv.extent[2],
+          .width = q[3] + shared,
+          .value = args.w_vc.extent[2],
+          .index = args.q_index.present() ? args.q_index.extent[2] * args.q_index.extent[3] : 0};
+}
+
 /// One sequence of 512 queries if packed: neither the others nor the lengths that depend on them
 /// count.
 constexpr latent_attention_demand without_batch(latent_attention_demand demand) noexcept {
@@ -134,6 +157,7 @@ inline constexpr std::array table{
     demand_field{"latent", key_part::size, &value<&latent_attention_demand::latent>},
     demand_field{"width", key_part::size, &value<&latent_attention_demand::width>},
     demand_field{"value", key_part::size, &value<&latent_attention_demand::value>},
+    demand_field{"index", key_part::size, &value<&latent_attention_demand::index>},
     demand_field{"tokens", key_part::none, &value<&latent_attention_demand::tokens>},
 };
 

@@ -36,6 +36,43 @@ struct latent_pages {
   std::int64_t lanes = 1;
 };
 
+/// A number of a key for each slot of a token, -1 for none. Null: absent.
+struct key_slots {
+  std::int32_t* data = nullptr;
+  std::int64_t entry = 0;
+  std::int64_t token = 0;
+  std::int64_t slot = 0;
+
+  constexpr std::int32_t* at(std::int64_t of_entry, std::int64_t of_token) const noexcept {
+    return data + of_entry * entry + of_token * token;
+  }
+};
+
+/// What says which keys a token sees: a list that is given, or the score of each key,
+///
+///   sum over heads j of weights[j] relu(sign * q[j] k)
+///
+/// of which the largest are kept. A positive factor of products changes no order, so none is here.
+struct key_indexer {
+  latent_rows q{}, k{};
+  latent_rows weights{};  ///< a row of heads for each token
+  key_slots given{};
+  key_slots selected{};  ///< where the kept keys are written, if it is not null
+  std::int64_t heads = 0;
+  std::int64_t width = 0;
+  std::int64_t slots = 0;  ///< of a list
+  std::int64_t topk = 0;   ///< keys kept by their scores
+  float sign = 1;
+  bool force_self = false;  ///< a token's own key is kept besides
+};
+
+/// The keys of each token of a launch, ascending, in the workspace. Null: there are no lists.
+struct key_lists {
+  std::int32_t* keys = nullptr;
+  std::int32_t* counts = nullptr;
+  std::int64_t slots = 0;
+};
+
 /// Arguments of one launch. `ckv` and `k_pe` of latents in pages have a row for each page, group of
 /// slots and lane of a group.
 struct latent_attention_kernel_args {
@@ -51,6 +88,8 @@ struct latent_attention_kernel_args {
   std::int64_t sink_head_stride = 0, sink_stride = 0;
   std::int64_t sink_count = 0;
 
+  key_indexer indexer{};                       ///< selected
+  key_lists lists{};                           ///< what comes of it; set by the launch itself
   latent_pages pages{};                        ///< absorbed
   latent_rows ckv_new{}, k_pe_new{};           ///< written to the pages of their sequences first
   const std::int32_t* cu_seqlens_q = nullptr;  ///< packed: rows of sequences; contiguous

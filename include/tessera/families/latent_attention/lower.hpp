@@ -37,4 +37,12 @@ struct operation_table<latent_ragged_op> {
           .subspan(flash_mla_ops.size() + flash_mla_decode_ops.size(), latent_ragged_ops.size());
 };
 
+template <>
+struct operation_table<deepseek_attn_op> {
+  using problem_type = deepseek_attn_problem;
+  using kernel_args = latent_attention_kernel_args;
+  static constexpr auto operations =
+      std::span<const operation>(latent_attention_operations).last(deepseek_attn_ops.size());
+};
+
 }  // namespace tessera

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include <tessera/families/latent_attention/config.hpp>
+#include <tessera/families/latent_attention/deepseek_attn_args.hpp>
+#include <tessera/families/latent_attention/deepseek_attn_options.hpp>
 #include <tessera/families/latent_attention/flash_mla_args.hpp>
 #include <tessera/families/latent_attention/flash_mla_options.hpp>
 #include <tessera/families/latent_attention/latent_decode_args.hpp>
@@ -44,11 +46,23 @@ constexpr std::string_view name_of(latent_ragged_op op) noexcept {
   return index < latent_ragged_ops.size() ? latent_ragged_ops[index] : "invalid";
 }
 
+/// Operations on keys that are selected for each token.
+enum class deepseek_attn_op : std::uint8_t { deepseek_attn, deepseek_attn_backward };
+inline constexpr std::array<std::string_view, 2> deepseek_attn_ops{"deepseek_attn",
+                                                                   "deepseek_attn_backward"};
+
+constexpr std::string_view name_of(deepseek_attn_op op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < deepseek_attn_ops.size() ? deepseek_attn_ops[index] : "invalid";
+}
+
 /// A call of one of them without its memory.
 using flash_mla_decode_problem =
     basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>;
 using latent_ragged_problem =
     basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>;
+using deepseek_attn_problem =
+    basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>;
 
 /// The shapes and options of a call. Copies; validates nothing.
 constexpr flash_mla_problem problem_of(const flash_mla_args& args,
@@ -64,6 +78,11 @@ constexpr flash_mla_decode_problem problem_of(
 constexpr latent_ragged_problem problem_of(
     const latent_ragged_args& args, const latent_ragged_options& options = {},
     latent_ragged_op op = latent_ragged_op::multi_latent_ragged_page_attention) noexcept {
+  return {.op = op, .tensors = args, .options = options};
+}
+constexpr deepseek_attn_problem problem_of(
+    const deepseek_attn_args& args, const deepseek_attn_options& options = {},
+    deepseek_attn_op op = deepseek_attn_op::deepseek_attn) noexcept {
   return {.op = op, .tensors = args, .options = options};
 }
 

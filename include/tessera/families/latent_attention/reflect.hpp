@@ -12,13 +12,14 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(latent_form, expanded, absorbed)
+BOOST_DESCRIBE_ENUM(latent_form, expanded, absorbed, selected)
 BOOST_DESCRIBE_ENUM(latent_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(latent_attention_rule, none, target_is_a_cpu, gradients_are_of_expanded_latents,
                     bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(flash_mla_op, flash_mla, flash_mla_backward)
 BOOST_DESCRIBE_ENUM(flash_mla_decode_op, flash_mla_decode)
 BOOST_DESCRIBE_ENUM(latent_ragged_op, multi_latent_ragged_page_attention)
+BOOST_DESCRIBE_ENUM(deepseek_attn_op, deepseek_attn, deepseek_attn_backward)
 
 BOOST_DESCRIBE_STRUCT(latent_attention_config, (), (target, form, pass))
 BOOST_DESCRIBE_STRUCT(flash_mla_options, (),
@@ -35,6 +36,13 @@ BOOST_DESCRIBE_STRUCT(latent_ragged_options, (),
 BOOST_DESCRIBE_STRUCT(latent_ragged_args, (),
                       (q_nope, q_pe, ckv, k_pe, kv_cache, block_tables, kv_lens, cu_seqlens_q,
                        distribution, out, lse))
+
+BOOST_DESCRIBE_STRUCT(deepseek_attn_options, (),
+                      (softmax_scale, causal, index_topk, index_scale, force_self))
+BOOST_DESCRIBE_STRUCT(deepseek_attn_args, (),
+                      (ckv, w_kc, w_vc, k_pe, q_pe, q, q_index, k_index, index_weights, indices,
+                       out, lse, selected_indices, d_out, d_lse, d_ckv, d_w_kc, d_w_vc, d_k_pe,
+                       d_q_pe, d_q))
 
 /// `latent_attention.<backend>.<form>.<pass>`.
 inline constexpr auto latent_attention_names = row_names<latent_attention_config>(

@@ -35,7 +35,7 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr latent_attention_rule broken_rule(latent_attention_config config) noexcept {
   if (!is_cpu(config.target)) return latent_attention_rule::target_is_a_cpu;
-  if (config.pass == latent_pass::backward && config.form != latent_form::expanded) {
+  if (config.pass == latent_pass::backward && config.form == latent_form::absorbed) {
     return latent_attention_rule::gradients_are_of_expanded_latents;
   }
   return latent_attention_rule::none;

@@ -33,6 +33,15 @@ status multi_latent_ragged_page_attention(const latent_ragged_args& args,
   return call_of(latent_attention_record, latent_ragged_op::multi_latent_ragged_page_attention,
                  args, options, where);
 }
+status deepseek_attn(const deepseek_attn_args& args, const deepseek_attn_options& options,
+                     const context& where) {
+  return call_of(latent_attention_record, deepseek_attn_op::deepseek_attn, args, options, where);
+}
+status deepseek_attn_backward(const deepseek_attn_args& args, const deepseek_attn_options& options,
+                              const context& where) {
+  return call_of(latent_attention_record, deepseek_attn_op::deepseek_attn_backward, args, options,
+                 where);
+}
 
 result<flash_mla_plan> plan(const flash_mla_problem& problem, const context& where) {
   return plan_of(latent_attention_record, problem, where);
@@ -45,6 +54,13 @@ result<flash_mla_decode_plan> plan(const flash_mla_decode_problem& problem, cons
   return plan_of(latent_attention_record, problem, where);
 }
 result<explanation> explain(const flash_mla_decode_problem& problem, const context& where,
+                            const device_facts* device) {
+  return explain_operation(latent_attention_record, numbered(problem), where, device);
+}
+result<deepseek_attn_plan> plan(const deepseek_attn_problem& problem, const context& where) {
+  return plan_of(latent_attention_record, problem, where);
+}
+result<explanation> explain(const deepseek_attn_problem& problem, const context& where,
                             const device_facts* device) {
   return explain_operation(latent_attention_record, numbered(problem), where, device);
 }

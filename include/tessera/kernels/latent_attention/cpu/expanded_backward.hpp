@@ -219,7 +219,8 @@ class expanded_backward {
     const prim::key_interval seen = rows.keys_of_some();
     for (std::int64_t number = seen.begin / shape::block_keys;
          number * shape::block_keys < seen.end; ++number) {
-      body(pairs.tile(pair, number));
+      const gradient_tile<Kernel> tile = pairs.tile(pair, number);
+      if (!rows.lists_none_of(tile.keys.key0, tile.keys.count)) body(tile);
     }
   }
 

@@ -144,6 +144,7 @@ class expanded_forward {
     for (std::int64_t number = seen.begin / shape::block_keys;
          number * shape::block_keys < seen.end; ++number) {
       key_tile<Kernel> tile = of_pairs.tile(pair, number);
+      if (rows.lists_none_of(tile.keys.key0, tile.keys.count)) continue;
       if (tile.nonfinite[shape::block_keys] == 0.0f) tile.nonfinite = nullptr;
       sums.add(tile);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/kernel_args.hpp>
@@ -9,6 +10,7 @@
 #include <tessera/kernels/latent_attention/cpu/absorbed_forward.hpp>
 #include <tessera/kernels/latent_attention/cpu/expanded_backward.hpp>
 #include <tessera/kernels/latent_attention/cpu/expanded_forward.hpp>
+#include <tessera/kernels/latent_attention/cpu/selected.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
@@ -18,12 +20,15 @@ namespace tessera::kernels::latent_attention::cpu {
 /// The launch of a row's form and direction.
 template <class Kernel>
 auto launch_of(const latent_attention_kernel_args& args) {
-  if constexpr (Kernel::config.form == latent_form::absorbed) {
+  constexpr latent_attention_config config = Kernel::config;
+  using expanded = std::conditional_t<config.pass == latent_pass::backward,
+                                      expanded_backward<Kernel>, expanded_forward<Kernel>>;
+  if constexpr (config.form == latent_form::absorbed) {
     return absorbed_forward<Kernel>(args);
-  } else if constexpr (Kernel::config.pass == latent_pass::backward) {
-    return expanded_backward<Kernel>(args);
+  } else if constexpr (config.form == latent_form::selected) {
+    return selected<Kernel, expanded>(args);
   } else {
-    return expanded_forward<Kernel>(args);
+    return expanded(args);
   }
 }
 

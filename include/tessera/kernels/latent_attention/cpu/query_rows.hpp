@@ -2,6 +2,7 @@
 // is head r % group of token r / group, counted from the sequence's first.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tessera/families/latent_attention/kernel_args.hpp>
@@ -9,6 +10,18 @@
 #include <tessera/prim/common/visibility.hpp>
 
 namespace tessera::kernels::latent_attention::cpu {
+
+/// Keys of a list, ascending.
+struct listed_keys {
+  const std::int32_t* begin = nullptr;
+  const std::int32_t* end = nullptr;
+
+  /// Those in [first, first + count).
+  listed_keys within(std::int64_t first, std::int64_t count) const {
+    const std::int32_t* const from = std::lower_bound(begin, end, first);
+    return {from, std::lower_bound(from, end, first + count)};
+  }
+};
 
 /// One token and head.
 struct query_row {
@@ -44,6 +57,23 @@ class query_rows {
   prim::key_interval keys_of_some() const {
     return count_ == 0 ? prim::key_interval{}
                        : seen_.keys_of(row(0).token, row(count_ - 1).token).some;
+  }
+
+  /// Keys of a row's list, of a launch that has lists.
+  listed_keys listed(int r) const {
+    const key_lists& lists = args_.lists;
+    const std::int64_t number = seq_.index * args_.length + row(r).token;
+    const std::int32_t* const keys = lists.keys + number * lists.slots;
+    return {keys, keys + lists.counts[number]};
+  }
+  /// Whether no row has a key of these in its list; false where there are no lists.
+  bool lists_none_of(std::int64_t key0, int count) const {
+    if (args_.lists.keys == nullptr) return false;
+    for (int r = 0; r < count_; ++r) {
+      const listed_keys found = listed(r).within(key0, count);
+      if (found.begin != found.end) return false;
+    }
+    return true;
   }
 
   /// Element offset of a row of `rows`, which has one for each token and head.

@@ -1,6 +1,7 @@
 // From products to logits: scale, soft cap, bias, and who sees whom; one row of a tile at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -33,6 +34,7 @@ class score_mod {
     scale_and_cap(keys, scores);
     if (args_.bias.data != nullptr) add_bias(r, keys, scores);
     if (args_.mask.data != nullptr) hide_by_mask(r, keys, scores);
+    if (args_.lists.keys != nullptr) hide_unlisted(rows_.listed(r), keys, scores);
     const prim::key_interval seen = rows_.keys_of(r);
     const int end = static_cast<int>(shape::columns_of(keys.count));
     for (int c = 0; c < column_of(seen.begin, keys); ++c) scores[c] = prim::minus_infinity;
@@ -88,6 +90,16 @@ class score_mod {
     for (int c = 0; c < keys.count; ++c) {
       scores[c] = mask[c * step] == 0 ? prim::minus_infinity : scores[c];
     }
+  }
+
+  static void hide_unlisted(const listed_keys& list, const key_range& keys, float* scores) {
+    float kept[shape::block_keys];
+    std::fill_n(kept, shape::block_keys, prim::minus_infinity);
+    const listed_keys found = list.within(keys.key0, keys.count);
+    for (const std::int32_t* key = found.begin; key != found.end; ++key) {
+      kept[*key - keys.key0] = scores[*key - keys.key0];
+    }
+    std::copy_n(kept, keys.count, scores);
   }
 
   const latent_attention_kernel_args& args_;

@@ -1,0 +1,60 @@
+// The tensors of a call of deepseek_attn or its gradient, under the names that tools and files use.
+//
+// | tensor | shape | dtype |
+// |---|---|---|
+// | ckv | [B,S,R]: latents | f32, f16, bf16 |
+// | w_kc, w_vc | [R,Hkv,dn], [R,Hkv,dv]: from latents to keys and values of a head | that of ckv |
+// | k_pe | [B,S,dr]: rope part of the keys of all heads | that of ckv |
+// | q_pe | [B,S,dr]: one rope query for all heads | that of ckv |
+// | q | [B,S,Hq,dn]; with k_pe and without q_pe [B,S,Hq,dn+dr]: nope and rope | that of ckv |
+// | q_index, k_index | [B,S,Hi,Di], [B,S,Di]: of the indexer | f32, f16, bf16 |
+// | index_weights | [B,S,Hi] | f32 or that of q_index |
+// | indices | [B,S,n] | i32 |
+// | selected_indices | [B,S,K]: K is min(index_topk, S), one more with force_self | i32 |
+// | out, d_out | [B,S,Hq,dv] | that of ckv |
+// | lse, d_lse | [B,Hq,S] | f32, natural logarithm |
+// | gradients | as what they belong to | as what they belong to |
+//
+// The last axis of all but indices, selected_indices, lse and d_lse has stride 1; every other
+// stride is free. Query head h reads key/value head h / (Hq/Hkv); all heads of a token see the same
+// keys.
+#pragma once
+
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {
+
+/// Views of one call. Absent views are default-constructed; ckv, w_kc, w_vc, q, out and either the
+/// three tensors of the indexer or indices are required.
+struct deepseek_attn_args {
+  tensor_view ckv{};
+  tensor_view w_kc{};
+  tensor_view w_vc{};
+  tensor_view k_pe{};
+  tensor_view q_pe{};
+  tensor_view q{};
+
+  tensor_view q_index{};
+  tensor_view k_index{};
+  tensor_view index_weights{};
+  /// The keys of each token, in any order; -1 is none, and what is there twice counts once. In
+  /// their place the indexer's tensors are absent. Required by the gradient.
+  tensor_view indices{};
+
+  tensor_view out{};  ///< of the gradient an input, as lse is
+  tensor_view lse{};  ///< log sum exp of the row
+  /// Without indices, optional output: the keys of each token, ascending, and -1 behind them.
+  tensor_view selected_indices{};
+
+  // Backward. The indexer has no gradients.
+  tensor_view d_out{};
+  tensor_view d_lse{};  ///< absent: zeros
+  tensor_view d_ckv{};
+  tensor_view d_w_kc{};
+  tensor_view d_w_vc{};
+  tensor_view d_k_pe{};
+  tensor_view d_q_pe{};
+  tensor_view d_q{};
+};
+
+}  // namespace tessera
