@@ -227,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "df63d862bc2f0139";
-  if (kind == device_kind::cuda) return "bb3d4c1568cb19aa";
+  if (kind == device_kind::cpu) return "c3dcf7d9c5937636";
+  if (kind == device_kind::cuda) return "6c68b0f163e5ce6a";
   return {};
 }
 

@@ -40,7 +40,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f19ad172494595d0";
+  if (kind == device_kind::cpu) return "4834f8dfeac8a130";
   return {};
 }
 

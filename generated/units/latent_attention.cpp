@@ -39,7 +39,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6ff74f47c0bea346";
+  if (kind == device_kind::cpu) return "c353d4cc113f7906";
   return {};
 }
 
