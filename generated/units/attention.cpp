@@ -227,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "66c7f1a40b9f948c";
-  if (kind == device_kind::cuda) return "0b5b264cb4954c5b";
+  if (kind == device_kind::cpu) return "c3dcf7d9c5937636";
+  if (kind == device_kind::cuda) return "6c68b0f163e5ce6a";
   return {};
 }
 

@@ -33,6 +33,19 @@ inline expected_tensor expected_statistic(const flash_result& result, std::vecto
   return {tensor, std::move(values), std::move(sizes), result.lse_logit_size, 0};
 }
 
+/// The same result with `out` multiplied.
+inline flash_result multiplied(flash_result result, double factor) {
+  for (double& element : result.out) element *= factor;
+  for (double& size : result.out_size) size *= factor;
+  return result;
+}
+inline output_sample multiplied(output_sample rows, double factor) {
+  for (expected_tensor* const values : {&rows.exact, &rows.as_stored}) {
+    for (double& element : values->values) element *= factor;
+  }
+  return rows;
+}
+
 /// out and, where the call has it, lse.
 inline expected_tensors expected_out_and_lse(const flash_result& result, const bound_call& call,
                                              std::size_t out, std::size_t lse) {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include <tessera/families/attention/args.hpp>
@@ -13,6 +13,7 @@
 #include <tessera/families/attention/page_args.hpp>
 
 #include "elements.hpp"
+#include "pool_elements.hpp"
 
 namespace tessera::reference {
 
@@ -28,7 +29,7 @@ inline flash_attention_args dense_shapes(page_op op, const page_attention_args& 
     return pool.extent[pool_axis(options.pool_layout, 'D')];
   };
   const auto tokens = [&](const tensor_view& pool) {
-    return shaped(pool.type,
+    return shaped(gathered_type(pool.type),
                   {entries, keys, pool.extent[pool_axis(options.pool_layout, 'H')], width(pool)});
   };
   flash_attention_args dense{.q = shaped(paged.q.type, {entries, rows, q[1], q[2]}),
@@ -49,11 +50,15 @@ inline flash_attention_options dense_options(page_op op, const page_attention_op
   return dense;
 }
 
-/// Attention on the keys and values of the sequences, all of them full, in one piece.
+/// Attention on the keys and values of the sequences, all of them full, in one piece: those of
+/// pools of 8 bits as the type of q.
 inline flash_problem dense_problem(const page_problem& paged) {
   flash_problem dense{.tensors = dense_shapes(paged.op, paged.tensors, paged.options),
                       .options = dense_options(paged.op, paged.options)};
   dense.tensors.seqlens_k = {};
+  for (tensor_view* const tokens : {&dense.tensors.k, &dense.tensors.v}) {
+    if (tokens->type == dtype::f64) tokens->type = paged.tensors.q.type;
+  }
   return dense;
 }
 
@@ -62,8 +67,12 @@ class dense_pages {
  public:
   dense_pages(page_op op, const page_attention_args& paged, const page_attention_options& options)
       : args_(dense_shapes(op, paged, options)), options_(dense_options(op, options)) {
-    gather(paged, options, paged.k_pages, args_.k, keys_);
-    gather(paged, options, paged.v_pages, args_.v, values_);
+    const double root = std::sqrt(static_cast<double>(paged.q.extent[2]));
+    if (options.k_scale) {
+      options_.softmax_scale = options.softmax_scale.value_or(1.0 / root) * *options.k_scale;
+    }
+    gather(paged, options, paged.k_pages, paged.k_scales, args_.k, keys_);
+    gather(paged, options, paged.v_pages, paged.v_scales, args_.v, values_);
     const auto with_axis = [](const tensor_view& view, tensor_view& to, std::size_t added) {
       to.data = view.data;
       for (std::size_t axis = 0, from = 0; axis < static_cast<std::size_t>(to.rank); ++axis) {
@@ -83,8 +92,9 @@ class dense_pages {
 
  private:
   static void gather(const page_attention_args& paged, const page_attention_options& options,
-                     const tensor_view& pool, tensor_view& tokens, std::vector<std::byte>& memory) {
-    const std::size_t bytes = size_of(pool.type);
+                     const tensor_view& pool, const tensor_view& scales, tensor_view& tokens,
+                     std::vector<std::byte>& memory) {
+    const std::size_t bytes = size_of(tokens.type);
     memory.resize(static_cast<std::size_t>(tokens.elements()) * bytes);
     tokens.stride = contiguous_strides(tokens.extent, tokens.rank);
     tokens.data = memory.data();
@@ -106,10 +116,7 @@ class dense_pages {
                                     j % page_size * stride_of('T') + h * stride_of('H');
           const std::int64_t to =
               n * tokens.stride[0] + j * tokens.stride[1] + h * tokens.stride[2];
-          std::memcpy(
-              memory.data() + static_cast<std::size_t>(to) * bytes,
-              static_cast<const std::byte*>(pool.data) + from * static_cast<std::int64_t>(bytes),
-              static_cast<std::size_t>(tokens.extent[3]) * bytes);
+          gather_row(pool, from, scale_of_head(scales, h), tokens, to, tokens.extent[3]);
         }
       }
     }

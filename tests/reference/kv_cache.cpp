@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -81,19 +80,6 @@ struct paged_pool {
   }
 };
 
-/// `value` as a tensor of that type holds it; infinity in 8 bits is the largest finite number.
-double stored(dtype type, double value) {
-  std::array<std::byte, 8> memory{};
-  tensor_view element = shaped(type, {1});
-  element.data = memory.data();
-  if (type == dtype::i8) {
-    value = std::isnan(value) ? 0 : std::clamp(std::nearbyint(value), -128.0, 127.0);
-  }
-  if (type == dtype::f8_e5m2 && std::isinf(value)) value = std::copysign(57344.0, value);
-  store(element, 0, value);
-  return read(element, 0);
-}
-
 /// Where tokens go.
 class append_definition {
  public:
@@ -135,7 +121,8 @@ class append_definition {
                                  : scale;
             value = static_cast<double>(by == 1.0f ? x : x / by);
           }
-          values[pool.flat(pool.index(page, slot, h, channel, d))] = stored(pool.view.type, value);
+          values[pool.flat(pool.index(page, slot, h, channel, d))] =
+              nearest_element(pool.view.type, value);
         }
       }
     });

@@ -81,6 +81,8 @@ struct operation_reference {
   std::span<const std::string_view> residuals{};
   /// That operation. It has the same options and the other inputs, under the same names.
   std::string_view residuals_of{};
+  /// Whether strides of a tensor depend on each other, so that it is drawn row-major.
+  bool (*has_tied_strides)(const bound_call&, std::size_t tensor) = nullptr;
   /// Says what no row looks at beyond what contents say.
   void (*mark_seen)(const bound_call&, seen_tensors) = nullptr;
   /// Steps that the definition takes, of a call whose dims alone are known, where these are more

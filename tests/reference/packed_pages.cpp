@@ -1,7 +1,6 @@
 #include "packed_pages.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 namespace tessera::reference {
@@ -38,7 +37,7 @@ tensor_view channels_of(const tensor_view& pool, std::int64_t first, std::int64_
   const auto place = [&](std::int64_t channel) {
     return channel / of_group * pool.stride[2] + (lanes ? channel % of_group * pool.stride[3] : 0);
   };
-  const std::int64_t step = heads > 1 ? place(first + 2) - place(first) : 0;
+  const std::int64_t step = place(first + 2) - place(first);
   tensor_view view = axes_of(pool, {pool.extent[0], pool.extent[1], heads, head_dim},
                              {pool.stride[0], pool.stride[1], step, pool.stride[lanes ? 4 : 3]});
   if (view.data != nullptr) {
@@ -58,9 +57,14 @@ void set_common(const Args& args, const Options& options, paged_batch& batch) {
   batch.k_new = args.k_new;
   batch.v_new = args.v_new;
   batch.sinks = args.sinks;
+  batch.k_scales = args.k_scales;
+  batch.v_scales = args.v_scales;
   batch.out = args.out;
   batch.lse = args.lse;
-  batch.options.softmax_scale = options.softmax_scale;
+  batch.v_scale = options.v_scale.value_or(1.0);
+  const double root = std::sqrt(static_cast<double>(args.q.extent[2]));
+  batch.options.softmax_scale =
+      options.softmax_scale.value_or(1.0 / root) * options.k_scale.value_or(1.0);
   batch.options.causal = true;
   batch.options.window_left = options.window_left;
   batch.options.logits_soft_cap = options.logits_soft_cap;
@@ -91,13 +95,11 @@ paged_batch paged_batch::of(const ragged_page_args& args, const ragged_page_opti
       args.k_new.present() ? args.k_new.extent[1] : args.kv_pages.extent[2] / 2;
   batch.k_pages = channels_of(args.kv_pages, 0, heads, args.q.extent[2]);
   batch.v_pages = channels_of(args.kv_pages, 1, heads, args.q.extent[2]);
+  const bool grouped = args.kv_pages.rank == 5;
+  batch.heads = grouped ? args.kv_pages.extent[2] * args.kv_pages.extent[3] / 2 : heads;
   batch.columns = args.kv_pages.extent[static_cast<std::size_t>(args.kv_pages.rank - 1)];
-  batch.q_scale = options.q_scale.value_or(1.0);
-  batch.k_scale = options.k_scale.value_or(1.0);
-  batch.v_scale = options.v_scale.value_or(1.0);
-  const double root = std::sqrt(static_cast<double>(args.q.extent[2]));
-  batch.options.softmax_scale =
-      options.softmax_scale.value_or(1.0 / root) * batch.q_scale * batch.k_scale;
+  batch.q_scale = options.q_scale;
+  *batch.options.softmax_scale *= options.q_scale.value_or(1.0);
   return batch;
 }
 
@@ -120,14 +122,14 @@ packed_pages::packed_pages(const paged_batch& batch, gathering what)
   args_.sinks = batch.sinks;
   count_keys();
   const auto tokens = [&](const tensor_view& pool) {
-    return shaped(pool.type, {cu_seqlens_k_.back(), pool.extent[2], pool.extent[3]});
+    return shaped(gathered_type(pool.type), {cu_seqlens_k_.back(), pool.extent[2], pool.extent[3]});
   };
   args_.k = tokens(batch.k_pages);
   args_.v = tokens(batch.v_pages);
   if (what == gathering::nothing) return;
-  if (batch.q_scale != 1) divide_queries();
-  gather(batch.k_pages, batch.k_new, args_.k, keys_);
-  gather(batch.v_pages, batch.v_new, args_.v, values_);
+  if (batch.q_scale) divide_queries();
+  gather(batch.k_pages, batch.k_new, batch.k_scales, args_.k, keys_);
+  gather(batch.v_pages, batch.v_new, batch.v_scales, args_.v, values_);
 }
 
 void packed_pages::count_keys() {
@@ -148,34 +150,44 @@ void packed_pages::divide_queries() {
   queries_.resize(static_cast<std::size_t>(from.elements()) * size_of(from.type));
   args_.q.data = queries_.data();
   const double most = largest_of(from.type);
+  const dtype pool = batch_.k_pages.type;
   for_each_element(from, [&](std::int64_t flat, std::int64_t offset) {
-    const double divided = read(from, offset) / batch_.q_scale;
-    store(args_.q, flat, std::isnan(divided) ? divided : std::clamp(divided, -most, most));
+    double divided = read(from, offset) / *batch_.q_scale;
+    if (!std::isnan(divided)) divided = std::clamp(divided, -most, most);
+    if (is_code_type(pool)) {
+      divided = nearest_element(pool, static_cast<double>(static_cast<float>(divided)));
+    }
+    store(args_.q, flat, divided);
   });
 }
 
 /// The last keys of a sequence are its rows of `fresh`, where there are some.
-void packed_pages::gather(const tensor_view& pool, const tensor_view& fresh, tensor_view& tokens,
+void packed_pages::gather(const tensor_view& pool, const tensor_view& fresh,
+                          const tensor_view& scales, tensor_view& tokens,
                           std::vector<std::byte>& memory) const {
   tokens.stride = contiguous_strides(tokens.extent, tokens.rank);
-  const std::size_t size = size_of(pool.type);
+  const std::size_t size = size_of(tokens.type);
   memory.resize(std::max<std::size_t>(static_cast<std::size_t>(tokens.elements()) * size, 1));
   tokens.data = memory.data();
-  const auto row = static_cast<std::size_t>(pool.extent[3]) * size;
-  std::byte* to = memory.data();
+  std::int64_t to = 0;
   for (std::int64_t n = 0; n < batch_.sequences(); ++n) {
     const std::int64_t written = fresh.present() ? batch_.rows(n) : 0;
     const std::int64_t first_written = batch_.length(n) - written;
     for (std::int64_t j = 0; j < batch_.length(n); ++j) {
-      for (std::int64_t h = 0; h < pool.extent[2]; ++h, to += row) {
+      for (std::int64_t h = 0; h < pool.extent[2]; ++h, to += pool.extent[3]) {
         const bool is_new = j >= first_written;
         const tensor_view& from = is_new ? fresh : pool;
         const std::int64_t token = batch_.row_begin(n) + j - first_written;
         const std::int64_t at =
             is_new ? token * fresh.stride[0] + h * fresh.stride[1] : batch_.offset(pool, n, j, h);
-        std::memcpy(to,
-                    static_cast<const std::byte*>(from.data) + at * static_cast<std::int64_t>(size),
-                    row);
+        if (from.type == pool.type) {
+          gather_row(from, at, scale_of_head(scales, h), tokens, to, pool.extent[3]);
+          continue;
+        }
+        for (std::int64_t d = 0; d < pool.extent[3]; ++d) {  // rounded as it is written
+          store(tokens, to + d,
+                nearest_element(pool.type, read(from, at + d)) * scale_of_head(scales, h));
+        }
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <tessera/families/attention/args.hpp>
@@ -13,6 +14,7 @@
 #include <tessera/families/attention/unified_args.hpp>
 
 #include "elements.hpp"
+#include "pool_elements.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -21,10 +23,12 @@ namespace tessera::reference {
 /// whatever their layout.
 struct paged_batch {
   tensor_view q, k_pages, v_pages, block_table, seqlens_k, cu_seqlens_q, num_seqs, k_new, v_new,
-      sinks, alibi_slopes, qq_bias, out, lse;
+      sinks, alibi_slopes, qq_bias, k_scales, v_scales, out, lse;
   flash_attention_options options{};
-  double q_scale = 1, k_scale = 1, v_scale = 1;
+  std::optional<double> q_scale;
+  double v_scale = 1;
   std::int64_t columns = 0;  ///< of a key in the pool, those behind the head dim included
+  std::int64_t heads = 0;    ///< of a slot of the pool, those that no channel has included
 
   static paged_batch of(const unified_attention_args& args,
                         const unified_attention_options& options);
@@ -86,8 +90,8 @@ class packed_pages {
  private:
   void count_keys();
   void divide_queries();
-  void gather(const tensor_view& pool, const tensor_view& fresh, tensor_view& tokens,
-              std::vector<std::byte>& memory) const;
+  void gather(const tensor_view& pool, const tensor_view& fresh, const tensor_view& scales,
+              tensor_view& tokens, std::vector<std::byte>& memory) const;
 
   paged_batch batch_;
   flash_attention_args args_;

@@ -11,6 +11,7 @@
 #include "dense_pages.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
+#include "pool_elements.hpp"
 #include "sampled_rows.hpp"
 #include "visible_pairs.hpp"
 
@@ -33,8 +34,13 @@ consteval std::size_t number_of(std::string_view name) {
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const dense_pages dense(op_of(call), args_of(call), call.options_as<page_attention_options>());
-  return expected_out_and_lse(flash_attention<Precision>(dense.args(), dense.options()), call,
-                              number_of("out"), number_of("lse"));
+  const auto result = multiplied(flash_attention<Precision>(dense.args(), dense.options()),
+                                 call.options_as<page_attention_options>().v_scale.value_or(1.0));
+  return expected_out_and_lse(result, call, number_of("out"), number_of("lse"));
+}
+
+bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  return fill_codes(call.tensors[tensor], random);
 }
 
 /// The keys of each sequence inside the windows of its rows, and the queries that stand at keys.
@@ -87,7 +93,8 @@ output_sample sample(const bound_call& call, const tensor_view* computed, const 
   page_attention_args shown = args_of(call);
   shown.out = computed[number_of("out")];
   const dense_pages dense(op_of(call), shown, call.options_as<page_attention_options>());
-  return sampled_rows(dense.args(), dense.options(), number_of("out"), plan);
+  return multiplied(sampled_rows(dense.args(), dense.options(), number_of("out"), plan),
+                    call.options_as<page_attention_options>().v_scale.value_or(1.0));
 }
 
 /// Pages count as the keys and values that they hold for the sequences, inside their windows.
@@ -106,6 +113,7 @@ constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
+          .fill = &fill,
           .mark_seen = &mark_seen,
           .row_extent = &attention_row_extent,
           .sample = &sample,

@@ -43,21 +43,22 @@ std::size_t number_of(const bound_call& call, std::string_view name) {
 /// The new tokens of a batch to its pools.
 void write_new_tokens(const paged_batch& batch) {
   const auto write = [&](const tensor_view& pool, const tensor_view& fresh) {
-    const auto size = static_cast<std::int64_t>(size_of(pool.type));
-    const std::int64_t copied = fresh.extent[2] * size;
-    const std::int64_t cleared = std::max<std::int64_t>(batch.columns - fresh.extent[2], 0) * size;
+    const std::int64_t width = std::max(batch.columns, fresh.extent[2]);
+    const std::int64_t heads = std::max(batch.heads, fresh.extent[1]);
     for (std::int64_t n = 0; n < batch.sequences(); ++n) {
       for (std::int64_t i = 0; i < batch.rows(n); ++i) {
         const std::int64_t position = batch.length(n) - batch.rows(n) + i;
-        for (std::int64_t h = 0; h < fresh.extent[1]; ++h) {
+        for (std::int64_t h = 0; h < heads; ++h) {
           const std::int64_t token = batch.row_begin(n) + i;
-          auto* const to =
-              static_cast<std::byte*>(pool.data) + batch.offset(pool, n, position, h) * size;
-          std::memcpy(to,
-                      static_cast<const std::byte*>(fresh.data) +
-                          (token * fresh.stride[0] + h * fresh.stride[1]) * size,
-                      static_cast<std::size_t>(copied));
-          std::memset(to + copied, 0, static_cast<std::size_t>(cleared));
+          const std::int64_t to = batch.offset(pool, n, position, h);
+          const std::int64_t from = token * fresh.stride[0] + h * fresh.stride[1];
+          const std::int64_t columns = h < fresh.extent[1] ? fresh.extent[2] : 0;
+          const bool same = pool.type == fresh.type;
+          if (same) gather_row(fresh, from, 1.0, pool, to, columns);
+          for (std::int64_t d = same ? columns : 0; d < width; ++d) {
+            store(pool, to + d,
+                  d < columns ? nearest_element(pool.type, read(fresh, from + d)) : 0.0);
+          }
         }
       }
     }
@@ -99,9 +100,8 @@ template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const paged_batch batch = batch_of(call);
   const packed_pages packed(batch);
-  flash_result result = flash_attention<Precision>(packed.args(), packed.options(), packed.hooks());
-  for (double& element : result.out) element *= batch.v_scale;
-  for (double& size : result.out_size) size *= batch.v_scale;
+  const flash_result result = multiplied(
+      flash_attention<Precision>(packed.args(), packed.options(), packed.hooks()), batch.v_scale);
   expected_tensors all =
       expected_out_and_lse(result, call, number_of(call, "out"), number_of(call, "lse"));
   for (expected_tensor& pool : written_pools(call)) all.push_back(std::move(pool));
@@ -110,6 +110,7 @@ expected_tensors evaluated(const bound_call& call) {
 
 /// A few masks among the new tokens, slopes of any size.
 bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  if (fill_codes(call.tensors[tensor], random)) return true;
   const std::string_view name = call.form().tensors[tensor].name;
   const bool slopes = name == "alibi_slopes";
   if (!slopes && name != "qq_bias") return false;
@@ -125,6 +126,11 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
   return true;
 }
 
+/// Groups of four channels lie four lanes apart.
+bool has_tied_strides(const bound_call& call, std::size_t tensor) {
+  return call.tensors[tensor].rank == 5 && is_code_type(call.tensors[tensor].type);
+}
+
 /// Slopes and biases as models have them.
 double ordinary(const bound_call& call, std::size_t tensor, std::int64_t at,
                 support::random_source& random) {
@@ -132,7 +138,9 @@ double ordinary(const bound_call& call, std::size_t tensor, std::int64_t at,
     return std::exp2(-8.0 * static_cast<double>(at + 1) /
                      static_cast<double>(call.tensors[tensor].extent[0]));
   }
-  return static_cast<double>(random.bell());
+  const dtype type = call.tensors[tensor].type;
+  const double bell = static_cast<double>(random.bell());
+  return type == dtype::i8 ? nearest_element(type, 32.0 * bell) : bell;
 }
 
 /// The keys of each sequence inside the windows of its rows that were there before the call, and
@@ -180,11 +188,8 @@ output_sample sample(const bound_call& call, const tensor_view* computed, const 
   const std::size_t out = number_of(call, "out");
   batch.out = computed[out];
   const packed_pages packed(batch);
-  output_sample rows = sampled_rows(packed.args(), packed.options(), out, plan, packed.hooks());
-  for (expected_tensor* const values : {&rows.exact, &rows.as_stored}) {
-    for (double& element : values->values) element *= batch.v_scale;
-  }
-  return rows;
+  return multiplied(sampled_rows(packed.args(), packed.options(), out, plan, packed.hooks()),
+                    batch.v_scale);
 }
 
 void count(const bound_call& call, call_work& work) {
@@ -202,6 +207,7 @@ constexpr operation_reference reference_named(std::string_view op) {
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
+          .has_tied_strides = &has_tied_strides,
           .mark_seen = &mark_seen,
           .row_extent = &attention_row_extent,
           .ordinary = &ordinary,

@@ -86,10 +86,12 @@ bool call_data::is_written(std::size_t tensor) const {
 tensor_layout call_data::drawn_layout(std::size_t tensor, random_source& random) const {
   const tensor_form& form = call_.form().tensors[tensor];
   const tensor_view& view = problem_.tensors[tensor];
-  if (wishes_.row_major) return {};
+  const reference::operation_reference* const known = reference::reference_of(op().name);
+  const bool tied = known != nullptr && known->has_tied_strides != nullptr &&
+                    known->has_tied_strides(call_, tensor);
+  if (wishes_.row_major || tied) return {};
   tensor_layout layout;
   if (random.chance(0.6)) {
-    const reference::operation_reference* const known = reference::reference_of(op().name);
     const bool residual = known != nullptr &&
                           std::ranges::find(known->residuals, form.name) != known->residuals.end();
     const bool distinct =
@@ -165,7 +167,10 @@ void call_data::poison(random_source& random) {
   if (known != nullptr && known->mark_seen != nullptr) known->mark_seen(call_, seen);
   for (std::size_t i = 0; i < call_.form().tensors.size(); ++i) {
     const bool read = call_.has(i) && call_.form().tensors[i].use != tensor_use::output;
-    if (!read || !reference::is_floating(problem_.tensors[i].type)) continue;
+    const dtype type = problem_.tensors[i].type;
+    const bool has_nan =
+        reference::is_floating(type) || type == dtype::f8_e4m3 || type == dtype::f8_e5m2;
+    if (!read || !has_nan) continue;
     poison_unseen(problem_.tensors[i], seen[i].known() ? seen[i] : seen_by_contents(call_, i),
                   random);
   }

@@ -12,7 +12,7 @@
 //
 // What is computed: api/unified_attention.hpp, without biases; ragged_page_attention_v3 also has
 //
-//   s[j] = softmax_scale * q_scale * k_scale * <q[i, h] / q_scale, k[j]>   and   out * v_scale
+//   s[j] = softmax_scale * q_scale * k_scale * k_scales[h'] * <q[i, h] / q_scale, k[j]>
 //
 // with q / q_scale cut to the numbers of the pool's type and rounded to it. lse is that of s.
 #pragma once
@@ -25,8 +25,8 @@
 
 namespace tessera {
 
-/// Shapes: see ragged_page_args. q, pool and out share one dtype (f32, f16 or bf16); head dims are
-/// 1 to 256. The pool is PTCD.
+/// Shapes: see ragged_page_args. q and out share one dtype (f32, f16 or bf16), the pool has it too or
+/// holds 8 bits; head dims are 1 to 256. The pool is PTCD.
 status ragged_page_attention_v2(const ragged_page_args& args,
                                 const ragged_page_options& options = {},
                                 const context& context = {});

@@ -14,12 +14,14 @@
 // stands at key c + i with c = seqlens_k[n] - R. For query head h (reading key/value head
 // h / (Hq / Hkv)) and key j <= c + i, which lies in slot j % T of page block_table[n, j / T]:
 //
-//   s[j]      = softmax_scale * <q[i, h], k[j]>
+//   s[j]      = softmax_scale * k_scale * k_scales[h'] * <q[i, h], k[j]>
 //   s[j]      = logits_soft_cap ? cap * tanh(s[j] / cap) : s[j]
 //   s[j]     += alibi_slopes[h] * (j - c) + (i < E and 0 <= j - c < E ? qq_bias[i, j - c] : 0)
-//   out[i, h] = sum_j p[j] * v[j],   p = exp(s) / (sum_j exp(s[j]) + sum_t exp(sinks[h, t]))
+//   out[i, h] = v_scale * v_scales[h'] * sum_j p[j] * v[j]
+//          p  = exp(s) / (sum_j exp(s[j]) + sum_t exp(sinks[h, t]))
 //   lse[h, i] = log of that denominator
 //
+// with scales as in api/page_attention.hpp, which says too what pools of 8 bits hold,
 // over the last window_left + 1 keys up to the row's own; -inf in qq_bias hides a key. Rows before
 // key 0, and those that see nothing, have out 0 and the lse of their sinks, -inf if there are none.
 // Where calls run, what is checked and how errors are told: api/flash_attention.hpp. On a GPU
@@ -35,14 +37,16 @@
 
 namespace tessera {
 
-/// Shapes: see unified_attention_args. q, pools and out share one dtype (f32, f16 or bf16); head
-/// dims are 1 to 256, pages hold any number of tokens. Zero sequences, tokens and pages are legal.
+/// Shapes: see unified_attention_args. q and out share one dtype (f32, f16 or bf16), pools have it
+/// too or hold 8 bits; head dims are 1 to 256, pages hold any number of tokens. Zero sequences,
+/// tokens and pages are legal.
 status unified_attention(const unified_attention_args& args,
                          const unified_attention_options& options = {},
                          const context& context = {});
 
 /// Writes k_new and v_new, the keys and values of the tokens of q, to the pools, at the positions
-/// at which the tokens stand, then does the same. Nothing else in the pools changes. A sequence has
+/// at which the tokens stand, then does the same; a pool of 8 bits holds the nearest numbers, which
+/// no scale divides, and new tokens of its own type as they are. Nothing else in the pools changes. A sequence has
 /// at least as many keys as rows, and a page that is written is in use once: other tables, if they
 /// lie in host memory, are refused before anything is written; in a GPU's memory they are the
 /// caller's to keep, and never written outside of the pool.

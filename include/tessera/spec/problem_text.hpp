@@ -182,7 +182,7 @@ class problem_reader {
         view = problem_.tensors[static_cast<std::size_t>(shape_of)];
       }
       if (!seen || view.present()) continue;
-      if (like >= 0 && tensors[index].types.empty()) {
+      if (like >= 0) {
         view.type = problem_.tensors[static_cast<std::size_t>(like)].type;
       }
       if (!view.present()) return malformed({tensors[index].name, " has no dtype"});
@@ -225,8 +225,8 @@ inline std::string text_of(const problem_view& problem) {
         text::same_shape(view, view_of(tensors[i].shape_of))) {
       continue;
     }
-    const bool like = tensors[i].types.empty() && tensors[i].like >= 0 &&
-                      view_of(tensors[i].like).type == view.type;
+    const bool like = tensors[i].like >= 0 && view_of(tensors[i].like).type == view.type &&
+                      !tensors[i].types.has(view.type);
     out.append(" ").append(tensors[i].name).append("=");
     text::append_shape(out, view, !like);
   }

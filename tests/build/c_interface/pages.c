@@ -57,6 +57,38 @@ static void check_pages(tessera_status* status) {
                  "seqlens_k: entry 0 is 7, must be 0 to 6", status);
 }
 
+/* The same keys as whole numbers of 8 bits, twice as large. */
+static void check_codes(tessera_status* status) {
+  static int8_t k_codes[PAGES * PAGE_SIZE * DIM], v_codes[PAGES * PAGE_SIZE * DIM];
+  static float scales_data[] = {8.0f};
+  const int8_t values[] = {4, 99, 99, 99, 0, 2};
+  for (int i = 0; i < PAGES * PAGE_SIZE * DIM; ++i) v_codes[i] = values[i / DIM];
+  page_length = 3;
+  tessera_tensor q = TENSOR(TESSERA_F32, q_data, 1, 1, DIM),
+                 k = TENSOR(TESSERA_I8, k_codes, PAGES, 1, PAGE_SIZE, DIM),
+                 v = TENSOR(TESSERA_I8, v_codes, PAGES, 1, PAGE_SIZE, DIM),
+                 table = TENSOR(TESSERA_I32, table_data, 1, 3),
+                 lengths = TENSOR(TESSERA_I32, &page_length, 1),
+                 scales = TENSOR(TESSERA_F32, scales_data, 1),
+                 out = TENSOR(TESSERA_F32, out_data, 1, 1, DIM);
+  tessera_page_attention_args args = {.size = sizeof args,
+                                      .q = &q,
+                                      .k_pages = &k,
+                                      .v_pages = &v,
+                                      .block_table = &table,
+                                      .seqlens_k = &lengths,
+                                      .v_scales = &scales,
+                                      .out = &out};
+  tessera_page_attention_options options = {
+      .size = sizeof options, .given = TESSERA_PAGE_ATTENTION_V_SCALE, .v_scale = 0.0625};
+  expect(tessera_page_attention(&args, &options, NULL, status) == TESSERA_OK &&
+             are_near(out_data, DIM, mean_of_three),
+         "page_attention over whole numbers", status);
+  v.dtype = TESSERA_F32;
+  expect_refusal(tessera_page_attention(&args, &options, NULL, status),
+                 "v_pages: dtype is f32, k_pages has i8", status);
+}
+
 /* The same keys in a pool of slots, and as the chunk of one token. */
 static void check_slots(tessera_status* status) {
   page_length = 3;
@@ -315,6 +347,7 @@ int check_pages_and_caches(void) {
   for (int i = 0; i < DIM; ++i) q_data[i] = sinf((float)i);
   check_pages(&status);
   check_slots(&status);
+  check_codes(&status);
   check_batch(&status);
   check_channels(&status);
   check_ranges(&status);

@@ -105,6 +105,17 @@ TEST(ProblemText, ReadsOperationsOfEverySignature) {
   EXPECT_EQ(problem->op, page_op::page_attention);
   EXPECT_EQ(problem->options.pool_layout, page_layout::PTHD);
   EXPECT_TRUE(same_shape(problem->tensors.v_pages, problem->tensors.k_pages));
+  EXPECT_EQ(problem->tensors.k_pages.type, dtype::f16);
+  EXPECT_EQ(to_text(*problem), line);
+}
+
+TEST(ProblemText, SaysTypesThatAreNotThoseOfOthers) {
+  const std::string line =
+      "page_attention q=[2,8,64]f16 k_pages=[9,2,16,64]f8_e4m3 block_table=[2,4]i32 k_scale=0.5";
+  const auto problem = parse_problem<page_problem>(line);
+  ASSERT_TRUE(problem) << problem.message();
+  EXPECT_EQ(problem->tensors.v_pages.type, dtype::f8_e4m3);
+  EXPECT_EQ(problem->options.k_scale, 0.5);
   EXPECT_EQ(to_text(*problem), line);
 }
 

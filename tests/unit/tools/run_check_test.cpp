@@ -62,6 +62,22 @@ TEST(check, every_minilm_file_is_within_bound) {
   }
 }
 
+TEST(check, pools_of_eight_bits_are_read_and_written) {
+  const outcome ended =
+      invoke("check --json --all-rows " + golden("ragged_page_attention_v3.fp8_cache"));
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+  const json::value document = json_of(ended);
+  const json::array& rows = document.at("files").as_array().at(0).at("rows").as_array();
+  EXPECT_GE(rows.size(), 2u);
+  for (const json::value& row : rows) {
+    bool pool = false;
+    for (const json::value& tensor : row.at("tensors").as_array()) {
+      pool = pool || tensor.at("name").as_string() == "kv_pages";
+    }
+    EXPECT_TRUE(pool) << row;
+  }
+}
+
 TEST(check, every_row_that_fits_is_within_bound) {
   const outcome ended = invoke("check --json --all-rows " + golden("flash_attention.everything"));
   EXPECT_EQ(ended.status, 0) << ended.out << ended.err;

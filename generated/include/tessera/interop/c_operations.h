@@ -218,12 +218,16 @@ typedef struct tessera_page_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [N,Hq,D]; f32, f16, bf16 */
-  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
+  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; f8_e4m3, f8_e5m2, i8,
+   * type of q */
   const tessera_tensor* k_pages;
-  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of q */
+  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of
+   * k_pages */
   const tessera_tensor* v_pages;
   const tessera_tensor* block_table; /* [N,M]; i32 */
   const tessera_tensor* seqlens_k; /* [N]; i32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [N,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [N,Hq]; f32 */
 } tessera_page_attention_args;
@@ -234,7 +238,9 @@ enum {
   TESSERA_PAGE_ATTENTION_WINDOW_LEFT = 2,
   TESSERA_PAGE_ATTENTION_LOGITS_SOFT_CAP = 4,
   TESSERA_PAGE_ATTENTION_POOL_LAYOUT = 8,
-  TESSERA_PAGE_ATTENTION_PAGE_SIZE = 16
+  TESSERA_PAGE_ATTENTION_PAGE_SIZE = 16,
+  TESSERA_PAGE_ATTENTION_K_SCALE = 32,
+  TESSERA_PAGE_ATTENTION_V_SCALE = 64
 };
 typedef struct tessera_page_attention_options {
   uint32_t size;
@@ -247,9 +253,12 @@ typedef struct tessera_page_attention_options {
    * TESSERA_POOL_LAYOUT_PHTD */
   int64_t pool_layout;
   int64_t page_size; /* at least 0; default 0 */
+  double k_scale; /* above 0; optional */
+  double v_scale; /* above 0; optional */
 } tessera_page_attention_options;
 
-/* page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes lse. */
+/* page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales, v_scales,
+ * lse. */
 static inline int32_t tessera_page_attention(const tessera_page_attention_args* args,
     const tessera_page_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -266,7 +275,8 @@ static inline int32_t tessera_run_page_attention(const tessera_plan* plan,
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* decode_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes lse. */
+/* decode_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales,
+ * v_scales, lse. */
 static inline int32_t tessera_decode_attention(const tessera_page_attention_args* args,
     const tessera_page_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -292,12 +302,16 @@ typedef struct tessera_prefill_page_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [C,Hq,D]; f32, f16, bf16 */
-  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
+  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; f8_e4m3, f8_e5m2, i8,
+   * type of q */
   const tessera_tensor* k_pages;
-  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of q */
+  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of
+   * k_pages */
   const tessera_tensor* v_pages;
   const tessera_tensor* block_table; /* [1,M]; i32 */
   const tessera_tensor* seqlens_k; /* [1]; i32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [C,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [Hq,C]; f32 */
 } tessera_prefill_page_attention_args;
@@ -308,7 +322,9 @@ enum {
   TESSERA_PREFILL_PAGE_ATTENTION_WINDOW_LEFT = 2,
   TESSERA_PREFILL_PAGE_ATTENTION_LOGITS_SOFT_CAP = 4,
   TESSERA_PREFILL_PAGE_ATTENTION_POOL_LAYOUT = 8,
-  TESSERA_PREFILL_PAGE_ATTENTION_PAGE_SIZE = 16
+  TESSERA_PREFILL_PAGE_ATTENTION_PAGE_SIZE = 16,
+  TESSERA_PREFILL_PAGE_ATTENTION_K_SCALE = 32,
+  TESSERA_PREFILL_PAGE_ATTENTION_V_SCALE = 64
 };
 typedef struct tessera_prefill_page_attention_options {
   uint32_t size;
@@ -321,9 +337,12 @@ typedef struct tessera_prefill_page_attention_options {
    * TESSERA_POOL_LAYOUT_PHTD */
   int64_t pool_layout;
   int64_t page_size; /* at least 0; default 0 */
+  double k_scale; /* above 0; optional */
+  double v_scale; /* above 0; optional */
 } tessera_prefill_page_attention_options;
 
-/* prefill_page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes lse. */
+/* prefill_page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales,
+ * v_scales, lse. */
 static inline int32_t tessera_prefill_page_attention(
     const tessera_prefill_page_attention_args* args,
     const tessera_prefill_page_attention_options* options, const tessera_context* context,
@@ -403,19 +422,23 @@ typedef struct tessera_unified_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
-  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
+  /* PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; f8_e4m3, f8_e5m2, i8,
+   * type of q */
   const tessera_tensor* k_pages;
-  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of q */
+  /* PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of
+   * k_pages */
   const tessera_tensor* v_pages;
   const tessera_tensor* block_table; /* [N,M]; i32 */
   const tessera_tensor* seqlens_k; /* [N]; i32 */
   const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
   const tessera_tensor* num_seqs; /* [1]; i32 */
-  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
-  const tessera_tensor* v_new; /* [Tq,Hkv,Dv]; type of q */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; f8_e4m3, f8_e5m2, i8, type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,Dv]; type of k_new */
   const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
   const tessera_tensor* alibi_slopes; /* [Hq]; f32 */
   const tessera_tensor* qq_bias; /* [E,E]; f32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
 } tessera_unified_attention_args;
@@ -426,7 +449,9 @@ enum {
   TESSERA_UNIFIED_ATTENTION_WINDOW_LEFT = 2,
   TESSERA_UNIFIED_ATTENTION_LOGITS_SOFT_CAP = 4,
   TESSERA_UNIFIED_ATTENTION_POOL_LAYOUT = 8,
-  TESSERA_UNIFIED_ATTENTION_PAGE_SIZE = 16
+  TESSERA_UNIFIED_ATTENTION_PAGE_SIZE = 16,
+  TESSERA_UNIFIED_ATTENTION_K_SCALE = 32,
+  TESSERA_UNIFIED_ATTENTION_V_SCALE = 64
 };
 typedef struct tessera_unified_attention_options {
   uint32_t size;
@@ -439,10 +464,12 @@ typedef struct tessera_unified_attention_options {
    * TESSERA_POOL_LAYOUT_PTHD */
   int64_t pool_layout;
   int64_t page_size; /* at least 0; default 0 */
+  double k_scale; /* above 0; optional */
+  double v_scale; /* above 0; optional */
 } tessera_unified_attention_options;
 
 /* unified_attention: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k, out; takes
- * num_seqs, sinks, alibi_slopes, qq_bias, lse. */
+ * num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales, lse. */
 static inline int32_t tessera_unified_attention(const tessera_unified_attention_args* args,
     const tessera_unified_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -468,20 +495,23 @@ typedef struct tessera_chunked_prefill_paged_decode_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
-  /* written; PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; type of q */
+  /* written; PHTD [P,Hkv,T,D], HPTD [Hkv,P,T,D], PTHD [P,T,Hkv,D], (PT)HD [P*T,Hkv,D]; f8_e4m3,
+   * f8_e5m2, i8, type of q */
   const tessera_tensor* k_pages;
   /* written; PHTD [P,Hkv,T,Dv], HPTD [Hkv,P,T,Dv], PTHD [P,T,Hkv,Dv], (PT)HD [P*T,Hkv,Dv]; type of
-   * q */
+   * k_pages */
   const tessera_tensor* v_pages;
   const tessera_tensor* block_table; /* [N,M]; i32 */
   const tessera_tensor* seqlens_k; /* [N]; i32 */
   const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
   const tessera_tensor* num_seqs; /* [1]; i32 */
-  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
-  const tessera_tensor* v_new; /* [Tq,Hkv,Dv]; type of q */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; f8_e4m3, f8_e5m2, i8, type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,Dv]; type of k_new */
   const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
   const tessera_tensor* alibi_slopes; /* [Hq]; f32 */
   const tessera_tensor* qq_bias; /* [E,E]; f32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
 } tessera_chunked_prefill_paged_decode_args;
@@ -492,7 +522,9 @@ enum {
   TESSERA_CHUNKED_PREFILL_PAGED_DECODE_WINDOW_LEFT = 2,
   TESSERA_CHUNKED_PREFILL_PAGED_DECODE_LOGITS_SOFT_CAP = 4,
   TESSERA_CHUNKED_PREFILL_PAGED_DECODE_POOL_LAYOUT = 8,
-  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_PAGE_SIZE = 16
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_PAGE_SIZE = 16,
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_K_SCALE = 32,
+  TESSERA_CHUNKED_PREFILL_PAGED_DECODE_V_SCALE = 64
 };
 typedef struct tessera_chunked_prefill_paged_decode_options {
   uint32_t size;
@@ -505,10 +537,12 @@ typedef struct tessera_chunked_prefill_paged_decode_options {
    * TESSERA_POOL_LAYOUT_PTHD */
   int64_t pool_layout;
   int64_t page_size; /* at least 0; default 0 */
+  double k_scale; /* above 0; optional */
+  double v_scale; /* above 0; optional */
 } tessera_chunked_prefill_paged_decode_options;
 
 /* chunked_prefill_paged_decode: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k,
- * k_new, v_new, out; takes num_seqs, sinks, alibi_slopes, qq_bias, lse. */
+ * k_new, v_new, out; takes num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales, lse. */
 static inline int32_t tessera_chunked_prefill_paged_decode(
     const tessera_chunked_prefill_paged_decode_args* args,
     const tessera_chunked_prefill_paged_decode_options* options, const tessera_context* context,
@@ -537,14 +571,17 @@ typedef struct tessera_ragged_page_attention_v2_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
-  const tessera_tensor* kv_pages; /* PTCD [P,T,2Hkv,D], PTCLD [P,T,C,L,Dp]; type of q */
+  /* PTCD [P,T,2Hkv,D], PTCLD [P,T,C,L,Dp]; f8_e4m3, f8_e5m2, i8, type of q */
+  const tessera_tensor* kv_pages;
   const tessera_tensor* block_table; /* [N,M]; i32 */
   const tessera_tensor* seqlens_k; /* [N]; i32 */
   const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
   const tessera_tensor* num_seqs; /* [1]; i32 */
-  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
-  const tessera_tensor* v_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; f8_e4m3, f8_e5m2, i8, type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,D]; type of k_new */
   const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,D]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
 } tessera_ragged_page_attention_v2_args;
@@ -575,7 +612,7 @@ typedef struct tessera_ragged_page_attention_v2_options {
 } tessera_ragged_page_attention_v2_options;
 
 /* ragged_page_attention_v2: needs q, kv_pages, cu_seqlens_q, block_table, seqlens_k, out; takes
- * num_seqs, sinks, lse; has no option q_scale, k_scale, v_scale. */
+ * num_seqs, sinks, k_scales, v_scales, lse; has no option q_scale. */
 static inline int32_t tessera_ragged_page_attention_v2(
     const tessera_ragged_page_attention_v2_args* args,
     const tessera_ragged_page_attention_v2_options* options, const tessera_context* context,
@@ -603,14 +640,17 @@ typedef struct tessera_ragged_page_attention_v3_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [Tq,Hq,D]; f32, f16, bf16 */
-  const tessera_tensor* kv_pages; /* written; PTCD [P,T,2Hkv,D], PTCLD [P,T,C,L,Dp]; type of q */
+  /* written; PTCD [P,T,2Hkv,D], PTCLD [P,T,C,L,Dp]; f8_e4m3, f8_e5m2, i8, type of q */
+  const tessera_tensor* kv_pages;
   const tessera_tensor* block_table; /* [N,M]; i32 */
   const tessera_tensor* seqlens_k; /* [N]; i32 */
   const tessera_tensor* cu_seqlens_q; /* [N+1]; i32 */
   const tessera_tensor* num_seqs; /* [1]; i32 */
-  const tessera_tensor* k_new; /* [Tq,Hkv,D]; type of q */
-  const tessera_tensor* v_new; /* [Tq,Hkv,D]; type of q */
+  const tessera_tensor* k_new; /* [Tq,Hkv,D]; f8_e4m3, f8_e5m2, i8, type of q */
+  const tessera_tensor* v_new; /* [Tq,Hkv,D]; type of k_new */
   const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,D]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
 } tessera_ragged_page_attention_v3_args;
@@ -641,7 +681,7 @@ typedef struct tessera_ragged_page_attention_v3_options {
 } tessera_ragged_page_attention_v3_options;
 
 /* ragged_page_attention_v3: needs q, k_new, v_new, kv_pages, cu_seqlens_q, block_table, seqlens_k,
- * out; takes num_seqs, sinks, lse. */
+ * out; takes num_seqs, sinks, k_scales, v_scales, lse. */
 static inline int32_t tessera_ragged_page_attention_v3(
     const tessera_ragged_page_attention_v3_args* args,
     const tessera_ragged_page_attention_v3_options* options, const tessera_context* context,

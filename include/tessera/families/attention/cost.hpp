@@ -148,7 +148,9 @@ inline work_estimate estimate_of(const attention_config& config, const attention
   // What the kernel will hand out.
   const auto sized =
       schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
-  const double key_bytes = head_dims * static_cast<double>(size_of(config.type));
+  const bool coded = facts.demand.pool_type != dtype::none;
+  const dtype stored = coded ? facts.demand.pool_type : config.type;
+  const double key_bytes = head_dims * static_cast<double>(size_of(stored));
   if (decode) {
     const auto cut = schedule_cpu::decode_schedule::of(config, sized, workers);
     const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
@@ -159,6 +161,8 @@ inline work_estimate estimate_of(const attention_config& config, const attention
                                                                       : 1.4;
     work.most_products = per_lane * vector_floats(config.target);
     work.bytes = facts.heads * blocks * keys * key_bytes;
+    // Widened a few keys at a time.
+    if (coded) work.vector_operations += 0.3 * facts.heads * blocks * keys * head_dims;
     work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
   } else {
     const auto cut = schedule_cpu::prefill_schedule::of(config, sized, workers);

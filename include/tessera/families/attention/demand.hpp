@@ -38,7 +38,7 @@ struct attention_demand {
   bool causal = false;
   bool top_left = false;
   bool aligned16 = true;  ///< rows of q, k and v start at multiples of 16 bytes, or are on the CPU
-  std::uint8_t unused = 0;
+  dtype pool_type = dtype::none;  ///< of keys in pages, if it is not `type`
   std::int64_t window_left = -1;  ///< -1: unbounded
   std::int64_t window_right = -1;
   attention_sizes sizes{};
@@ -120,6 +120,11 @@ constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
           .sizes = sizes_of(args)};
 }
 
+/// The type of a pool; none if it is that of q.
+constexpr dtype other_type(const tensor_view& pool, const tensor_view& q) noexcept {
+  return pool.type == q.type ? dtype::none : pool.type;
+}
+
 /// Lengths are not known: sequences count as if they filled their pages.
 constexpr attention_demand demand_of(page_op op, const page_attention_args& args,
                                      const page_attention_options& options,
@@ -136,6 +141,7 @@ constexpr attention_demand demand_of(page_op op, const page_attention_args& args
           .features = needed,
           .causal = causal,
           .aligned16 = !unaligned,
+          .pool_type = other_type(args.k_pages, args.q),
           .window_left = options.window_left.value_or(-1),
           .sizes = {.batch = prefill ? 1 : args.q.extent[0],
                     .q_len = prefill ? args.q.extent[0] : 1,
@@ -170,8 +176,8 @@ constexpr attention_demand demand_of(ragged_decode_op, const ragged_decode_args&
                     .v_head_dim = static_cast<std::int32_t>(args.v.extent[3])}};
 }
 
-/// A batch of sequences with keys in pages. `pool`: its heads, head dims and page size, the rest of
-/// which is not looked at.
+/// A batch of sequences with keys in pages. `pool`: its heads, head dims, type and page size, the
+/// rest of which is not looked at.
 template <class Args, class Options>
 constexpr attention_demand demand_of_batch(const Args& args, const Options& options, bool unaligned,
                                            attention_demand pool) noexcept {
@@ -197,7 +203,8 @@ constexpr attention_demand demand_of(unified_op, const unified_attention_args& a
                                      const unified_attention_options& options,
                                      bool unaligned) noexcept {
   const auto axis = [&](char letter) { return pool_axis(options.pool_layout, letter); };
-  attention_demand pool{.page_size = page_tokens(args.k_pages, options)};
+  attention_demand pool{.pool_type = other_type(args.k_pages, args.q),
+                        .page_size = page_tokens(args.k_pages, options)};
   if (args.alibi_slopes.present() || args.qq_bias.present())
     pool.features = pool.features | attention_feature::bias;
   pool.sizes.kv_heads = args.k_pages.extent[axis('H')];
@@ -207,7 +214,8 @@ constexpr attention_demand demand_of(unified_op, const unified_attention_args& a
 
 constexpr attention_demand demand_of(ragged_page_op, const ragged_page_args& args,
                                      const ragged_page_options& options, bool unaligned) noexcept {
-  attention_demand pool{.page_size = args.kv_pages.extent[1]};
+  attention_demand pool{.pool_type = other_type(args.kv_pages, args.q),
+                        .page_size = args.kv_pages.extent[1]};
   const bool writes = args.k_new.present();
   pool.sizes.kv_heads = writes ? args.k_new.extent[1] : args.kv_pages.extent[2] / 2;
   pool.sizes.v_head_dim = static_cast<std::int32_t>(args.q.extent[2]);
@@ -285,6 +293,11 @@ inline constexpr std::array table{
     demand_field{.name = "page_size",
                  .part = key_part::identity,
                  .value = &value<&attention_demand::page_size>,
+                 .usual = 0},
+    demand_field{.name = "pool_type",
+                 .part = key_part::identity,
+                 .value = &value<&attention_demand::pool_type>,
+                 .words = dtype_names,
                  .usual = 0},
     // A single row is another loop: near sizes must not cross over to it.
     demand_field{"phase", key_part::identity,

@@ -70,6 +70,18 @@ struct fits_of<attention_config> {
           },
           .present = [](const config& row) noexcept -> sentence_part { return name_of(row.mask); }},
       same_value<&config::keys, &asked::keys>("key storage", 2),
+      rule{.name = "pool type",
+           .distance = 2,
+           .holds =
+               [](const config& row, const asked& wanted) noexcept {
+                 return wanted.pool_type == dtype::none || is_cpu(row.target);
+               },
+           .obstacle =
+               [](const config& row, const asked& wanted) {
+                 return "the pool holds " + std::string(name_of(wanted.pool_type)) +
+                        ", rows for GPUs read pages of q's type: make the pool " +
+                        std::string(name_of(row.type)) + " or run on the CPU";
+               }},
       rule{.name = "features",
            .holds =
                [](const config& row, const asked& wanted) noexcept {

@@ -65,8 +65,10 @@ struct position_bias {
 struct new_tokens {
   const void* k = nullptr;  ///< null: nothing is written
   const void* v = nullptr;
+  dtype type = dtype::none;  ///< that of q, or of the pool
   row_strides k_strides{}, v_strides{};
   std::int64_t columns = 0;  ///< of a head in the pool: those behind its own become 0
+  std::int64_t heads = 0;    ///< that the pool has room for: those behind kv_heads become 0
 };
 
 inline constexpr std::int64_t unbounded = INT64_MAX;
@@ -79,6 +81,11 @@ struct attention_kernel_args {
   void* out = nullptr;
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
   page_table pages{};
+  /// Paged: the type of k and v, that of q or one of 8 bits. On the CPU, of 8 bits: what their
+  /// elements are multiplied by, a number for each head of k and v; null: 1.
+  dtype pool_type = dtype::none;
+  const float* k_scales = nullptr;
+  const float* v_scales = nullptr;
   new_tokens written{};  ///< paged
   row_statistics lse{}, row_max{};
 
@@ -117,6 +124,7 @@ struct attention_kernel_args {
 
   float softmax_scale = 1.0f;
   float q_divisor = 1.0f;   ///< paged: q is divided by it, and rounded to its type, before all else
+  bool q_as_codes = false;  ///< likewise: to the pool's type, of 8 bits
   float out_factor = 1.0f;  ///< multiplies finished rows: 1 / (1 - p) of dropout, the scale of v
   bool causal = false;
   bool top_left = false;

@@ -32,6 +32,14 @@ consteval option_form soft_cap_at(std::size_t offset) {
           .type = option_type::optional_number,
           .limit = option_limit::positive_float};
 }
+/// A factor of scores or of out.
+consteval option_form scale_at(std::string_view name, std::size_t offset) {
+  return {.name = name,
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::optional_number,
+          .limit = option_limit::positive_float,
+          .free = true};
+}
 
 consteval option_form pool_layout_at(std::size_t offset,
                                      std::span<const std::string_view> layouts) {

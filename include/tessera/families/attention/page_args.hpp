@@ -4,10 +4,11 @@
 // | tensor | shape; of prefill_page_attention | dtype |
 // |---|---|---|
 // | q | [N,Hq,D]; [C,Hq,D] | f32, f16, bf16 |
-// | k_pages | axes by pool_layout: [P,Hkv,T,D], ... | that of q |
-// | v_pages | the same with Dv | that of q |
+// | k_pages | axes by pool_layout: [P,Hkv,T,D], ... | that of q; f8_e4m3, f8_e5m2, i8 |
+// | v_pages | the same with Dv | that of k_pages |
 // | block_table | [N,M]; [1,M]: page m holds keys [m T, m T + T) of the sequence | i32 |
 // | seqlens_k | [N]; [1]: keys of the sequence, the tokens of q included; 0 to M T | i32 |
+// | k_scales, v_scales | [Hkv]: what a pool of 8 bits was divided by, head by head | f32 |
 // | out | [N,Hq,Dv]; [C,Hq,Dv] | that of q |
 // | lse | [N,Hq]; [Hq,C] | f32, natural logarithm |
 //
@@ -28,13 +29,15 @@
 
 namespace tessera {
 
-/// Views of one call. Absent views are default-constructed; all but lse are required.
+/// Views of one call. Absent views are default-constructed; all but scales and lse are required.
 struct page_attention_args {
   tensor_view q{};
   tensor_view k_pages{};
   tensor_view v_pages{};
   tensor_view block_table{};
   tensor_view seqlens_k{};
+  tensor_view k_scales{};  ///< optional, pools of 8 bits: beside the option k_scale
+  tensor_view v_scales{};
 
   tensor_view out{};
   tensor_view lse{};  ///< optional output: log sum exp of the row
@@ -70,6 +73,10 @@ struct page_attention_options {
   page_layout pool_layout = page_layout::PHTD;
   /// Tokens of a page of a (PT)HD pool. Other pools have an axis that says it: 0.
   std::int64_t page_size = 0;
+  /// Scores are multiplied by k_scale, out by v_scale: what keys and values of the pools were
+  /// divided by when they were written. Must be positive.
+  std::optional<double> k_scale{};
+  std::optional<double> v_scale{};
 
   friend bool operator==(const page_attention_options&, const page_attention_options&) = default;
 };

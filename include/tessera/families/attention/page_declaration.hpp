@@ -49,17 +49,20 @@ constexpr tensor_text pool_of_values(pool_use use) {
   tensor_text text =
       pool("v_pages", {"P Hkv T Dv", "Hkv P T Dv", "P T Hkv Dv", "P*T:slots Hkv Dv", "-", "-"}, use,
            no_pools);
+  text.types = {};
+  text.like = "k_pages";
   text.shape_of = "k_pages";
   return text;
 }
 
 /// By the shapes of those that differ.
-consteval std::array<tensor_text, 7> tensors_for(std::string_view q, std::string_view table,
+consteval std::array<tensor_text, 9> tensors_for(std::string_view q, std::string_view table,
                                                  std::string_view lengths, std::string_view out,
                                                  std::string_view lse) {
   return {first_operand("q", everywhere(q)),    pool_of_keys(pool_use::read),
           pool_of_values(pool_use::read),       block_table(table),
-          key_lengths(lengths, pool_use::read), result_of("out", everywhere(out)),
+          key_lengths(lengths, pool_use::read), scales_of_heads("k_scales"),
+          scales_of_heads("v_scales"),          result_of("out", everywhere(out)),
           statistic("lse", everywhere(lse))};
 }
 inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
@@ -75,7 +78,14 @@ inline constexpr std::array option_forms{
     soft_cap_at(offsetof(options, logits_soft_cap)),
     pool_layout_at(offsetof(options, pool_layout), page_layout_names),
     page_size_at(offsetof(options, page_size)),
+    scale_at("k_scale", offsetof(options, k_scale)),
+    scale_at("v_scale", offsetof(options, v_scale)),
 };
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+inline constexpr std::array rules{of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
+                                  of_coded_pool<tensor("k_pages")>(tensor("v_scales"))};
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
@@ -100,6 +110,7 @@ consteval signature form_of(std::span<const tensor_form> list, std::span<const s
       .dims = dims,
       .layouts = page_layout_names,
       .options = option_forms,
+      .rules = rules,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,
       .hook = &has_two_pools<options>,
@@ -125,7 +136,7 @@ consteval auto bindings_for(const signature& of, std::string_view entries,
   return declared::bindings_in(
       std::array{
           rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), entries, length, "Hq"),
-          rows_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "P", "T", "Hkv"),
+          pages_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "Hkv"),
           rows_of("v_pages", offsetof(kernel, v), offsetof(kernel, v_strides), "P", "T", "Hkv"),
           rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), entries, length,
                   "Hq"),
@@ -134,6 +145,8 @@ consteval auto bindings_for(const signature& of, std::string_view entries,
                        pages + offsetof(page_table, numbers),
                        {{{"N", pages + offsetof(page_table, row)}}}},
           binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
+          binding_text{"k_scales", offsetof(kernel, k_scales)},
+          binding_text{"v_scales", offsetof(kernel, v_scales)},
       },
       of);
 }
@@ -157,7 +170,7 @@ inline void finish(const bound_call& call, void* to) {
   const options& wanted = call.options_as<options>();
   filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
   filled.causal = wanted.window_left.has_value() || &call.form() == &chunk_form;
-  set_scores(wanted, filled);
+  set_scaled_scores(wanted, filled);
   if (wanted.pool_layout == page_layout::PT_HD) make_pages_of_slots(filled);
 }
 
@@ -166,7 +179,7 @@ inline constexpr lowering lower_chunk =
     declared::lowering_of<token_defaults>(chunk_sizes, chunk_bindings, &finish);
 
 inline constexpr std::string_view tensors_of_all =
-    "q! k_pages! v_pages! block_table! seqlens_k! out! lse";
+    "q! k_pages! v_pages! block_table! seqlens_k! k_scales v_scales out! lse";
 inline constexpr std::array operations{
     declared::operation_of("page_attention", 0, form, lower, tensors_of_all),
     declared::operation_of("decode_attention", 1, form, lower, tensors_of_all),

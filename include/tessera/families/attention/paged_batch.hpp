@@ -24,6 +24,12 @@ inline constexpr dim page_extent{.symbol = "T", .label = "page size", .least = 1
 inline constexpr dim sequence_pages{.symbol = "M", .label = "pages of a sequence", .most = most};
 inline constexpr dim sink_logits{.symbol = "n", .label = "number of sinks", .most = most_heads};
 
+/// What a pool may hold instead of elements of q's type.
+inline constexpr dtype_set code_types = dtype::f8_e4m3 | dtype::f8_e5m2 | dtype::i8;
+constexpr bool is_code_type(dtype type) noexcept {
+  return size_of(type) == 1;
+}
+
 /// Whether an operation writes new tokens to its pools.
 enum class pool_use { read, written };
 
@@ -31,6 +37,7 @@ enum class pool_use { read, written };
 constexpr tensor_text pool(std::string_view name, const texts& shapes, pool_use use,
                            std::string_view elsewhere) {
   tensor_text text = operand(name, shapes);
+  text.types = code_types;
   text.elsewhere = elsewhere;
   if (use == pool_use::written) text.use = tensor_use::input_and_output;
   return text;
@@ -66,8 +73,40 @@ constexpr tensor_text count_of_sequences() {
 }
 constexpr tensor_text new_tokens_of(std::string_view name, std::string_view shape) {
   tensor_text text = operand(name, everywhere(shape));
+  text.types = code_types;
   text.aligned_rows = false;
   return text;
+}
+constexpr tensor_text new_values_of(std::string_view name, std::string_view shape) {
+  tensor_text text = new_tokens_of(name, shape);
+  text.types = {};
+  text.like = "k_new";
+  return text;
+}
+constexpr tensor_text scales_of_heads(std::string_view name) {
+  return {.name = name,
+          .shapes = everywhere("Hkv"),
+          .types = dtype::f32,
+          .contiguous_rows = true,
+          .free = true};
+}
+
+/// Scales of heads belong to pools of 8 bits. Until types are known, elements of 8 bits are some.
+template <std::int8_t Pool>
+consteval tensor_rule of_coded_pool(std::int8_t scales) {
+  return {scales, [](const bound_call& call) { return is_code_type(call.tensors[Pool].type); },
+          "is given, the pool has the type of q; scales of heads belong to pools of f8_e4m3, "
+          "f8_e5m2 or i8"};
+}
+
+/// New tokens of 8 bits are those of the pool.
+inline bool new_tokens_fit(const bound_call& call, std::size_t fresh, std::size_t pool,
+                           status& failure) {
+  const dtype type = call.tensors[fresh].type, of_pool = call.tensors[pool].type;
+  return !call.has(fresh) || !is_code_type(type) || type == of_pool ||
+         checks::refuse(failure, call.form().tensors[fresh].name, ": dtype is ", name_of(type),
+                        ", ", call.form().tensors[pool].name, " has ", name_of(of_pool),
+                        "; elements of 8 bits are written as they are");
 }
 constexpr tensor_text sinks() {
   return {.name = "sinks", .shapes = everywhere("Hq? n"), .types = dtype::f32};
@@ -88,6 +127,15 @@ inline constexpr std::array batch_sizes{
     size_text{"P", pages + offsetof(page_table, page_count)},
     size_text{"n", offsetof(kernel, sink_count), sizeof(int)},
 };
+consteval binding_text with_type(binding_text text, std::size_t at) {
+  text.type = at;
+  return text;
+}
+/// Pages of keys, whose type is that of values.
+consteval binding_text pages_of(std::string_view name, std::size_t data, std::size_t strides,
+                                std::string_view heads) {
+  return with_type(rows_of(name, data, strides, "P", "T", heads), offsetof(kernel, pool_type));
+}
 inline constexpr std::array batch_bindings{
     rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "", "Tq", "Hq"),
     rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "", "Tq", "Hq"),
@@ -99,10 +147,21 @@ inline constexpr std::array batch_bindings{
     binding_text{"cu_seqlens_q", offsetof(kernel, cu_seqlens_q)},
     binding_text{"num_seqs", offsetof(kernel, num_seqs)},
     sinks_at(offsetof(kernel, sinks)),
-    rows_of("k_new", written + offsetof(new_tokens, k), written + offsetof(new_tokens, k_strides),
-            "", "Tq", "Hkv"),
+    with_type(rows_of("k_new", written + offsetof(new_tokens, k),
+                      written + offsetof(new_tokens, k_strides), "", "Tq", "Hkv"),
+              written + offsetof(new_tokens, type)),
     rows_of("v_new", written + offsetof(new_tokens, v), written + offsetof(new_tokens, v_strides),
             "", "Tq", "Hkv"),
+    binding_text{"k_scales", offsetof(kernel, k_scales)},
+    binding_text{"v_scales", offsetof(kernel, v_scales)},
 };
+
+/// Scores and out of what pools hold: the scale of keys is a factor of the one, that of values of
+/// the other. `factor`: another one of scores.
+template <class Options>
+void set_scaled_scores(const Options& wanted, kernel& filled, double factor = 1.0) noexcept {
+  set_scores(wanted, filled, factor * wanted.k_scale.value_or(1.0));
+  filled.out_factor = static_cast<float>(wanted.v_scale.value_or(1.0));
+}
 
 }  // namespace tessera::paged_batch_table

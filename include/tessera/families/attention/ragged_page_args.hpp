@@ -5,14 +5,16 @@
 // | tensor | shape | dtype |
 // |---|---|---|
 // | q | [Tq,Hq,D] | f32, f16, bf16 |
-// | kv_pages | PTCD: [P,T,2 Hkv,D]; PTCLD: [P,T,C,L,Dp] | that of q |
-// | k_new, v_new | written to the pool (ragged_page_attention_v3): [Tq,Hkv,D] | that of q |
+// | kv_pages | PTCD: [P,T,2 Hkv,D]; PTCLD: [P,T,C,L,Dp] | that of q; f8_e4m3, f8_e5m2, i8 |
+// | k_new, v_new | written to the pool (ragged_page_attention_v3): [Tq,Hkv,D] | that of q or pool |
+// | k_scales, v_scales | [Hkv]: what a pool of 8 bits was divided by, head by head | f32 |
 // | out | [Tq,Hq,D] | that of q |
 // | block_table, seqlens_k, cu_seqlens_q, num_seqs, sinks, lse | as in unified_args.hpp | |
 //
 // Channel 2h of a token is K of head h, channel 2h + 1 its V. PTCLD keeps channel c in lane c % L
 // of group c / L: L = 4 / (bytes of an element) lanes, C = ceil(2 Hkv / L) groups, and columns
-// Dp = D rounded up to 128.
+// Dp = D rounded up to 128. What no channel has becomes 0 where a slot is written. With four lanes
+// and more than two heads, groups lie four lanes apart.
 //
 // Strides, rows behind the last sequence and what is never looked at: as in unified_args.hpp.
 //
@@ -37,7 +39,9 @@ struct ragged_page_args {
   tensor_view num_seqs{};  ///< optional
   tensor_view k_new{};     ///< ragged_page_attention_v3
   tensor_view v_new{};
-  tensor_view sinks{};  ///< optional
+  tensor_view sinks{};     ///< optional
+  tensor_view k_scales{};  ///< optional, pools of 8 bits: beside the option k_scale
+  tensor_view v_scales{};
 
   tensor_view out{};
   tensor_view lse{};  ///< optional output: log sum exp of the row, before v_scale
@@ -52,8 +56,10 @@ struct ragged_page_options {
   std::optional<double> logits_soft_cap{};
   page_layout pool_layout = page_layout::PTCD;
   /// ragged_page_attention_v3: scores are those of q / q_scale, rounded to the pool's type, times
-  /// q_scale and k_scale; out is multiplied by v_scale. Writes apply none. Must be positive.
+  /// q_scale. Must be positive.
   std::optional<double> q_scale{};
+  /// Scores are multiplied by k_scale, out by v_scale: what keys and values of the pool were
+  /// divided by. Writes apply none. Must be positive.
   std::optional<double> k_scale{};
   std::optional<double> v_scale{};
 

@@ -15,8 +15,12 @@ namespace tessera::ragged_page_table {
 using options = ragged_page_options;
 using namespace paged_batch_table;  // NOLINT: what batches over pages share
 
+inline constexpr std::size_t kv_pages = 1;  ///< its number among the tensors
+
+/// Lanes of a group of channels: four bytes of elements.
 inline std::int64_t lanes_of(const bound_call& call) {
-  return 4 / static_cast<std::int64_t>(size_of(call.tensors[0].type));
+  const auto bytes = static_cast<std::int64_t>(size_of(call.tensors[kv_pages].type));
+  return bytes > 0 ? 4 / bytes : 1;
 }
 inline constexpr std::int64_t column_block = 128;
 
@@ -58,7 +62,7 @@ inline constexpr texts pools{"-", "-", "-", "-", "P T 2Hkv:channels D", "P T C L
 inline constexpr std::string_view no_pool =
     "is given, PHTD, HPTD, PTHD and (PT)HD are layouts of two pools; kv_pages has PTCD or PTCLD";
 
-consteval std::array<tensor_text, 11> tensors_for(pool_use use) {
+consteval std::array<tensor_text, 13> tensors_for(pool_use use) {
   return {first_operand("q", everywhere("Tq Hq D")),
           pool("kv_pages", pools, use, no_pool),
           block_table(),
@@ -66,8 +70,10 @@ consteval std::array<tensor_text, 11> tensors_for(pool_use use) {
           row_offsets(),
           count_of_sequences(),
           new_tokens_of("k_new", "Tq Hkv D"),
-          new_tokens_of("v_new", "Tq Hkv D"),
+          new_values_of("v_new", "Tq Hkv D"),
           sinks(),
+          scales_of_heads("k_scales"),
+          scales_of_heads("v_scales"),
           result_of("out", everywhere("Tq Hq D")),
           statistic("lse", everywhere("Hq Tq"))};
 }
@@ -76,13 +82,10 @@ inline constexpr auto written_texts = tensors_for(pool_use::written);
 inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(read_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(read_texts, shapes, dims);
 inline constexpr auto written_tensors = declared::tensors_in(written_texts, shapes, dims);
-consteval option_form scale_at(std::string_view name, std::size_t offset) {
-  return {.name = name,
-          .offset = static_cast<std::uint16_t>(offset),
-          .type = option_type::optional_number,
-          .limit = option_limit::positive_float,
-          .free = true};
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
+static_assert(tensor("kv_pages") == kv_pages);
 /// No choice depends on how channels lie.
 consteval option_form channel_layout_at(std::size_t offset) {
   option_form form = pool_layout_at(offset, page_layout_names);
@@ -101,13 +104,28 @@ inline constexpr std::array option_forms{
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
+inline constexpr std::array rules{of_coded_pool<kv_pages>(tensor("k_scales")),
+                                  of_coded_pool<kv_pages>(tensor("v_scales"))};
+
+/// Channels of heads that lie two to a group are as far apart as those of the next group.
+inline bool groups_follow(const bound_call& call, status& failure) {
+  const tensor_view& pool = call.tensors[kv_pages];
+  if (pool.rank != 5 || pool.extent[2] < 2 || pool.extent[3] < 4) return true;
+  const std::int64_t groups = pool.stride[2], lanes = pool.stride[3];
+  return groups == 4 * lanes ||
+         checks::refuse(failure, "kv_pages: stride of channel groups is ", groups, ", must be ",
+                        4 * lanes, ", that of 4 lanes, where heads lie in several groups");
+}
+
 /// Keys and values share a pool. Only new tokens say how many heads the channels of a PTCLD pool
 /// are for.
 inline bool hook(const bound_call& call, status& failure) {
   const page_layout layout = call.options_as<options>().pool_layout;
   const bool reads =
       static_cast<ragged_page_op>(call.op->place) == ragged_page_op::ragged_page_attention_v2;
-  if (layout == page_layout::PTCD || (layout == page_layout::PTCLD && !reads)) return true;
+  if (layout == page_layout::PTCD || (layout == page_layout::PTCLD && !reads)) {
+    return new_tokens_fit(call, tensor("k_new"), kv_pages, failure) && groups_follow(call, failure);
+  }
   return checks::refuse(failure, "pool_layout: is ", name_in(page_layout_names, layout), ", ",
                         call.op->name, reads ? " takes PTCD" : " takes PTCD or PTCLD");
 }
@@ -119,6 +137,7 @@ consteval signature form_of(std::span<const tensor_form> list) {
       .dims = dims,
       .layouts = page_layout_names,
       .options = option_forms,
+      .rules = rules,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,
       .hook = &hook,
@@ -131,30 +150,32 @@ inline constexpr signature written_form = form_of(written_tensors);
 
 inline constexpr auto sizes = declared::sizes_in(batch_sizes, form);
 inline constexpr auto bindings = declared::bindings_in(
-    declared::with(batch_bindings, rows_of("kv_pages", offsetof(kernel, k),
-                                           offsetof(kernel, k_strides), "P", "T", "")),
+    declared::with(batch_bindings,
+                   pages_of("kv_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "")),
     form);
 
-/// Heads and values are channels of the pool. A group of PTCLD has two lanes, K and V of a head, or
-/// one.
+/// Heads and values are channels of the pool. A group of PTCLD has four lanes, K and V of two
+/// heads, or two, or one.
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
-  const tensor_view& pool = call.tensors[1];
+  const tensor_view& pool = call.tensors[kv_pages];
   constexpr std::size_t channel = 2, lane = 3;  // axes
   filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
   filled.v_head_dim = filled.head_dim;
-  const bool lanes = wanted.pool_layout == page_layout::PTCLD && pool.extent[lane] > 1;
-  filled.k_strides.head = filled.kv_heads > 1 ? pool.stride[channel] * (lanes ? 1 : 2) : 0;
+  const bool grouped = wanted.pool_layout == page_layout::PTCLD;
+  const std::int64_t lanes = grouped ? pool.extent[lane] : 1;
+  const std::int64_t values = lanes > 1 ? pool.stride[lane] : pool.stride[channel];
+  filled.written.heads = grouped ? pool.extent[channel] * lanes / 2 : filled.kv_heads;
+  const std::int64_t of_head = lanes == 2 ? pool.stride[channel] : 2 * values;
+  filled.k_strides.head = filled.written.heads > 1 ? of_head : 0;
   filled.v_strides = filled.k_strides;
-  const std::int64_t values = lanes ? pool.stride[lane] : pool.stride[channel];
   filled.v = static_cast<const std::byte*>(filled.k) +
              values * static_cast<std::int64_t>(size_of(pool.type));
-  filled.written.columns =
-      wanted.pool_layout == page_layout::PTCLD ? pool.extent[4] : filled.head_dim;
-  set_scores(wanted, filled, wanted.q_scale.value_or(1.0) * wanted.k_scale.value_or(1.0));
+  filled.written.columns = grouped ? pool.extent[4] : filled.head_dim;
+  set_scaled_scores(wanted, filled, wanted.q_scale.value_or(1.0));
   filled.q_divisor = static_cast<float>(wanted.q_scale.value_or(1.0));
-  filled.out_factor = static_cast<float>(wanted.v_scale.value_or(1.0));
+  filled.q_as_codes = wanted.q_scale.has_value() && is_code_type(pool.type);
 }
 
 /// `v` lies in the pool of `k`.
@@ -164,11 +185,11 @@ inline constexpr lowering lower =
 inline constexpr std::array operations{
     declared::operation_of("ragged_page_attention_v2", 0, form, lower,
                            "q! kv_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! sinks "
-                           "out! lse",
-                           "q_scale k_scale v_scale"),
+                           "k_scales v_scales out! lse",
+                           "q_scale"),
     declared::operation_of("ragged_page_attention_v3", 1, written_form, lower,
                            "q! k_new! v_new! kv_pages! num_seqs cu_seqlens_q! block_table! "
-                           "seqlens_k! sinks out! lse"),
+                           "seqlens_k! sinks k_scales v_scales out! lse"),
 };
 
 }  // namespace tessera::ragged_page_table

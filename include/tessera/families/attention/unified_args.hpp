@@ -5,14 +5,14 @@
 // | tensor | shape | dtype |
 // |---|---|---|
 // | q | [Tq,Hq,D] | f32, f16, bf16 |
-// | k_pages | axes by pool_layout: [P,T,Hkv,D], ... | that of q |
-// | v_pages | the same with Dv | that of q |
+// | k_pages | axes by pool_layout: [P,T,Hkv,D], ... | that of q; f8_e4m3, f8_e5m2, i8 |
+// | v_pages | the same with Dv | that of k_pages |
 // | block_table | [N,M]: page m holds keys [m T, m T + T) of the sequence | i32 |
 // | seqlens_k | [N]: keys of the sequence, its tokens of q included; 0 to M T | i32 |
 // | cu_seqlens_q | [N+1]: rows of q of the sequences; starts at 0, never decreases | i32 |
 // | num_seqs | [1]: sequences in use, 0 to N. Absent: N | i32 |
-// | k_new, v_new | written to the pools: [Tq,Hkv,D], [Tq,Hkv,Dv] | that of q |
-// | sinks, alibi_slopes | [Hq or 1,n], [Hq] | f32 |
+// | k_new, v_new | written to the pools: [Tq,Hkv,D], [Tq,Hkv,Dv] | that of q or pools |
+// | sinks, alibi_slopes; k_scales, v_scales | [Hq or 1,n], [Hq]; [Hkv], of pools of 8 bits | f32 |
 // | qq_bias | [E,E]: of tokens of q among each other; -inf hides | f32 |
 // | out | [Tq,Hq,Dv] | that of q |
 // | lse | [Hq,Tq] | f32, natural logarithm |
@@ -45,6 +45,8 @@ struct unified_attention_args {
   tensor_view sinks{};         ///< optional
   tensor_view alibi_slopes{};  ///< optional
   tensor_view qq_bias{};       ///< optional
+  tensor_view k_scales{};      ///< optional, pools of 8 bits: beside the option k_scale
+  tensor_view v_scales{};
 
   tensor_view out{};
   tensor_view lse{};  ///< optional output: log sum exp of the row
@@ -60,6 +62,10 @@ struct unified_attention_options {
   page_layout pool_layout = page_layout::PTHD;
   /// Tokens of a page of a (PT)HD pool. Other pools have an axis that says it: 0.
   std::int64_t page_size = 0;
+  /// Scores are multiplied by k_scale, out by v_scale: what keys and values of the pools were
+  /// divided by when they were written. Must be positive.
+  std::optional<double> k_scale{};
+  std::optional<double> v_scale{};
 
   friend bool operator==(const unified_attention_options&,
                          const unified_attention_options&) = default;

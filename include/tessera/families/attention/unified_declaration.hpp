@@ -28,7 +28,7 @@ inline constexpr std::array dims{
     sink_logits,
     dim{.symbol = "E", .label = "length", .most = most},
 };
-consteval std::array<tensor_text, 14> tensors_for(pool_use use) {
+consteval std::array<tensor_text, 16> tensors_for(pool_use use) {
   return {first_operand("q", everywhere("Tq Hq D")),
           paged_table::pool_of_keys(use),
           paged_table::pool_of_values(use),
@@ -37,7 +37,7 @@ consteval std::array<tensor_text, 14> tensors_for(pool_use use) {
           row_offsets(),
           count_of_sequences(),
           new_tokens_of("k_new", "Tq Hkv D"),
-          new_tokens_of("v_new", "Tq Hkv Dv"),
+          new_values_of("v_new", "Tq Hkv Dv"),
           sinks(),
           tensor_text{.name = "alibi_slopes",
                       .shapes = everywhere("Hq"),
@@ -47,6 +47,8 @@ consteval std::array<tensor_text, 14> tensors_for(pool_use use) {
                       .shapes = everywhere("E E"),
                       .types = dtype::f32,
                       .contiguous_rows = true},
+          scales_of_heads("k_scales"),
+          scales_of_heads("v_scales"),
           result_of("out", everywhere("Tq Hq Dv")),
           statistic("lse", everywhere("Hq Tq"))};
 }
@@ -61,9 +63,21 @@ inline constexpr std::array option_forms{
     soft_cap_at(offsetof(options, logits_soft_cap)),
     pool_layout_at(offsetof(options, pool_layout), page_layout_names),
     paged_table::page_size_at(offsetof(options, page_size)),
+    scale_at("k_scale", offsetof(options, k_scale)),
+    scale_at("v_scale", offsetof(options, v_scale)),
 };
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+}
+inline constexpr std::array rules{of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
+                                  of_coded_pool<tensor("k_pages")>(tensor("v_scales"))};
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
+
+inline bool hook(const bound_call& call, status& failure) {
+  return paged_table::has_two_pools<options>(call, failure) &&
+         new_tokens_fit(call, tensor("k_new"), tensor("k_pages"), failure);
+}
 
 consteval signature form_of(std::span<const tensor_form> list) {
   return declared::signature_of<unified_problem>({
@@ -72,9 +86,10 @@ consteval signature form_of(std::span<const tensor_form> list) {
       .dims = dims,
       .layouts = page_layout_names,
       .options = option_forms,
+      .rules = rules,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,
-      .hook = &paged_table::has_two_pools<options>,
+      .hook = &hook,
   });
 }
 inline constexpr signature form = form_of(tensors);
@@ -90,7 +105,7 @@ inline constexpr auto sizes = declared::sizes_in(
 inline constexpr auto bindings = declared::bindings_in(
     declared::with(
         batch_bindings,
-        rows_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "P", "T", "Hkv"),
+        pages_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "Hkv"),
         rows_of("v_pages", offsetof(kernel, v), offsetof(kernel, v_strides), "P", "T", "Hkv"),
         binding_text{"alibi_slopes", positions + offsetof(position_bias, slopes)},
         binding_text{"qq_bias", positions + offsetof(position_bias, bias)}),
@@ -100,10 +115,9 @@ inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
   filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
-  set_scores(wanted, filled);
+  set_scaled_scores(wanted, filled);
   if (wanted.pool_layout == page_layout::PT_HD) paged_table::make_pages_of_slots(filled);
-  const tensor_view& bias = call.tensors[declared::index_of(std::span<const tensor_form>(tensors),
-                                                            "qq_bias", &tensor_form::name)];
+  const tensor_view& bias = call.tensors[tensor("qq_bias")];
   if (bias.present()) filled.positions.row = stride_of(bias, 0);
 }
 
@@ -112,10 +126,10 @@ inline constexpr lowering lower = declared::lowering_of<batch_defaults>(sizes, b
 inline constexpr std::array operations{
     declared::operation_of("unified_attention", 0, form, lower,
                            "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
-                           "sinks alibi_slopes qq_bias out! lse"),
+                           "sinks alibi_slopes qq_bias k_scales v_scales out! lse"),
     declared::operation_of("chunked_prefill_paged_decode", 1, written_form, lower,
                            "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
-                           "k_new! v_new! sinks alibi_slopes qq_bias out! lse"),
+                           "k_new! v_new! sinks alibi_slopes qq_bias k_scales v_scales out! lse"),
 };
 
 }  // namespace tessera::unified_table

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/lower.hpp>
+#include <tessera/spec/float8.hpp>
 
 namespace tessera {
 namespace {
@@ -122,6 +123,44 @@ TEST(PagedBatch, LanesOfChannelGroupsFollowFromTheType) {
   call.args.kv_pages.extent[4] = 128;
   EXPECT_EQ(call.refusal_of_reading(),
             "pool_layout: is PTCLD, ragged_page_attention_v2 takes PTCD");
+}
+
+TEST(PagedBatch, FourLanesHoldTwoHeads) {
+  batch_call call;
+  call.options.pool_layout = page_layout::PTCLD;
+  std::vector<std::int8_t> memory(6 * 4 * 2 * 4 * 128);
+  call.args.kv_pages = view(memory.data(), {6, 4, 1, 4, 128});
+  ASSERT_EQ(call.refusal(), "");
+  EXPECT_EQ(call.lowered.pool_type, dtype::i8);
+  EXPECT_EQ(call.lowered.written.type, dtype::f32);
+  EXPECT_EQ(call.lowered.k_strides.head, 256);
+  EXPECT_EQ(call.lowered.v, memory.data() + 128);
+  EXPECT_EQ(call.lowered.written.heads, 2);
+  call.args.kv_pages.extent[3] = 2;
+  EXPECT_EQ(call.refusal(), "kv_pages: lanes is 2, q has 4");
+  // Three heads: the fourth place of two groups is nobody's, and becomes 0.
+  call.args.q.extent[1] = call.args.out.extent[1] = 3;
+  call.args.k_new = view(call.k_new.data(), {6, 3, 8});
+  call.args.v_new = view(call.v_new.data(), {6, 3, 8});
+  call.args.kv_pages = view(memory.data(), {6, 4, 2, 4, 128});
+  ASSERT_EQ(call.refusal(), "");
+  EXPECT_EQ(call.lowered.written.heads, 4);
+  EXPECT_EQ(call.lowered.k_strides.head, 256);
+  call.args.kv_pages.stride[2] = 600;
+  EXPECT_EQ(call.refusal(),
+            "kv_pages: stride of channel groups is 600, must be 512, that of 4 lanes, where heads "
+            "lie in several groups");
+}
+
+TEST(PagedBatch, QueriesAreRoundedToCodesIfTheyAreScaled) {
+  batch_call call;
+  std::vector<f8_e4m3> memory(6 * 4 * 4 * 8);
+  call.args.kv_pages = view(memory.data(), {6, 4, 4, 8});
+  ASSERT_EQ(call.refusal(), "");
+  EXPECT_FALSE(call.lowered.q_as_codes);
+  call.options.q_scale = 1.0;
+  ASSERT_EQ(call.refusal(), "");
+  EXPECT_TRUE(call.lowered.q_as_codes);
 }
 
 TEST(PagedBatch, ScalesAreThoseOfScoresAndOutputs) {

@@ -15,25 +15,36 @@
 
 namespace tessera::kernels::attention {
 
-/// The tokens of one tensor, of all heads: token j of head h is at row(j, h), head h + 1 is
+/// The tokens of one tensor, of all heads: token j of head h lies at row(j, h), head h + 1 is
 /// head_stride() elements on. From token j on `contiguous_run(j)` tokens are stride() elements
-/// apart, however many follow elsewhere. rows(j, h) numbers tokens from j on, through all runs;
-/// run_rows(j, h, distance) takes every distance-th of a run.
+/// apart, however many follow elsewhere. Numbered from j on, through all runs, places(j, h) are the
+/// tokens where they lie and rows(j, h) those that loops read, of type `element`. They are the same
+/// where loops read tokens in place. Elsewhere load(j, begin, end, h) makes a few of them at once.
 template <class Tokens>
-concept token_rows = requires(const Tokens& tokens, std::int64_t j, int head) {
+concept token_rows = requires(const Tokens& tokens, std::int64_t j, int n) {
   typename Tokens::element;
-  { tokens.row(j, head) } -> std::same_as<const typename Tokens::element*>;
-  { tokens.rows(j, head).row(j) } -> std::same_as<const typename Tokens::element*>;
-  { tokens.run_rows(j, head, j) } -> std::same_as<prim::strided_rows<typename Tokens::element>>;
+  typename Tokens::stored;
+  { tokens.row(j, n) } -> std::same_as<const typename Tokens::stored*>;
+  { tokens.places(j, n).row(j) } -> std::same_as<const typename Tokens::stored*>;
+  { tokens.rows(j, n).row(j) } -> std::same_as<const typename Tokens::element*>;
+  { tokens.load(j, n, n, n).row(j) } -> std::same_as<const typename Tokens::element*>;
   { tokens.contiguous_run(j) } -> std::same_as<std::int64_t>;
   { tokens.stride() } -> std::same_as<std::int64_t>;
   { tokens.head_stride() } -> std::same_as<std::int64_t>;
+};
+/// And run_rows(j, h, distance) takes every distance-th of a run.
+template <class Tokens>
+concept token_rows_in_place = token_rows<Tokens> && Tokens::in_place &&
+    requires(const Tokens& tokens, std::int64_t j) {
+  { tokens.run_rows(j, 0, j) } -> std::same_as<prim::strided_rows<typename Tokens::element>>;
 };
 
 /// K and V of a sequence; `of` finds them in the arguments of a launch.
 template <class Source>
 concept key_source = token_rows<decltype(Source::k)> && token_rows<decltype(Source::v)> &&
-    requires(const attention_kernel_args& args, const prim::sequence& seq) {
+                     (!Source::in_place || (token_rows_in_place<decltype(Source::k)> &&
+                                            token_rows_in_place<decltype(Source::v)>)) &&
+                     requires(const attention_kernel_args& args, const prim::sequence& seq) {
   { Source::of(args, seq) } -> std::same_as<Source>;
 };
 
@@ -42,6 +53,8 @@ template <class Element>
 class strided_tokens {
  public:
   using element = Element;
+  using stored = Element;
+  static constexpr bool in_place = true;
 
   TESSERA_INLINE strided_tokens(const void* data, const row_strides& strides, std::int64_t entry,
                                 std::int64_t first_token, std::int64_t count)
@@ -57,6 +70,8 @@ class strided_tokens {
   TESSERA_INLINE prim::strided_rows<Element> rows(std::int64_t j, int head) const {
     return {row(j, head), stride_};
   }
+  TESSERA_INLINE auto places(std::int64_t j, int head) const { return rows(j, head); }
+  TESSERA_INLINE auto load(std::int64_t j, int, int, int head) const { return rows(j, head); }
   /// Every `distance`-th token of a run from token j on.
   TESSERA_INLINE prim::strided_rows<Element> run_rows(std::int64_t j, int head,
                                                       std::int64_t distance) const {
@@ -77,6 +92,7 @@ class strided_tokens {
 /// Dense tensors (with or without lengths) and packed ones.
 template <class Element>
 struct strided_source {
+  static constexpr bool in_place = true;
   strided_tokens<Element> k;
   strided_tokens<Element> v;
 
@@ -92,6 +108,8 @@ template <class Element>
 class paged_tokens {
  public:
   using element = Element;
+  using stored = Element;
+  static constexpr bool in_place = true;
 
   TESSERA_INLINE paged_tokens(const void* pool, const row_strides& strides, const page_table& pages,
                               const prim::sequence& seq)
@@ -123,6 +141,10 @@ class paged_tokens {
   TESSERA_INLINE token_range rows(std::int64_t j, int head) const {
     return {*this, j, head, row(j, head), page_end(j) - j};
   }
+  TESSERA_INLINE token_range places(std::int64_t j, int head) const { return rows(j, head); }
+  TESSERA_INLINE token_range load(std::int64_t j, int, int, int head) const {
+    return rows(j, head);
+  }
   TESSERA_INLINE prim::strided_rows<Element> run_rows(std::int64_t j, int head,
                                                       std::int64_t distance) const {
     return {row(j, head), strides_.row * distance};
@@ -149,6 +171,7 @@ class paged_tokens {
 /// Keys and values in pages that a block table lists.
 template <class Element>
 struct paged_source {
+  static constexpr bool in_place = true;
   paged_tokens<Element> k;
   paged_tokens<Element> v;
 

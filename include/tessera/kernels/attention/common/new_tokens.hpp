@@ -11,7 +11,7 @@
 namespace tessera::kernels::attention {
 
 /// The writes of a launch whose args.written has tokens. A head of its pools is a group of its own.
-inline kv_append_args append_args_of(const attention_kernel_args& args, dtype type) noexcept {
+inline kv_append_args append_args_of(const attention_kernel_args& args) noexcept {
   const new_tokens& written = args.written;
   const auto pool = [](const row_strides& strides) {
     return pool_strides{.page = strides.batch, .token = strides.row, .group = strides.head};
@@ -21,19 +21,19 @@ inline kv_append_args append_args_of(const attention_kernel_args& args, dtype ty
   };
   return {.k_new = written.k,
           .v_new = written.v,
-          .new_type = type,
+          .new_type = written.type,
           .k_new_strides = {written.k_strides.row, written.k_strides.head},
           .v_new_strides = {written.v_strides.row, written.v_strides.head},
           // The declaration says that the pools are input and output.
           .k = const_cast<void*>(args.k),
           .v = const_cast<void*>(args.v),
-          .pool_type = type,
+          .pool_type = args.pool_type,
           .k_strides = pool(args.k_strides),
           .v_strides = pool(args.v_strides),
           .page_size = args.pages.page_size,
           .page_count = args.pages.page_count,
           .heads = args.kv_heads,
-          .pool_heads = args.kv_heads,
+          .pool_heads = written.heads > args.kv_heads ? written.heads : args.kv_heads,
           .k_columns = args.head_dim,
           .v_columns = args.v_head_dim,
           .k_width = width(args.head_dim),

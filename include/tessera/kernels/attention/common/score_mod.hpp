@@ -61,10 +61,14 @@ struct score_mods {
   }
 
   static TESSERA_INLINE score_units units_of(const attention_kernel_args& args) {
-    const bool natural = Hooks::has_logits || !(args.softmax_scale > 0.0f) || has_cap(args) ||
-                         has_bias(args) || (weights && args.weights != nullptr);
-    if (natural) return {args.softmax_scale, 1.0f, prim::log2_e};
-    return {1.0f, args.softmax_scale, args.softmax_scale * prim::log2_e};
+    return units_of(args, args.softmax_scale);
+  }
+  /// Of a head of keys with a scale of its own.
+  static TESSERA_INLINE score_units units_of(const attention_kernel_args& args, float scale) {
+    const bool natural = Hooks::has_logits || !(scale > 0.0f) || has_cap(args) || has_bias(args) ||
+                         (weights && args.weights != nullptr);
+    if (natural) return {scale, 1.0f, prim::log2_e};
+    return {1.0f, scale, scale * prim::log2_e};
   }
 
   /// True if keys inside the visible interval may be hidden, beyond what `tile_visibility` says.

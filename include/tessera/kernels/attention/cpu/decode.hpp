@@ -27,7 +27,7 @@ using schedule_cpu::key_splits;
 template <class Kernel, class Hooks, class Source>
 class decode_item {
   using shape = traits<Kernel>;
-  using element = typename shape::element;
+  using stored = typename decltype(Source::k)::stored;
   using rows_type = decode_rows<Kernel, Hooks>;
 
  public:
@@ -47,7 +47,7 @@ class decode_item {
     }
     splits_ = key_splits::of(rows_[0]->queries().sequence().k_len);
     const auto key_bytes = static_cast<std::int64_t>(heads_.count * shape::head_dim(args)) *
-                           std::int64_t{sizeof(element)};
+                           std::int64_t{sizeof(stored)};
     keys_ahead_ = keys_ahead(splits_.keys, key_bytes);
     constexpr int most_sums = most_hot_bytes / static_cast<int>(sizeof(float));
     crowded_ = schedule.rows > rows_type::mr ||
@@ -115,7 +115,7 @@ class decode_item {
     const int v_head_dim = shape::v_head_dim(args);
     const auto straight = [&](const auto& tokens, int dim) {
       const std::int64_t row = static_cast<std::int64_t>(args.kv_heads) * dim;
-      const auto bytes = row * static_cast<std::int64_t>(sizeof(element));
+      const auto bytes = row * static_cast<std::int64_t>(sizeof(stored));
       return tokens.stride() == row && tokens.head_stride() == dim && bytes >= least_row_bytes &&
              bytes <= decode_schedule::most_bytes_of_key;
     };
@@ -198,10 +198,12 @@ void decode(const decode_item<Kernel, Hooks, Source>& item, std::int64_t split,
   if (item.empty() || !item.has_split(split)) return;
   for (int h = 0; h < item.heads(); ++h) item.rows(h).load_q();
   prim::key_interval keys = item.keys_of_split(split);
-  const stream_order streams = item.streams_of(keys);
-  if (streams.keys > 0) {
-    attend(item, {keys.begin, keys.begin + streams.keys}, streams);
-    keys.begin += streams.keys;
+  if constexpr (Source::in_place) {
+    const stream_order streams = item.streams_of(keys);
+    if (streams.keys > 0) {
+      attend(item, {keys.begin, keys.begin + streams.keys}, streams);
+      keys.begin += streams.keys;
+    }
   }
   if (rows_type::few_keys != rows_type::many_keys && item.crowded()) {
     attend(item, keys, item.template order_of<rows_type::many_keys>(keys));

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <tessera/kernels/attention/common/split_kv.hpp>
+#include <tessera/kernels/attention/cpu/coded_source.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
@@ -172,9 +173,10 @@ class decode_rows {
     const int v_head_dim = shape::v_head_dim(queries_.args());
     reg bits = vec::zero();
     for (std::int64_t key = 0; key < keys.end - keys.begin; ++key) {
+      const element* const value = rows.row(key);
       for (int d = 0; d < v_head_dim; d += width) {
-        const reg x = v_head_dim - d >= width ? vec::load_as(rows.row(key) + d)
-                                              : vec::load_as_n(rows.row(key) + d, v_head_dim - d);
+        const reg x = v_head_dim - d >= width ? vec::load_as(value + d)
+                                              : vec::load_as_n(value + d, v_head_dim - d);
         bits = vec::bit_or(bits, vec::mul(x, vec::zero()));
       }
     }
@@ -185,13 +187,14 @@ class decode_rows {
   template <class Tokens>
   void add_seen_values(const Tokens& values, prim::key_interval keys) const {
     const auto rows = values.rows(keys.begin, queries_.kv_head());
-    for (int r = 0; r < queries_.count(); ++r) {
-      for (int key = 0; key < keys.end - keys.begin; ++key) {
+    for (int key = 0; key < keys.end - keys.begin; ++key) {
+      const element* const value = rows.row(key);
+      for (int r = 0; r < queries_.count(); ++r) {
         const float weight = words::element(scratch_.score_row(r), key);
         if (weight == 0.0f) continue;
         float* sum = sum_row(r);
         for (int d = 0; d < shape::v_head_dim(queries_.args()); ++d) {
-          sum[words::interleaved_column(d)] += weight * static_cast<float>(rows.row(key)[d]);
+          sum[words::interleaved_column(d)] += weight * static_cast<float>(value[d]);
         }
       }
     }
@@ -215,10 +218,24 @@ class decode_rows {
   static constexpr int keys_of_tile = width / Rows < most_keys_of_tile(Keys)
                                           ? width / Rows
                                           : most_keys_of_tile(Keys);
-  /// Steps of streams alone come without requests: the others are spared the question, which costs
-  /// their loops registers.
-  template <int Keys>
-  static constexpr bool always_asks = Keys != stream_order::count;
+  /// Whether the rows of a step come with rows to ask for meanwhile. Buffered ones do not; of the
+  /// others those of streams may lack them: the rest is spared the question, which costs its loops
+  /// registers.
+  enum class requests { none, some, always };
+  template <class Rows, int Keys>
+  static constexpr requests requests_of =
+      std::is_same_v<Rows, buffered_rows<element>> ? requests::none
+      : Keys != stream_order::count                ? requests::always
+                                                   : requests::some;
+  template <requests Asks>
+  static TESSERA_INLINE const element* const* ahead_at(const element* const* ahead, int key) {
+    if constexpr (Asks == requests::none) return nullptr;
+    return Asks == requests::always || ahead != nullptr ? ahead + key : nullptr;
+  }
+  template <requests Asks>
+  static TESSERA_INLINE bool asks(const element* const* ahead) {
+    return Asks == requests::always || (Asks == requests::some && ahead != nullptr);
+  }
 
   /// `count` is an int or, for whole steps, an integral_constant.
   template <int Keys, class Rows, class Count>
@@ -233,15 +250,15 @@ class decode_rows {
         for (int k = 0; k < keys_at_once; ++k) {
           row[k] = at.rows.row(count % keys_at_once == 0 || key + k < count ? key + k : count - 1);
         }
-        const element* const* ahead =
-            always_asks<Keys> || at.ahead != nullptr ? at.ahead + key : nullptr;
-        dot_products<QRows, keys_at_once, Keys>(row, ahead, q, scores + key);
+        constexpr requests asking = requests_of<Rows, Keys>;
+        dot_products<QRows, keys_at_once, asking>(row, ahead_at<asking>(at.ahead, key), q,
+                                                  scores + key);
       }
     });
   }
 
   /// scores[r, k] = q[r] . key[k].
-  template <int Rows, int Keys, int KeysOfStep>
+  template <int Rows, int Keys, requests Asks>
   TESSERA_INLINE void dot_products(const element* const (&row)[Keys], const element* const* ahead,
                                    const float* q, float* scores) const {
     const int head_dim = shape::head_dim(queries_.args());
@@ -256,7 +273,7 @@ class decode_rows {
       }
       TESSERA_UNROLL
       for (int k = 0; k < Keys; ++k) {
-        if (d % elements_of_line == 0 && (always_asks<KeysOfStep> || ahead != nullptr)) {
+        if (d % elements_of_line == 0 && asks<Asks>(ahead)) {
           TESSERA_PREFETCH_L2(ahead[k] + d);
         }
         const reg x = load(row[k] + d);
@@ -332,8 +349,8 @@ class decode_rows {
                                int columns) const {
     float* sums = sum_row(first) + d;
     const int stride = sum_stride();
-    const element* const* ahead =
-        always_asks<Words * words::k_pack> || at.ahead != nullptr ? at.ahead + begin : nullptr;
+    constexpr requests asking = requests_of<Rows, Words * words::k_pack>;
+    const element* const* ahead = ahead_at<asking>(at.ahead, begin);
     reg acc[QRows][Registers];
     TESSERA_UNROLL
     for (int r = 0; r < QRows; ++r) {
@@ -347,7 +364,7 @@ class decode_rows {
       for (int i = 0; i < words::k_pack; ++i) {
         const int key = k * words::k_pack + i;
         row[i] = key < count ? at.rows.row(begin + key) + d : nullptr;
-        if (key < count && (always_asks<Words * words::k_pack> || ahead != nullptr)) {
+        if (key < count && asks<asking>(ahead)) {
           TESSERA_PREFETCH_L2(ahead[key] + d);
         }
       }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
@@ -20,7 +21,11 @@ void store_row(const attention_kernel_args& args, const prim::sequence& seq, std
   using element = typename shape::element;
   const std::int64_t token = seq.q_begin + query;
   element* out = token_row<element>(args.out, args.out_strides, seq.index, token, head);
-  const auto scale = vec::broadcast(result.scale * args.out_factor);
+  float factor = args.out_factor;
+  if constexpr (shape::config.keys == key_storage::paged) {
+    if (args.v_scales != nullptr) factor *= args.v_scales[head / group_of(args)];
+  }
+  const auto scale = vec::broadcast(result.scale * factor);
   const int v_head_dim = shape::v_head_dim(args);
   for (int d = 0; d < v_head_dim; d += vec::width) {
     const auto x =

@@ -169,12 +169,13 @@ void add_nonfinite_values(const attention_kernel_args& args, row_tile rows, cons
   const int v_head_dim = traits<Kernel>::v_head_dim(args);
   for (int key = used.begin; key < used.end; ++key) {
     if (!nonfinite[key]) continue;
+    const auto* const value = values.row(key);
     for (int r = 0; r < rows.rows; ++r) {
       const float weight = words::element(scratch.score_row(r), key);
       if (weight == 0.0f) continue;
       float* out = scratch.out_row(rows.first + r);
       for (int d = 0; d < v_head_dim; ++d) {
-        out[d] += weight * static_cast<float>(values.row(key)[d]);
+        out[d] += weight * static_cast<float>(value[d]);
       }
     }
   }

@@ -18,7 +18,7 @@ struct key_step {
   Rows rows;
   int column = 0;
   int count = 0;
-  /// For each key a row to ask for meanwhile; or null.
+  /// For each key a row to ask for meanwhile; or null. Buffered rows have none.
   const typename Rows::element* const* ahead = nullptr;
 };
 
@@ -41,7 +41,7 @@ struct memory_order {
   /// Steps through the keys [key0, key0 + count) of one tensor.
   template <class Tokens>
   class sweep {
-    using element = typename Tokens::element;
+    using stored = typename Tokens::stored;
 
    public:
     TESSERA_INLINE sweep(const memory_order& order, const Tokens& tokens, std::int64_t key0,
@@ -64,18 +64,26 @@ struct memory_order {
     /// Of the item's head `h`, from 0 on, one after the other.
     TESSERA_INLINE auto step(int h) {
       for (int k = 0; k < Keys; ++k) ahead_[k] = next_row();
-      return key_step<decltype(tokens_.rows(0, 0))>{tokens_.rows(key0_ + column_, heads_.begin + h),
-                                                    column_, keys_, ahead_};
+      const std::int64_t key = key0_ + column_;
+      const int head = heads_.begin + h;
+      if constexpr (Tokens::in_place) {
+        return key_step<decltype(tokens_.rows(0, 0))>{tokens_.rows(key, head), column_, keys_,
+                                                      ahead_};
+      } else {
+        for (int k = 0; k < Keys; ++k) tokens_.prefetch(ahead_[k]);
+        return key_step<decltype(tokens_.load(0, 0, 0, 0))>{tokens_.load(key, 0, keys_, head),
+                                                            column_, keys_};
+      }
     }
 
    private:
     /// The last key stands for those behind it.
-    TESSERA_INLINE const element* row_of_key() const {
+    TESSERA_INLINE const stored* row_of_key() const {
       return tokens_.row(key0_ + (asked_key_ < last_ ? asked_key_ : last_), heads_.begin);
     }
     /// All heads of a key, then those of the next.
-    TESSERA_INLINE const element* next_row() {
-      const element* const current = asked_row_;
+    TESSERA_INLINE const stored* next_row() {
+      const stored* const current = asked_row_;
       asked_row_ += tokens_.head_stride();
       if (++asked_head_ == heads_.count) {
         asked_head_ = 0;
@@ -95,8 +103,8 @@ struct memory_order {
     int keys_ = 0;
     int asked_head_ = 0;
     std::int64_t asked_key_ = 0;
-    const element* asked_row_ = nullptr;
-    const element* ahead_[Keys];
+    const stored* asked_row_ = nullptr;
+    const stored* ahead_[Keys];
   };
 };
 

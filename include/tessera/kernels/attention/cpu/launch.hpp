@@ -10,6 +10,7 @@
 #include <tessera/kernels/attention/common/new_tokens.hpp>
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/common/split_kv.hpp>
+#include <tessera/kernels/attention/cpu/coded_source.hpp>
 #include <tessera/kernels/attention/cpu/decode.hpp>
 #include <tessera/kernels/attention/cpu/prefill.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
@@ -170,6 +171,22 @@ void clear_rows_past_the_last(const attention_kernel_args& args) {
   }
 }
 
+/// New keys and values to the pool: as they are if they have its type, else rounded to it.
+template <class Kernel>
+void write_new_tokens(const attention_kernel_args& args, int threads) {
+  using isa_type = typename traits<Kernel>::isa_type;
+  using element = typename traits<Kernel>::element;
+  namespace caches = kv_cache::cpu;
+  const kv_append_args writes = append_args_of(args);
+  if (size_of(writes.new_type) == 1) {
+    caches::append_launch<isa_type, std::uint8_t, std::uint8_t>(writes).run(threads);
+  } else if (size_of(writes.pool_type) == 1) {
+    caches::append_to_codes<isa_type, element>(writes, threads);
+  } else {
+    caches::append_launch<isa_type, element, element>(writes).run(threads);
+  }
+}
+
 /// Runs the kernel with user hooks on keys that lie as `Source` says. `args` come from `lower`,
 /// `context.workspace` has `workspace_bytes<Kernel>(args, context.threads)` bytes.
 template <class Kernel, class Source, class Hooks>
@@ -182,13 +199,7 @@ status launch_on(const attention_kernel_args& args, const Hooks& hooks,
     return done;
   }
   if constexpr (traits<Kernel>::config.keys == key_storage::paged) {
-    using element = typename traits<Kernel>::element;
-    using append =
-        kv_cache::cpu::append_launch<typename traits<Kernel>::isa_type, element, element>;
-    if (args.written.k != nullptr) {
-      const kv_append_args writes = append_args_of(args, traits<Kernel>::config.type);
-      append(writes).run(context.threads);
-    }
+    if (args.written.k != nullptr) write_new_tokens<Kernel>(args, context.threads);
   }
   if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
     run_decode<Kernel, Source>(args, hooks, context);
@@ -203,7 +214,12 @@ status launch_on(const attention_kernel_args& args, const Hooks& hooks,
 template <class Kernel, class Hooks>
 status launch_with(const attention_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
-  using source = key_source_for<typename traits<Kernel>::element, traits<Kernel>::config.keys>;
+  using element = typename traits<Kernel>::element;
+  if constexpr (traits<Kernel>::config.keys == key_storage::paged) {
+    using coded = coded_source<typename traits<Kernel>::isa_type, element>;
+    if (size_of(args.pool_type) == 1) return launch_on<Kernel, coded>(args, hooks, context);
+  }
+  using source = key_source_for<element, traits<Kernel>::config.keys>;
   return launch_on<Kernel, source>(args, hooks, context);
 }
 

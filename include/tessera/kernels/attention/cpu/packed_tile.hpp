@@ -74,9 +74,9 @@ class tile_packer {
     const int end = column < tile.used.end ? column : tile.used.end;
     while (tile.packed < end) {
       const int next = tile.packed + group < end ? tile.packed + group : end;
-      prim::pack_transposed<words>(source_.k.rows(tile.keys.key0, rows_.kv_head()),
-                                   {tile.packed, next}, head_dim(),
-                                   shape::k_panels(rows_.args(), scratch_.k[tile.buffer]));
+      prim::pack_transposed<words>(
+          source_.k.load(tile.keys.key0, tile.packed, next, rows_.kv_head()), {tile.packed, next},
+          head_dim(), shape::k_panels(rows_.args(), scratch_.k[tile.buffer]));
       if (!pack_values(tile, {tile.packed, next}, nullptr)) tile.finite = false;
       tile.packed = next;
     }
@@ -103,9 +103,12 @@ class tile_packer {
     tile.finite = tile.whole;
     if (tile.whole) return;
     bool* const nonfinite = scratch_.nonfinite[tile.buffer];
-    prim::find_nonfinite<isa_type>(source_.v.rows(tile.keys.key0, rows_.kv_head()),
-                                   {0, tile.keys.count}, v_head_dim(), nonfinite);
-    static_cast<void>(pack_values(tile, tile.used, nonfinite));
+    for (int begin = tile.used.begin; begin < tile.used.end; begin += group) {
+      const prim::row_range keys{begin,
+                                 begin + group < tile.used.end ? begin + group : tile.used.end};
+      prim::find_nonfinite<isa_type>(values_of(tile, keys), keys, v_head_dim(), nonfinite);
+      static_cast<void>(pack_values(tile, keys, nonfinite));
+    }
   }
 
  private:
@@ -116,20 +119,24 @@ class tile_packer {
   TESSERA_INLINE int v_head_dim() const { return shape::v_head_dim(rows_.args()); }
 
   void queue_up_to(packed_tile& tile, int column, prim::line_queue& lines) const {
-    constexpr std::int64_t size = sizeof(typename shape::element);
-    const auto keys = source_.k.rows(tile.keys.key0, rows_.kv_head());
-    const auto values = source_.v.rows(tile.keys.key0, rows_.kv_head());
+    constexpr std::int64_t size = sizeof(typename decltype(source_.k)::stored);
+    const auto keys = source_.k.places(tile.keys.key0, rows_.kv_head());
+    const auto values = source_.v.places(tile.keys.key0, rows_.kv_head());
     for (; tile.queued < column && tile.queued < tile.used.end; ++tile.queued) {
       lines.add(keys.row(tile.queued), head_dim() * size);
       lines.add(values.row(tile.queued), v_head_dim() * size);
     }
   }
 
-  /// Returns false if some value is not finite.
+  /// At most a group. Returns false if some value is not finite.
   bool pack_values(const packed_tile& tile, prim::row_range keys, const bool* skip) const {
     return prim::pack_rows<words>(
-        source_.v.rows(tile.keys.key0, rows_.kv_head()), keys, v_head_dim(), skip,
+        values_of(tile, keys), keys, v_head_dim(), skip,
         shape::v_panels(rows_.args(), scratch_.v[tile.buffer], tile.keys.count));
+  }
+  /// At most a group.
+  auto values_of(const packed_tile& tile, prim::row_range keys) const {
+    return source_.v.load(tile.keys.key0, keys.begin, keys.end, rows_.kv_head());
   }
 
   const query_rows<Kernel, Hooks>& rows_;

@@ -12,6 +12,7 @@
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cpu/code_rows.hpp>
 
 namespace tessera::kernels::attention::cpu {
 
@@ -37,7 +38,7 @@ class query_rows {
         hooks_(hooks),
         seq_(sequence_of(args, entry)),
         visible_(visibility_of<shape::config.mask>(args, seq_)),
-        units_(mods::units_of(args)),
+        units_(mods::units_of(args, scale_of_keys(args, kv_head))),
         group_(group_of(args)),
         kv_head_(kv_head),
         first_row_(first_row),
@@ -71,11 +72,17 @@ class query_rows {
   /// The same as the products take it; `room` is for one that is divided first.
   TESSERA_INLINE const element* operand(int r, element (&room)[max_head_dim]) const {
     const element* const q = query(r);
-    if (shape::config.keys != key_storage::paged || args_.q_divisor == 1.0f) return q;
-    for (int d = 0; d < shape::head_dim(args_); ++d) {
-      room[d] = element(divided<element>(static_cast<float>(q[d]), args_.q_divisor));
+    if constexpr (shape::config.keys == key_storage::paged) {
+      if (args_.q_divisor == 1.0f && !args_.q_as_codes) return q;
+      for (int d = 0; d < shape::head_dim(args_); ++d) {
+        const float x = divided<element>(static_cast<float>(q[d]), args_.q_divisor);
+        room[d] = element(args_.q_as_codes
+                              ? prim::nearest_of_codes<typename shape::isa_type>(args_.pool_type, x)
+                              : x);
+      }
+      return room;
     }
-    return room;
+    return q;
   }
   TESSERA_INLINE const element* output(int r) const {
     return token_row<const element>(args_.out, args_.out_strides, seq_.index,
@@ -151,6 +158,11 @@ class query_rows {
   }
 
  private:
+  static TESSERA_INLINE float scale_of_keys(const attention_kernel_args& args, int kv_head) {
+    const bool scaled = shape::config.keys == key_storage::paged && args.k_scales != nullptr;
+    return scaled ? args.softmax_scale * args.k_scales[kv_head] : args.softmax_scale;
+  }
+
   TESSERA_INLINE row_tile tile_from(int first) const {
     return {first, first < count_ ? prim::rows_of_tile<shape::mr>(count_ - first) : 0};
   }

@@ -322,7 +322,7 @@ template <class Kernel>
 status write_new_tokens(const attention_kernel_args& args, cudaStream_t stream) {
   if (args.written.k == nullptr) return {};
   using element = element_t<Kernel::config.type>;
-  const kv_append_args writes = append_args_of(args, Kernel::config.type);
+  const kv_append_args writes = append_args_of(args);
   const cudaError_t code = kv_cache::sm80::append_unchanged<element>(writes, stream);
   if (code == cudaSuccess) return {};
   cudaGetLastError();

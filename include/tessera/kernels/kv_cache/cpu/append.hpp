@@ -49,15 +49,9 @@ half_of_token values_of(const kv_append_args& args) {
           args.v_scales};
 }
 
-/// to[0, count) = from / scale. The same type and scale 1: the same bits.
+/// to[0, count) = from / scale, rounded.
 template <class Isa, class From, class To>
-void store_row(const From* from, To* to, std::int64_t count, float scale) {
-  if constexpr (std::is_same_v<From, To>) {
-    if (scale == 1.0f) {
-      std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(To));
-      return;
-    }
-  }
+void store_rounded(const From* from, To* to, std::int64_t count, float scale) {
   using vec = prim::simd<Isa>;
   constexpr std::int64_t block = 64;
   alignas(64) float values[block];
@@ -81,6 +75,19 @@ void store_row(const From* from, To* to, std::int64_t count, float scale) {
       for (; at < left; ++at) to[begin + at] = prim::nearest<To>(values[at]);
     }
   }
+}
+
+/// to[0, count) = from / scale. The same type and scale 1, or elements that have 8 bits already:
+/// the same bits.
+template <class Isa, class From, class To>
+void store_row(const From* from, To* to, std::int64_t count, float scale) {
+  if constexpr (std::is_same_v<From, To>) {
+    if (sizeof(From) == 1 || scale == 1.0f) {
+      std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(To));
+      return;
+    }
+  }
+  if constexpr (sizeof(From) > 1) store_rounded<Isa>(from, to, count, scale);
 }
 
 template <class Isa, class From, class To>
@@ -154,6 +161,19 @@ class append_launch {
   std::int64_t used_ = 0;  ///< tokens that some sequence has
 };
 
+/// To a pool of 8-bit elements.
+template <class Isa, class From>
+void append_to_codes(const kv_append_args& args, int threads) {
+  switch (args.pool_type) {
+    case dtype::f8_e4m3:
+      return append_launch<Isa, From, f8_e4m3>(args).run(threads);
+    case dtype::f8_e5m2:
+      return append_launch<Isa, From, f8_e5m2>(args).run(threads);
+    default:
+      return append_launch<Isa, From, std::int8_t>(args).run(threads);
+  }
+}
+
 template <class Isa, class From>
 void append_from(const kv_append_args& args, int threads) {
   switch (args.pool_type) {
@@ -163,12 +183,8 @@ void append_from(const kv_append_args& args, int threads) {
       return append_launch<Isa, From, f16>(args).run(threads);
     case dtype::bf16:
       return append_launch<Isa, From, bf16>(args).run(threads);
-    case dtype::f8_e4m3:
-      return append_launch<Isa, From, f8_e4m3>(args).run(threads);
-    case dtype::f8_e5m2:
-      return append_launch<Isa, From, f8_e5m2>(args).run(threads);
     default:
-      return append_launch<Isa, From, std::int8_t>(args).run(threads);
+      return append_to_codes<Isa, From>(args, threads);
   }
 }
 

@@ -1,0 +1,55 @@
+// Keys and values of pools, whose elements may have 8 bits: the numbers that attention sees.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <tessera/spec/tensor_view.hpp>
+
+#include "../support/random.hpp"
+#include "elements.hpp"
+#include "store.hpp"
+
+namespace tessera::reference {
+
+inline bool is_code_type(dtype type) noexcept {
+  return size_of(type) == 1;
+}
+
+/// The type of the gathered elements of a pool: codes become the numbers that they stand for.
+inline dtype gathered_type(dtype pool) noexcept {
+  return is_code_type(pool) ? dtype::f64 : pool;
+}
+
+/// The scale of a head; 1 where a call has no such tensor.
+inline double scale_of_head(const tensor_view& scales, std::int64_t head) noexcept {
+  return scales.present() ? read(scales, head * scales.stride[0]) : 1.0;
+}
+
+/// One row of tokens to another place, as elements of the type `to` has. Codes are multiplied.
+inline void gather_row(const tensor_view& from, std::int64_t at, double scale,
+                       const tensor_view& to, std::int64_t place, std::int64_t columns) {
+  if (from.type == to.type) {
+    const auto size = static_cast<std::int64_t>(size_of(from.type));
+    std::memcpy(static_cast<std::byte*>(to.data) + place * size,
+                static_cast<const std::byte*>(from.data) + at * size,
+                static_cast<std::size_t>(columns * size));
+    return;
+  }
+  for (std::int64_t d = 0; d < columns; ++d) store(to, place + d, read(from, at + d) * scale);
+}
+
+/// Fills a tensor of codes with numbers that no exponential is too small for; false if it is none.
+inline bool fill_codes(const tensor_view& view, support::random_source& random) {
+  if (!is_code_type(view.type)) return false;
+  const double unit = view.type == dtype::i8 ? random.pick({1.0, 4.0, 40.0}) : 1.0;
+  for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    const double bell = static_cast<double>(random.bell());
+    store(view, offset, nearest_element(view.type, bell * unit));
+  });
+  return true;
+}
+
+}  // namespace tessera::reference
