@@ -227,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c3dcf7d9c5937636";
-  if (kind == device_kind::cuda) return "6c68b0f163e5ce6a";
+  if (kind == device_kind::cpu) return "4227b0dc960ef877";
+  if (kind == device_kind::cuda) return "3fc87f95bd45379b";
   return {};
 }
 

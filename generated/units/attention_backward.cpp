@@ -32,6 +32,17 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_backward_cpu_generic_bf16_dany_64x128, 0, 0>
     , table_row<rows::attention_backward_cpu_generic_f16_dany_64x128, 0, 0>
     , table_row<rows::attention_backward_cpu_generic_f32_dany_64x128, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d128_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d96_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_dany_16x16, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d128_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d64_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d96_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_dany_16x16, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f32_dany_16x16, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -40,7 +51,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4834f8dfeac8a130";
+  if (kind == device_kind::cpu) return "acfdfdb4efb1847e";
+  if (kind == device_kind::cuda) return "b6bb218e51a2fef2";
   return {};
 }
 

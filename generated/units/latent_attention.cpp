@@ -25,12 +25,18 @@ constexpr std::array instances = row_table<
     table_row<rows::latent_attention_cpu_avx2_absorbed_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx2_expanded_backward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx2_expanded_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx2_selected_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx2_selected_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx512_absorbed_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx512_expanded_backward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx512_expanded_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_selected_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_selected_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_absorbed_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_expanded_backward, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_expanded_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_generic_selected_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_generic_selected_forward, 0, 0>
     >::checked();
 }  // namespace
 
@@ -39,7 +45,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c353d4cc113f7906";
+  if (kind == device_kind::cpu) return "2bc3a3a591b43757";
   return {};
 }
 
