@@ -12,7 +12,7 @@
 
 #include "../support/random.hpp"
 #include "operations.hpp"
-#include "store.hpp"
+#include "pool_elements.hpp"
 
 namespace tessera::reference {
 namespace {

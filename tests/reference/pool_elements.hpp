@@ -1,6 +1,8 @@
 // Keys and values of pools, whose elements may have 8 bits: the numbers that attention sees.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,21 @@ namespace tessera::reference {
 
 inline bool is_code_type(dtype type) noexcept {
   return size_of(type) == 1;
+}
+
+/// `value` as it is written to a tensor of that type; infinity in 8 bits is the largest finite
+/// number.
+inline double nearest_element(dtype type, double value) {
+  std::array<std::byte, 8> memory{};
+  tensor_view element{};
+  element.data = memory.data();
+  element.type = type;
+  if (type == dtype::i8) {
+    value = std::isnan(value) ? 0 : std::clamp(std::nearbyint(value), -128.0, 127.0);
+  }
+  if (type == dtype::f8_e5m2 && std::isinf(value)) value = std::copysign(57344.0, value);
+  store(element, 0, value);
+  return read(element, 0);
 }
 
 /// The type of the gathered elements of a pool: codes become the numbers that they stand for.

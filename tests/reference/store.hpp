@@ -1,8 +1,6 @@
 // Writing single tensor elements, whatever their type.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +8,6 @@
 
 #include <tessera/spec/tensor_view.hpp>
 
-#include "elements.hpp"
 #include "float8.hpp"
 
 namespace tessera::reference {
@@ -51,20 +48,6 @@ inline void store(const tensor_view& view, std::int64_t offset, double value) {
     case dtype::u4x2:
       return;
   }
-}
-
-/// `value` as it is written to a tensor of that type; infinity in 8 bits is the largest finite
-/// number.
-inline double nearest_element(dtype type, double value) {
-  std::array<std::byte, 8> memory{};
-  tensor_view element = shaped(type, {1});
-  element.data = memory.data();
-  if (type == dtype::i8) {
-    value = std::isnan(value) ? 0 : std::clamp(std::nearbyint(value), -128.0, 127.0);
-  }
-  if (type == dtype::f8_e5m2 && std::isinf(value)) value = std::copysign(57344.0, value);
-  store(element, 0, value);
-  return read(element, 0);
 }
 
 }  // namespace tessera::reference

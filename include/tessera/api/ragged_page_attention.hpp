@@ -25,8 +25,8 @@
 
 namespace tessera {
 
-/// Shapes: see ragged_page_args. q and out share one dtype (f32, f16 or bf16), the pool has it too or
-/// holds 8 bits; head dims are 1 to 256. The pool is PTCD.
+/// Shapes: see ragged_page_args. q and out share one dtype (f32, f16 or bf16), the pool has it too
+/// or holds 8 bits; head dims are 1 to 256. The pool is PTCD.
 status ragged_page_attention_v2(const ragged_page_args& args,
                                 const ragged_page_options& options = {},
                                 const context& context = {});

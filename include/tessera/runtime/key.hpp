@@ -54,7 +54,7 @@ class short_text {
   bool complete_ = true;
 };
 
-inline constexpr std::size_t max_key_text = 320;
+inline constexpr std::size_t max_key_text = 352;
 using key_line = short_text<max_key_text>;
 
 /// The part of a key that belongs to the problem.
