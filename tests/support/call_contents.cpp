@@ -220,16 +220,11 @@ void fill_indices_or_none(const bound_call& call, std::size_t tensor, random_sou
 }
 
 void fill_list(const bound_call& call, std::size_t tensor, random_source* random) {
-  if (call.form().tensors[tensor].holds == tensor_contents::indices_or_none) {
-    return fill_indices_or_none(call, tensor, random);
-  }
-  if (call.form().tensors[tensor].holds == tensor_contents::indices) {
-    return fill_indices(call, tensor, random);
-  }
-  if (call.form().tensors[tensor].holds == tensor_contents::slots) {
-    return fill_slots(call, tensor, random);
-  }
   const tensor_form& form = call.form().tensors[tensor];
+  using contents = tensor_contents;
+  if (form.holds == contents::indices) return fill_indices(call, tensor, random);
+  if (form.holds == contents::indices_or_none) return fill_indices_or_none(call, tensor, random);
+  if (form.holds == contents::slots) return fill_slots(call, tensor, random);
   const tensor_view& view = call.tensors[tensor];
   const std::int64_t counted = dim_of(call, form.counts), entries = view.extent[0];
   const bool offsets = form.holds == tensor_contents::offsets;

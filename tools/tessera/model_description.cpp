@@ -112,6 +112,11 @@ latent_layer read_latent(const model_source& source) {
                      .value_dim = source.needed("v_head_dim", max_latent)};
   layer.softmax_scale =
       scale_of_positions(source) / std::sqrt(static_cast<double>(layer.nope_dim + layer.rope_dim));
+  if (source.has("index_topk")) {
+    layer.index_heads = source.needed("index_n_heads", max_heads);
+    layer.index_dim = source.needed("index_head_dim", max_latent);
+    layer.index_topk = source.needed("index_topk", INT32_MAX);
+  }
   return layer;
 }
 
@@ -329,10 +334,13 @@ std::vector<model_problem> problems_of(const model_description& model,
         call.context += append_tokens;
       }
       const mixer_operations operations = operations_of(kind.mixer, call);
-      const std::string fields = fields_of(kind.mixer, call);
-      problems.push_back({kind, phase, std::string(operations.forward) + fields});
+      const auto ask = [&](std::string_view operation) {
+        problems.push_back({kind, phase, std::string(operation) + fields_of(kind.mixer, call)});
+      };
+      ask(operations.forward);
       if (phase == model_phase::training) {
-        problems.push_back({kind, phase, std::string(operations.backward) + fields});
+        call.gradient = true;
+        ask(operations.backward);
       }
     }
   }

@@ -1,5 +1,6 @@
 #include "model_layers.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include <fmt/format.h>
@@ -45,8 +46,10 @@ class field_writer {
 mixer_operations operations(const attention_layer&, const layer_call&) {
   return {"flash_attention", "flash_attention_backward"};
 }
-mixer_operations operations(const latent_layer&, const layer_call& call) {
-  return {call.goes_on() ? "flash_mla_decode" : "flash_mla", "flash_mla_backward"};
+mixer_operations operations(const latent_layer& layer, const layer_call& call) {
+  if (call.goes_on()) return {"flash_mla_decode", {}};
+  if (layer.index_heads > 0) return {"deepseek_attn", "deepseek_attn_backward"};
+  return {"flash_mla", "flash_mla_backward"};
 }
 mixer_operations operations(const delta_rule_layer& layer, const layer_call&) {
   if (layer.channels_decay) return {"kernel_delta_attention", "kernel_delta_attention_backward"};
@@ -74,8 +77,9 @@ std::string words(const attention_layer& layer) {
   return text + (layer.causal ? "" : ", bidirectional");
 }
 std::string words(const latent_layer& layer) {
-  return fmt::format("{} heads on {} latent columns, d {} + {} rope", layer.heads, layer.latent,
-                     layer.nope_dim, layer.rope_dim);
+  const std::string text = fmt::format("{} heads on {} latent columns, d {} + {} rope", layer.heads,
+                                       layer.latent, layer.nope_dim, layer.rope_dim);
+  return layer.index_heads > 0 ? text + fmt::format(", {} keys", layer.index_topk) : text;
 }
 std::string words(const delta_rule_layer& layer) {
   std::string text = fmt::format("{} heads", layer.value_heads);
@@ -130,14 +134,20 @@ std::string fields(const latent_layer& layer, const layer_call& call) {
         .option("v_dim", fmt::format("{}", layer.latent))
         .text();
   }
-  return out.tensor("ckv", {b, t, layer.latent})
+  out.tensor("ckv", {b, t, layer.latent})
       .tensor("w_kc", {layer.latent, layer.heads, layer.nope_dim})
       .tensor("w_vc", {layer.latent, layer.heads, layer.value_dim})
       .tensor("k_pe", {b, t, layer.rope_dim})
       .tensor("q", {b, t, layer.heads, layer.nope_dim + layer.rope_dim})
       .option("softmax_scale", scale)
-      .option("causal", "true")
-      .text();
+      .option("causal", "true");
+  if (layer.index_heads > 0 && call.gradient) {
+    out.tensor("indices", {b, t, std::min(layer.index_topk, t)}, dtype::i32);
+  } else if (layer.index_heads > 0) {
+    out.tensor("q_index", {b, t, layer.index_heads, layer.index_dim})
+        .option("index_topk", fmt::format("{}", layer.index_topk));
+  }
+  return out.text();
 }
 
 std::string fields(const delta_rule_layer& layer, const layer_call& call) {

@@ -24,13 +24,17 @@ struct attention_layer {
   std::optional<std::int64_t> window{};  ///< tokens a row sees, itself included
 };
 
-/// flash_mla, and flash_mla_decode on cached latents, whose pages have 64 tokens.
+/// flash_mla, or deepseek_attn where an indexer selects keys, and flash_mla_decode on cached
+/// latents, whose pages have 64 tokens; it reads all of them.
 struct latent_layer {
   std::int64_t heads = 0;
   std::int64_t latent = 0;  ///< columns that keys and values of all heads are made of
   std::int64_t nope_dim = 0, rope_dim = 0;  ///< of a key: from the latent, and shared by all heads
   std::int64_t value_dim = 0;
   double softmax_scale = 0;
+  std::int64_t index_heads = 0;  ///< of the indexer; 0: there is none
+  std::int64_t index_dim = 0;
+  std::int64_t index_topk = 0;  ///< keys that it keeps for a token
 };
 
 /// gated_delta_rule, or kernel_delta_attention where every key channel decays by itself; gates,
@@ -82,6 +86,7 @@ struct layer_call {
   std::int64_t batch = 1;
   std::int64_t tokens = 0;   ///< new ones of each sequence
   std::int64_t context = 0;  ///< tokens of each sequence, the new ones included
+  bool gradient = false;     ///< its gradients are asked for
 
   /// The sequences have begun before.
   bool goes_on() const noexcept { return context > tokens; }
@@ -95,7 +100,7 @@ struct mixer_operations {
 };
 mixer_operations operations_of(const token_mixer& mixer, const layer_call& call = {});
 
-/// The fields of the problem's text: " q=[1,2048,16,256]bf16 ...". The same for the gradients.
+/// The fields of the problem's text: " q=[1,2048,16,256]bf16 ...".
 std::string fields_of(const token_mixer& mixer, const layer_call& call);
 
 }  // namespace tessera::tool

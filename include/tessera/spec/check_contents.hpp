@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/spec/check_indices.hpp>
 #include <tessera/spec/check_shapes.hpp>
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/status.hpp>
@@ -165,27 +166,6 @@ inline bool are_indices(const bound_call& call, std::size_t tensor, status& fail
                   call.form().dims[static_cast<std::size_t>(form.counts)].label);
   }
   return form.apart < 0 || are_apart(call, tensor, limit, failure);
-}
-
-/// Rows of a tensor, or -1 where there is none, in a tensor of any rank.
-inline bool are_indices_or_none(std::string_view name, const tensor_view& view,
-                                std::string_view owner, std::int64_t rows, status& failure) {
-  const auto last = static_cast<std::size_t>(view.rank - 1);
-  const std::int64_t count = view.extent[last], lists = count > 0 ? view.elements() / count : 0;
-  for (std::int64_t n = 0; n < lists; ++n) {
-    std::int64_t offset = 0, rest = n;
-    for (std::size_t axis = last; axis-- > 0; rest /= view.extent[axis]) {
-      offset += rest % view.extent[axis] * view.stride[axis];
-    }
-    const auto* const list = static_cast<const std::int32_t*>(view.data) + offset;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int32_t number = list[i * view.stride[last]];
-      if (number >= -1 && number < rows) continue;
-      return refuse(failure, name, ": entry ", n, ",", i, " is ", number,
-                    ", must be -1 or one of the ", rows, " rows of ", owner);
-    }
-  }
-  return true;
 }
 
 /// Sequences with tokens have states of their own, which there are. Entries of the others are not

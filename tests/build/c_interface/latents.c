@@ -262,7 +262,7 @@ static void check_gradient_of_selected(tessera_status* status) {
   tessera_plan_free(plan);
   kept[1] = TOKENS;
   expect_refusal(tessera_deepseek_attn_backward(&args, NULL, NULL, status),
-                 "indices: entry 1,0 is 2, must be -1 or one of the 2 rows of ckv", status);
+                 "indices: entry 0,1,0 is 2, must be -1 or one of the 2 rows of ckv", status);
 }
 
 int check_latents(void) {

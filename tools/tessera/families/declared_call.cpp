@@ -227,6 +227,14 @@ class declared_call final : public file_call {
     return view;
   }
 
+  /// Whether the call computes what files know by that name.
+  bool computes(std::string_view name) const {
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (is_output(i) && form().tensors[i].name_in_files() == name) return true;
+    }
+    return false;
+  }
+
   /// What a gradient takes from the forward call, if the file has it as an answer: in the type of a
   /// call.
   void read_residuals() {
@@ -236,7 +244,7 @@ class declared_call final : public file_call {
       if (!needed || call_.tensors[i].present()) continue;
       const std::string name(tensor.name_in_files());
       const tensor_view* const answer = file().tensor("ref." + name);
-      if (answer == nullptr) continue;
+      if (answer == nullptr || computes(name)) continue;
       tensor_view view = *answer;
       const dtype only = tensor.types.only();
       view.type = only != dtype::none ? only
