@@ -28,7 +28,7 @@ KNOWN = {
     "attention_cpu_avx512_f32_d128_decode_paged_soft_cap_16x128": 1,
     "attention_cpu_avx512_f32_d256_decode_16x128": 1,
     "attention_cpu_avx512_f32_d256_decode_paged_soft_cap_16x128": 1,
-    "attention_cpu_avx512_f32_d256_decode_soft_cap_16x128": 5,
+    "attention_cpu_avx512_f32_d256_decode_soft_cap_16x128": 19,
     "attention_cpu_avx512_f32_d32_896x256": 30,
     "latent_attention_cpu_avx512_expanded_backward": 4,
 }
