@@ -227,8 +227,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4227b0dc960ef877";
-  if (kind == device_kind::cuda) return "3fc87f95bd45379b";
+  if (kind == device_kind::cpu) return "5d965e992714fc15";
+  if (kind == device_kind::cuda) return "f9d0c3590f133ff9";
   return {};
 }
 

@@ -51,8 +51,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "acfdfdb4efb1847e";
-  if (kind == device_kind::cuda) return "b6bb218e51a2fef2";
+  if (kind == device_kind::cpu) return "efcca7da583178c4";
+  if (kind == device_kind::cuda) return "a428ee5ade6335c8";
   return {};
 }
 

@@ -81,9 +81,8 @@ struct attention_kernel_args {
   void* out = nullptr;
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
   page_table pages{};
-  /// Paged: the type of k and v, that of q or one of 8 bits. On the CPU, of 8 bits: what their
-  /// elements are multiplied by, a number for each head of k and v; null: 1.
-  dtype pool_type = dtype::none;
+  /// Pools of 8 bits, on the CPU: what elements of k and v are multiplied by, a number for each of
+  /// their heads; null: 1.
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
   new_tokens written{};  ///< paged
@@ -110,6 +109,7 @@ struct attention_kernel_args {
 
   void* weights = nullptr;  ///< [batch, q_heads, q_len, kv_len], last axis contiguous
   dtype weights_type = dtype::none;
+  dtype pool_type = dtype::none;  ///< paged: of k and v, that of q or one of 8 bits
   std::int64_t weights_batch = 0, weights_head = 0, weights_row = 0;
 
   /// Packed: rows and keys of a sequence that biases and mask have room for. Lengths that the host
@@ -124,8 +124,8 @@ struct attention_kernel_args {
 
   float softmax_scale = 1.0f;
   float q_divisor = 1.0f;   ///< paged: q is divided by it, and rounded to its type, before all else
-  bool q_as_codes = false;  ///< likewise: to the pool's type, of 8 bits
   float out_factor = 1.0f;  ///< multiplies finished rows: 1 / (1 - p) of dropout, the scale of v
+  bool q_as_codes = false;  ///< paged: q is rounded to the pool's type, of 8 bits
   bool causal = false;
   bool top_left = false;
   std::int64_t window_left = unbounded, window_right = unbounded;
