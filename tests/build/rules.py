@@ -86,13 +86,16 @@ FAMILIES = [
         "arguments": "attention_backward_kernel_args",
         "legal": ".head_dim = 64",
         "broken": {
-            "target_is_a_cpu": ".target = backend::cuda_sm80",
             "type_is_floating": ".type = dtype::i32",
             "head_dim_in_range": ".head_dim = 257",
             "block_q_is_whole_tiles_and_vectors": ".block_q = 30",
             "block_kv_is_whole_register_tiles": ".block_kv = 60",
             "tile_fits_in_cache": ".block_q = 1024",
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
+            "cuda_head_dim_is_any_64_96_or_128":
+                ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 80",
+            "cuda_type_of_head_dim_has_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
+            "cuda_blocks_are_fixed": ".target = backend::cuda_sm80, .block_q = 48",
         },
         "in_table": {},
         "sorted": (".head_dim = 128", ".head_dim = 64"),
