@@ -52,7 +52,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "efcca7da583178c4";
-  if (kind == device_kind::cuda) return "a428ee5ade6335c8";
+  if (kind == device_kind::cuda) return "0f83a7d6037ba756";
   return {};
 }
 

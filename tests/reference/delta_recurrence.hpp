@@ -52,6 +52,14 @@ struct term_sums {
   double size = 0;
 };
 
+/// Largest magnitude; 0 for none.
+template <class Number>
+double largest_of(const numbers<Number>& values) {
+  double most = 0;
+  for (const Number each : values) most = std::max(most, std::fabs(static_cast<double>(each)));
+  return most;
+}
+
 template <class Number>
 struct delta_token_gradient {
   term_sums<Number> query, key, decay, value, read, write;
@@ -69,6 +77,8 @@ struct delta_state {
       : channels(channel_count), columns(column_count), at(channel_count * column_count, 0) {}
   Number& operator()(std::size_t c, std::size_t j) { return at[c * columns + j]; }
   Number operator()(std::size_t c, std::size_t j) const { return at[c * columns + j]; }
+
+  double largest() const { return largest_of(at); }
 
   /// sum over j of row(c) * by(j).
   term_sums<Number> times(const numbers<Number>& by) const {
@@ -113,18 +123,23 @@ struct delta_head {
   std::vector<term_sums<Number>> out;
 
   /// Delta rule: S^- = diag(decay) S, d = beta (v - S^-^T k), S = S^- + k d^T. Low-rank updates:
-  /// S = diag(decay) S + write (S^T read)^T + k v^T. out = S^T q.
+  /// S = diag(decay) S + write (S^T read)^T + k v^T. out = S^T q, whose error is relative to the
+  /// largest elements that states had so far and that have not decayed since: a write that takes
+  /// them away leaves their rounding.
   void forward(const delta_state<Number>& initial) {
     delta_state<Number> state = initial;
+    double largest_held = state.largest();
     for (const delta_token<Number>& token : tokens) {
-      if (token.starts_anew) state.clear();
+      if (token.starts_anew) state.clear(), largest_held = 0;
       states.push_back(state);
       if (token.is_padding) {
         out.push_back({numbers<Number>(state.columns, 0), 0});
         continue;
       }
       advance(state, token);
+      largest_held = std::max(largest_held * largest_of(token.decay), state.largest());
       out.push_back(state.transposed_times(token.query));
+      out.back().size = std::max(out.back().size, largest_held * largest_of(token.query));
     }
     states.push_back(state);
   }
@@ -224,9 +239,7 @@ struct delta_head {
     const term_sums<Number> by_read = before.times(to.value.value);
     to.key.size += by_read.size;
     for (std::size_t c = 0; c < token.key.size(); ++c) to.key.value[c] -= by_read.value[c];
-    for (const Number each : d_state.at) {
-      to.state_size = std::max(to.state_size, std::fabs(static_cast<double>(each)));
-    }
+    to.state_size = std::max(to.state_size, d_state.largest());
     d_state.add_outer(-1, token.key, to.value.value);
     find_decay(token, before, d_state, to.decay);
     d_state.scale_rows(token.decay);

@@ -23,9 +23,9 @@ struct any_rows {
   Number* second = nullptr;  ///< [16][second_stride]: of v or d_out
   int first_stride = 0, second_stride = 0;
 
-  static __host__ __device__ int stride_of(int columns) { return columns | 1; }
-  static __host__ __device__ int count(const attention_kernel_args& args) {
-    return any_tile * (stride_of(args.head_dim) + stride_of(args.v_head_dim));
+  static constexpr __host__ __device__ int stride_of(int columns) { return columns | 1; }
+  static constexpr __host__ __device__ int count(int head_dim, int v_head_dim) {
+    return any_tile * (stride_of(head_dim) + stride_of(v_head_dim));
   }
   static __device__ any_rows at(void* memory, const attention_kernel_args& args) {
     const int stride = stride_of(args.head_dim);
@@ -49,8 +49,8 @@ struct any_memory {
 /// Shared memory of a launch: sums, two tiles of tokens.
 template <class Element>
 constexpr int any_shared_bytes(int head_dim, int v_head_dim) {
-  const int numbers = any_tile * ((head_dim | 1) + (v_head_dim | 1));
-  return numbers * static_cast<int>(2 * sizeof(float) + sizeof(any_sum<Element>));
+  return any_rows<float>::count(head_dim, v_head_dim) *
+         static_cast<int>(2 * sizeof(float) + sizeof(any_sum<Element>));
 }
 
 /// The same for kernels: sums, keys, queries.
@@ -59,14 +59,14 @@ struct any_layout {
   any_rows<any_sum<Element>> sums;
   any_rows<float> keys, queries;
   __device__ any_layout(unsigned char* memory, const attention_kernel_args& args) {
-    const int count = any_rows<float>::count(args);
+    const int count = any_rows<float>::count(args.head_dim, args.v_head_dim);
     sums = any_rows<any_sum<Element>>::at(memory, args);
     auto* const tokens = reinterpret_cast<float*>(memory + count * sizeof(any_sum<Element>));
     keys = any_rows<float>::at(tokens, args);
     queries = any_rows<float>::at(tokens + count, args);
   }
   __device__ void clear_sums(const attention_kernel_args& args) const {
-    const int count = any_rows<float>::count(args);
+    const int count = any_rows<float>::count(args.head_dim, args.v_head_dim);
     for (int at = static_cast<int>(threadIdx.x); at < count; at += threads) sums.first[at] = 0;
   }
 };
@@ -115,7 +115,7 @@ struct any_pairs {
   /// Elements that are not finite taint the products of their key instead.
   __device__ void load_keys(std::int64_t first, int head) const {
     const int r = static_cast<int>(threadIdx.x) / any_tile;
-    key_taint taint;
+    key_taint taint{};
     const bool used = first + r < seq().k_len;
     if (used) taint = args.taint[head * args.keys + block.key(of(), first + r)];
     load_any<Element>(keys.first, keys.first_stride, of().head_dim, of().k, of().k_strides, seq(),

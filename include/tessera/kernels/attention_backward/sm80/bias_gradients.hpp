@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(threads)
   __shared__ any_memory memory;
   __shared__ double sums[any_tile][any_tile];
   const attention_kernel_args& of = args.call.forward;
-  const score_gradient& to = args.d_bias;
+  const score_gradient& to = args.d_bias();
   std::int64_t item = blockIdx.x;
   const axis_part keys_owned = axis_part::of(item, to.columns, any_tile, INT64_MAX);
   const axis_part queries_owned = axis_part::of(item, to.rows, any_tile, INT64_MAX);

@@ -6,6 +6,8 @@
 
 #include <tessera/families/attention_backward/kernel_args.hpp>
 #include <tessera/kernels/attention/common/sequence.hpp>
+#include <tessera/kernels/attention/sm80/score_mod.hpp>
+#include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
@@ -18,9 +20,9 @@ inline constexpr int threads = 256;
 
 /// What elements of a key and its value that are not finite make of the products of all queries
 /// that see it: NaN, else 0.
-struct key_taint {
-  float k = 0.0f;
-  float v = 0.0f;
+struct key_taint {  // without initial values: it lies in shared memory
+  float k;
+  float v;
 };
 
 struct launch_args {
@@ -34,8 +36,11 @@ struct launch_args {
   std::int64_t rows = 0;        ///< of q, all entries
   std::int64_t keys = 0;        ///< of k, all entries
   std::int64_t tiles = 0;       ///< of a sequence at most
-  score_gradient d_bias{};      ///< which one a launch computes
-  bool behind_cap = false;      ///< d_bias is that of bias_post
+  bool behind_cap = false;      ///< which gradient a launch computes: of bias_post, or of bias_pre
+
+  __host__ __device__ const score_gradient& d_bias() const {
+    return behind_cap ? call.d_bias_post : call.d_bias_pre;
+  }
 };
 
 /// A sequence of a launch with numbers from device memory cut to the tensors. Number `batch` of a
@@ -45,27 +50,20 @@ struct block_sequence {
   std::int64_t all_q = 0, all_k = 0;  ///< rows and keys whose gradients are written
 
   static __device__ block_sequence of(const attention_kernel_args& args, std::int64_t index) {
-    const auto cut = [](std::int64_t x, std::int64_t most) {
-      return x < 0 ? 0 : x < most ? x : most;
-    };
+    using kernels::attention::sm80::cut_to;
     block_sequence result;
     if (args.cu_seqlens_q != nullptr && index == args.batch) {
       result.seq.index = index;
-      result.seq.q_begin = cut(args.cu_seqlens_q[index], args.q_len);
-      result.seq.k_begin = cut(args.cu_seqlens_k[index], args.kv_len);
+      result.seq.q_begin = cut_to(args.cu_seqlens_q[index], args.q_len);
+      result.seq.k_begin = cut_to(args.cu_seqlens_k[index], args.kv_len);
       result.all_q = args.q_len - result.seq.q_begin;
       result.all_k = args.kv_len - result.seq.k_begin;
       return result;
     }
-    prim::sequence seq = kernels::attention::sequence_of(args, index);
-    seq.q_begin = cut(seq.q_begin, args.q_len);
-    seq.k_begin = cut(seq.k_begin, args.kv_len);
-    seq.q_len = cut(cut(seq.q_len, args.q_len - seq.q_begin), args.most_rows);
-    seq.k_len = cut(cut(seq.k_len, args.kv_len - seq.k_begin), args.most_keys);
-    result.seq = seq;
+    result.seq = kernels::attention::sm80::sequence_of(args, index);
     const bool packed = args.cu_seqlens_q != nullptr;
-    result.all_q = packed ? seq.q_len : args.q_len;
-    result.all_k = packed ? seq.k_len : args.kv_len;
+    result.all_q = packed ? result.seq.q_len : args.q_len;
+    result.all_k = packed ? result.seq.k_len : args.kv_len;
     return result;
   }
   /// The place of a row among those of all entries, and of a key.
@@ -93,14 +91,6 @@ __device__ __forceinline__ float not_a_number() {
   return __int_as_float(0x7fffffff);
 }
 
-/// Bias and mask in any type, as a float.
-__device__ __forceinline__ float load_bias(const score_tensor& bias, std::int64_t offset) {
-  if (bias.type == dtype::f32) return static_cast<const float*>(bias.data)[offset];
-  const std::uint16_t bits = static_cast<const std::uint16_t*>(bias.data)[offset];
-  return bias.type == dtype::f16 ? prim::cuda::half_words<f16>::unpack(bits)
-                                 : prim::cuda::half_words<bf16>::unpack(bits);
-}
-
 /// Where a score lies, seen from its sequence.
 struct score_place {
   std::int64_t entry = 0;
@@ -124,6 +114,7 @@ struct weight_parts {
 /// The key is visible as far as lengths, diagonal and window go.
 static __device__ __noinline__ weight_parts modified(const attention_kernel_args& args,
                                                      const score_place& at, float product) {
+  using kernels::attention::sm80::load_bias;
   weight_parts parts;
   float x = product * args.softmax_scale;
   if (args.bias_pre.data != nullptr) {

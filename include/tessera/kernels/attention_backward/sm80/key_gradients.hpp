@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(threads, 1)
   };
 
   accumulator d_k[Width / 8] = {}, d_v[Width / 8] = {};
-  key_taint taint[2];
+  key_taint taint[2] = {};
   int head = kv_head * group, tile = seen_by.begin, stage = 0;
   if (head < end_head) {
     const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(threads, 1)
     prim::cuda::wait_copies<0>();
     // Rows without weights may hold anything, and those that are not finite reach others as shifts.
     const auto finite = [&](int r) { return stats.shift[r] < infinite(); };
-    if (__syncthreads_or(thread < queries && !finite(thread < queries ? thread : 0)) != 0) {
+    if (__syncthreads_or(thread < queries && !finite(thread)) != 0) {
       clear_rows<rows>(q, finite);
       clear_rows<rows>(d_out, finite);
       __syncthreads();

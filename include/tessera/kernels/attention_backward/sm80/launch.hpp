@@ -203,10 +203,9 @@ status launch(const attention_backward_kernel_args& args, const launch_context& 
                     kernels_of::own);
   if constexpr (kernels_of::width == 0) {
     for (const bool behind_cap : {false, true}) {
-      launched.d_bias = behind_cap ? args.d_bias_post : args.d_bias_pre;
       launched.behind_cap = behind_cap;
-      if (launched.d_bias.data == nullptr) continue;
-      kernels.run(kernels_of::biases(), launched, bias_items(launched.d_bias));
+      if (launched.d_bias().data == nullptr) continue;
+      kernels.run(kernels_of::biases(), launched, bias_items(launched.d_bias()));
     }
   }
   if (args.d_sinks != nullptr) {
