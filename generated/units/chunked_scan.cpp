@@ -40,6 +40,32 @@ constexpr std::array instances = row_table<
     , table_row<rows::chunked_scan_cpu_generic_f16_forward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_generic_f32_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_generic_f32_forward_step, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k64, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -48,7 +74,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3746d0733f6ea213";
+  if (kind == device_kind::cpu) return "8bcc39888a43e721";
+  if (kind == device_kind::cuda) return "ee4aaf60a9968b65";
   return {};
 }
 

@@ -40,6 +40,32 @@ constexpr std::array instances = row_table<
     , table_row<rows::delta_rule_cpu_generic_f16_forward_c1_v16, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k64, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -48,7 +74,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "bda3415566c059ee";
+  if (kind == device_kind::cpu) return "93715305a6342dbf";
+  if (kind == device_kind::cuda) return "77fead8e114370b6";
   return {};
 }
 

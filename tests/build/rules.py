@@ -117,6 +117,9 @@ FAMILIES = [
         "legal": ".type = dtype::bf16",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "cuda_key_dim_is_known": ".target = backend::cuda_sm80, .key_dim = 96",
+            "cpu_rows_take_any_key_dim": ".key_dim = 64",
             "bf16_instructions_take_bf16": ".target = backend::cpu_avx512_bf16",
         },
         "in_table": {"bf16_instructions_add_nothing":
@@ -128,7 +131,10 @@ FAMILIES = [
         "launch": "delta_rule", "arguments": "delta_rule_kernel_args",
         "legal": ".type = dtype::bf16",
         "broken": {
-            "target_is_a_cpu": ".target = backend::cuda_sm80",
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "cuda_rows_cut_by_key_dim": ".target = backend::cuda_sm80, .columns = 64",
+            "cuda_key_dim_is_known": ".target = backend::cuda_sm80, .key_dim = 96",
+            "cpu_rows_take_any_key_dim": ".key_dim = 64",
             "type_is_floating": ".type = dtype::i32",
             "forward_goes_token_by_token": ".chunk = 64",
             "chunk_in_range": ".pass = delta_rule_pass::backward, .chunk = 257",

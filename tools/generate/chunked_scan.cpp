@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <tessera/families/chunked_scan/family.hpp>
 
 #include "described_family.hpp"
@@ -23,10 +25,13 @@ struct description {
       axis{"targets", &chunked_scan_axes::targets, &chunked_scan_config::target},
       axis{"types", &chunked_scan_axes::types, &chunked_scan_config::type},
       axis{"passes", &chunked_scan_axes::passes, &chunked_scan_config::pass},
-      axis{"forms", &chunked_scan_axes::forms, &chunked_scan_config::form}};
+      axis{"forms", &chunked_scan_axes::forms, &chunked_scan_config::form},
+      axis{"channels of a block", &chunked_scan_axes::key_dims, &chunked_scan_config::key_dim}};
 
   static std::string unit_of(const chunked_scan_config& config) {
-    return std::string(enumerator_name(config.type));
+    if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
+    return fmt::format("{}_{}_k{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       config.key_dim);
   }
 };
 
@@ -38,6 +43,12 @@ family chunked_scan_family() {
   made.config_type = "chunked_scan_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/chunked_scan/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 100, .bytes = 2 << 20}};
+  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/chunked_scan/sm80/launch.hpp",
+                                .limits = {.rows = 28,
+                                           .seconds = 360,
+                                           .bytes = 16 << 20,
+                                           .unit_seconds = 60,
+                                           .unit_mebibytes = 3072}};
   made.fits_header = "tessera/families/chunked_scan/fits.hpp";
   return made;
 }

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <tessera/families/delta_rule/family.hpp>
 
 #include "described_family.hpp"
@@ -24,10 +26,13 @@ struct description {
       axis{"types", &delta_rule_axes::types, &delta_rule_config::type},
       axis{"passes", &delta_rule_axes::passes, &delta_rule_config::pass},
       axis{"chunks", &delta_rule_axes::chunks, &delta_rule_config::chunk},
-      axis{"columns of a tile", &delta_rule_axes::columns, &delta_rule_config::columns}};
+      axis{"columns of a tile", &delta_rule_axes::columns, &delta_rule_config::columns},
+      axis{"channels of a block", &delta_rule_axes::key_dims, &delta_rule_config::key_dim}};
 
   static std::string unit_of(const delta_rule_config& config) {
-    return std::string(enumerator_name(config.type));
+    if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
+    return fmt::format("{}_{}_k{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       config.key_dim);
   }
 };
 
@@ -39,6 +44,12 @@ family delta_rule_family() {
   made.config_type = "delta_rule_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
+  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
+                                .limits = {.rows = 28,
+                                           .seconds = 360,
+                                           .bytes = 16 << 20,
+                                           .unit_seconds = 60,
+                                           .unit_mebibytes = 3072}};
   made.fits_header = "tessera/families/delta_rule/fits.hpp";
   return made;
 }

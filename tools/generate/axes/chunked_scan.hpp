@@ -16,6 +16,7 @@ struct chunked_scan_axes {
   std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
   std::vector<chunked_scan_pass> passes;
   std::vector<chunked_scan_form> forms;
+  std::vector<int> key_dims{0};
 };
 
 inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
@@ -34,6 +35,13 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .passes = {backward},
           .forms = {step},
+      },
+      {
+          .about = "sm80: a tile of the state stays in the registers of a block",
+          .targets = {cuda_sm80},
+          .passes = {forward, backward},
+          .forms = {step},
+          .key_dims = {64, 128, 256, 1024},
       },
   };
 }

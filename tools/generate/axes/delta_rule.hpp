@@ -18,6 +18,7 @@ struct delta_rule_axes {
   std::vector<delta_rule_pass> passes;
   std::vector<int> chunks{0};
   std::vector<int> columns{0};
+  std::vector<int> key_dims{0};
 };
 
 inline std::vector<delta_rule_axes> delta_rule_blocks() {
@@ -33,6 +34,12 @@ inline std::vector<delta_rule_axes> delta_rule_blocks() {
           .about = "gradients: states of a chunk stay in the second-level cache",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .passes = {backward},
+      },
+      {
+          .about = "sm80: a tile of the state stays in the registers of a block",
+          .targets = {cuda_sm80},
+          .passes = {forward, backward},
+          .key_dims = {64, 128, 256, 1024},
       },
   };
 }

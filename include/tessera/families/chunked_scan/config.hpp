@@ -44,18 +44,22 @@ constexpr chunked_scan_decay decay_of(bool keys, bool values) noexcept {
 /// Tokens between two states that a backward kernel keeps of its way forward.
 inline constexpr std::int64_t chunked_scan_chunk = 64;
 
-/// One row of the table. Kernels take every head dim and decay.
+/// One row of the table. CPU kernels take every head dim, and all of them every decay.
 struct chunked_scan_config {
   backend target = backend::cpu_generic;
   dtype type = dtype::f32;  ///< of q, k, v and out
   chunked_scan_pass pass = chunked_scan_pass::forward;
   chunked_scan_form form = chunked_scan_form::step;
+  /// CUDA rows: the most channels of a key that a block's registers hold, 64, 128, 256 or 1024; it
+  /// decides how values are cut. CPU rows: 0, any.
+  int key_dim = 0;
   friend constexpr bool operator==(const chunked_scan_config&,
                                    const chunked_scan_config&) = default;
 };
 
 /// The config with every default filled in.
 constexpr chunked_scan_config resolved(chunked_scan_config config) noexcept {
+  if (is_cuda(config.target) && config.key_dim == 0) config.key_dim = 128;
   return config;
 }
 

@@ -30,8 +30,28 @@ inline chunked_scan_facts facts_of(const chunked_scan_demand& demand) noexcept {
           .bytes = (backward ? 2.0 : 1.0) * (tokens + 8.0 * states)};
 }
 
+/// Of a CUDA row, whose blocks own columns of a state, on the way back all of them.
+inline work_estimate estimate_on_gpu(const chunked_scan_config& config,
+                                     const chunked_scan_facts& facts) noexcept {
+  const chunked_scan_demand& demand = facts.demand;
+  const bool backward = config.pass == chunked_scan_pass::backward;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes;
+  // The way back steps forward three times and keeps every state. Channels behind the keys are
+  // computed too, and tiles of long keys are narrow.
+  const double rows = static_cast<double>(demand.tokens) * static_cast<double>(demand.heads);
+  const double state = static_cast<double>(config.key_dim) * static_cast<double>(demand.values);
+  work.vector_operations = rows * state * (backward ? 30.0 : 4.0);
+  const std::int64_t columns = std::max(8192 / config.key_dim, 2);
+  const std::int64_t tiles = backward ? 1 : (demand.values + columns - 1) / columns;
+  work.items = std::max<std::int64_t>(1, demand.sequences * demand.heads * tiles);
+  return work;
+}
+
 inline work_estimate estimate_of(const chunked_scan_config& config, const chunked_scan_facts& facts,
                                  int /*workers*/) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const chunked_scan_demand& demand = facts.demand;
   const bool backward = config.pass == chunked_scan_pass::backward;
   work_estimate work;

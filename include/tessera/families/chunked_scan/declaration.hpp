@@ -201,7 +201,8 @@ consteval binding_text slots_at(std::string_view name) {
 inline constexpr std::array size_texts{
     size_text{"N|B", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
     size_text{"H", offsetof(kernel, heads)},       size_text{"Hkv", offsetof(kernel, kv_heads)},
-    size_text{"K", offsetof(kernel, keys)},        size_text{"V", offsetof(kernel, values)}};
+    size_text{"K", offsetof(kernel, keys)},        size_text{"V", offsetof(kernel, values)},
+    size_text{"P", offsetof(kernel, slot_count)}};
 inline constexpr auto sizes = declared::sizes_in(size_texts, form);
 inline constexpr auto bindings = declared::bindings_in(
     std::array{

@@ -36,8 +36,9 @@ struct chunked_scan_family {
   [[gnu::cold]] static std::string reason_of(const chunked_scan_config& config,
                                              const chunked_scan_facts& facts, int threads) {
     const std::int64_t items = estimate_of(config, facts, threads).items;
+    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
     return sentence({enumerator_name(config.pass), ", ", enumerator_name(config.form), ", ", items,
-                     " work item", items == 1 ? "" : "s", " for ", threads, " thread",
+                     " work item", items == 1 ? "" : "s", " for ", threads, worker,
                      threads == 1 ? "" : "s"});
   }
 
@@ -45,9 +46,16 @@ struct chunked_scan_family {
   [[gnu::cold]] static std::string wanted_row(const chunked_scan_demand& demand,
                                               const device_facts& device,
                                               const chunked_scan_config&) {
-    if (!is_cpu(device.highest) || device.kind != device_kind::cpu) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     chunked_scan_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
     if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (is_cuda(wanted.target)) {
+      wanted.target = backend::cuda_sm80;
+      for (const int most : {1024, 256, 128, 64}) {
+        if (demand.keys <= most) wanted.key_dim = most;
+      }
+      if (wanted.key_dim == 0) return {};
+    }
     return std::string(name_of(wanted).view());
   }
 };

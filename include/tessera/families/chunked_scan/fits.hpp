@@ -1,4 +1,5 @@
-// Which rows of linear attention with decay can run which problems: rows take every size and decay.
+// Which rows of linear attention with decay can run which problems: rows take every decay, CPU rows
+// every size.
 #pragma once
 
 #include <array>
@@ -11,9 +12,21 @@ namespace tessera {
 
 template <>
 struct fits_of<chunked_scan_config> {
+  using config = chunked_scan_config;
+  using asked = chunked_scan_demand;
+
   static constexpr std::array rules{
-      same_value<&chunked_scan_config::pass, &chunked_scan_demand::pass>("pass", 2),
-      same_value<&chunked_scan_config::type, &chunked_scan_demand::type>("dtype"),
+      same_value<&config::pass, &asked::pass>("pass", 3),
+      same_value<&config::type, &asked::type>("dtype", 2),
+      fit_rule<config, asked>{
+          .name = "key dim",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return row.key_dim == 0 || wanted.keys <= row.key_dim;
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.keys; },
+          .present = [](const config& row) noexcept -> sentence_part { return row.key_dim; }},
   };
 };
 

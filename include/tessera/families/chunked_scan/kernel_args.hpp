@@ -48,6 +48,7 @@ struct chunked_scan_kernel_args {
   /// without tokens has none then.
   const std::int32_t* slots = nullptr;
   std::int64_t slot_stride = 0;
+  std::int64_t slot_count = 0;  ///< of the pool
 
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< of an entry; packed: in total

@@ -13,6 +13,9 @@ namespace tessera {
 enum class chunked_scan_rule : std::uint8_t {
   none,
   type_is_floating,
+  cuda_rows_are_sm80,
+  cuda_key_dim_is_known,
+  cpu_rows_take_any_key_dim,
   bf16_instructions_take_bf16,
   bf16_instructions_add_nothing,
 };
@@ -24,6 +27,12 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
       return "the row is legal";
     case chunked_scan_rule::type_is_floating:
       return "type is f32, f16 or bf16";
+    case chunked_scan_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case chunked_scan_rule::cuda_key_dim_is_known:
+      return "key_dim of a CUDA row is 64, 128, 256 or 1024";
+    case chunked_scan_rule::cpu_rows_take_any_key_dim:
+      return "key_dim of a CPU row is 0";
     case chunked_scan_rule::bf16_instructions_take_bf16:
       return "cpu_avx512_bf16 rows have type bf16";
     case chunked_scan_rule::bf16_instructions_add_nothing:
@@ -35,7 +44,15 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
+  config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
+  if (is_cuda(config.target)) {
+    if (config.target != backend::cuda_sm80) return chunked_scan_rule::cuda_rows_are_sm80;
+    const bool known = config.key_dim == 64 || config.key_dim == 128 || config.key_dim == 256 ||
+                       config.key_dim == 1024;
+    return known ? chunked_scan_rule::none : chunked_scan_rule::cuda_key_dim_is_known;
+  }
+  if (config.key_dim != 0) return chunked_scan_rule::cpu_rows_take_any_key_dim;
   if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
     return chunked_scan_rule::bf16_instructions_take_bf16;
   }

@@ -18,8 +18,13 @@ struct delta_rule_config {
   delta_rule_pass pass = delta_rule_pass::forward;
   /// Forward: tokens that meet a state together, which is 1, step by step. Backward: tokens between
   /// two states that are kept; those between them are computed again.
+  /// CUDA rows: 0, how they cut follows from the key dim.
   int chunk = 0;
-  int columns = 0;  ///< of the values that a state is cut into: a tile has so many for each channel
+  /// Of the values that a state is cut into: a tile has so many for each channel. CUDA rows: 0.
+  int columns = 0;
+  /// CUDA rows: the most channels of a key that a block's registers hold, 64, 128, 256 or 1024; it
+  /// decides how values are cut. CPU rows: 0, any.
+  int key_dim = 0;
   friend constexpr bool operator==(const delta_rule_config&, const delta_rule_config&) = default;
 };
 
@@ -28,6 +33,10 @@ inline constexpr int most_delta_rule_registers = 4;
 
 /// The config with every default filled in.
 constexpr delta_rule_config resolved(delta_rule_config config) noexcept {
+  if (is_cuda(config.target)) {
+    if (config.key_dim == 0) config.key_dim = 128;
+    return config;
+  }
   const bool forward = config.pass == delta_rule_pass::forward;
   if (config.chunk == 0) config.chunk = forward ? 1 : 64;
   if (config.columns == 0) {

@@ -30,8 +30,27 @@ inline delta_rule_facts facts_of(const delta_rule_demand& demand) noexcept {
                    states * static_cast<double>(sizeof(float))};
 }
 
+/// Of a CUDA row, whose blocks own columns of a state, on the way back all of them.
+inline work_estimate estimate_on_gpu(const delta_rule_config& config,
+                                     const delta_rule_facts& facts) noexcept {
+  const delta_rule_sizes& sizes = facts.demand.sizes;
+  const bool forward = config.pass == delta_rule_pass::forward;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes * (forward ? 1.0 : 2.0);
+  // The way back steps forward three times and keeps every state. Channels behind the keys are
+  // computed too, and tiles of long keys are narrow.
+  const double state = static_cast<double>(config.key_dim) * static_cast<double>(sizes.value_dim);
+  work.vector_operations = facts.steps * state * (forward ? 6.0 : 40.0);
+  const std::int64_t columns = std::max(8192 / config.key_dim, 2);
+  const std::int64_t tiles = forward ? (sizes.value_dim + columns - 1) / columns : 1;
+  work.items = sizes.sequences * sizes.heads * tiles;
+  return work;
+}
+
 inline work_estimate estimate_of(const delta_rule_config& config, const delta_rule_facts& facts,
                                  int /*workers*/) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const delta_rule_sizes& sizes = facts.demand.sizes;
   const double key_dim = static_cast<double>(sizes.key_dim);
   // Tiles are whole: columns behind the values are computed too.

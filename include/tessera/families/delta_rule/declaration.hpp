@@ -240,7 +240,8 @@ inline constexpr auto sizes = declared::sizes_in(
     std::array{
         size_text{"N|B", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
         size_text{"H", offsetof(kernel, key_heads)}, size_text{"HV", offsetof(kernel, value_heads)},
-        size_text{"K", offsetof(kernel, key_dim)}, size_text{"V", offsetof(kernel, value_dim)}},
+        size_text{"K", offsetof(kernel, key_dim)}, size_text{"V", offsetof(kernel, value_dim)},
+        size_text{"P", offsetof(kernel, slot_count)}},
     form);
 
 inline void finish(const bound_call& call, void* to) {

@@ -36,18 +36,25 @@ struct delta_rule_family {
   [[gnu::cold]] static std::string reason_of(const delta_rule_config& config,
                                              const delta_rule_facts& facts, int threads) {
     const std::int64_t items = estimate_of(config, facts, threads).items;
+    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
     return sentence({name_of(config.pass), ", states of ", facts.demand.sizes.key_dim, " x ",
                      facts.demand.sizes.value_dim, ", ", items, " work item", items == 1 ? "" : "s",
-                     " for ", threads, " thread", threads == 1 ? "" : "s"});
+                     " for ", threads, worker, threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const delta_rule_demand& demand,
                                               const device_facts& device,
                                               const delta_rule_config&) {
-    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     delta_rule_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
     if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (is_cuda(wanted.target)) {
+      wanted.target = backend::cuda_sm80;
+      for (const int most : {1024, 256, 128, 64}) {
+        if (demand.sizes.key_dim <= most) wanted.key_dim = most;
+      }
+    }
     return std::string(tessera::name_of(resolved(wanted)).view());
   }
 };

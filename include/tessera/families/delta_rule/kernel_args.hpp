@@ -82,6 +82,7 @@ struct delta_rule_kernel_args {
   const std::int32_t* slots = nullptr;
   const std::int32_t* has_initial = nullptr;  ///< 0: the state of the sequence starts from 0
   std::int64_t slot_stride = 0, has_initial_stride = 0;
+  std::int64_t slot_count = 0;  ///< of the pool
 
   const std::int32_t* cu_seqlens = nullptr;  ///< packed; contiguous
   const std::int32_t* seg_ids = nullptr;

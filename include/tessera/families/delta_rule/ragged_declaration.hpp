@@ -189,9 +189,9 @@ inline constexpr auto bindings = declared::bindings_in(
         rows_at("d_beta", offsetof(kernel, d_beta), "HV")),
     form);
 inline constexpr std::array shared_sizes{
-    size_text{"N", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
+    size_text{"N", offsetof(kernel, sequences)},    size_text{"T", offsetof(kernel, tokens)},
     size_text{"HV", offsetof(kernel, value_heads)}, size_text{"K", offsetof(kernel, key_dim)},
-    size_text{"V", offsetof(kernel, value_dim)}};
+    size_text{"V", offsetof(kernel, value_dim)},    size_text{"P", offsetof(kernel, slot_count)}};
 inline constexpr auto sizes = declared::sizes_in(
     declared::with(shared_sizes, size_text{"H", offsetof(kernel, key_heads)}), form);
 

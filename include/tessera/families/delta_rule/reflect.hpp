@@ -17,14 +17,15 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(delta_rule_pass, forward, backward)
-BOOST_DESCRIBE_ENUM(delta_rule_rule, none, target_is_a_cpu, type_is_floating,
+BOOST_DESCRIBE_ENUM(delta_rule_rule, none, cuda_rows_are_sm80, cuda_rows_cut_by_key_dim,
+                    cuda_key_dim_is_known, cpu_rows_take_any_key_dim, type_is_floating,
                     forward_goes_token_by_token, chunk_in_range, columns_are_a_few_vectors,
                     bf16_instructions_take_bf16, bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(delta_rule_op, gated_delta_rule, kernel_delta_attention,
                     gated_delta_rule_backward, kernel_delta_attention_backward)
 BOOST_DESCRIBE_ENUM(rwkv7_op, rwkv7, rwkv7_mul, rwkv7_backward, rwkv7_mul_backward)
 
-BOOST_DESCRIBE_STRUCT(delta_rule_config, (), (target, type, pass, chunk, columns))
+BOOST_DESCRIBE_STRUCT(delta_rule_config, (), (target, type, pass, chunk, columns, key_dim))
 BOOST_DESCRIBE_STRUCT(delta_rule_options, (),
                       (scale, use_qk_l2norm, use_gate, gate_lower_bound, use_beta_sigmoid,
                        allow_neg_eigval))
@@ -53,12 +54,16 @@ BOOST_DESCRIBE_STRUCT(ragged_delta_rule_v2_args, (),
                        has_initial_state, out, d_out, d_mixed_qkv, d_a, d_b, d_A_log, d_dt_bias,
                        d_state_pool))
 
-/// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`.
+/// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`; of CUDA rows `.k<key_dim>` behind the
+/// pass.
 inline constexpr auto delta_rule_names = row_names<delta_rule_config>(
     "delta_rule", spelling::word{&delta_rule_config::target},
     spelling::word{&delta_rule_config::type}, spelling::word{&delta_rule_config::pass},
-    spelling::number{".c", &delta_rule_config::chunk},
-    spelling::number{".v", &delta_rule_config::columns});
+    spelling::where{[](const delta_rule_config& row) { return !is_cuda(row.target); },
+                    spelling::number{".c", &delta_rule_config::chunk},
+                    spelling::number{".v", &delta_rule_config::columns}},
+    spelling::where{[](const delta_rule_config& row) { return is_cuda(row.target); },
+                    spelling::number{".k", &delta_rule_config::key_dim}});
 
 /// The stable name of a row.
 constexpr row_name name_of(const delta_rule_config& config) {

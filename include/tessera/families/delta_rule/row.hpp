@@ -13,21 +13,40 @@
 
 namespace tessera {
 
-namespace kernels::delta_rule::cpu {
+namespace kernels::delta_rule {
+namespace cpu {
 // Defined in kernels/delta_rule/cpu/launch.hpp, instantiated by the units.
 template <class Kernel>
 std::size_t workspace_bytes(const delta_rule_kernel_args& args, int threads);
 template <class Kernel>
 status launch(const delta_rule_kernel_args& args, const launch_context& context);
-}  // namespace kernels::delta_rule::cpu
+}  // namespace cpu
+
+// Likewise of kernels/delta_rule/sm80/launch.hpp.
+namespace sm80 {
+template <class Kernel>
+std::size_t workspace_bytes(const delta_rule_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const delta_rule_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm80
+}  // namespace kernels::delta_rule
 
 template <>
 struct table_entry<delta_rule_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    namespace target = kernels::delta_rule::cpu;
-    return instance_of<delta_rule_kernel_args, &target::workspace_bytes<Kernel>,
-                       &target::launch<Kernel>>("delta_rule", name, resolved_config<Kernel>);
+    using args = delta_rule_kernel_args;
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::delta_rule::sm80;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "delta_rule", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else {
+      namespace target = kernels::delta_rule::cpu;
+      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "delta_rule", name, resolved_config<Kernel>);
+    }
   }
 };
 

@@ -11,7 +11,10 @@ namespace tessera {
 
 enum class delta_rule_rule : std::uint8_t {
   none,
-  target_is_a_cpu,
+  cuda_rows_are_sm80,
+  cuda_rows_cut_by_key_dim,
+  cuda_key_dim_is_known,
+  cpu_rows_take_any_key_dim,
   type_is_floating,
   forward_goes_token_by_token,
   chunk_in_range,
@@ -25,8 +28,14 @@ constexpr std::string_view sentence_of(delta_rule_rule rule) noexcept {
   switch (rule) {
     case delta_rule_rule::none:
       return "the row is legal";
-    case delta_rule_rule::target_is_a_cpu:
-      return "target is a CPU: there are no kernels for GPUs yet";
+    case delta_rule_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case delta_rule_rule::cuda_rows_cut_by_key_dim:
+      return "chunk and columns of a CUDA row are 0: they follow from key_dim";
+    case delta_rule_rule::cuda_key_dim_is_known:
+      return "key_dim of a CUDA row is 64, 128, 256 or 1024";
+    case delta_rule_rule::cpu_rows_take_any_key_dim:
+      return "key_dim of a CPU row is 0";
     case delta_rule_rule::type_is_floating:
       return "type is f32, f16 or bf16";
     case delta_rule_rule::forward_goes_token_by_token:
@@ -45,9 +54,17 @@ constexpr std::string_view sentence_of(delta_rule_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
-  if (is_cuda(config.target)) return delta_rule_rule::target_is_a_cpu;
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return delta_rule_rule::type_is_floating;
+  if (is_cuda(config.target)) {
+    if (config.target != backend::cuda_sm80) return delta_rule_rule::cuda_rows_are_sm80;
+    const bool cut = config.chunk != 0 || config.columns != 0;
+    if (cut) return delta_rule_rule::cuda_rows_cut_by_key_dim;
+    const bool known = config.key_dim == 64 || config.key_dim == 128 || config.key_dim == 256 ||
+                       config.key_dim == 1024;
+    return known ? delta_rule_rule::none : delta_rule_rule::cuda_key_dim_is_known;
+  }
+  if (config.key_dim != 0) return delta_rule_rule::cpu_rows_take_any_key_dim;
   if (config.pass == delta_rule_pass::forward) {
     if (config.chunk != 1) return delta_rule_rule::forward_goes_token_by_token;
   } else if (config.chunk < 2 || config.chunk > 256) {

@@ -147,7 +147,7 @@ inline constexpr auto sizes = declared::sizes_in(
         size_text{"N|B", offsetof(kernel, sequences)}, size_text{"T", offsetof(kernel, tokens)},
         size_text{"HV", offsetof(kernel, key_heads)},
         size_text{"HV", offsetof(kernel, value_heads)}, size_text{"K", offsetof(kernel, key_dim)},
-        size_text{"V", offsetof(kernel, value_dim)}},
+        size_text{"V", offsetof(kernel, value_dim)}, size_text{"P", offsetof(kernel, slot_count)}},
     form);
 
 template <delta_rule_update Update>

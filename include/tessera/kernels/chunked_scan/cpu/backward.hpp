@@ -15,10 +15,10 @@
 #include <tessera/kernels/chunked_scan/cpu/backward_step.hpp>
 #include <tessera/kernels/chunked_scan/cpu/bonus.hpp>
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
-#include <tessera/kernels/chunked_scan/cpu/sequence.hpp>
 #include <tessera/kernels/chunked_scan/cpu/states.hpp>
 #include <tessera/kernels/chunked_scan/cpu/step.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
@@ -27,6 +27,7 @@ namespace tessera::kernels::chunked_scan::cpu {
 template <class Kernel, chunked_scan_decay Decay, state_read Read>
 class backward_item {
   using shape = traits<Kernel>;
+  using isa_type = typename shape::isa_type;
   using scratch = backward_scratch<Kernel>;
   static constexpr std::int64_t chunk_tokens = chunked_scan_chunk;
   static constexpr bool decays = Decay != chunked_scan_decay::none;
@@ -38,7 +39,7 @@ class backward_item {
       : args_(args),
         memory_(memory),
         size_(memory.size),
-        one_(sequence_at(args, index)),
+        one_(sequence_of<isa_type>(args, index)),
         kv_head_(kv_head),
         chunks_((one_.length + chunk_tokens - 1) / chunk_tokens),
         d_u_(d_u) {}
@@ -73,7 +74,7 @@ class backward_item {
   }
   state_place place_of_tile(std::int64_t member, std::int64_t block) const {
     const std::int64_t value = block * shape::block;
-    return {one_.index, head_of(member), value,
+    return {one_.number, head_of(member), value,
             std::min<std::int64_t>(args_.values - value, shape::block)};
   }
   template <class Visit>

@@ -10,10 +10,10 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/group.hpp>
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
-#include <tessera/kernels/chunked_scan/cpu/sequence.hpp>
 #include <tessera/kernels/chunked_scan/cpu/states.hpp>
 #include <tessera/kernels/chunked_scan/cpu/step.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
@@ -73,7 +73,7 @@ class forward_launch {
  private:
   void run_item(std::int64_t item, const scratch& memory) const {
     const std::int64_t block = item % blocks_, head = item / blocks_ % args_.heads;
-    const sequence one = sequence_at(args_, item / blocks_ / args_.heads);
+    const sequence one = sequence_of<isa_type>(args_, item / blocks_ / args_.heads);
     const std::int64_t value = block * shape::block;
     if (!one.has_states) return;
     const state_place place{one.slot, head, value,

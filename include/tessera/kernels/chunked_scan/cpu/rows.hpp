@@ -5,11 +5,14 @@
 #include <cstdint>
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
-#include <tessera/kernels/chunked_scan/cpu/sequence.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/prim/cpu/math.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
+
+using recurrence::sequence;
+using recurrence::sequence_of;
 
 /// exp(x) for x <= 87, exactly 0 for -inf. A state that decays slowly multiplies the error of a
 /// factor by the length of its memory: near 0 this is 1 + x p(x) (a Taylor polynomial whose next
@@ -49,7 +52,7 @@ TESSERA_INLINE void load_row(const Element* from, std::int64_t count, float scal
 /// Where element 0 of (entry, token, head) lies, in elements.
 inline std::int64_t place_of(const chunked_scan_rows& rows, const sequence& one, std::int64_t step,
                              std::int64_t head) noexcept {
-  return one.entry * rows.entry + one.token(step) * rows.token + head * rows.head;
+  return recurrence::row_of(rows, one.entry, one.token(step), head);
 }
 
 /// Part of a row of operands or decays, whichever of the two types it has.
@@ -100,7 +103,7 @@ void load_key_decays(const chunked_scan_kernel_args& args, const sequence& one, 
   using reg = typename traits<Kernel>::reg;
   float of_head = 0.0f;
   if (args.g_gamma != nullptr) {
-    of_head += args.g_gamma[one.index * args.gamma_sequence + head * args.gamma_head];
+    of_head += args.g_gamma[one.number * args.gamma_sequence + head * args.gamma_head];
   }
   if (args.g.data != nullptr) {
     of_head += load_number<Kernel>(args.g, place_of(args.g, one, step, head));
@@ -177,7 +180,9 @@ void clear_unused(const chunked_scan_kernel_args& args, const chunked_scan_rows&
                   std::int64_t heads, std::int64_t columns) {
   if (args.cu_seqlens == nullptr || rows.data == nullptr) return;
   const auto size = static_cast<std::int64_t>(size_of(rows.type));
-  for (std::int64_t token = tokens_in_use(args); token < args.tokens; ++token) {
+  const std::int64_t begin =
+      sequence_of<typename traits<Kernel>::isa_type>(args, args.sequences).begin;
+  for (std::int64_t token = begin; token < args.tokens; ++token) {
     for (std::int64_t head = 0; head < heads; ++head) {
       auto* const to =
           static_cast<std::byte*>(rows.data) + (token * rows.token + head * rows.head) * size;

@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/cpu/backward_scratch.hpp>
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
-#include <tessera/kernels/delta_rule/cpu/sequences.hpp>
 #include <tessera/kernels/delta_rule/cpu/step_back.hpp>
 #include <tessera/kernels/delta_rule/cpu/token.hpp>
 #include <tessera/kernels/delta_rule/cpu/token_gradient.hpp>
@@ -275,15 +275,14 @@ class backward_launch {
     auto* const sums = reinterpret_cast<double*>(memory);
     std::fill_n(sums, scratch::all_sums(args_), 0.0);
     auto* const of_threads = reinterpret_cast<float*>(memory + scratch::bytes_of_sums(args_));
-    // Tokens behind all sequences are one more sequence.
-    const std::int64_t sequences = args_.sequences + (args_.cu_seqlens != nullptr ? 1 : 0);
+    const std::int64_t sequences = sequences_with_rest(args_);
     prim::parallel_items<isa_type>(
         sequences * args_.key_heads, threads, [&](std::int64_t item, int thread) {
           const std::int64_t head = item % args_.key_heads;
           const sequence tokens = sequence_of<isa_type>(args_, item / args_.key_heads);
           const scratch own(args_, of_threads + thread * scratch::floats_of_thread(args_));
           const backward_item<Row> work(args_, own, tokens, head);
-          if (tokens.number == args_.sequences && args_.cu_seqlens != nullptr) return work.clear();
+          if (tokens.is_rest) return work.clear();
           if (!tokens.has_states) return;
           const std::int64_t first =
               tokens.number * args_.value_heads + head * (args_.value_heads / args_.key_heads);

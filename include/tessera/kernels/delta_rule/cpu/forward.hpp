@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
-#include <tessera/kernels/delta_rule/cpu/sequences.hpp>
 #include <tessera/kernels/delta_rule/cpu/step.hpp>
 #include <tessera/kernels/delta_rule/cpu/token.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
@@ -33,14 +33,13 @@ class forward_launch {
 
   void run(float* memory, int threads) const {
     const std::int64_t tiles = (args_.value_dim + tile_columns - 1) / tile_columns;
-    // Tokens behind all sequences are one more sequence.
-    const std::int64_t sequences = args_.sequences + (args_.cu_seqlens != nullptr ? 1 : 0);
+    const std::int64_t sequences = sequences_with_rest(args_);
     prim::parallel_items<isa_type>(
         sequences * args_.value_heads * tiles, threads, [&](std::int64_t item, int thread) {
           const std::int64_t head = item / tiles % args_.value_heads;
           const std::int64_t column = item % tiles * tile_columns;
           const sequence tokens = sequence_of<isa_type>(args_, item / tiles / args_.value_heads);
-          if (tokens.number == args_.sequences && args_.cu_seqlens != nullptr) {
+          if (tokens.is_rest) {
             return clear(tokens, head, column);
           }
           if (!tokens.has_states) return;

@@ -17,13 +17,6 @@ using prim::load_row;
 using prim::store_element;
 using prim::store_row;
 
-/// Where the row of a token and head begins, in elements.
-template <class Data>
-TESSERA_INLINE std::int64_t row_of(const delta_rule_rows<Data>& rows, std::int64_t entry,
-                                   std::int64_t token, std::int64_t head) {
-  return entry * rows.entry + token * rows.token + head * rows.head;
-}
-
 /// Columns [column, column + columns) of the states of a head: in memory rows of `channels`, as a
 /// tile rows of whole registers, as few as hold them, with zeros behind.
 struct tile_place {

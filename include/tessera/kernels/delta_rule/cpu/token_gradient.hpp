@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
-#include <tessera/kernels/delta_rule/cpu/gates.hpp>
+#include <tessera/kernels/delta_rule/common/gates.hpp>
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
 #include <tessera/kernels/delta_rule/cpu/token.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>

@@ -7,17 +7,17 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
 
-namespace tessera::kernels::delta_rule::cpu {
+namespace tessera::kernels::delta_rule {
 
 template <class Isa>
-inline float sigmoid(float x) {
+TESSERA_HD inline float sigmoid(float x) {
   // Of a large negative x both quotients are 0, but only one of exp(x) and exp(-x) is finite.
   return x < 0 ? std::exp(x) / (1.0f + std::exp(x)) : 1.0f / (1.0f + std::exp(-x));
 }
 
 /// log(1 + exp(x)); above 20 it is x to the last digit of a float.
 template <class Isa>
-inline float softplus(float x) {
+TESSERA_HD inline float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
@@ -34,16 +34,16 @@ struct head_gate {
   float rate = 0;               ///< exp(A_log)
   const float* bias = nullptr;  ///< of the head, or of its channels; null: 0
 
-  head_gate(const delta_rule_gate& gate, std::int64_t head)
+  TESSERA_HD head_gate(const delta_rule_gate& gate, std::int64_t head)
       : raw(gate.raw), bounded(gate.bounded), lower_bound(gate.lower_bound) {
     if (raw) rate = std::exp(gate.a_log[head * gate.a_log_head]);
     if (gate.bias != nullptr) bias = gate.bias + head * gate.bias_head;
   }
 
-  float biased(float x, std::int64_t channel) const {
+  TESSERA_HD float biased(float x, std::int64_t channel) const {
     return bias != nullptr ? x + bias[channel] : x;
   }
-  gate_slopes slopes(float x, std::int64_t channel) const {
+  TESSERA_HD gate_slopes slopes(float x, std::int64_t channel) const {
     const float with_bias = biased(x, channel);
     if (!bounded) {
       return {-rate * sigmoid<Isa>(with_bias), -rate * softplus<Isa>(with_bias)};
@@ -52,7 +52,7 @@ struct head_gate {
     const float slope = lower_bound * share * (1.0f - share) * rate;
     return {slope, slope * with_bias};
   }
-  float log_decay(float x, std::int64_t channel) const {
+  TESSERA_HD float log_decay(float x, std::int64_t channel) const {
     if (!raw) return x;
     const float with_bias = biased(x, channel);
     return bounded ? lower_bound * sigmoid<Isa>(rate * with_bias)
@@ -61,8 +61,8 @@ struct head_gate {
 };
 
 template <class Isa>
-inline float beta_of(const delta_rule_kernel_args& args, float x) {
+TESSERA_HD inline float beta_of(const delta_rule_kernel_args& args, float x) {
   return args.beta_is_raw ? args.beta_most * sigmoid<Isa>(x) : x;
 }
 
-}  // namespace tessera::kernels::delta_rule::cpu
+}  // namespace tessera::kernels::delta_rule

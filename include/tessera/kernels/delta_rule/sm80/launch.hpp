@@ -1,0 +1,154 @@
+// Entry points of the delta rule kernels for GPUs (sm_80 and everything later): workspace,
+// preparation and launch, with the signatures that the table of rows has.
+//
+// Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/delta_rule/sm80/backward.hpp>
+#include <tessera/kernels/delta_rule/sm80/backward_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/forward.hpp>
+#include <tessera/kernels/recurrence/sm80/head_group.hpp>
+#include <tessera/kernels/recurrence/sm80/state_tile.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::delta_rule::sm80 {
+
+template <class Kernel>
+inline constexpr bool is_forward = Kernel::config.pass == delta_rule_pass::forward;
+
+/// All kernels of a row.
+template <class Kernel>
+struct row_kernels {
+  static_assert(cuda::row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  using element = element_t<Kernel::config.type>;
+  using shape = recurrence::sm80::tile_shape_of<resolved(Kernel::config).key_dim>;
+  static constexpr int shared_bytes =
+      is_forward<Kernel> ? 0 : static_cast<int>(sizeof(backward_tokens<shape>));
+
+  /// The one that goes through tokens.
+  static auto of_tokens(delta_rule_update update) {
+    const bool low_rank = update != delta_rule_update::delta;
+    if constexpr (is_forward<Kernel>) {
+      return low_rank ? &step_through<element, shape, true> : &step_through<element, shape, false>;
+    } else {
+      return low_rank ? &step_back_through<element, shape, true>
+                      : &step_back_through<element, shape, false>;
+    }
+  }
+  static auto entries() {
+    const auto entry = [](auto* kernel, int bytes) {
+      return prim::cuda::kernel_entry{reinterpret_cast<const void*>(kernel), bytes};
+    };
+    const std::array of_steps{entry(of_tokens(delta_rule_update::delta), shared_bytes),
+                              entry(of_tokens(delta_rule_update::low_rank), shared_bytes)};
+    if constexpr (is_forward<Kernel>) {
+      return of_steps;
+    } else {
+      return std::array{of_steps[0], of_steps[1],
+                        entry(&recurrence::sm80::add_head_shares<delta_rule_output>, 0),
+                        entry(&add_gate_sums<element>, 0)};
+    }
+  }
+};
+
+template <class Kernel>
+backward_scratch scratch_of(const delta_rule_kernel_args& args, int multiprocessors,
+                            std::byte* base) {
+  using shape = typename row_kernels<Kernel>::shape;
+  return {args,
+          recurrence::sm80::cut_of<shape>(args.tokens, args.value_dim, tokens_at_a_time<shape>,
+                                          sequences_with_rest(args) * args.value_heads,
+                                          multiprocessors),
+          base};
+}
+
+/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
+template <class Kernel>
+std::size_t workspace_bytes(const delta_rule_kernel_args& args, int multiprocessors) {
+  if constexpr (is_forward<Kernel>) {
+    return 0;
+  } else {
+    return scratch_of<Kernel>(args, multiprocessors, nullptr).bytes;
+  }
+}
+
+/// Readies the current device for launches of the row: refuses (status_code::device) a device that
+/// the binary holds no code for. The first launch does the same.
+template <class Kernel>
+status prepare() {
+  int device = 0;
+  return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
+}
+
+template <class Kernel>
+cudaError_t launch_forward(const delta_rule_kernel_args& args, cudaStream_t stream) {
+  using shape = typename row_kernels<Kernel>::shape;
+  const std::int64_t tiles = (args.value_dim + shape::columns - 1) / shape::columns;
+  const std::int64_t blocks = sequences_with_rest(args) * args.value_heads * tiles;
+  if (blocks <= 0) return cudaSuccess;
+  return prim::cuda::launch_kernel(row_kernels<Kernel>::of_tokens(args.update),
+                                   cuda::grid_of(blocks), shape::threads, 0, stream, false, args,
+                                   static_cast<int>(tiles));
+}
+
+template <class Kernel>
+cudaError_t launch_backward(const backward_args& args, cudaStream_t stream) {
+  using kernels_of = row_kernels<Kernel>;
+  using shape = typename kernels_of::shape;
+  const delta_rule_kernel_args& call = args.call;
+  cudaError_t code = cudaSuccess;
+  if (sequences_with_rest(call) * call.value_heads > 0) {
+    code = prim::cuda::launch_kernel(kernels_of::of_tokens(call.update),
+                                     cuda::grid_of(args.cut.blocks), shape::threads,
+                                     kernels_of::shared_bytes, stream, false, args);
+  }
+  if (args.d_query != nullptr) {
+    recurrence::sm80::head_shares shares{.shares = args.d_query,
+                                         .tokens = call.tokens,
+                                         .entries = call.cu_seqlens != nullptr ? 1 : call.sequences,
+                                         .heads = call.value_heads,
+                                         .group = call.value_heads / call.key_heads,
+                                         .columns = call.key_dim};
+    if (code == cudaSuccess) code = launch_head_shares(shares, call.d_q, stream);
+    shares.shares = args.d_key;
+    if (code == cudaSuccess) code = launch_head_shares(shares, call.d_k, stream);
+  }
+  if (code == cudaSuccess && args.gate_sums != nullptr) {
+    code = prim::cuda::launch_kernel(&add_gate_sums<typename kernels_of::element>,
+                                     cuda::grid_of(call.value_heads), 1024, 0, stream, false, args);
+  }
+  return code;
+}
+
+/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
+/// done. `context.threads` is the number of its multiprocessors: it decides the workspace. Can be
+/// captured in a graph once the device is ready (see `prepare`).
+template <class Kernel>
+status launch(const delta_rule_kernel_args& args, const launch_context& context) {
+  using kernels_of = row_kernels<Kernel>;
+  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
+  if (status done = cuda::ready<kernels_of>(context, bytes); !done) return done;
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if constexpr (is_forward<Kernel>) {
+    return cuda::launched(launch_forward<Kernel>(args, stream));
+  } else {
+    const backward_args back = scratch_of<Kernel>(args, context.threads, context.workspace).args;
+    return cuda::launched(launch_backward<Kernel>(back, stream));
+  }
+}
+
+}  // namespace tessera::kernels::delta_rule::sm80
