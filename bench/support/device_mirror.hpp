@@ -22,7 +22,7 @@ class device_mirror {
   status add(std::span<const std::byte> block) {
     if (block.empty()) return {};
     if (status done = reserve(block); !done) return done;
-    return copy_memory(device_, blocks_.back().there.data(), block.data(), block.size(), stream_);
+    return send(block);
   }
 
   /// Memory for a block, whatever it holds.
@@ -40,26 +40,35 @@ class device_mirror {
     if (!host.present()) return host;
     tensor_view there = host;
     there.device = device_;
-    there.data = nullptr;
-    const auto* const data = static_cast<const std::byte*>(host.data);
-    for (const copy& one : blocks_) {
-      const std::byte* const begin = one.block.data();
-      if (data < begin || data >= begin + one.block.size()) continue;
-      there.data = one.there.data() + (data - begin);
-    }
+    there.data = counterpart(static_cast<const std::byte*>(host.data));
     return there;
   }
 
-  /// Copies back what a block's counterpart holds.
-  status fetch(std::span<std::byte> block) const {
-    for (const copy& one : blocks_) {
-      if (one.block.data() != block.data()) continue;
-      return copy_memory(device_, block.data(), one.there.data(), block.size(), stream_);
-    }
-    return {};
+  /// Copies part of a block to the device, or what the device has of it back. What lies in no block
+  /// stays where it is.
+  status send(std::span<const std::byte> part) const {
+    std::byte* const there = counterpart(part.data());
+    if (there == nullptr || part.empty()) return {};
+    return copy_memory(device_, there, part.data(), part.size(), stream_);
+  }
+  status fetch(std::span<std::byte> part) const {
+    const std::byte* const there = counterpart(part.data());
+    if (there == nullptr || part.empty()) return {};
+    return copy_memory(device_, part.data(), there, part.size(), stream_);
   }
 
  private:
+  /// Null for bytes of no block.
+  std::byte* counterpart(const std::byte* host) const noexcept {
+    for (const copy& one : blocks_) {
+      const std::byte* const begin = one.block.data();
+      if (host >= begin && host < begin + one.block.size()) {
+        return one.there.data() + (host - begin);
+      }
+    }
+    return nullptr;
+  }
+
   struct copy {
     std::span<const std::byte> block;
     device_buffer there;

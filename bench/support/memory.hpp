@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 namespace tessera::bench {
@@ -67,6 +69,15 @@ inline std::size_t last_level_cache_bytes() {
   }
 #endif
   return largest > 0 ? largest : std::size_t{32} << 20;
+}
+
+/// Bytes of memory that the machine has; infinite where it does not say.
+inline double physical_bytes() {
+#if defined(__linux__)
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+#else
+  return std::numeric_limits<double>::infinity();
+#endif
 }
 
 }  // namespace tessera::bench

@@ -122,7 +122,7 @@ class call_share {
     for (std::size_t dim = 0; dim < call_.dims.size(); ++dim) {
       if ((dims_ >> dim & 1u) != 0) call_.dims[dim] /= shares_;
     }
-    inputs_ = of_tensors(call.tensors);
+    inputs_ = of_tensors(call.tensors, true);
     call_.tensors = inputs_.data();
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       if (!inputs_[i].present()) call_.present &= ~(1u << i);
@@ -131,14 +131,17 @@ class call_share {
 
   const bound_call& call() const noexcept { return call_; }
 
-  /// The share's part of the call's tensors, or of outputs that lie elsewhere.
-  std::vector<tensor_view> of_tensors(const tensor_view* tensors) const {
+  /// The share's part of the call's tensors (`as_inputs`: with those that it reads and writes), or
+  /// of outputs that lie elsewhere.
+  std::vector<tensor_view> of_tensors(const tensor_view* tensors, bool as_inputs = false) const {
     std::vector<tensor_view> parts(tensors, tensors + whole_.form().tensors.size());
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (!parts[i].present()) continue;
       const bool cut = cut_down(parts[i], whole_.form().shape(i, whole_.layout));
-      // A sum over all shares is not the share's.
-      if (!cut && shares_ > 1 && whole_.form().tensors[i].is_output()) parts[i] = {};
+      const tensor_form& form = whole_.form().tensors[i];
+      const bool is_read = as_inputs && form.use == tensor_use::input_and_output;
+      // A sum over all shares is not the share's, nor is what others write too.
+      if (!cut && shares_ > 1 && form.is_output() && !is_read) parts[i] = {};
     }
     return parts;
   }

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
@@ -37,6 +38,13 @@ struct reader_left {};
 /// Throws a failure that carries `subject: message` unless `done` is a success.
 void require(const status& done, const std::string& subject);
 
+/// What was asked for, or a failure of the command: a GPU that does not answer is a "no".
+template <class Value>
+Value value_of(result<Value> found, const std::string& subject) {
+  if (!found) throw failure(subject + ": " + found.message(), exit_status::no);
+  return *std::move(found);
+}
+
 /// Flags that every command has.
 struct common_flags {
   bool json = false;   ///< stdout is one JSON document
@@ -57,6 +65,7 @@ void add_list(CLI::App& program, exit_status& status);
 void add_run(CLI::App& program, exit_status& status);
 void add_check(CLI::App& program, exit_status& status);
 void add_model(CLI::App& program, exit_status& status);
+void add_replay(CLI::App& program, exit_status& status);
 void add_explain(CLI::App& program, exit_status& status);
 void add_doctor(CLI::App& program, exit_status& status);
 void add_tune(CLI::App& program, exit_status& status);

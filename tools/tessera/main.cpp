@@ -52,6 +52,7 @@ int run_program(int argc, char** argv) {
   add_run(program, status);
   add_check(program, status);
   add_model(program, status);
+  add_replay(program, status);
   add_explain(program, status);
   add_doctor(program, status);
   add_tune(program, status);

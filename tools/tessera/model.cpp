@@ -92,13 +92,6 @@ struct limits_of_device {
   }
 };
 
-/// What was asked for, or a failure of the command: a GPU that does not answer is a "no".
-template <class Value>
-Value value_of(result<Value> found, const std::string& subject) {
-  if (!found) throw failure(subject + ": " + found.message(), exit_status::no);
-  return *std::move(found);
-}
-
 /// Seconds the call would take at the ceilings.
 void compare_with(const limits_of_device& limits, const operation_plan& plan, measured_layer& one) {
   const problem_view problem = plan.problem();
@@ -290,13 +283,7 @@ exit_status run_models(const model_flags& flags) {
   std::vector<model_description> models;
   std::vector<measured_layer> layers;
   for (const std::string& file : flags.files) {
-    model_description model = read_model(file);
-    if (!flags.dtype.empty()) {
-      model.type = flags.dtype == "f32"   ? dtype::f32
-                   : flags.dtype == "f16" ? dtype::f16
-                                          : dtype::bf16;
-      model.type_origin = "--dtype";
-    }
+    model_description model = with_dtype(read_model(file), flags.dtype);
     for (const std::string& note : model.notes) print_message(file + ": " + note);
     for (measured_layer& one : layers_of(model, flags)) layers.push_back(std::move(one));
     models.push_back(std::move(model));
@@ -351,9 +338,7 @@ void add_model(CLI::App& program, exit_status& status) {
   command->add_option("--batch", flags->batch, "Sequences at once (default 1)")
       ->type_name("N")
       ->check(between(1, 65536));
-  command->add_option("--dtype", flags->dtype, "Instead of the model's own")
-      ->type_name("bf16|f16|f32")
-      ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  add_dtype_flag(*command, flags->dtype);
   add_execution_flags(*command, flags->execution);
   add_common_flags(*command, *flags);
   command->footer(

@@ -281,6 +281,19 @@ void read_layers(const model_source& source, model_description& model) {
 
 }  // namespace
 
+void add_dtype_flag(CLI::App& command, std::string& name) {
+  command.add_option("--dtype", name, "Instead of the model's own")
+      ->type_name("bf16|f16|f32")
+      ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+}
+
+model_description with_dtype(model_description model, const std::string& name) {
+  if (name.empty()) return model;
+  model.type = name == "f32" ? dtype::f32 : name == "f16" ? dtype::f16 : dtype::bf16;
+  model.type_origin = "--dtype";
+  return model;
+}
+
 model_description read_model(const std::string& path) {
   const json::value document = parse_json(file_text(path, max_file_bytes), path);
   if (!document.is_object()) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include <CLI/App.hpp>
+
 #include <tessera/spec/dtype.hpp>
 
 #include "model_layers.hpp"
@@ -36,6 +38,11 @@ struct model_description {
 
 /// Reads and checks a description. Refusals name the file, the key, the fact and both numbers.
 model_description read_model(const std::string& path);
+
+/// Adds `--dtype`, which takes the names of types that layers may have instead of their own.
+void add_dtype_flag(CLI::App& command, std::string& name);
+/// The model with layers of that type; empty: its own.
+model_description with_dtype(model_description model, const std::string& name);
 
 /// A prompt, one new token, a block of new tokens onto a cached context, or a sequence forward and
 /// backward.

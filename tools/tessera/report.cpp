@@ -109,8 +109,8 @@ void add_report(CLI::App& program, exit_status& status) {
   const auto flags = std::make_shared<report_flags>();
   command
       ->add_option("FILE", flags->files,
-                   "Bench records, `tune --json` results, lookup tables, generated/cost/*.txt, "
-                   "`doctor --json`")
+                   "Bench records, `tune --json` results, `replay --json`, lookup tables, "
+                   "generated/cost/*.txt, `doctor --json`")
       ->required()
       ->type_name("");
   command->add_option("-o,--output", flags->output, "The page, one HTML file that needs no other")

@@ -119,6 +119,49 @@ inline lookup_record lookup_line(const std::string& size, const std::string& row
   return record;
 }
 
+/// A replay of so many steps, every third of which reads prompts.
+inline json::object replay_document(std::size_t steps) {
+  const auto sums = [&](double rate) -> json::object {
+    return {{"steps", steps},
+            {"tokens", 40.5},
+            {"tokens_per_second", rate},
+            {"gflops_per_second", 17.25},
+            {"gigabytes_per_second", 3.125},
+            {"percent_of_read", 6.25},
+            {"milliseconds", {{"p50", 2.5}, {"p99", 9}, {"max", 21}}}};
+  };
+  json::array clock, tokens, sequences, generating, pages, times;
+  for (std::size_t n = 0; n < steps; ++n) {
+    clock.emplace_back(n);
+    tokens.emplace_back(n % 3 == 0 ? 64 : 4);
+    sequences.emplace_back(4);
+    generating.emplace_back(n % 3 == 0 ? 3 : 4);
+    pages.emplace_back(10 + n % 20);
+    times.emplace_back(n % 3 == 0 ? 20.5 : 2.5);
+  }
+  const json::object row{
+      {"row", "attention.made.decode"}, {"tier", "heuristic"}, {"steps", 5}, {"seconds", 0.25}};
+  const json::object layer{{"kind", "full"}, {"layers", 28}, {"rows", json::array{row}}};
+  return {{"tessera", "replay"},
+          {"device", "machine of a test"},
+          {"model", {{"name", "made"}, {"dtype", "bf16"}}},
+          {"trace",
+           {{"file", "made.txt"}, {"statement", {"arrivals poisson rate=0.5"}}, {"pages", 32}}},
+          {"totals", {{"evictions", 2}, {"requests_finished", 7}}},
+          {"read_gigabytes_per_second", 50.5},
+          {"steps", {{"all", sums(1234.5)}, {"decode_only", sums(1)}, {"with_prefill", sums(2)}}},
+          {"layers", json::array{layer}},
+          {"checked_steps", 3},
+          {"passed", true},
+          {"columns",
+           {{"clock", clock},
+            {"tokens", tokens},
+            {"sequences", sequences},
+            {"generating", generating},
+            {"pages_used", pages},
+            {"milliseconds", times}}}};
+}
+
 /// A page and how it was made.
 struct made_page {
   outcome ended;

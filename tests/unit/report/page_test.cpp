@@ -25,6 +25,7 @@ made_page full_page() {
   }
   return page_of({{"bench.json", json::serialize(bench_record(three_cases()))},
                   {"tune.jsonl", tune_results(problems)},
+                  {"replay.json", json::serialize(replay_document(9))},
                   {"lookup.txt", everything_in_lookup()}});
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <tessera/spec/tensor_view.hpp>
 
@@ -29,8 +28,7 @@ class output_memory {
     for (int axis = 0; axis < view.rank; ++axis) {
       bytes *= static_cast<double>(view.extent[static_cast<std::size_t>(axis)]);
     }
-    const double memory =
-        static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    const double memory = bench::physical_bytes();
     if (bytes > memory) {
       throw failure(fmt::format("{}: an output needs {:.3g} bytes, this machine has {:.3g}", path_,
                                 bytes, memory));

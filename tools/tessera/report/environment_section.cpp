@@ -42,6 +42,10 @@ void write_commands(markup& page, const page_facts& facts, const input& from) {
     page.leaf("small", what);
   };
   if (!from.runs.empty()) command("tools/bench", "verifies and times, writes build/bench/*.json");
+  if (!from.replays.empty()) {
+    command("tessera replay --model FILE --trace FILE --json > replay.json",
+            "serves the requests of a trace");
+  }
   if (!from.problems.empty()) {
     command("tessera tune --json > tune.jsonl", "measures the candidates of each problem");
   }

@@ -11,6 +11,7 @@
 #include "bench_file.hpp"
 #include "fields.hpp"
 #include "numbers.hpp"
+#include "replay_file.hpp"
 #include "tune_file.hpp"
 
 namespace tessera::tool::report {
@@ -91,6 +92,12 @@ void read_document(const json::value& value, source& from, input& to) {
                                 counted(to.runs.back().ceilings.size(), "ceiling"));
     return;
   }
+  if (document != nullptr && is_replay(*document)) {
+    to.replays.push_back(read_replay(*document, from.path));
+    from.kind = "replay";
+    from.contents = counted(to.replays.back().steps.size(), "step");
+    return;
+  }
   if (document != nullptr && document->contains("device") && document->contains("ceilings")) {
     read_doctor(*document, from.path, to);
     from.kind = "device facts";
@@ -106,7 +113,9 @@ void read_document(const json::value& value, source& from, input& to) {
   }
   throw failure(fmt::format(
       "{}: is JSON {}, but no bench record (\"context\", \"benchmarks\"), no tune results "
-      "(first line \"tessera\": \"tune\") and no `doctor --json` (\"device\", \"ceilings\")",
+      "(first line \"tessera\": \"tune\"), no replay (\"tessera\": \"replay\") and no `doctor "
+      "--json` "
+      "(\"device\", \"ceilings\")",
       from.path,
       document == nullptr ? "that is no object"
       : keys.empty()      ? "without keys"
@@ -133,7 +142,8 @@ void read_file(source& from, input& to) {
     read_document(parse_json(text, from.path), from, to);
   } else {
     throw failure(fmt::format(
-        "{}: is none of the files a report is made from: bench record or `doctor --json` (JSON), "
+        "{}: is none of the files a report is made from: bench record, replay or `doctor --json` "
+        "(JSON), "
         "`tune --json` (JSON lines), lookup table (\"# tessera lookup table\"), costs (\"{}\")",
         from.path, cost_heading));
   }

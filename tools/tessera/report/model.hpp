@@ -130,10 +130,55 @@ struct known_row {
   bool built = false;  ///< in the build that makes the report
 };
 
+/// A step of a replay.
+struct replay_step {
+  double clock = 0;  ///< counts steps of the trace, idle ones included
+  double tokens = 0;
+  double pages = 0;  ///< in use
+  double us = 0;
+  bool reads_prompts = false;
+};
+
+/// Steps of one kind together.
+struct replay_sums {
+  std::string name;
+  double steps = 0;
+  double tokens = 0;
+  double tokens_per_second = 0;
+  std::optional<double> gflops, gbytes;
+  std::optional<double> of_read;  ///< 1 is the bandwidth measured between the steps
+  std::optional<double> p50_us, p99_us, max_us;
+};
+
+/// A row and what it served in a replay, for one kind of layers.
+struct replay_row {
+  std::string layers;  ///< "28 x full"
+  std::string row;
+  std::string tier;
+  double steps = 0;
+  double us = 0;  ///< of one layer
+};
+
+/// `tessera replay --json`.
+struct replay_run {
+  std::string path;
+  std::string model, dtype, trace, device;
+  std::vector<std::string> statement;  ///< of the trace
+  double pages = 0;                    ///< of the pool
+  std::optional<double> read_gbytes;
+  std::vector<replay_sums> sums;
+  std::vector<replay_row> rows;
+  std::vector<replay_step> steps;
+  std::vector<std::pair<std::string, double>> totals;  ///< as the file has them
+  std::vector<std::string> complaints;                 ///< of its checks; empty: all was right
+  double checked_steps = 0;
+};
+
 /// Everything that was read.
 struct input {
   std::vector<source> sources;
   std::vector<bench_run> runs;
+  std::vector<replay_run> replays;
   std::vector<tuned_problem> problems;  ///< one per (family, device class, identity, size)
   std::vector<tuned_problem> table;     ///< every lookup line, as it is
   std::vector<std::pair<std::string, std::string>>

@@ -16,6 +16,7 @@ constexpr std::string_view content_policy =
 
 constexpr std::array places{
     std::pair{"roofline", "Roofline"},
+    std::pair{"replay", "Replay"},
     std::pair{"map", "Best tile"},
     std::pair{"gain", "Tuned against default"},
     std::pair{"rows", "Rows"},
@@ -64,6 +65,7 @@ void write_body(markup& page, const input& from, const page_facts& facts) {
     {
       const auto content = page.element("main");
       bench_section(page, from);
+      replay_section(page, from);
       map_section(page, from);
       gain_section(page, from);
       row_section(page, from);

@@ -15,6 +15,7 @@ namespace tessera::tool::report {
 void draw_roofline(markup& page, const bench_run& run, std::size_t first);
 
 void bench_section(markup& page, const input& from);
+void replay_section(markup& page, const input& from);
 void map_section(markup& page, const input& from);
 void gain_section(markup& page, const input& from);
 void row_section(markup& page, const input& from);

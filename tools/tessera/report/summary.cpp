@@ -39,6 +39,9 @@ std::string machine_of(const input& from) {
   for (const bench_run& run : from.runs) {
     if (std::string found = fact_of(run.context, {"host_name"}); !found.empty()) return found;
   }
+  for (const replay_run& run : from.replays) {
+    if (!run.device.empty()) return run.device;
+  }
   return {};
 }
 
@@ -146,6 +149,15 @@ void row_tiles(markup& page, const input& from) {
        fmt::format("{:.0f} s to compile, {}", seconds, bytes_text(bytes)));
 }
 
+void replay_tiles(markup& page, const input& from) {
+  for (const replay_run& run : from.replays) {
+    if (run.sums.empty()) continue;
+    const double rate = run.sums.front().tokens_per_second;
+    tile(page, "Replay, tokens/s", rate, readable(rate),
+         fmt::format("{}, {}", run.model, counted(run.steps.size(), "step")));
+  }
+}
+
 }  // namespace
 
 void summary(markup& page, const input& from, const page_facts&) {
@@ -171,6 +183,7 @@ void summary(markup& page, const input& from, const page_facts&) {
   }
   const auto tiles = page.element("dl", {{"class", "tiles"}});
   case_tiles(page, total, from.runs.size());
+  replay_tiles(page, from);
   gain_tiles(page, from);
   row_tiles(page, from);
 }

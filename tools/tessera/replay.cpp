@@ -1,0 +1,78 @@
+// `tessera replay`: a server's day in small: the attention of a model under a stream of requests,
+// through a real pool of pages.
+#include <memory>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <fmt/format.h>
+
+#include "command.hpp"
+#include "execution.hpp"
+#include "json.hpp"
+#include "model_description.hpp"
+#include "replay/output.hpp"
+#include "replay/session.hpp"
+#include "tools/replay/trace.hpp"
+
+namespace tessera::tool {
+namespace {
+
+constexpr std::size_t largest_trace = std::size_t{64} << 20;
+
+struct replay_flags : common_flags {
+  std::string model, trace;
+  std::string dtype;  ///< empty: the model's own
+  replay_wishes wishes;
+  execution_flags execution;
+};
+
+exit_status run_replay(const replay_flags& flags) {
+  const model_description model = with_dtype(read_model(flags.model), flags.dtype);
+  const replay::trace served =
+      replay::parse_trace(file_text(flags.trace, largest_trace), flags.trace);
+  for (const std::string& note : model.notes) print_message(flags.model + ": " + note);
+  replay_session session(model, served, flags.execution);
+  for (const std::string& one : session.left_out()) print_message(flags.model + ": " + one);
+  {
+    progress shown(flags.quiet, 10);
+    session.run(flags.wishes, shown);
+  }
+  if (flags.json) {
+    print_json(document_of(session, model));
+  } else {
+    print_replay(session, model);
+  }
+  return session.passed() ? exit_status::success : exit_status::no;
+}
+
+}  // namespace
+
+void add_replay(CLI::App& program, exit_status& status) {
+  CLI::App* command = program.add_subcommand("replay", "A model serves the requests of a trace");
+  const auto flags = std::make_shared<replay_flags>();
+  command->add_option("--model", flags->model, "Model description (Hugging Face config.json)")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--trace", flags->trace, "Requests, pool and batch (bench/shapes/traces)")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--check-every", flags->wishes.check_every,
+                   "Check every N-th step against the definition (default 16, 0: none)")
+      ->type_name("N")
+      ->check(between(0, 1 << 24));
+  command
+      ->add_option("--max-steps", flags->wishes.max_steps,
+                   "Stop behind so many steps (default: when every request is finished)")
+      ->type_name("N")
+      ->check(between(1, 1 << 24));
+  add_dtype_flag(*command, flags->dtype);
+  add_execution_flags(*command, flags->execution);
+  add_common_flags(*command, *flags);
+  command->footer(
+      "Example:\n  tessera replay --model tools/models/qwen3-0.6b.json --trace "
+      "bench/shapes/traces/short.txt");
+  command->callback([flags, &status] { status = run_replay(*flags); });
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,190 @@
+#include "paged_layer.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tessera/runtime/operation.hpp>
+
+#include "../command.hpp"
+#include "tests/reference/store.hpp"
+#include "tests/support/random.hpp"
+
+namespace tessera::tool {
+namespace {
+
+/// A row-major tensor: `first`, then the extents behind it.
+tensor_view view_of(const void* data, dtype type, std::int64_t first,
+                    const std::vector<std::int64_t>& behind) {
+  tensor_view view = shaped(type, {first});
+  for (const std::int64_t extent : behind) {
+    view.extent[static_cast<std::size_t>(view.rank++)] = extent;
+  }
+  view.stride = contiguous_strides(view.extent, view.rank);
+  view.data = const_cast<void*>(data);
+  return view;
+}
+
+}  // namespace
+
+paged_layer::paged_layer(paged_form form, dtype type, const replay::trace& served, run_place& place,
+                         const execution_flags& flags, std::string subject)
+    : form_(std::move(form)),
+      type_(type),
+      served_(served),
+      place_(place),
+      flags_(flags),
+      subject_(std::move(subject)),
+      found_(operation_named(form_.operation)),
+      problem_(value_of(parse_problem(*found_.op, form_.options), subject_)) {
+  add_inputs(form_.queries, queries_);
+  add_inputs(form_.fresh, fresh_);
+  const auto tokens = static_cast<std::size_t>(served.limits.tokens);
+  out_ = place_.block(tokens * static_cast<std::size_t>(form_.out.elements()) * size_of(type_));
+  for (const pool_form& pool : form_.pools) {
+    const std::int64_t slots = served.limits.pages * served.limits.page_size;
+    pools_.push_back(place_.block(static_cast<std::size_t>(slots * pool.columns) * size_of(type_)));
+  }
+  if (!form_.sinks.empty()) make_sinks();
+}
+
+void paged_layer::add_inputs(const std::vector<token_tensor>& tensors, std::vector<input>& inputs) {
+  for (const token_tensor& tensor : tensors) {
+    // Another seed for each tensor of the layer.
+    token_rows rows(tensor.elements(), type_, queries_.size() + 16 * fresh_.size() + 1);
+    const auto bytes = static_cast<std::size_t>(served_.limits.tokens) * rows.bytes();
+    inputs.push_back({tensor, std::move(rows), place_.block(bytes)});
+  }
+}
+
+void paged_layer::make_sinks() {
+  const std::int64_t elements = form_.sinks[0] * form_.sinks[1];
+  sinks_ = place_.block(static_cast<std::size_t>(elements) * sizeof(float));
+  const tensor_view sinks = view_of(sinks_.data(), dtype::f32, elements, {});
+  support::random_source random(0);
+  for (std::int64_t n = 0; n < elements; ++n) {
+    reference::store(sinks, n, static_cast<double>(random.bell()));
+  }
+  place_.send(sinks_);
+}
+
+std::size_t paged_layer::number_of(const std::string& name) const {
+  const auto tensors = op().form->tensors;
+  return static_cast<std::size_t>(std::ranges::find(tensors, name, &tensor_form::name) -
+                                  tensors.begin());
+}
+
+std::size_t paged_layer::pool_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const std::span<std::byte> pool : pools_) bytes += pool.size();
+  return bytes;
+}
+
+std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t tokens) const {
+  std::vector<tensor_view> tensors(op().form->tensors.size());
+  for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
+    for (const input& one : *inputs) {
+      tensors[number_of(one.form.name)] = view_of(one.memory.data(), type_, tokens, one.form.shape);
+    }
+  }
+  tensors[number_of(form_.out.name)] = view_of(out_.data(), type_, tokens, form_.out.shape);
+  for (std::size_t n = 0; n < pools_.size(); ++n) {
+    tensors[number_of(form_.pools[n].name)] =
+        view_of(pools_[n].data(), type_, served_.limits.pages, form_.pools[n].page);
+  }
+  if (!form_.sinks.empty()) {
+    tensors[number_of("sinks")] =
+        view_of(sinks_.data(), dtype::f32, form_.sinks[0], {form_.sinks[1]});
+  }
+  tensors[number_of(form_.table)] = lists.table();
+  tensors[number_of(form_.lengths)] = lists.lengths();
+  tensors[number_of("cu_seqlens_q")] = lists.starts();
+  tensors[number_of(form_.count)] = lists.counts(form_.counts);
+  return tensors;
+}
+
+status paged_layer::plan_step(const step_lists& lists) const {
+  std::vector<tensor_view> tensors = call(lists, lists.shape().tokens);
+  for (tensor_view& one : tensors) one = place_.there(one);
+  const result<operation_plan> planned = plan_operation(
+      *found_.kind, problem_of(op(), tensors.data(), options(), place_.device()),
+      {.threads = flags_.threads, .device = place_.device(), .stream = place_.stream()});
+  return planned ? status() : planned.failure();
+}
+
+void paged_layer::load(const replay::step& made) {
+  std::size_t row = 0;
+  for (const replay::token_range& range : made.ranges) {
+    const replay::request& asked = served_.requests[range.request];
+    for (std::int64_t position = range.begin; position < range.keys(); ++position, ++row) {
+      const std::uint64_t identity = identity_of(asked, range.request, position);
+      for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
+        for (const input& one : *inputs) {
+          std::memcpy(one.memory.data() + row * one.rows.bytes(), one.rows.row(identity),
+                      one.rows.bytes());
+        }
+      }
+    }
+  }
+  for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
+    for (const input& one : *inputs) place_.send(one.memory.first(row * one.rows.bytes()));
+  }
+}
+
+paged_layer::chosen_plan& paged_layer::plan_of(const batch_shape& shape,
+                                               const std::vector<tensor_view>& tensors) {
+  const auto known = plans_.find(shape);
+  if (known != plans_.end()) return known->second;
+  operation_plan made =
+      plan_for(*found_.kind, problem_of(op(), tensors.data(), options(), place_.device()), flags_,
+               place_.device(), place_.stream(), subject_);
+  const selection& choice = made.choice();
+  auto row = std::ranges::find(rows_, choice.row(), &row_use::row);
+  if (row == rows_.end()) {
+    rows_.push_back(
+        {.row = std::string(choice.row()), .tier = choice.tier, .reason = choice.reason});
+    row = rows_.end() - 1;
+  }
+  const auto number = static_cast<std::size_t>(row - rows_.begin());
+  return plans_.emplace(shape, chosen_plan{std::move(made), number}).first->second;
+}
+
+layer_call_cost paged_layer::run(const step_lists& lists, const replay::step& made) {
+  std::vector<tensor_view> tensors = call(lists, lists.shape().tokens);
+  for (tensor_view& one : tensors) one = place_.there(one);
+  chosen_plan& chosen = plan_of(lists.shape(), tensors);
+  layer_call_cost cost;
+  cost.seconds = place_.seconds_of([&] { return chosen.plan.run(tensors.data()); }, subject_);
+  const std::vector<tensor_view> counted = call(lists, made.tokens);
+  cost.work = reference::work_of(
+      problem_view{.op = &op(), .tensors = counted.data(), .options = options()});
+  row_use& row = rows_[chosen.row];
+  ++row.steps;
+  row.seconds += cost.seconds;
+  return cost;
+}
+
+void paged_layer::fetch(const replay::step& made, bool with_pools) {
+  const auto width = static_cast<std::size_t>(form_.out.elements()) * size_of(type_);
+  place_.fetch(out_.first(static_cast<std::size_t>(made.tokens) * width));
+  for (const std::span<std::byte> pool : pools_) {
+    if (with_pools) place_.fetch(pool);
+  }
+}
+
+std::int64_t paged_layer::wild_elements(const replay::step& made) const {
+  const std::int64_t elements = made.tokens * form_.out.elements();
+  // All bits of the exponent are set in NaN and infinities.
+  const auto count = [&]<class Bits>(Bits exponent) {
+    const auto* const bits = reinterpret_cast<const Bits*>(out_.data());
+    return std::count_if(bits, bits + elements,
+                         [&](Bits one) { return (one & exponent) == exponent; });
+  };
+  if (type_ == dtype::f32) return count(std::uint32_t{0x7f800000});
+  return count(static_cast<std::uint16_t>(type_ == dtype::f16 ? 0x7c00 : 0x7f80));
+}
+
+}  // namespace tessera::tool

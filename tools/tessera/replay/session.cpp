@@ -1,0 +1,124 @@
+#include "session.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "../command.hpp"
+
+namespace tessera::tool {
+namespace {
+
+/// Parts of a replay that progress is shown of.
+constexpr std::int64_t shown_parts = 10;
+
+std::int64_t longest_table(const replay::trace& served) {
+  std::int64_t pages = 1;
+  for (const replay::request& one : served.requests) {
+    pages = std::max(pages, served.limits.pages_of(one.most_keys()));
+  }
+  return pages;
+}
+
+}  // namespace
+
+replay_session::replay_session(const model_description& model, const replay::trace& served,
+                               const execution_flags& flags)
+    : served_(served),
+      scheduler_(served),
+      place_(flags),
+      lists_(served.limits, longest_table(served), place_) {
+  if (!model.causal) {
+    throw failure(
+        fmt::format("{}: is an encoder, which generates nothing: a replay needs a model "
+                    "that does",
+                    model.file));
+  }
+  for (const layer_kind& kind : model.kinds) add_layer(model, kind, flags);
+  if (!layers_.empty()) return;
+  std::string reasons;
+  for (const std::string& one : left_out_) reasons += "; " + one;
+  throw failure(fmt::format("{}: 0 of {} kinds of layers can be replayed{}", model.file,
+                            model.kinds.size(), reasons));
+}
+
+void replay_session::add_layer(const model_description& model, const layer_kind& kind,
+                               const execution_flags& flags) {
+  const std::string layers = fmt::format("{} layers of kind {}", kind.layers, kind.name);
+  std::optional<paged_form> form = paged_form_of(kind, model.type, served_.limits.page_size);
+  if (!form) {
+    left_out_.push_back(fmt::format("{} are left out: {} has no keys in pages of {}", layers,
+                                    text_of(kind.mixer), served_.limits.page_size));
+    return;
+  }
+  auto layer = std::make_unique<paged_layer>(*std::move(form), model.type, served_, place_, flags,
+                                             fmt::format("{}, {} layers", model.name, kind.name));
+  if (const status planned = layer->plan_step(lists_); planned.code() == status_code::no_row) {
+    left_out_.push_back(fmt::format("{} are left out: {}", layers, planned.message()));
+    return;
+  }
+  const auto* const latents = std::get_if<latent_layer>(&kind.mixer);
+  if (latents != nullptr && latents->index_heads > 0) {
+    left_out_.push_back(fmt::format("the indexer of {} is left out: they read all keys, not {}",
+                                    layers, latents->index_topk));
+  }
+  layers_.push_back({.kind = kind, .layer = std::move(layer)});
+}
+
+void replay_session::run(const replay_wishes& wishes, progress& shown) {
+  const auto requests = static_cast<std::int64_t>(served_.requests.size());
+  std::int64_t part = 0;
+  while (wishes.max_steps == 0 || static_cast<std::int64_t>(steps_.size()) < wishes.max_steps) {
+    const std::optional<replay::step> made = scheduler_.next();
+    if (!made) break;
+    const auto number = static_cast<std::int64_t>(steps_.size());
+    for (; part < shown_parts && scheduler_.totals().finished * shown_parts >= part * requests;
+         ++part) {
+      shown.step(fmt::format("step {}, {} of {} requests are finished", number,
+                             scheduler_.totals().finished, requests));
+    }
+    step_record record{.clock = made->clock,
+                       .tokens = made->tokens,
+                       .generating = made->generating,
+                       .sequences = static_cast<std::int64_t>(made->ranges.size()),
+                       .pages_used = made->pages_used,
+                       .pages_kept = made->pages_kept};
+    lists_.load(*made);
+    const bool is_checked = wishes.check_every > 0 && number % wishes.check_every == 0;
+    for (replayed_layer& one : layers_) run_layer(one, *made, is_checked, record);
+    checked_steps_ += is_checked ? 1 : 0;
+    steps_.push_back(record);
+    scheduler_.complete(*made);
+  }
+}
+
+void replay_session::run_layer(replayed_layer& one, const replay::step& made, bool is_checked,
+                               step_record& record) {
+  one.layer->load(made);
+  place_.sweep();
+  const layer_call_cost cost = one.layer->run(lists_, made);
+  const auto layers = static_cast<double>(one.kind.layers);
+  one.seconds += cost.seconds;
+  one.bytes += cost.work.bytes;
+  one.flops += cost.work.flops;
+  record.seconds += layers * cost.seconds;
+  record.bytes += layers * cost.work.bytes;
+  record.flops += layers * cost.work.flops;
+  one.layer->fetch(made, is_checked);
+  const std::int64_t wild = one.layer->wild_elements(made);
+  if (wild > 0 && one.verdict.complaint.empty()) {
+    one.verdict.complaint =
+        fmt::format("step {}: {} of {} elements of out are no finite numbers", made.clock, wild,
+                    made.tokens * one.layer->form().out.elements());
+  }
+  if (is_checked) one.verdict.add(checked(*one.layer, lists_, made, served_));
+}
+
+bool replay_session::passed() const {
+  return std::ranges::all_of(
+      layers_, [](const replayed_layer& one) { return one.verdict.complaint.empty(); });
+}
+
+}  // namespace tessera::tool
