@@ -75,7 +75,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "93715305a6342dbf";
-  if (kind == device_kind::cuda) return "77fead8e114370b6";
+  if (kind == device_kind::cuda) return "a16157fb53beba1c";
   return {};
 }
 

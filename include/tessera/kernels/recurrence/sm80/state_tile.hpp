@@ -154,13 +154,14 @@ struct state_place {
   std::int64_t channel = 0;  ///< stride
   int channels = 0, columns = 0;
 
-  /// Where float i of a thread lies; negative: the state has none there.
+  /// Where float i of a thread lies, if the state has it. Strides may be negative.
   template <class Shape>
-  __device__ __forceinline__ std::int64_t offset_of(const thread_place<Shape>& mine, int i) const {
+  __device__ __forceinline__ bool find(const thread_place<Shape>& mine, int i,
+                                       std::int64_t& found) const {
     const int its_channel = mine.channel_of(i / Shape::columns_of_thread);
     const int column = mine.column + i % Shape::columns_of_thread;
-    if (its_channel >= channels || column >= columns) return -1;
-    return offset + its_channel * channel + column;
+    found = offset + its_channel * channel + column;
+    return its_channel < channels && column < columns;
   }
 };
 
@@ -170,9 +171,10 @@ __device__ void gather_tile(const void* data, dtype type, const state_place& pla
   const auto mine = thread_place<Shape>::here();
 #pragma unroll 1
   for (int i = 0; i < Shape::floats_of_thread; ++i) {
-    const std::int64_t offset = data == nullptr ? -1 : place.offset_of<Shape>(mine, i);
+    std::int64_t offset;
+    const bool used = place.find(mine, i, offset) && data != nullptr;
     tile[i * Shape::threads + static_cast<int>(threadIdx.x)] =
-        offset < 0 ? 0.0f : number_at(data, type, offset);
+        used ? number_at(data, type, offset) : 0.0f;
   }
 }
 /// And back; zeros instead, if it is not wanted.
@@ -182,9 +184,9 @@ __device__ void scatter_tile(const float* tile, bool wanted, void* data, dtype t
   const auto mine = thread_place<Shape>::here();
 #pragma unroll 1
   for (int i = 0; i < Shape::floats_of_thread; ++i) {
-    const std::int64_t offset = place.offset_of<Shape>(mine, i);
+    std::int64_t offset;
     const float x = tile[i * Shape::threads + static_cast<int>(threadIdx.x)];
-    if (offset >= 0) put_number(data, type, offset, wanted ? x : 0.0f);
+    if (place.find(mine, i, offset)) put_number(data, type, offset, wanted ? x : 0.0f);
   }
 }
 
