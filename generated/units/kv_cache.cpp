@@ -38,7 +38,7 @@ std::span<const instance> kv_cache_registry() noexcept {
 }
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b989e6ef9881645a";
+  if (kind == device_kind::cpu) return "61e53cb316ff2200";
   if (kind == device_kind::cuda) return "1b75a6e1e2745ea7";
   return {};
 }
