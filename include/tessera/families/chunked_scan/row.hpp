@@ -26,8 +26,8 @@ struct table_entry<chunked_scan_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     namespace target = kernels::chunked_scan::cpu;
-    return instance_of<chunked_scan_kernel_args, &target::workspace_bytes<Kernel>,
-                       &target::launch<Kernel>>("chunked_scan", name, resolved_config<Kernel>);
+    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+        "chunked_scan", name, resolved_config<Kernel>);
   }
 };
 

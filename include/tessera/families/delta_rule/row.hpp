@@ -26,8 +26,8 @@ struct table_entry<delta_rule_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     namespace target = kernels::delta_rule::cpu;
-    return instance_of<delta_rule_kernel_args, &target::workspace_bytes<Kernel>,
-                       &target::launch<Kernel>>("delta_rule", name, resolved_config<Kernel>);
+    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+        "delta_rule", name, resolved_config<Kernel>);
   }
 };
 
