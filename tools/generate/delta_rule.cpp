@@ -35,11 +35,8 @@ struct description {
 
 family delta_rule_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_DELTA_RULE_ROW";
-  made.config_type = "delta_rule_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
-  made.fits_header = "tessera/families/delta_rule/fits.hpp";
   return made;
 }
 
