@@ -48,7 +48,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3746d0733f6ea213";
+  if (kind == device_kind::cpu) return "2c40d0754043cfcd";
   return {};
 }
 

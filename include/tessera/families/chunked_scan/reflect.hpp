@@ -17,8 +17,8 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(chunked_scan_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(chunked_scan_form, step)
-BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, type_is_floating, bf16_instructions_take_bf16,
-                    bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, target_is_a_cpu, type_is_floating,
+                    bf16_instructions_take_bf16, bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(recurrent_op, recurrent, gla, lightning_attn, recurrent_backward, gla_backward,
                     lightning_attn_backward)
 BOOST_DESCRIBE_ENUM(rwkv6_op, rwkv6, rwkv6_backward)

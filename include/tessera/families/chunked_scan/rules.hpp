@@ -12,6 +12,7 @@ namespace tessera {
 
 enum class chunked_scan_rule : std::uint8_t {
   none,
+  target_is_a_cpu,
   type_is_floating,
   bf16_instructions_take_bf16,
   bf16_instructions_add_nothing,
@@ -22,6 +23,8 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
   switch (rule) {
     case chunked_scan_rule::none:
       return "the row is legal";
+    case chunked_scan_rule::target_is_a_cpu:
+      return "target is a CPU: there are no kernels for GPUs yet";
     case chunked_scan_rule::type_is_floating:
       return "type is f32, f16 or bf16";
     case chunked_scan_rule::bf16_instructions_take_bf16:
@@ -35,6 +38,7 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
+  if (!is_cpu(config.target)) return chunked_scan_rule::target_is_a_cpu;
   if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
   if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
     return chunked_scan_rule::bf16_instructions_take_bf16;
