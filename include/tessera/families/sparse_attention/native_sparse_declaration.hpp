@@ -153,11 +153,8 @@ inline constexpr std::array option_forms{
     attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
     count_at("block_size", offsetof(options, block_size)),
     count_at("block_count", offsetof(options, block_count)),
-    [] {
-      option_form form = attention_table::window_at("window_left", offsetof(options, window_left));
-      form.free = true;
-      return form;
-    }(),
+    attention_table::free_option(
+        attention_table::window_at("window_left", offsetof(options, window_left))),
 };
 
 /// A tensor that is given only with another, or only without it.
