@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration.hpp>
@@ -67,13 +68,29 @@ struct lowering {
 
 namespace declared {
 
-/// A list and what comes behind it.
+template <class Part>
+inline constexpr bool is_list = false;
+template <class Entry, std::size_t Count>
+inline constexpr bool is_list<std::array<Entry, Count>> = true;
+template <class Part>
+inline constexpr std::size_t entries_in = 1;
+template <class Entry, std::size_t Count>
+inline constexpr std::size_t entries_in<std::array<Entry, Count>> = Count;
+
+/// A list and what comes behind it: entries, and lists of them.
 template <class Entry, std::size_t Count, class... More>
 consteval auto with(const std::array<Entry, Count>& list, const More&... more) {
-  std::array<Entry, Count + sizeof...(more)> all{};
+  std::array<Entry, Count + (std::size_t{0} + ... + entries_in<More>)> all{};
   std::size_t count = 0;
-  for (const Entry& entry : list) all[count++] = entry;
-  ((all[count++] = more), ...);
+  const auto append = [&](const auto& part) {
+    if constexpr (is_list<std::remove_cvref_t<decltype(part)>>) {
+      for (const Entry& entry : part) all[count++] = entry;
+    } else {
+      all[count++] = part;
+    }
+  };
+  append(list);
+  (append(more), ...);
   return all;
 }
 
