@@ -298,6 +298,37 @@ inline status lower_problem(bound_call& call, tensor_view* views, const lowering
 template <class Op>
 struct operation_table;
 
+namespace declared {
+
+/// Where the operations of a table begin among all of their family.
+consteval std::size_t place_in(std::span<const operation> family,
+                               std::span<const operation> table) {
+  for (std::size_t place = 0; place < family.size(); ++place) {
+    if (family[place].name == table.front().name) return place;
+  }
+  throw "a family has no operation of that table";
+}
+
+/// The same from what a family declares: all its operations, and the table of those whose problems
+/// have that type.
+template <class Problem, class KernelArgs, const auto& Family, const auto& Table>
+struct operation_table_of {
+  using problem_type = Problem;
+  using kernel_args = KernelArgs;
+  static constexpr auto operations =
+      std::span<const operation>(Family).subspan(place_in(Family, Table), Table.size());
+};
+
+}  // namespace declared
+
+/// The name that an operation is declared by; "invalid" for numbers that no operation has.
+template <class Op, class = typename operation_table<Op>::problem_type>
+constexpr std::string_view name_of(Op op) noexcept {
+  constexpr auto operations = operation_table<Op>::operations;
+  const auto number = static_cast<std::size_t>(op);
+  return number < operations.size() ? operations[number].name : "invalid";
+}
+
 /// The operation with that number; refuses numbers that no operation has.
 inline const operation* operation_with(std::span<const operation> operations, std::size_t number,
                                        status& failure) {
