@@ -20,6 +20,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::native_sparse_table {
 
@@ -101,12 +102,7 @@ inline constexpr tensor_text counts{.name = "block_counts",
                                     .shapes = {"B T Hkv", "1:batch T Hkv"},
                                     .types = dtype::i32,
                                     .free = true};
-inline constexpr tensor_text offsets{.name = "cu_seqlens",
-                                     .shapes = {"-", "N+1"},
-                                     .types = dtype::i32,
-                                     .contiguous_rows = true,
-                                     .holds = tensor_contents::offsets,
-                                     .counts = "T"};
+inline constexpr tensor_text offsets = declared::packed_offsets({"-", "N+1"});
 inline constexpr auto tensor_texts = declared::with(
     operand_texts, slots("block_indices"), counts, offsets, as_output(operand("out", of_outputs)),
     tensor_text{.name = "selected_blocks",
