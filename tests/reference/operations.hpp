@@ -156,6 +156,16 @@ inline bool decides_what_is_read(const signature& form, std::size_t tensor) {
          says_how_pages_are_used(form, tensor);
 }
 
+/// The type whose precision bounds the results of a call: the first one of floats, in the order of
+/// the operation's tensors.
+inline dtype operand_type(const operation& op, std::span<const tensor_view> tensors) noexcept {
+  for (int i = 0; i < op.tensor_count; ++i) {
+    const dtype type = tensors[op.order[static_cast<std::size_t>(i)]].type;
+    if (is_floating_16_or_32(type)) return type;
+  }
+  return dtype::none;
+}
+
 /// The tensor of that name; absent where the signature has none.
 inline tensor_view tensor_named(const bound_call& call, std::string_view name) noexcept {
   const auto tensors = call.form().tensors;
