@@ -114,7 +114,9 @@ int main(int argc, char** argv) {
       return 77;
     }
     machine on = *std::move(opened);
-    for (const bench::bench_case& one : bench::read_cases(shapes, mean_pooling_ops)) {
+    std::vector<std::string_view> names;
+    for (const operation& op : mean_pooling_table::operations) names.push_back(op.name);
+    for (const bench::bench_case& one : bench::read_cases(shapes, names)) {
       const result<mean_pooling_problem> problem = parse_problem<mean_pooling_problem>(one.problem);
       if (!problem) {
         std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());

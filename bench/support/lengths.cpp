@@ -116,7 +116,7 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     const tensor_form& what = form.tensors[i];
     const tensor_view& list = call.tensors[i];
-    if (!call.has(i) || what.holds == tensor_contents::values) continue;
+    if (!call.has(i) || what.counts < 0) continue;
     if (what.holds == tensor_contents::page_numbers) {
       tables.push_back(i);
       continue;

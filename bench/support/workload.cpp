@@ -241,9 +241,12 @@ void workload::draw(std::size_t tensor, const tensor_view& part) {
       known->fill(call, tensor, random_)) {
     return;
   }
+  const bool positive = problem_.op->form->tensors[tensor].holds == tensor_contents::positive;
   const bool bytes = size_of(part.type) == 1, floating = reference::is_floating(part.type);
   for (std::int64_t n = 0; n < part.elements(); ++n) {
-    if (ordinary != nullptr) {
+    if (positive) {
+      reference::store(part, n, 1.0);
+    } else if (ordinary != nullptr) {
       reference::store(part, n, ordinary(call, tensor, n, random_));
     } else if (bytes) {
       static_cast<std::byte*>(part.data)[n] = ordinary_byte(part.type, random_);

@@ -38,8 +38,8 @@ std::span<const instance> kv_cache_registry() noexcept {
 }
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b989e6ef9881645a";
-  if (kind == device_kind::cuda) return "1b75a6e1e2745ea7";
+  if (kind == device_kind::cpu) return "a1c94509a3e7e7dd";
+  if (kind == device_kind::cuda) return "f1d34aac649f413a";
   return {};
 }
 

@@ -80,7 +80,7 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c6cbdd13aa607c63";
+  if (kind == device_kind::cpu) return "65c60755cadbce71";
   if (kind == device_kind::cuda) return "98d56863327e717a";
   return {};
 }

@@ -96,6 +96,7 @@ FAMILIES = [
                 ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 80",
             "cuda_type_of_head_dim_has_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
             "cuda_blocks_are_fixed": ".target = backend::cuda_sm80, .block_q = 48",
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
         },
         "in_table": {},
         "sorted": (".head_dim = 128", ".head_dim = 64"),
@@ -104,7 +105,7 @@ FAMILIES = [
         "folder": "kv_cache", "config": "kv_cache_config", "rule": "kv_cache_rule",
         "launch": "kv_cache", "arguments": "kv_cache_kernel_args",
         "legal": ".pass = kv_cache_pass::copy",
-        "broken": {},
+        "broken": {"cuda_rows_are_sm80": ".target = backend::cuda_sm90"},
         "in_table": {
             "copies_are_portable": ".target = backend::cpu_avx2, .pass = kv_cache_pass::copy",
             "bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16",

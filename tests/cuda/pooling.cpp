@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/mean_pooling/problem.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/mean_pooling.hpp>
 
 #include "tests/support/place.hpp"

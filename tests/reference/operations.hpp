@@ -150,10 +150,20 @@ inline bool says_how_pages_are_used(const signature& form, std::size_t tensor) {
            other.used_by == static_cast<int>(tensor);
   });
 }
-/// True for numbers that say where a call reads: its offsets, lengths, pages.
+/// True for numbers that say where a call reads, because a dim counts what they are numbers of: its
+/// offsets, lengths, pages.
 inline bool decides_what_is_read(const signature& form, std::size_t tensor) {
-  return form.tensors[tensor].holds != tensor_contents::values ||
-         says_how_pages_are_used(form, tensor);
+  return form.tensors[tensor].counts >= 0 || says_how_pages_are_used(form, tensor);
+}
+
+/// The type whose precision bounds the results of a call: the first one of floats, in the order of
+/// the operation's tensors.
+inline dtype operand_type(const operation& op, std::span<const tensor_view> tensors) noexcept {
+  for (int i = 0; i < op.tensor_count; ++i) {
+    const dtype type = tensors[op.order[static_cast<std::size_t>(i)]].type;
+    if (is_floating_16_or_32(type)) return type;
+  }
+  return dtype::none;
 }
 
 /// The tensor of that name; absent where the signature has none.

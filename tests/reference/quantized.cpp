@@ -208,7 +208,6 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
   if (name == "w") return fill_weights(view, random), true;
   if (name == "w_q") return fill_with([&] { return drawn_words(wanted, random); });
   if (name == "scales") return fill_with([&] { return drawn_scale(wanted, random); });
-  if (name == "tensor_scale") return fill_with([&] { return random.pick({0.5, 1.0, 0.03, 2.7}); });
   return false;
 }
 

@@ -334,6 +334,7 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
   };
   switch (form.holds) {
     case tensor_contents::values:
+    case tensor_contents::positive:
     case tensor_contents::indices:
     case tensor_contents::indices_or_none:
     case tensor_contents::count:
@@ -360,7 +361,7 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
 void fill_contents(const bound_call& call, random_source* random) {
   const signature& form = call.form();
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
-    if (!call.has(i) || form.tensors[i].holds == tensor_contents::values) continue;
+    if (!call.has(i) || form.tensors[i].counts < 0) continue;
     if (form.tensors[i].holds != tensor_contents::page_numbers) fill_list(call, i, random);
   }
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {

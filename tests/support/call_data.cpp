@@ -41,6 +41,12 @@ void fill_with_numbers(const tensor_view& view, random_source& random, double sc
   });
 }
 
+void fill_with_positive(const tensor_view& view, random_source& random) {
+  reference::for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    store(view, offset, random.pick({0.5, 1.0, 0.03, 2.7}));
+  });
+}
+
 /// Overwrites what nobody looks at. Minus infinity may be what hides it, and stays.
 void poison_unseen(const tensor_view& view, const reference::seen_elements& seen,
                    random_source& random) {
@@ -63,7 +69,9 @@ call_data::call_data(owned_problem problem, random_source& random, const memory_
   };
   const std::size_t count = form.tensors.size();
   for (std::size_t i = 0; i < count; ++i) {
-    if (call_.has(i) && !is_late(i) && reference::decides_what_is_read(form, i)) place(i, random);
+    const bool checked = reference::decides_what_is_read(form, i) || is_positive(i);
+    if (call_.has(i) && !is_late(i) && checked) place(i, random);
+    if (call_.has(i) && is_positive(i)) fill_with_positive(problem_.tensors[i], random);
   }
   fill_contents(call_, wishes.even ? nullptr : &random);
   status other;  // late extents, which are not known yet
@@ -77,6 +85,10 @@ call_data::call_data(owned_problem problem, random_source& random, const memory_
   for (std::size_t i = 0; i < count; ++i) fill(i, random);
   if (wishes.poison) poison(random);
   for (std::size_t i = 0; i < count; ++i) before_[i] = memory_[i].bytes();
+}
+
+bool call_data::is_positive(std::size_t tensor) const {
+  return call_.form().tensors[tensor].holds == tensor_contents::positive;
 }
 
 bool call_data::is_written(std::size_t tensor) const {
@@ -149,7 +161,7 @@ void call_data::fill(std::size_t tensor, random_source& random) {
   const tensor_form& form = call_.form().tensors[tensor];
   const tensor_view& view = problem_.tensors[tensor];
   if (!memory_[tensor].present() || form.use == tensor_use::output) return;
-  if (reference::decides_what_is_read(call_.form(), tensor)) return;
+  if (reference::decides_what_is_read(call_.form(), tensor) || is_positive(tensor)) return;
   const reference::operation_reference* const known = reference::reference_of(op().name);
   if (known != nullptr && known->fill != nullptr && known->fill(call_, tensor, random)) return;
   if (!reference::is_floating(view.type) && size_of(view.type) == 1 && view.type != dtype::u8) {

@@ -59,6 +59,7 @@ class call_data {
   bool has_output_elements() const;
 
  private:
+  bool is_positive(std::size_t tensor) const;
   bool is_written(std::size_t tensor) const;
   tensor_layout drawn_layout(std::size_t tensor, random_source& random) const;
   void place(std::size_t tensor, random_source& random);

@@ -72,11 +72,7 @@ comparison compared(std::span<const double> given, const reference::expected_ten
 
 /// The type whose precision sets the floor.
 dtype operands_of(const bound_call& call) {
-  for (int i = 0; i < call.op->tensor_count; ++i) {
-    const tensor_view& view = call.tensors[call.op->order[static_cast<std::size_t>(i)]];
-    if (is_floating_16_or_32(view.type)) return view.type;
-  }
-  return dtype::none;
+  return reference::operand_type(*call.op, {call.tensors, call.form().tensors.size()});
 }
 
 /// Whether all of a call is evaluated in no time: about so many multiply-adds, the largest product

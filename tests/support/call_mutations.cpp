@@ -66,6 +66,7 @@ class mutation_list {
     }
     if (form.is_output()) mutate_output(tensor);
     if (reference::decides_what_is_read(form_, tensor)) mutate_contents(tensor, view);
+    if (form.holds == tensor_contents::positive) mutate_positive(tensor);
   }
 
   void mutate_shape(std::size_t tensor, const tensor_view& view, const tensor_form& form) {
@@ -151,6 +152,15 @@ class mutation_list {
               });
             });
       }
+    }
+  }
+
+  void mutate_positive(std::size_t tensor) {
+    using limits = std::numeric_limits<float>;
+    for (const double number : {0.0, -0.5, static_cast<double>(limits::infinity()),
+                                static_cast<double>(limits::quiet_NaN())}) {
+      add(sentence({form_.tensors[tensor].name, " entry 0 = ", number}),
+          [=](owned_problem& call) { store(call.tensors[tensor], 0, number); });
     }
   }
 

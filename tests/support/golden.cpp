@@ -13,6 +13,7 @@
 #include <tessera/spec/check.hpp>
 
 #include "../reference/operations.hpp"
+#include "file_answers.hpp"
 #include "file_judge.hpp"
 #include "test_name.hpp"
 
@@ -73,10 +74,7 @@ golden_call::golden_call(const golden_name& name)
     problem_.tensors[i] = *input;
   }
   read_residuals();
-  for (int at = 0; at < name.op->tensor_count && operands_ == dtype::none; ++at) {
-    const dtype type = problem_.tensors[name.op->order[static_cast<std::size_t>(at)]].type;
-    if (is_floating_16_or_32(type)) operands_ = type;
-  }
+  operands_ = reference::operand_type(*name.op, problem_.tensors);
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     const bool taken = (name.op->taken >> i & 1u) != 0;
     if (!taken || !form.tensors[i].is_output() || expected(i) == nullptr) continue;
@@ -111,9 +109,7 @@ void golden_call::read_residuals() {
     if (!taken || form.tensors[i].is_output() || answer == nullptr) continue;
     tensor_view& view = problem_.tensors[i];
     if (view.present() || is_an_answer(i)) continue;
-    const auto like = static_cast<std::size_t>(std::max<int>(form.tensors[i].like, 0));
-    const dtype only = form.tensors[i].types.only();
-    const dtype type = only != dtype::none ? only : problem_.tensors[like].type;
+    const dtype type = type_of_answer(file_, form, problem_.tensors, i, operands_);
     const std::vector<double> values = reference::to_doubles(*answer);
     guarded_tensor& memory =
         residuals_.emplace(i, guarded_tensor(type, answer->rank, answer->extent)).first->second;
@@ -123,22 +119,10 @@ void golden_call::read_residuals() {
 }
 
 void golden_call::make_output(std::size_t tensor, const tensor_view& reference) {
-  const tensor_form& form = problem_.op->form->tensors[tensor];
   tensor_view& view = problem_.tensors[tensor];
-  dtype type = view.type;
-  if (form.gradient_of >= 0) {
-    type = problem_.tensors[static_cast<std::size_t>(form.gradient_of)].type;
-  }
-  if (type == dtype::none) type = form.types.only();
-  const bool codes = reference.type != dtype::f64 && form.types.has(reference.type);
-  if (type == dtype::none && codes) type = reference.type;
-  if (type == dtype::none && form.types.has(operands_)) type = operands_;
-  if (type == dtype::none && form.types.has(dtype::f32)) type = dtype::f32;
-  if (form.types.has(dtype::f32) && form.like >= 0 && form.gradient_of < 0) {
-    const tensor_view* const source = file_.tensor("out." + name_of(tensor));
-    type = source != nullptr && form.types.has(source->type) ? source->type : dtype::f32;
-  }
-  if (type == dtype::none) type = problem_.tensors[static_cast<std::size_t>(form.like)].type;
+  const dtype type = view.present() ? view.type
+                                    : type_of_answer(file_, *problem_.op->form, problem_.tensors,
+                                                     tensor, operands_);
   outputs_.emplace(tensor, guarded_tensor(type, reference.rank, reference.extent));
   view = outputs_.at(tensor).view();
 }

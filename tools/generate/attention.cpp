@@ -86,8 +86,6 @@ struct description {
 
 family attention_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_ATTENTION_ROW";
-  made.config_type = "attention_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
                                .limits = {.rows = 192, .seconds = 860, .bytes = 40 << 20}};
   made.of(device_part::cuda) = {
@@ -98,7 +96,6 @@ family attention_family() {
                  .bytes = 64 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
-  made.fits_header = "tessera/families/attention/fits.hpp";
   return made;
 }
 

@@ -40,8 +40,6 @@ struct description {
 
 family attention_backward_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_ATTENTION_BACKWARD_ROW";
-  made.config_type = "attention_backward_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
                                .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
   made.of(device_part::cuda) = {
@@ -51,7 +49,6 @@ family attention_backward_family() {
                  .bytes = 16 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
-  made.fits_header = "tessera/families/attention_backward/fits.hpp";
   return made;
 }
 

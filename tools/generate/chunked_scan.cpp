@@ -39,8 +39,6 @@ struct description {
 
 family chunked_scan_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_CHUNKED_SCAN_ROW";
-  made.config_type = "chunked_scan_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/chunked_scan/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 100, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/chunked_scan/sm80/launch.hpp",
@@ -49,7 +47,6 @@ family chunked_scan_family() {
                                            .bytes = 16 << 20,
                                            .unit_seconds = 60,
                                            .unit_mebibytes = 3072}};
-  made.fits_header = "tessera/families/chunked_scan/fits.hpp";
   return made;
 }
 

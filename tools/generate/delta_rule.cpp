@@ -40,8 +40,6 @@ struct description {
 
 family delta_rule_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_DELTA_RULE_ROW";
-  made.config_type = "delta_rule_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
@@ -50,7 +48,6 @@ family delta_rule_family() {
                                            .bytes = 16 << 20,
                                            .unit_seconds = 60,
                                            .unit_mebibytes = 3072}};
-  made.fits_header = "tessera/families/delta_rule/fits.hpp";
   return made;
 }
 

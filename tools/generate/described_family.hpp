@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <map>
 #include <optional>
 #include <string>
@@ -224,6 +225,11 @@ template <class Described>
 family described_family() {
   family made;
   made.name = Described::runtime_family::name;
+  made.row_macro = fmt::format("TESSERA_{}_ROW", made.name);
+  std::ranges::transform(made.row_macro, made.row_macro.begin(),
+                         [](unsigned char letter) { return std::toupper(letter); });
+  made.config_type = fmt::format("{}_config", made.name);
+  made.fits_header = fmt::format("tessera/families/{}/fits.hpp", made.name);
   const typename Described::config_type any;
   for_each_member(any, [&](std::string_view name, const auto&) {
     if (!made.config_members.empty()) made.config_members += ", ";

@@ -35,11 +35,8 @@ struct description {
 
 family grouped_matmul_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_GROUPED_MATMUL_ROW";
-  made.config_type = "grouped_matmul_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/grouped_matmul/cpu/launch.hpp",
                                .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
-  made.fits_header = "tessera/families/grouped_matmul/fits.hpp";
   return made;
 }
 

@@ -32,15 +32,12 @@ struct description {
 
 family kv_cache_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_KV_CACHE_ROW";
-  made.config_type = "kv_cache_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/kv_cache/cpu/launch.hpp",
                                .limits = {.rows = 8, .seconds = 30, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/kv_cache/sm80/launch.hpp",
       .limits = {
           .rows = 4, .seconds = 60, .bytes = 4 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
-  made.fits_header = "tessera/families/kv_cache/fits.hpp";
   return made;
 }
 

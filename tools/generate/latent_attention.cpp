@@ -35,11 +35,8 @@ struct description {
 
 family latent_attention_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_LATENT_ATTENTION_ROW";
-  made.config_type = "latent_attention_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
                                .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
-  made.fits_header = "tessera/families/latent_attention/fits.hpp";
   return made;
 }
 

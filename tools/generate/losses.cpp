@@ -34,11 +34,8 @@ struct description {
 
 family losses_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_LOSSES_ROW";
-  made.config_type = "losses_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.fits_header = "tessera/families/losses/fits.hpp";
   return made;
 }
 

@@ -35,8 +35,6 @@ struct description {
 
 family mean_pooling_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_MEAN_POOLING_ROW";
-  made.config_type = "mean_pooling_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
                                .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/mean_pooling/sm80/launch.hpp",
@@ -45,7 +43,6 @@ family mean_pooling_family() {
                                            .bytes = 8 << 20,
                                            .unit_seconds = 60,
                                            .unit_mebibytes = 3072}};
-  made.fits_header = "tessera/families/mean_pooling/fits.hpp";
   return made;
 }
 

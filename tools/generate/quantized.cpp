@@ -32,11 +32,8 @@ struct description {
 
 family quantized_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_QUANTIZED_ROW";
-  made.config_type = "quantized_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/quantized/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.fits_header = "tessera/families/quantized/fits.hpp";
   return made;
 }
 

@@ -35,11 +35,8 @@ struct description {
 
 family selective_scan_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_SELECTIVE_SCAN_ROW";
-  made.config_type = "selective_scan_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.fits_header = "tessera/families/selective_scan/fits.hpp";
   return made;
 }
 

@@ -35,11 +35,8 @@ struct description {
 
 family sparse_attention_family() {
   family made = described_family<description>();
-  made.row_macro = "TESSERA_SPARSE_ATTENTION_ROW";
-  made.config_type = "sparse_attention_config";
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.fits_header = "tessera/families/sparse_attention/fits.hpp";
   return made;
 }
 

@@ -84,12 +84,12 @@ struct family_part {
 
 /// Text that the generated files of a family need.
 struct family {
-  std::string_view name;         ///< "attention": first part of row and file names
-  std::string_view row_macro;    ///< the macro of rows/<name>.inc
-  std::string_view config_type;  ///< the config that a row's policy struct holds
-  std::string config_members;    ///< its members in order
+  std::string_view name;       ///< "attention": first part of row and file names
+  std::string row_macro;       ///< the macro of rows/<name>.inc
+  std::string config_type;     ///< the config that a row's policy struct holds
+  std::string config_members;  ///< its members in order
   /// Declares what spec/fits.hpp needs to say which problems a row runs.
-  std::string_view fits_header;
+  std::string fits_header;
   int number = 0;                                        ///< that of tessera::family
   std::span<const operation> operations;                 ///< that its rows run
   std::array<family_part, device_parts.size()> parts{};  ///< by device_part

@@ -9,7 +9,7 @@
 #include <tessera/runtime/operation.hpp>
 
 #include "command.hpp"
-#include "families/list.hpp"
+#include "families/declared_call.hpp"
 #include "json.hpp"
 
 namespace tessera::tool {
@@ -175,9 +175,8 @@ std::span<const family* const> all_families() {
   static const auto all = [] {
     std::vector<const family*> list;
     for (const tessera::family* kind : tessera::families()) {
-      for (const family_words* words : all_words) {
-        if (words->name == kind->name) list.push_back(new declared_family(*kind, *words));
-      }
+      const family_words* const words = words_of(kind->name);
+      if (words != nullptr) list.push_back(new declared_family(*kind, *words));
     }
     return list;
   }();

@@ -14,6 +14,7 @@
 #include "bench/support/workload.hpp"
 #include "measuring_place.hpp"
 #include "tests/reference/elements.hpp"
+#include "tests/reference/operations.hpp"
 #include "tests/support/compare.hpp"
 #include "tunable_problem.hpp"
 
@@ -299,6 +300,7 @@ class declared_problem final : public tunable_problem {
   std::string difference(std::span<const std::byte> expected) const {
     if (expected.empty()) return {};
     const std::vector<tensor_view> tensors = computed();
+    const dtype operands = reference::operand_type(*problem_.op, problem_.tensors);
     std::size_t begin = 0;
     for (const result_tensor& output : results_) {
       const tensor_view ours = tensors[output.tensor];
@@ -308,20 +310,12 @@ class declared_problem final : public tunable_problem {
       const support::comparison compared = support::judged(
           support::compare(reference::to_doubles(ours), reference::to_doubles(theirs), width,
                            support::scale_of(name_of(output))),
-          0, 2 * support::floor_of(name_of(output), operand_type()));
+          0, 2 * support::floor_of(name_of(output), operands));
       if (!compared.passed) {
         return support::sentence_of(compared, name_of(output), output.shape.shape());
       }
     }
     return {};
-  }
-
-  /// The dtype whose precision bounds the results: that of the first tensor.
-  dtype operand_type() const {
-    for (const tensor_view& view : problem_.tensors) {
-      if (view.present()) return view.type;
-    }
-    return dtype::none;
   }
 
   const family& kind_;

@@ -1,10 +1,12 @@
 // Validates the numbers stored in tensors of host memory that decide what a kernel touches:
-// offsets, lengths, pages, sizes of groups; see check.hpp. Shapes and memory have been checked.
+// offsets, lengths, pages, sizes of groups; and those that have to be positive. See check.hpp.
+// Shapes and memory have been checked.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -94,6 +96,17 @@ inline bool are_group_sizes(std::string_view name, const tensor_view& sizes, std
   }
   return sum <= rows || refuse(failure, name, ": the sum of the entries is ", sum, ", ", owner,
                                " has ", rows, " rows");
+}
+
+/// Every number is above 0 and finite.
+inline bool are_positive(std::string_view name, const tensor_view& list, status& failure) {
+  for (std::int64_t n = 0; n < list.extent[0]; ++n) {
+    const float number = static_cast<const float*>(list.data)[n * list.stride[0]];
+    if (number > 0 && number <= std::numeric_limits<float>::max()) continue;
+    return refuse(failure, name, ": entry ", n, " is ", static_cast<double>(number),
+                  ", must be above 0 and finite");
+  }
+  return true;
 }
 
 /// Marks of the numbers below a limit: on the stack as long as there are few.
@@ -303,13 +316,15 @@ inline bool is_table(const bound_call& call, std::size_t tensor, status& failure
 [[gnu::noinline]] inline bool holds_what_it_says(bound_call& call, std::size_t tensor,
                                                  status& failure) {
   const tensor_form& form = call.form().tensors[tensor];
-  const auto counted = static_cast<std::size_t>(form.counts);
   const tensor_view& view = call.tensors[tensor];
+  if (form.holds == tensor_contents::positive) return are_positive(form.name, view, failure);
+  const auto counted = static_cast<std::size_t>(form.counts);
   const std::string_view owner =
       call.form().tensors[static_cast<std::size_t>(call.owners[counted])].name;
   const std::int64_t rows = call.dims[counted];
   switch (form.holds) {
     case tensor_contents::values:
+    case tensor_contents::positive:
       return true;
     case tensor_contents::offsets: {
       std::int64_t longest = 0;

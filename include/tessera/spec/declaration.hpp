@@ -118,7 +118,8 @@ struct dim {
 
 enum class tensor_use : std::uint8_t { input, output, input_and_output };
 
-/// What the elements of an integer tensor are, beyond numbers. Looked at in host memory only.
+/// What the elements of a tensor are, beyond numbers: of one of integers, but for `positive`.
+/// Looked at in host memory only.
 enum class tensor_contents : std::uint8_t {
   values,
   offsets,          ///< start at 0, never decrease, end inside dim `counts`
@@ -132,6 +133,7 @@ enum class tensor_contents : std::uint8_t {
   slots,
   /// The last number, 0 to dim `counts`, says how many entries of lists of that dim are looked at.
   count,
+  positive,  ///< a list in f32, each above 0 and finite; no dim counts them
 };
 
 /// What a person writes of a tensor.

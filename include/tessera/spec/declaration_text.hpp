@@ -117,8 +117,11 @@ constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text>
   form.used_by = index_of(all, text.used_by, &tensor_text::name);
   form.page = dim_named(dims, text.page);
   form.covers = index_of(all, text.covers, &tensor_text::name);
-  if (text.holds != tensor_contents::values && form.counts < 0) {
-    throw "contents lie in a dim: say which one they count";
+  const bool counts =
+      text.holds != tensor_contents::values && text.holds != tensor_contents::positive;
+  if (counts != (form.counts >= 0)) throw "contents lie in a dim: say which one they count";
+  if (text.holds == tensor_contents::positive && text.types.only() != dtype::f32) {
+    throw "numbers that have to be positive are looked at in f32";
   }
   if (text.holds == tensor_contents::page_numbers && (form.used_by < 0 || form.page < 0)) {
     throw "page numbers are used by lengths, of pages of a dim";

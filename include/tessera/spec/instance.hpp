@@ -52,11 +52,15 @@ struct instance {
 template <class Kernel>
 inline constexpr auto resolved_config = resolved(Kernel::config);
 
-/// A row whose config has type `Config`, with entry points that take `KernelArgs`.
-template <class KernelArgs, std::size_t (*WorkspaceBytes)(const KernelArgs&, int),
-          status (*Launch)(const KernelArgs&, const launch_context&), class Config>
+/// The kernel args that a launch takes. Declared only.
+template <class KernelArgs>
+KernelArgs args_of_launch(status (*)(const KernelArgs&, const launch_context&));
+
+/// A row of that config, with entry points that take the args of its family's kernels.
+template <auto WorkspaceBytes, auto Launch, class Config>
 constexpr instance instance_of(std::string_view family, std::string_view name, const Config& config,
                                status (*prepare)() = nullptr) noexcept {
+  using kernel_args = decltype(args_of_launch(Launch));
   instance row;
   row.name = name;
   row.family = family;
@@ -64,10 +68,10 @@ constexpr instance instance_of(std::string_view family, std::string_view name, c
   row.config = &config;
   row.prepare = prepare;
   row.workspace_bytes = [](const void* args, int workers) {
-    return WorkspaceBytes(*static_cast<const KernelArgs*>(args), workers);
+    return WorkspaceBytes(*static_cast<const kernel_args*>(args), workers);
   };
   row.launch = [](const void* args, const launch_context& where) {
-    return Launch(*static_cast<const KernelArgs*>(args), where);
+    return Launch(*static_cast<const kernel_args*>(args), where);
   };
   return row;
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration.hpp>
@@ -67,13 +68,29 @@ struct lowering {
 
 namespace declared {
 
-/// A list and what comes behind it.
+template <class Part>
+inline constexpr bool is_list = false;
+template <class Entry, std::size_t Count>
+inline constexpr bool is_list<std::array<Entry, Count>> = true;
+template <class Part>
+inline constexpr std::size_t entries_in = 1;
+template <class Entry, std::size_t Count>
+inline constexpr std::size_t entries_in<std::array<Entry, Count>> = Count;
+
+/// A list and what comes behind it: entries, and lists of them.
 template <class Entry, std::size_t Count, class... More>
 consteval auto with(const std::array<Entry, Count>& list, const More&... more) {
-  std::array<Entry, Count + sizeof...(more)> all{};
+  std::array<Entry, Count + (std::size_t{0} + ... + entries_in<More>)> all{};
   std::size_t count = 0;
-  for (const Entry& entry : list) all[count++] = entry;
-  ((all[count++] = more), ...);
+  const auto append = [&](const auto& part) {
+    if constexpr (is_list<std::remove_cvref_t<decltype(part)>>) {
+      for (const Entry& entry : part) all[count++] = entry;
+    } else {
+      all[count++] = part;
+    }
+  };
+  append(list);
+  (append(more), ...);
   return all;
 }
 
@@ -280,6 +297,37 @@ inline status lower_problem(bound_call& call, tensor_view* views, const lowering
 /// `problem_type` and the `kernel_args` that it becomes.
 template <class Op>
 struct operation_table;
+
+namespace declared {
+
+/// Where the operations of a table begin among all of their family.
+consteval std::size_t place_in(std::span<const operation> family,
+                               std::span<const operation> table) {
+  for (std::size_t place = 0; place < family.size(); ++place) {
+    if (family[place].name == table.front().name) return place;
+  }
+  throw "a family has no operation of that table";
+}
+
+/// The same from what a family declares: all its operations, and the table of those whose problems
+/// have that type.
+template <class Problem, class KernelArgs, const auto& Family, const auto& Table>
+struct operation_table_of {
+  using problem_type = Problem;
+  using kernel_args = KernelArgs;
+  static constexpr auto operations =
+      std::span<const operation>(Family).subspan(place_in(Family, Table), Table.size());
+};
+
+}  // namespace declared
+
+/// The name that an operation is declared by; "invalid" for numbers that no operation has.
+template <class Op, class = typename operation_table<Op>::problem_type>
+constexpr std::string_view name_of(Op op) noexcept {
+  constexpr auto operations = operation_table<Op>::operations;
+  const auto number = static_cast<std::size_t>(op);
+  return number < operations.size() ? operations[number].name : "invalid";
+}
 
 /// The operation with that number; refuses numbers that no operation has.
 inline const operation* operation_with(std::span<const operation> operations, std::size_t number,

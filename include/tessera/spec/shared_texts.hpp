@@ -46,6 +46,22 @@ constexpr tensor_text as_output(tensor_text text, std::string_view gradient_of =
   return text;
 }
 
+/// States of a recurrence, which a call may have or not.
+constexpr tensor_text state(std::string_view name, const layout_texts& shapes,
+                            bool contiguous_rows = true) {
+  return {.name = name,
+          .shapes = shapes,
+          .types = dtype::f32,
+          .contiguous_rows = contiguous_rows,
+          .free = true};
+}
+/// Those behind the last tokens, which may lie where the initial ones do.
+constexpr tensor_text final_state(const layout_texts& shapes, bool contiguous_rows = true) {
+  tensor_text text = as_output(state("final_state", shapes, contiguous_rows));
+  text.shares = "initial_state";
+  return text;
+}
+
 template <std::int8_t Tensor>
 bool is_given(const bound_call& call) {
   return call.has(static_cast<std::size_t>(Tensor));

@@ -114,7 +114,7 @@ TEST(CStructs, OfTheFirstReleaseStayGood) {
   EXPECT_FALSE(views[3].present());
   args.size = 24;
   EXPECT_EQ(c::read_args(&args, grown.op, views.data()).message(),
-            "args of fill_cache: size is 24, must be the sizeof of the struct, which is 80");
+            "args of fill_cache: size is 24, must be the sizeof of the struct, which is 88");
   args = {.reserved = 3, .tensors = {}};
   EXPECT_EQ(c::read_args(&args, grown.op, views.data()).message(),
             "args of fill_cache: reserved is 3, known bits are 0");

@@ -21,7 +21,7 @@ namespace tessera::testing {
 /// Members in the order of `tensor_texts`.
 struct cache_args {
   tensor_view tokens{}, scales{}, cache{}, updated{}, pages{}, lengths{}, groups{}, table{},
-      codes{};
+      codes{}, factors{};
 };
 enum class rounding : std::uint8_t { nearest, down };
 struct cache_options {
@@ -118,6 +118,10 @@ inline constexpr std::array tensor_texts{
                 .shapes = {"R D", "R D", "-", "-", "-", "-", "-", "2 R D"},
                 .types = dtype::u4x2 | dtype::u8 | dtype::i8,
                 .shape_of = "tokens"},
+    tensor_text{.name = "factors",
+                .shapes = {"K", "K", "-", "-", "-", "-", "-", "K"},
+                .types = dtype::f32,
+                .holds = tensor_contents::positive},
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
@@ -193,7 +197,7 @@ inline constexpr lowering how{.bytes = sizeof(cache_kernel_args),
                                 filled.scale_type = call.tensors[1].type;
                               }};
 inline constexpr std::string_view all_tensors =
-    "tokens! cache! scales updated lengths pages groups table codes";
+    "tokens! cache! scales updated lengths pages groups table codes factors";
 inline constexpr std::array operations{
     declared::operation_of("fill_cache", 0, form, how, all_tensors),
     declared::operation_of("fill_plainly", 1, form, how, "tokens! cache! scales", "block wide"),
@@ -207,6 +211,7 @@ struct cache_call {
   std::array<std::uint8_t, 64> scales{};
   std::array<std::int32_t, 8> pages{0, 2, -7, 1, -5, 9}, lengths{5, 2}, groups{2, 3};
   std::array<float, 64> table{};
+  std::array<float, 8> factors{0.5f, 2.0f};
 
   const operation* op = &cache_table::operations[0];
   cache_options options{};

@@ -1,6 +1,7 @@
 // The vocabulary of declarations, on an operation that there is not: what is accepted and lowered,
 // and the whole sentence of each refusal.
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -136,6 +137,22 @@ TEST(Declaration, GroupSizesAreNotNegativeAndNotTooMany) {
             "groups: the sum of the entries is 4294967294, tokens has 6 rows");
 }
 
+TEST(Declaration, NumbersThatHaveToBePositiveAreFiniteToo) {
+  const auto with = [](float second) {
+    return refusal([&](cache_call& call) {
+      call.factors[1] = second;
+      call.args.factors = cache_call::of(call.factors, dtype::f32, {2});
+    });
+  };
+  using limits = std::numeric_limits<float>;
+  EXPECT_EQ(with(limits::denorm_min()), "");
+  EXPECT_EQ(with(limits::max()), "");
+  EXPECT_EQ(with(0.0f), "factors: entry 1 is 0, must be above 0 and finite");
+  EXPECT_EQ(with(-0.5f), "factors: entry 1 is -0.5, must be above 0 and finite");
+  EXPECT_EQ(with(limits::infinity()), "factors: entry 1 is inf, must be above 0 and finite");
+  EXPECT_EQ(with(limits::quiet_NaN()), "factors: entry 1 is nan, must be above 0 and finite");
+}
+
 TEST(Declaration, LiteralExtentsAreExact) {
   EXPECT_EQ(refusal([](cache_call& call) {
               call.args.groups = cache_call::of(call.groups, dtype::i32, {2});
@@ -219,7 +236,7 @@ TEST(Declaration, ProblemTextGoesBothWays) {
   EXPECT_EQ(refused("mode=up"), "problem: mode is 'up', must be one of nearest, down");
   EXPECT_EQ(refused("updated=[6,8]"),
             "problem: fill_cache has no field 'updated', the fields are tokens, scales, cache, "
-            "pages, lengths, groups, table, codes, unaligned, block, mode, gain, wide");
+            "pages, lengths, groups, table, codes, factors, unaligned, block, mode, gain, wide");
   EXPECT_EQ(refused("tokens=[6,8]i8 groups=[2]"), "problem: groups has no dtype");
 }
 

@@ -198,6 +198,12 @@ TEST(run, writes_what_the_reference_says) {
   expect_run_agrees("scaled_dot_product_attention", golden("scaled_dot_product_attention.causal"));
 }
 
+// Pools that are written have the type of q or one of codes.
+TEST(run, writes_pools_that_are_read_too) {
+  expect_run_agrees("ragged_page_attention_v3", golden("ragged_page_attention_v3.mixed"));
+  expect_run_agrees("chunked_prefill_paged_decode", golden("chunked_prefill_paged_decode.mixed"));
+}
+
 TEST(run, every_output_is_written_under_its_name) {
   const scratch_folder folder;
   const std::string output = folder / "output.safetensors";

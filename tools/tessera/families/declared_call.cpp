@@ -19,7 +19,9 @@
 #include "option_json.hpp"
 #include "output_memory.hpp"
 #include "tests/reference/elements.hpp"
+#include "tests/reference/operations.hpp"
 #include "tests/reference/store.hpp"
+#include "tests/support/file_answers.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -35,11 +37,7 @@ class declared_call final : public file_call {
 
   std::string_view op() const override { return call_.op->name; }
   std::string problem() const override { return text_of(call_.view()); }
-  dtype operand_type() const override {
-    const auto first =
-        std::ranges::find_if(call_.tensors, [](const tensor_view& view) { return view.present(); });
-    return first != call_.tensors.end() ? first->type : dtype::none;
-  }
+  dtype operand_type() const override { return reference::operand_type(*call_.op, call_.tensors); }
   reference::call_work work() const override { return reference::work_of(call_.view()); }
   boost::json::value options() const override { return options_json(form(), call_.options.data()); }
 
@@ -58,8 +56,7 @@ class declared_call final : public file_call {
       if (!is_output(i)) continue;
       tensor_view view = call_.tensors[i];
       if (!view.present() && !checks::derive_output(call, i, view)) continue;
-      const dtype_set types = form().tensors[i].types;
-      if (!types.empty() && !types.has(view.type)) continue;
+      if (!support::may_have(form().tensors[i], call_.tensors, view.type)) continue;
       memory_.lay_out(view);
       if (given_[i].present()) {
         std::memcpy(view.data, given_[i].data,
@@ -200,27 +197,17 @@ class declared_call final : public file_call {
            checks::are_contents(call, unfit);
   }
 
-  /// An output of the shape of its answer, in the type that it has to have or, if it may, has.
+  dtype type_of_answer(std::size_t tensor) const {
+    return support::type_of_answer(file(), form(), call_.tensors, tensor, operand_type());
+  }
+
+  /// An output of the shape of its answer.
   tensor_view answer_of(std::size_t tensor) const {
-    const tensor_form& output = form().tensors[tensor];
-    const std::string name(output.name_in_files());
+    const std::string name(form().tensors[tensor].name_in_files());
     const tensor_view* const truth = file().tensor("ref." + name);
-    const tensor_view* const source = file().tensor("out." + name);
     if (truth == nullptr) return {};
-    const auto type_of = [&](std::int8_t other) {
-      return other < 0 ? dtype::none : call_.tensors[static_cast<std::size_t>(other)].type;
-    };
     tensor_view view = *truth;
-    view.type = dtype::none;
-    const bool free = output.gradient_of < 0;
-    for (const dtype type : {free ? dtype::none : type_of(output.gradient_of), truth->type,
-                             free && source != nullptr ? source->type : dtype::none,
-                             type_of(output.like), output.types.only(), dtype::f32}) {
-      const bool may = output.types.empty() || output.types.has(type);
-      if (view.type == dtype::none && type != dtype::none && type != dtype::f64 && may) {
-        view.type = type;
-      }
-    }
+    view.type = type_of_answer(tensor);
     // A view of nothing: memory comes when everything fits.
     checks::lay_out(view);
     view.read_only = false;
@@ -246,10 +233,7 @@ class declared_call final : public file_call {
       const tensor_view* const answer = file().tensor("ref." + name);
       if (answer == nullptr || computes(name)) continue;
       tensor_view view = *answer;
-      const dtype only = tensor.types.only();
-      view.type = only != dtype::none ? only
-                  : tensor.like >= 0  ? call_.tensors[static_cast<std::size_t>(tensor.like)].type
-                                      : answer->type;
+      view.type = type_of_answer(i);
       if (view.type == dtype::none) continue;
       residuals_.lay_out(view);
       const std::vector<double> values = reference::to_doubles(*answer);

@@ -1,9 +1,10 @@
 // The interfaces of families.hpp over the declarations of operations. What does not follow from a
-// declaration a family says in words (`family_words`), one file each.
+// declaration a family says in words (`family_words`).
 #pragma once
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <boost/json/array.hpp>
@@ -23,9 +24,11 @@ struct family_words {
   /// Members of a row's config by name.
   boost::json::object (*config_of)(const void* config) = nullptr;
   /// CUDA rows: shared memory of a block, for the largest head dim they take.
-  int (*shared_bytes)(const void* config) = nullptr;
+  int (*shared_bytes)(const void* config) = [](const void*) { return 0; };
   /// What the rows of a listing have in common; may be empty.
-  std::string (*remark)(std::span<const listed_row> rows) = nullptr;
+  std::string (*remark)(std::span<const listed_row> rows) = [](std::span<const listed_row>) {
+    return std::string();
+  };
 };
 
 /// The members of a described config: numbers and enumerators, others by `json_of`.
@@ -46,11 +49,11 @@ boost::json::object members_of(const Config& config, const Other& json_of) {
   return members;
 }
 
-/// The words of every family of this version.
-extern const family_words attention_words, mean_pooling_words, attention_backward_words,
-    kv_cache_words, chunked_scan_words, delta_rule_words, selective_scan_words,
-    latent_attention_words, quantized_words, sparse_attention_words, grouped_matmul_words,
-    losses_words;
+/// The words of attention, which has more of them than others.
+extern const family_words attention_words;
+
+/// The words of a family; null for one that this version does not know.
+const family_words* words_of(std::string_view family);
 
 /// A call of an operation, read from a file.
 std::unique_ptr<file_call> open_declared(const tessera::family& kind, const operation& op,

@@ -2153,7 +2153,7 @@ static inline int32_t tessera_run_rwkv4_backward(const tessera_plan* plan,
 /* ---- flash_mla: family latent_attention ---- */
 
 /* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
- * columns; n number of sinks; dq head_dim. */
+ * columns; dq head_dim; n number of sinks. */
 typedef struct tessera_flash_mla_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -2220,7 +2220,7 @@ static inline int32_t tessera_run_flash_mla(const tessera_plan* plan,
 /* ---- flash_mla_backward: family latent_attention ---- */
 
 /* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
- * columns; n number of sinks; dq head_dim. */
+ * columns; dq head_dim; n number of sinks. */
 typedef struct tessera_flash_mla_backward_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -2399,7 +2399,7 @@ static inline int32_t tessera_run_multi_latent_ragged_page_attention(const tesse
 /* ---- deepseek_attn: family latent_attention ---- */
 
 /* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
- * columns; Hi index heads; Di index columns; n number of slots; dq head_dim; K number of kept keys
+ * columns; dq head_dim; Hi index heads; Di index columns; n number of slots; K number of kept keys
  * of the selection. */
 typedef struct tessera_deepseek_attn_args {
   uint32_t size;
@@ -2480,7 +2480,7 @@ static inline int32_t tessera_run_deepseek_attn(const tessera_plan* plan,
 /* ---- deepseek_attn_backward: family latent_attention ---- */
 
 /* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
- * columns; Hi index heads; Di index columns; n number of slots; dq head_dim; K number of kept keys
+ * columns; dq head_dim; Hi index heads; Di index columns; n number of slots; K number of kept keys
  * of the selection. */
 typedef struct tessera_deepseek_attn_backward_args {
   uint32_t size;

@@ -41,6 +41,12 @@ consteval option_form scale_at(std::string_view name, std::size_t offset) {
           .free = true};
 }
 
+/// An option that no choice depends on.
+consteval option_form free_option(option_form form) {
+  form.free = true;
+  return form;
+}
+
 consteval option_form pool_layout_at(std::size_t offset,
                                      std::span<const std::string_view> layouts) {
   return {.name = "pool_layout",

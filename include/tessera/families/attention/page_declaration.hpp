@@ -72,14 +72,16 @@ inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(of_
 inline constexpr auto tensors = declared::tensors_in(of_tokens, shapes, dims);
 inline constexpr auto chunk_shapes = declared::shapes_in<page_layout_names.size()>(of_chunks, dims);
 inline constexpr auto chunk_tensors = declared::tensors_in(of_chunks, chunk_shapes, dims);
+/// Options of operations on two pools, whose structs have members of the same names.
+template <class Options>
 inline constexpr std::array option_forms{
-    softmax_scale_at(offsetof(options, softmax_scale)),
-    window_at("window_left", offsetof(options, window_left)),
-    soft_cap_at(offsetof(options, logits_soft_cap)),
-    pool_layout_at(offsetof(options, pool_layout), page_layout_names),
-    page_size_at(offsetof(options, page_size)),
-    scale_at("k_scale", offsetof(options, k_scale)),
-    scale_at("v_scale", offsetof(options, v_scale)),
+    softmax_scale_at(offsetof(Options, softmax_scale)),
+    window_at("window_left", offsetof(Options, window_left)),
+    soft_cap_at(offsetof(Options, logits_soft_cap)),
+    pool_layout_at(offsetof(Options, pool_layout), page_layout_names),
+    page_size_at(offsetof(Options, page_size)),
+    scale_at("k_scale", offsetof(Options, k_scale)),
+    scale_at("v_scale", offsetof(Options, v_scale)),
 };
 consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
@@ -109,7 +111,7 @@ consteval signature form_of(std::span<const tensor_form> list, std::span<const s
       .shapes = forms,
       .dims = dims,
       .layouts = page_layout_names,
-      .options = option_forms,
+      .options = option_forms<options>,
       .rules = rules,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,

@@ -86,17 +86,12 @@ consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
 static_assert(tensor("kv_pages") == kv_pages);
-/// No choice depends on how channels lie.
-consteval option_form channel_layout_at(std::size_t offset) {
-  option_form form = pool_layout_at(offset, page_layout_names);
-  form.free = true;
-  return form;
-}
+/// Of pool_layout no choice depends on how channels lie.
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     window_at("window_left", offsetof(options, window_left)),
     soft_cap_at(offsetof(options, logits_soft_cap)),
-    channel_layout_at(offsetof(options, pool_layout)),
+    free_option(pool_layout_at(offsetof(options, pool_layout), page_layout_names)),
     scale_at("q_scale", offsetof(options, q_scale)),
     scale_at("k_scale", offsetof(options, k_scale)),
     scale_at("v_scale", offsetof(options, v_scale)),

@@ -52,11 +52,11 @@ struct table_entry<attention_config> {
     using args = attention_kernel_args;
     if constexpr (Kernel::config.target == backend::cuda_sm90) {
       namespace target = kernels::attention::sm90;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
     } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::attention::sm80;
-      instance row = instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
         row.finish = [](const void* tensors, const void* lowered, const launch_context& where) {
@@ -70,7 +70,7 @@ struct table_entry<attention_config> {
       return row;
     } else {
       namespace target = kernels::attention::cpu;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>);
     }
   }

@@ -57,15 +57,6 @@ inline constexpr auto written_texts = tensors_for(pool_use::written);
 inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(read_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(read_texts, shapes, dims);
 inline constexpr auto written_tensors = declared::tensors_in(written_texts, shapes, dims);
-inline constexpr std::array option_forms{
-    softmax_scale_at(offsetof(options, softmax_scale)),
-    window_at("window_left", offsetof(options, window_left)),
-    soft_cap_at(offsetof(options, logits_soft_cap)),
-    pool_layout_at(offsetof(options, pool_layout), page_layout_names),
-    paged_table::page_size_at(offsetof(options, page_size)),
-    scale_at("k_scale", offsetof(options, k_scale)),
-    scale_at("v_scale", offsetof(options, v_scale)),
-};
 consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
@@ -85,7 +76,7 @@ consteval signature form_of(std::span<const tensor_form> list) {
       .shapes = shapes,
       .dims = dims,
       .layouts = page_layout_names,
-      .options = option_forms,
+      .options = paged_table::option_forms<options>,
       .rules = rules,
       .multiples = multiples,
       .layout_of = &declared::layout_named<&options::pool_layout>,

@@ -2,8 +2,6 @@
 // spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/attention_backward/declaration.hpp>
 #include <tessera/families/attention_backward/kernel_args.hpp>
 #include <tessera/families/attention_backward/problem.hpp>
@@ -12,10 +10,9 @@
 namespace tessera {
 
 template <>
-struct operation_table<attention_backward_op> {
-  using problem_type = attention_backward_problem;
-  using kernel_args = attention_backward_kernel_args;
-  static constexpr std::span<const operation> operations = attention_backward_table::operations;
-};
+struct operation_table<attention_backward_op>
+    : declared::operation_table_of<attention_backward_problem, attention_backward_kernel_args,
+                                   attention_backward_table::operations,
+                                   attention_backward_table::operations> {};
 
 }  // namespace tessera

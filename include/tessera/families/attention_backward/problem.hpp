@@ -1,9 +1,7 @@
 // What is asked of a gradient of attention at run time: dtypes, sizes and options, no pointers.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention_backward/args.hpp>
@@ -17,15 +15,6 @@ enum class attention_backward_op : std::uint8_t {
   attention_backward,
   scaled_dot_product_attention_backward,
 };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 3> attention_backward_ops{
-    "flash_attention_backward", "attention_backward", "scaled_dot_product_attention_backward"};
-
-constexpr std::string_view name_of(attention_backward_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < attention_backward_ops.size() ? attention_backward_ops[index] : "invalid";
-}
 
 /// A call of one of them without its memory. The options are those of the forward call.
 using attention_backward_problem =

@@ -37,14 +37,13 @@ template <>
 struct table_entry<attention_backward_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    using args = attention_backward_kernel_args;
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::attention_backward::sm80;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention_backward", name, resolved_config<Kernel>, &target::prepare<Kernel>);
     } else {
       namespace target = kernels::attention_backward::cpu;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention_backward", name, resolved_config<Kernel>);
     }
   }

@@ -20,6 +20,7 @@ enum class attention_backward_rule : std::uint8_t {
   cuda_head_dim_is_any_64_96_or_128,
   cuda_type_of_head_dim_has_16_bits,
   cuda_blocks_are_fixed,
+  cuda_rows_are_sm80,
 };
 
 /// The condition a legal row meets, as a sentence.
@@ -45,6 +46,8 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
       return "type of a CUDA row of one head_dim is f16 or bf16";
     case attention_backward_rule::cuda_blocks_are_fixed:
       return "block_q and block_kv of a CUDA row are 128, or 16 with any head_dim";
+    case attention_backward_rule::cuda_rows_are_sm80:
+      return "rows for GPUs are of cuda_sm80: no kernel of gradients has newer instructions";
   }
   return "invalid";
 }
@@ -56,6 +59,7 @@ constexpr attention_backward_rule broken_rule(attention_backward_config config) 
   if (!is_floating_16_or_32(config.type)) return type_is_floating;
   if (config.head_dim < 0 || config.head_dim > max_head_dim) return head_dim_in_range;
   if (is_cuda(config.target)) {
+    if (config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
     const int block = cuda_block_of_gradients(config.head_dim);
     if (config.block_q != block || config.block_kv != block) return cuda_blocks_are_fixed;
     if (config.head_dim == 0) return none;

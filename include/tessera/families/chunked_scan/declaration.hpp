@@ -21,6 +21,7 @@
 
 namespace tessera::recurrent_table {
 
+using declared::state;
 using options = recurrent_options;
 using texts = std::array<std::string_view, max_layouts>;
 
@@ -73,16 +74,8 @@ constexpr tensor_text gradient_of(std::string_view of, std::string_view name, co
           .gradient_of = of,
           .free = free};
 }
-/// States that a call may have or not.
-constexpr tensor_text state(std::string_view name, const texts& shapes) {
-  return {
-      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = true};
-}
 constexpr tensor_text gradient_of_state(const texts& shapes) {
-  tensor_text text = state("d_initial_state", shapes);
-  text.use = tensor_use::output;
-  text.gradient_of = "initial_state";
-  return text;
+  return declared::as_output(state("d_initial_state", shapes), "initial_state");
 }
 
 inline constexpr std::array tensor_texts{
@@ -101,13 +94,7 @@ inline constexpr std::array tensor_texts{
                 .like = "q",
                 .use = tensor_use::output,
                 .contiguous_rows = true},
-    tensor_text{.name = "final_state",
-                .shapes = of_states,
-                .types = dtype::f32,
-                .use = tensor_use::output,
-                .contiguous_rows = true,
-                .shares = "initial_state",
-                .free = true},
+    declared::final_state(of_states),
     operand("d_out", of_values),
     state("d_final_state", of_states),
     gradient_of("q", "d_q", of_keys, false),

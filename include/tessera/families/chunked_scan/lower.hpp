@@ -2,8 +2,6 @@
 // spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/chunked_scan/operations.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
@@ -13,18 +11,12 @@
 namespace tessera {
 
 template <>
-struct operation_table<recurrent_op> {
-  using problem_type = recurrent_problem;
-  using kernel_args = chunked_scan_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(chunked_scan_operations).first<recurrent_ops.size()>();
-};
+struct operation_table<recurrent_op>
+    : declared::operation_table_of<recurrent_problem, chunked_scan_kernel_args,
+                                   chunked_scan_operations, recurrent_table::operations> {};
 template <>
-struct operation_table<rwkv6_op> {
-  using problem_type = rwkv6_problem;
-  using kernel_args = chunked_scan_kernel_args;
-  static constexpr auto operations = std::span<const operation>(chunked_scan_operations)
-                                         .subspan<recurrent_ops.size(), rwkv6_ops.size()>();
-};
+struct operation_table<rwkv6_op>
+    : declared::operation_table_of<rwkv6_problem, chunked_scan_kernel_args, chunked_scan_operations,
+                                   rwkv6_table::operations> {};
 
 }  // namespace tessera

@@ -2,10 +2,7 @@
 // Plain data.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/chunked_scan/args.hpp>
 #include <tessera/families/chunked_scan/config.hpp>
@@ -23,16 +20,6 @@ enum class recurrent_op : std::uint8_t {
   gla_backward,
   lightning_attn_backward,
 };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 6> recurrent_ops{
-    "recurrent",          "gla",          "lightning_attn",
-    "recurrent_backward", "gla_backward", "lightning_attn_backward"};
-
-constexpr std::string_view name_of(recurrent_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < recurrent_ops.size() ? recurrent_ops[index] : "invalid";
-}
 
 /// A call of one of them without its memory.
 using recurrent_problem = basic_problem<recurrent_op, recurrent_args, recurrent_options>;

@@ -37,14 +37,13 @@ template <>
 struct table_entry<chunked_scan_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    using args = chunked_scan_kernel_args;
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::chunked_scan::sm80;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "chunked_scan", name, resolved_config<Kernel>, &target::prepare<Kernel>);
     } else {
       namespace target = kernels::chunked_scan::cpu;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "chunked_scan", name, resolved_config<Kernel>);
     }
   }

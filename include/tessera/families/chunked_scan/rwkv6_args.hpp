@@ -17,10 +17,7 @@
 // initial_state itself.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/spec/problem.hpp>
@@ -67,14 +64,6 @@ struct rwkv6_options {
 
 /// Operations of RWKV-6.
 enum class rwkv6_op : std::uint8_t { rwkv6, rwkv6_backward };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 2> rwkv6_ops{"rwkv6", "rwkv6_backward"};
-
-constexpr std::string_view name_of(rwkv6_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < rwkv6_ops.size() ? rwkv6_ops[index] : "invalid";
-}
 
 /// A call of one of them without its memory.
 using rwkv6_problem = basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>;

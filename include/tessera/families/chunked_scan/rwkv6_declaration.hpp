@@ -17,9 +17,9 @@
 namespace tessera::rwkv6_table {
 
 using options = rwkv6_options;
+using declared::state;
 using recurrent_table::gradient_of;
 using recurrent_table::rows_at;
-using recurrent_table::state;
 using recurrent_table::states_at;
 using texts = std::array<std::string_view, max_layouts>;
 
@@ -59,13 +59,7 @@ inline constexpr std::array tensor_texts{
                 .like = "r",
                 .use = tensor_use::output,
                 .contiguous_rows = true},
-    tensor_text{.name = "final_state",
-                .shapes = of_states,
-                .types = dtype::f32,
-                .use = tensor_use::output,
-                .contiguous_rows = true,
-                .shares = "initial_state",
-                .free = true},
+    declared::final_state(of_states),
     operand("d_out", of_values),
     state("d_final_state", of_states),
     gradient_of("r", "d_r", of_keys, false),

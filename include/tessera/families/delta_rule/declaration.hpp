@@ -82,12 +82,6 @@ constexpr tensor_text optional_output(tensor_text text, std::string_view gradien
   text.free = true;
   return text;
 }
-/// May lie where the initial states do.
-constexpr tensor_text final_states(const texts& shapes) {
-  tensor_text text = optional_output(single("final_state", shapes));
-  text.shares = "initial_state";
-  return text;
-}
 constexpr tensor_text with_rows(tensor_text text) {
   text.contiguous_rows = true;
   return text;
@@ -110,7 +104,7 @@ inline constexpr std::array tensor_texts{
                 .elsewhere = "is given with cu_seqlens; both say where sequences begin",
                 .free = true},
     as_output(operand("out", of_values)),
-    final_states(of_states),
+    declared::final_state(of_states),
     operand("d_out", of_values),
     single("d_final_state", of_states),
     as_output(operand("d_q", of_keys), "q"),

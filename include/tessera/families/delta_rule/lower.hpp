@@ -1,8 +1,6 @@
 // What delta rule problems mean to the engines of spec/lower.hpp and spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/families/delta_rule/operations.hpp>
 #include <tessera/spec/lower.hpp>
@@ -10,35 +8,21 @@
 namespace tessera {
 
 template <>
-struct operation_table<delta_rule_op> {
-  using problem_type = delta_rule_problem;
-  using kernel_args = delta_rule_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(delta_rule_operations).first(delta_rule_table::operations.size());
-};
+struct operation_table<delta_rule_op>
+    : declared::operation_table_of<delta_rule_problem, delta_rule_kernel_args,
+                                   delta_rule_operations, delta_rule_table::operations> {};
 template <>
-struct operation_table<rwkv7_op> {
-  using problem_type = rwkv7_problem;
-  using kernel_args = delta_rule_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(delta_rule_operations)
-          .subspan(delta_rule_table::operations.size(), rwkv7_table::operations.size());
-};
+struct operation_table<rwkv7_op>
+    : declared::operation_table_of<rwkv7_problem, delta_rule_kernel_args, delta_rule_operations,
+                                   rwkv7_table::operations> {};
 template <>
-struct operation_table<ragged_delta_rule_op> {
-  using problem_type = ragged_delta_rule_problem;
-  using kernel_args = delta_rule_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(delta_rule_operations)
-          .subspan(delta_rule_table::operations.size() + rwkv7_table::operations.size(),
-                   ragged_delta_rule_table::operations.size());
-};
+struct operation_table<ragged_delta_rule_op>
+    : declared::operation_table_of<ragged_delta_rule_problem, delta_rule_kernel_args,
+                                   delta_rule_operations, ragged_delta_rule_table::operations> {};
 template <>
-struct operation_table<ragged_delta_rule_v2_op> {
-  using problem_type = ragged_delta_rule_v2_problem;
-  using kernel_args = delta_rule_kernel_args;
-  static constexpr auto operations = std::span<const operation>(delta_rule_operations)
-                                         .last(ragged_delta_rule_v2_table::operations.size());
+struct operation_table<ragged_delta_rule_v2_op>
+    : declared::operation_table_of<ragged_delta_rule_v2_problem, delta_rule_kernel_args,
+                                   delta_rule_operations, ragged_delta_rule_v2_table::operations> {
 };
 
 }  // namespace tessera

@@ -1,10 +1,7 @@
 // What is asked of the delta rule at run time: dtypes, sizes and options, no pointers. Plain data.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/delta_rule/args.hpp>
 #include <tessera/families/delta_rule/config.hpp>
@@ -20,16 +17,6 @@ enum class delta_rule_op : std::uint8_t {
   gated_delta_rule_backward,
   kernel_delta_attention_backward,
 };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 4> delta_rule_ops{
-    "gated_delta_rule", "kernel_delta_attention", "gated_delta_rule_backward",
-    "kernel_delta_attention_backward"};
-
-constexpr std::string_view name_of(delta_rule_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < delta_rule_ops.size() ? delta_rule_ops[index] : "invalid";
-}
 
 constexpr delta_rule_pass pass_of(delta_rule_op op) noexcept {
   return op >= delta_rule_op::gated_delta_rule_backward ? delta_rule_pass::backward

@@ -2,9 +2,7 @@
 // pointers. Plain data.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/options.hpp>
@@ -24,19 +22,6 @@ enum class ragged_delta_rule_v2_op : std::uint8_t {
   ragged_gated_delta_rule_v2,
   ragged_gated_delta_rule_v2_backward,
 };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 2> ragged_delta_rule_ops{
-    "ragged_gated_delta_rule", "ragged_gated_delta_rule_backward"};
-inline constexpr std::array<std::string_view, 2> ragged_delta_rule_v2_ops{
-    "ragged_gated_delta_rule_v2", "ragged_gated_delta_rule_v2_backward"};
-
-constexpr std::string_view name_of(ragged_delta_rule_op op) noexcept {
-  return name_in(ragged_delta_rule_ops, op);
-}
-constexpr std::string_view name_of(ragged_delta_rule_v2_op op) noexcept {
-  return name_in(ragged_delta_rule_v2_ops, op);
-}
 
 constexpr delta_rule_pass pass_of(ragged_delta_rule_op op) noexcept {
   return op == ragged_delta_rule_op::ragged_gated_delta_rule ? delta_rule_pass::forward

@@ -37,14 +37,13 @@ template <>
 struct table_entry<delta_rule_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    using args = delta_rule_kernel_args;
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::delta_rule::sm80;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "delta_rule", name, resolved_config<Kernel>, &target::prepare<Kernel>);
     } else {
       namespace target = kernels::delta_rule::cpu;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "delta_rule", name, resolved_config<Kernel>);
     }
   }

@@ -65,7 +65,7 @@ inline constexpr std::array tensor_texts{
     single("initial_state", of_states),
     declared::packed_offsets({"-", "N+1", "N+1"}),
     declared::as_output(operand("out", of_values)),
-    delta_rule_table::final_states(of_states),
+    declared::final_state(of_states),
     operand("d_out", of_values),
     single("d_final_state", of_states),
     gradient("d_r", "r", of_keys),

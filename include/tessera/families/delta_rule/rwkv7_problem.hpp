@@ -1,10 +1,7 @@
 // What is asked of RWKV-7 at run time: dtypes, sizes and options, no pointers. Plain data.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/rwkv7_args.hpp>
@@ -19,15 +16,6 @@ enum class rwkv7_op : std::uint8_t {
   rwkv7_backward,
   rwkv7_mul_backward,
 };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 4> rwkv7_ops{"rwkv7", "rwkv7_mul", "rwkv7_backward",
-                                                           "rwkv7_mul_backward"};
-
-constexpr std::string_view name_of(rwkv7_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < rwkv7_ops.size() ? rwkv7_ops[index] : "invalid";
-}
 
 constexpr delta_rule_pass pass_of(rwkv7_op op) noexcept {
   return op >= rwkv7_op::rwkv7_backward ? delta_rule_pass::backward : delta_rule_pass::forward;

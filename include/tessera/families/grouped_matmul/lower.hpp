@@ -1,8 +1,6 @@
 // What grouped matmul problems mean to the engines of spec/lower.hpp and spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/grouped_matmul/declaration.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/families/grouped_matmul/problem.hpp>
@@ -11,10 +9,9 @@
 namespace tessera {
 
 template <>
-struct operation_table<grouped_matmul_op> {
-  using problem_type = grouped_matmul_problem;
-  using kernel_args = grouped_matmul_kernel_args;
-  static constexpr std::span<const operation> operations = grouped_matmul_table::operations;
-};
+struct operation_table<grouped_matmul_op>
+    : declared::operation_table_of<grouped_matmul_problem, grouped_matmul_kernel_args,
+                                   grouped_matmul_table::operations,
+                                   grouped_matmul_table::operations> {};
 
 }  // namespace tessera

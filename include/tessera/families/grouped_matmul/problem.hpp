@@ -2,9 +2,7 @@
 // Plain data.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/grouped_matmul/args.hpp>
 #include <tessera/families/grouped_matmul/options.hpp>
@@ -19,15 +17,6 @@ enum class grouped_matmul_op : std::uint8_t {
   matmul,
   matmul_backward,
 };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 4> grouped_matmul_ops{
-    "grouped_matmul", "grouped_matmul_backward", "matmul", "matmul_backward"};
-
-constexpr std::string_view name_of(grouped_matmul_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < grouped_matmul_ops.size() ? grouped_matmul_ops[index] : "invalid";
-}
 
 constexpr bool is_backward(grouped_matmul_op op) noexcept {
   return op == grouped_matmul_op::grouped_matmul_backward ||

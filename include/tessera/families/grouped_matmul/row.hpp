@@ -26,8 +26,8 @@ struct table_entry<grouped_matmul_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     namespace target = kernels::grouped_matmul::cpu;
-    return instance_of<grouped_matmul_kernel_args, &target::workspace_bytes<Kernel>,
-                       &target::launch<Kernel>>("grouped_matmul", name, resolved_config<Kernel>);
+    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+        "grouped_matmul", name, resolved_config<Kernel>);
   }
 };
 

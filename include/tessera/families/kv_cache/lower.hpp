@@ -1,8 +1,6 @@
 // What problems of caches mean to the engines of spec/lower.hpp and spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/kv_cache/declaration.hpp>
 #include <tessera/families/kv_cache/kernel_args.hpp>
 #include <tessera/families/kv_cache/problem.hpp>
@@ -11,10 +9,8 @@
 namespace tessera {
 
 template <>
-struct operation_table<kv_cache_op> {
-  using problem_type = kv_cache_problem;
-  using kernel_args = kv_cache_kernel_args;
-  static constexpr std::span<const operation> operations = kv_cache_table::operations;
-};
+struct operation_table<kv_cache_op>
+    : declared::operation_table_of<kv_cache_problem, kv_cache_kernel_args,
+                                   kv_cache_table::operations, kv_cache_table::operations> {};
 
 }  // namespace tessera

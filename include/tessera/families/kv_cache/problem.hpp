@@ -2,9 +2,7 @@
 // Plain data.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/kv_cache/args.hpp>
 #include <tessera/families/kv_cache/config.hpp>
@@ -15,14 +13,6 @@ namespace tessera {
 
 /// Operations of the family.
 enum class kv_cache_op : std::uint8_t { kv_cache_append, kv_cache_copy };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 2> kv_cache_ops{"kv_cache_append", "kv_cache_copy"};
-
-constexpr std::string_view name_of(kv_cache_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < kv_cache_ops.size() ? kv_cache_ops[index] : "invalid";
-}
 
 /// A call of one of them without its memory.
 using kv_cache_problem = basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>;

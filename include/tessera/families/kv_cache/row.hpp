@@ -37,14 +37,13 @@ template <>
 struct table_entry<kv_cache_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    using args = kv_cache_kernel_args;
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::kv_cache::sm80;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "kv_cache", name, resolved_config<Kernel>, &target::prepare<Kernel>);
     } else {
       namespace target = kernels::kv_cache::cpu;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "kv_cache", name, resolved_config<Kernel>);
     }
   }

@@ -35,16 +35,16 @@ struct latent_attention_demand {
                                    const latent_attention_demand&) = default;
 };
 
-constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_args& args,
-                                            const flash_mla_options& options,
-                                            bool /*unaligned*/) noexcept {
+/// What flash_mla and deepseek_attn have in common, whose latents become keys and values of heads;
+/// their args and options have members of the same names.
+template <class Args, class Options>
+constexpr latent_attention_demand demand_of_expanded(const Args& args, const Options& options,
+                                                     latent_pass pass) noexcept {
   const auto& q = args.q.extent;
   const std::int64_t shared = args.q_pe.present() ? args.q_pe.extent[2] : 0;
-  const bool forward = op == flash_mla_op::flash_mla;
-  return {.pass = forward ? latent_pass::forward : latent_pass::backward,
+  return {.pass = pass,
           .type = args.ckv.type,
           .causal = options.causal,
-          .biased = args.bias_post.present() || args.mask.present(),
           .rope = args.k_pe.present(),
           .sequences = q[0],
           .tokens = q[0] * q[1],
@@ -54,6 +54,16 @@ constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_arg
           .latent = args.ckv.extent[2],
           .width = q[3] + shared,
           .value = args.w_vc.extent[2]};
+}
+
+constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_args& args,
+                                            const flash_mla_options& options,
+                                            bool /*unaligned*/) noexcept {
+  const bool forward = op == flash_mla_op::flash_mla;
+  latent_attention_demand demand =
+      demand_of_expanded(args, options, forward ? latent_pass::forward : latent_pass::backward);
+  demand.biased = args.bias_post.present() || args.mask.present();
+  return demand;
 }
 
 constexpr latent_attention_demand demand_of(flash_mla_decode_op /*op*/,
@@ -96,23 +106,12 @@ constexpr latent_attention_demand demand_of(latent_ragged_op /*op*/, const laten
 constexpr latent_attention_demand demand_of(deepseek_attn_op op, const deepseek_attn_args& args,
                                             const deepseek_attn_options& options,
                                             bool /*unaligned*/) noexcept {
-  const auto& q = args.q.extent;
-  const std::int64_t shared = args.q_pe.present() ? args.q_pe.extent[2] : 0;
   const bool forward = op == deepseek_attn_op::deepseek_attn;
-  return {.form = latent_form::selected,
-          .pass = forward ? latent_pass::forward : latent_pass::backward,
-          .type = args.ckv.type,
-          .causal = options.causal,
-          .rope = args.k_pe.present(),
-          .sequences = q[0],
-          .tokens = q[0] * q[1],
-          .keys = q[1],
-          .heads = q[2],
-          .kv_heads = args.w_kc.extent[1],
-          .latent = args.ckv.extent[2],
-          .width = q[3] + shared,
-          .value = args.w_vc.extent[2],
-          .index = args.q_index.present() ? args.q_index.extent[2] * args.q_index.extent[3] : 0};
+  latent_attention_demand demand =
+      demand_of_expanded(args, options, forward ? latent_pass::forward : latent_pass::backward);
+  demand.form = latent_form::selected;
+  demand.index = args.q_index.present() ? args.q_index.extent[2] * args.q_index.extent[3] : 0;
+  return demand;
 }
 
 /// One sequence of 512 queries if packed: neither the others nor the lengths that depend on them

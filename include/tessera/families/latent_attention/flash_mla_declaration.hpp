@@ -22,6 +22,7 @@ namespace tessera::flash_mla_table {
 
 using options = flash_mla_options;
 using texts = std::array<std::string_view, max_layouts>;
+using attention_table::free_option;
 using declared::everywhere;
 
 inline constexpr std::int64_t most_heads = std::numeric_limits<int>::max();
@@ -31,33 +32,48 @@ inline constexpr std::int64_t most_columns = 1 << 20;
 /// "latent": no rope parts; "rope": of each head's query; "shared rope": one for all heads.
 inline constexpr std::array<std::string_view, 3> layouts{"latent", "rope", "shared rope"};
 
-inline constexpr std::array dims{
-    dim{.symbol = "B", .label = "batch"},
-    dim{.symbol = "S", .label = "length"},
-    dim{.symbol = "R", .label = "latent columns", .least = 1, .most = most_columns},
-    dim{.symbol = "Hq", .label = "heads", .least = 1, .most = most_heads},
-    dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
-    dim{.symbol = "dn", .label = "head_dim", .least = 1, .most = most_columns},
-    dim{.symbol = "dv", .label = "head_dim", .least = 1, .most = most_columns},
-    dim{.symbol = "dr", .label = "rope columns", .least = 1, .most = most_columns},
-    dim{.symbol = "n", .label = "number of sinks", .most = most_heads},
-    dim{.symbol = "dq",
-        .label = "head_dim",
-        .source = dim_source::formula,
-        .of = "dn",
-        .value =
-            [](const bound_call& call) {
-              return call.dims[5] + (call.layout == 1 ? call.dims[7] : 0);
-            }},
-};
+/// Where the rope parts of a call are, by number; an operation may have three more layouts, whose
+/// rope parts are where those of the first three are.
+constexpr int rope_layout_in(const bound_call& call) noexcept {
+  return call.layout % static_cast<int>(layouts.size());
+}
+/// Those of operations that make keys and values of the latents of a sequence.
+consteval auto latent_dims(dim length) {
+  std::array list{
+      dim{.symbol = "B", .label = "batch"},
+      length,
+      dim{.symbol = "R", .label = "latent columns", .least = 1, .most = most_columns},
+      dim{.symbol = "Hq", .label = "heads", .least = 1, .most = most_heads},
+      dim{.symbol = "Hkv", .label = "heads", .least = 1, .most = most_heads},
+      dim{.symbol = "dn", .label = "head_dim", .least = 1, .most = most_columns},
+      dim{.symbol = "dv", .label = "head_dim", .least = 1, .most = most_columns},
+      dim{.symbol = "dr", .label = "rope columns", .least = 1, .most = most_columns},
+      dim{.symbol = "dq",
+          .label = "head_dim",
+          .source = dim_source::formula,
+          .of = "dn",
+          .value =
+              [](const bound_call& call) {
+                return call.dims[5] + (rope_layout_in(call) == 1 ? call.dims[7] : 0);
+              }},
+  };
+  if (list[5].symbol != "dn" || list[7].symbol != "dr") throw "dq is dn, and dr where q has it";
+  return list;
+}
+inline constexpr auto dims =
+    declared::with(latent_dims({.symbol = "S", .label = "length"}),
+                   dim{.symbol = "n", .label = "number of sinks", .most = most_heads});
 consteval std::int8_t dim_of(std::string_view symbol) {
   return declared::dim_named(dims, symbol);
 }
-static_assert(dim_of("dn") == 5 && dim_of("dr") == 7 && layouts[1] == "rope");
 
-inline constexpr texts of_rope{"-", "B S dr", "B S dr"};
-inline constexpr texts of_shared_rope{"-", "-", "B S dr"};
-inline constexpr texts of_queries{"B S Hq dn", "B S Hq dq", "B S Hq dn"};
+/// Shapes by where rope parts are; layouts behind the first three have the same.
+consteval texts by_rope(std::string_view none, std::string_view own, std::string_view shared) {
+  return {none, own, shared, none, own, shared};
+}
+inline constexpr texts of_rope = by_rope("-", "B S dr", "B S dr");
+inline constexpr texts of_shared_rope = by_rope("-", "-", "B S dr");
+inline constexpr texts of_queries = by_rope("B S Hq dn", "B S Hq dq", "B S Hq dn");
 inline constexpr std::string_view of_scores = "B? Hq? S?:rows S?:keys";
 
 constexpr tensor_text operand(std::string_view name, const texts& shapes) {
@@ -86,38 +102,49 @@ constexpr tensor_text of_each_score(std::string_view name, dtype_set types) {
 
 enum class direction { forward, backward };
 
-consteval std::array<tensor_text, 21> tensors_for(direction where) {
-  const bool forward = where == direction::forward;
+/// Latents, what makes keys and values of them, and queries.
+inline constexpr std::array input_texts{
+    [] {
+      tensor_text latents = operand("ckv", everywhere("B S R"));
+      latents.like = {};
+      latents.types = floating_types;
+      return latents;
+    }(),
+    operand("w_kc", everywhere("R Hkv dn")),
+    operand("w_vc", everywhere("R Hkv dv")),
+    operand("k_pe", of_rope),
+    [] {
+      tensor_text rope_query = operand("q_pe", of_shared_rope);
+      rope_query.elsewhere = "is given, k_pe is absent; a rope query meets a rope key";
+      return rope_query;
+    }(),
+    operand("q", of_queries),
+};
+/// Of a gradient they are inputs.
+consteval std::array<tensor_text, 2> results_for(direction where) {
   const tensor_text out = operand("out", everywhere("B S Hq dv"));
   const tensor_text lse = statistic("lse");
-  tensor_text latents = operand("ckv", everywhere("B S R"));
-  latents.like = {};
-  latents.types = floating_types;
+  if (where == direction::backward) return {out, lse};
+  return {as_output(out), as_output(lse, true)};
+}
+inline constexpr std::array gradient_texts{
+    operand("d_out", everywhere("B S Hq dv")),
+    statistic("d_lse"),
+    gradient_of("ckv", operand("d_ckv", everywhere("B S R"))),
+    gradient_of("w_kc", operand("d_w_kc", everywhere("R Hkv dn"))),
+    gradient_of("w_vc", operand("d_w_vc", everywhere("R Hkv dv"))),
+    gradient_of("k_pe", operand("d_k_pe", of_rope)),
+    gradient_of("q_pe", operand("d_q_pe", of_shared_rope)),
+    gradient_of("q", operand("d_q", of_queries)),
+};
+
+consteval auto tensors_for(direction where) {
   tensor_text d_bias = of_each_score("d_bias_post", floating_types);
   d_bias.free = true;
-  tensor_text rope_query = operand("q_pe", of_shared_rope);
-  rope_query.elsewhere = "is given, k_pe is absent; a rope query meets a rope key";
-  return {latents,
-          operand("w_kc", everywhere("R Hkv dn")),
-          operand("w_vc", everywhere("R Hkv dv")),
-          operand("k_pe", of_rope),
-          rope_query,
-          operand("q", of_queries),
-          of_each_score("bias_post", floating_types),
-          of_each_score("mask", dtype::u8),
-          sinks_named("sinks"),
-          forward ? as_output(out) : out,
-          forward ? as_output(lse, true) : lse,
-          operand("d_out", everywhere("B S Hq dv")),
-          statistic("d_lse"),
-          gradient_of("ckv", operand("d_ckv", everywhere("B S R"))),
-          gradient_of("w_kc", operand("d_w_kc", everywhere("R Hkv dn"))),
-          gradient_of("w_vc", operand("d_w_vc", everywhere("R Hkv dv"))),
-          gradient_of("k_pe", operand("d_k_pe", of_rope)),
-          gradient_of("q_pe", operand("d_q_pe", of_shared_rope)),
-          gradient_of("q", operand("d_q", of_queries)),
-          gradient_of("bias_post", d_bias),
-          gradient_of("sinks", sinks_named("d_sinks"))};
+  return declared::with(input_texts, of_each_score("bias_post", floating_types),
+                        of_each_score("mask", dtype::u8), sinks_named("sinks"), results_for(where),
+                        gradient_texts, gradient_of("bias_post", d_bias),
+                        gradient_of("sinks", sinks_named("d_sinks")));
 }
 inline constexpr auto forward_texts = tensors_for(direction::forward);
 inline constexpr auto backward_texts = tensors_for(direction::backward);
@@ -128,11 +155,6 @@ consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
 
-/// An option that no choice depends on.
-consteval option_form free_option(option_form form) {
-  form.free = true;
-  return form;
-}
 inline constexpr std::array option_forms{
     attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
     option_form{.name = "causal", .offset = offsetof(options, causal)},
@@ -149,6 +171,7 @@ inline constexpr std::array rules{
 };
 inline constexpr std::array multiples{multiple_rule{dim_of("Hq"), dim_of("Hkv")}};
 
+/// Of every operation whose first tensors are `input_texts`.
 inline int layout_of(const bound_call& call) {
   if (!call.has(tensor("k_pe"))) return 0;
   return call.has(tensor("q_pe")) ? 2 : 1;
@@ -198,31 +221,41 @@ consteval binding_text sinks_at(std::string_view heads) {
           offsetof(kernel, sinks),
           {{{heads, offsetof(kernel, sink_head_stride)}, {"n", offsetof(kernel, sink_stride)}}}};
 }
+/// Of `latent_dims`.
+inline constexpr std::array size_texts{
+    size_text{"B", offsetof(kernel, entries)}, size_text{"S", offsetof(kernel, length)},
+    size_text{"Hq", offsetof(kernel, heads)},  size_text{"Hkv", offsetof(kernel, kv_heads)},
+    size_text{"R", offsetof(kernel, latent)},  size_text{"dn", offsetof(kernel, nope)},
+    size_text{"dr", offsetof(kernel, rope)},   size_text{"dv", offsetof(kernel, value)},
+};
+/// Of `input_texts`, results and `gradient_texts`.
+inline constexpr std::array binding_texts{
+    rows_at("ckv", offsetof(kernel, ckv)),
+    rows_at("k_pe", offsetof(kernel, k_pe)),
+    rows_at("w_kc", offsetof(kernel, w_kc), "R", "Hkv"),
+    rows_at("w_vc", offsetof(kernel, w_vc), "R", "Hkv"),
+    rows_at("q", offsetof(kernel, q)),
+    rows_at("q_pe", offsetof(kernel, q_pe)),
+    rows_at("out", offsetof(kernel, out)),
+    statistics_at("lse", offsetof(kernel, lse)),
+    rows_at("d_out", offsetof(kernel, d_out)),
+    statistics_at("d_lse", offsetof(kernel, d_lse)),
+    rows_at("d_ckv", offsetof(kernel, d_ckv)),
+    rows_at("d_k_pe", offsetof(kernel, d_k_pe)),
+    rows_at("d_q_pe", offsetof(kernel, d_q_pe)),
+    rows_at("d_q", offsetof(kernel, d_q)),
+    rows_at("d_w_kc", offsetof(kernel, d_w_kc), "R", "Hkv"),
+    rows_at("d_w_vc", offsetof(kernel, d_w_vc), "R", "Hkv"),
+};
 inline constexpr auto sizes = declared::sizes_in(
-    std::array{size_text{"B", offsetof(kernel, entries)}, size_text{"S", offsetof(kernel, length)},
-               size_text{"Hq", offsetof(kernel, heads)},
-               size_text{"Hkv", offsetof(kernel, kv_heads)},
-               size_text{"R", offsetof(kernel, latent)}, size_text{"dn", offsetof(kernel, nope)},
-               size_text{"dr", offsetof(kernel, rope)}, size_text{"dv", offsetof(kernel, value)},
-               size_text{"n", offsetof(kernel, sink_count)}},
-    form);
+    declared::with(size_texts, size_text{"n", offsetof(kernel, sink_count)}), form);
 inline constexpr auto bindings = declared::bindings_in(
-    std::array{
-        rows_at("ckv", offsetof(kernel, ckv)), rows_at("k_pe", offsetof(kernel, k_pe)),
-        rows_at("w_kc", offsetof(kernel, w_kc), "R", "Hkv"),
-        rows_at("w_vc", offsetof(kernel, w_vc), "R", "Hkv"), rows_at("q", offsetof(kernel, q)),
-        rows_at("q_pe", offsetof(kernel, q_pe)), rows_at("out", offsetof(kernel, out)),
-        statistics_at("lse", offsetof(kernel, lse)), rows_at("d_out", offsetof(kernel, d_out)),
-        statistics_at("d_lse", offsetof(kernel, d_lse)), rows_at("d_ckv", offsetof(kernel, d_ckv)),
-        rows_at("d_k_pe", offsetof(kernel, d_k_pe)), rows_at("d_q_pe", offsetof(kernel, d_q_pe)),
-        rows_at("d_q", offsetof(kernel, d_q)),
-        rows_at("d_w_kc", offsetof(kernel, d_w_kc), "R", "Hkv"),
-        rows_at("d_w_vc", offsetof(kernel, d_w_vc), "R", "Hkv"),
-        binding_text{"d_sinks",
-                     offsetof(kernel, d_sinks),
-                     {{{"Hq", offsetof(kernel, d_sink_head_stride)},
-                       {"n", offsetof(kernel, d_sink_stride)}}}},
-        sinks_at("Hq")},
+    declared::with(binding_texts,
+                   binding_text{"d_sinks",
+                                offsetof(kernel, d_sinks),
+                                {{{"Hq", offsetof(kernel, d_sink_head_stride)},
+                                  {"n", offsetof(kernel, d_sink_stride)}}}},
+                   sinks_at("Hq")),
     form);
 
 /// Bias and mask: their two axes of tokens have the same dim.
@@ -258,22 +291,30 @@ inline latent_rows columns_behind(const latent_rows& rows, std::int64_t first) n
   return behind;
 }
 
+/// Where rope parts are, the scale of scores and the mask. `d_q`: the number of that tensor.
+template <class Options>
+void finish_expanded(const bound_call& call, const Options& wanted, std::size_t d_q,
+                     kernel& filled) noexcept {
+  const int rope = rope_layout_in(call);
+  filled.shared_rope = rope == 2;
+  if (rope == 1) {
+    filled.q_pe = columns_behind(filled.q, filled.nope);
+    if (call.has(d_q)) filled.d_q_pe = columns_behind(filled.d_q, filled.nope);
+  }
+  const double root = std::sqrt(static_cast<double>(filled.nope + filled.rope));
+  filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
+  filled.causal = wanted.causal;
+}
+
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
+  finish_expanded(call, wanted, tensor("d_q"), filled);
   bind_scores(call.tensors[tensor("bias_post")], filled.bias);
   bind_scores(call.tensors[tensor("mask")], filled.mask);
   bind_gradient(call.tensors[tensor("d_bias_post")], filled.d_bias);
   filled.d_sink_heads = call.has(tensor("d_sinks")) ? call.tensors[tensor("d_sinks")].extent[0] : 0;
-  filled.shared_rope = call.layout == 2;
-  if (call.layout == 1) {
-    filled.q_pe = columns_behind(filled.q, filled.nope);
-    if (call.has(tensor("d_q"))) filled.d_q_pe = columns_behind(filled.d_q, filled.nope);
-  }
-  const double root = std::sqrt(static_cast<double>(filled.nope + filled.rope));
-  filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
   filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
-  filled.causal = wanted.causal;
   filled.window_left = wanted.window_left.value_or(unbounded);
   filled.window_right = wanted.window_right.value_or(unbounded);
 }

@@ -14,6 +14,8 @@ namespace tessera::latent_ragged_table {
 
 using options = latent_ragged_options;
 using kernel = latent_attention_kernel_args;
+using attention_table::free_option;
+using attention_table::scale_at;
 using declared::everywhere;
 using flash_mla_table::most_columns;
 using flash_mla_table::most_heads;
@@ -99,18 +101,10 @@ inline constexpr auto shapes =
     declared::shapes_in<latent_decode_table::layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 
-consteval option_form scale_at(std::string_view name, std::size_t offset) {
-  return {.name = name,
-          .offset = static_cast<std::uint16_t>(offset),
-          .type = option_type::optional_number,
-          .limit = option_limit::positive_float,
-          .free = true};
-}
 inline constexpr std::array option_forms{
     latent_decode_table::scale_of_model(offsetof(options, softmax_scale)),
-    flash_mla_table::free_option(
-        attention_table::window_at("window_left", offsetof(options, window_left))),
-    flash_mla_table::free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
+    free_option(attention_table::window_at("window_left", offsetof(options, window_left))),
+    free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
     scale_at("q_scale", offsetof(options, q_scale)),
     scale_at("k_scale", offsetof(options, k_scale)),
     scale_at("v_scale", offsetof(options, v_scale)),

@@ -2,8 +2,6 @@
 // spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/latent_attention/declaration.hpp>
 #include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/families/latent_attention/problem.hpp>
@@ -12,37 +10,20 @@
 namespace tessera {
 
 template <>
-struct operation_table<flash_mla_op> {
-  using problem_type = flash_mla_problem;
-  using kernel_args = latent_attention_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(latent_attention_operations).first(flash_mla_ops.size());
-};
-
+struct operation_table<flash_mla_op>
+    : declared::operation_table_of<flash_mla_problem, latent_attention_kernel_args,
+                                   latent_attention_operations, flash_mla_table::operations> {};
 template <>
-struct operation_table<flash_mla_decode_op> {
-  using problem_type = flash_mla_decode_problem;
-  using kernel_args = latent_attention_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(latent_attention_operations)
-          .subspan(flash_mla_ops.size(), flash_mla_decode_ops.size());
-};
-
+struct operation_table<flash_mla_decode_op>
+    : declared::operation_table_of<flash_mla_decode_problem, latent_attention_kernel_args,
+                                   latent_attention_operations, latent_decode_table::operations> {};
 template <>
-struct operation_table<latent_ragged_op> {
-  using problem_type = latent_ragged_problem;
-  using kernel_args = latent_attention_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(latent_attention_operations)
-          .subspan(flash_mla_ops.size() + flash_mla_decode_ops.size(), latent_ragged_ops.size());
-};
-
+struct operation_table<latent_ragged_op>
+    : declared::operation_table_of<latent_ragged_problem, latent_attention_kernel_args,
+                                   latent_attention_operations, latent_ragged_table::operations> {};
 template <>
-struct operation_table<deepseek_attn_op> {
-  using problem_type = deepseek_attn_problem;
-  using kernel_args = latent_attention_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(latent_attention_operations).last(deepseek_attn_ops.size());
-};
+struct operation_table<deepseek_attn_op>
+    : declared::operation_table_of<deepseek_attn_problem, latent_attention_kernel_args,
+                                   latent_attention_operations, deepseek_attn_table::operations> {};
 
 }  // namespace tessera

@@ -2,10 +2,7 @@
 // data.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/deepseek_attn_args.hpp>
@@ -20,41 +17,16 @@ namespace tessera {
 
 /// Operations whose keys and values are made of the latents of a sequence.
 enum class flash_mla_op : std::uint8_t { flash_mla, flash_mla_backward };
-inline constexpr std::array<std::string_view, 2> flash_mla_ops{"flash_mla", "flash_mla_backward"};
-
-constexpr std::string_view name_of(flash_mla_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < flash_mla_ops.size() ? flash_mla_ops[index] : "invalid";
-}
 
 /// A call of one of them without its memory.
 using flash_mla_problem = basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>;
 
 /// Operations over latents in pages: of batches of equal rows, and of any.
 enum class flash_mla_decode_op : std::uint8_t { flash_mla_decode };
-inline constexpr std::array<std::string_view, 1> flash_mla_decode_ops{"flash_mla_decode"};
 enum class latent_ragged_op : std::uint8_t { multi_latent_ragged_page_attention };
-inline constexpr std::array<std::string_view, 1> latent_ragged_ops{
-    "multi_latent_ragged_page_attention"};
-
-constexpr std::string_view name_of(flash_mla_decode_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < flash_mla_decode_ops.size() ? flash_mla_decode_ops[index] : "invalid";
-}
-constexpr std::string_view name_of(latent_ragged_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < latent_ragged_ops.size() ? latent_ragged_ops[index] : "invalid";
-}
 
 /// Operations on keys that are selected for each token.
 enum class deepseek_attn_op : std::uint8_t { deepseek_attn, deepseek_attn_backward };
-inline constexpr std::array<std::string_view, 2> deepseek_attn_ops{"deepseek_attn",
-                                                                   "deepseek_attn_backward"};
-
-constexpr std::string_view name_of(deepseek_attn_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < deepseek_attn_ops.size() ? deepseek_attn_ops[index] : "invalid";
-}
 
 /// A call of one of them without its memory.
 using flash_mla_decode_problem =

@@ -25,8 +25,7 @@ struct table_entry<latent_attention_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     namespace target = kernels::latent_attention::cpu;
-    using args = latent_attention_kernel_args;
-    return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
         "latent_attention", name, resolved_config<Kernel>);
   }
 };

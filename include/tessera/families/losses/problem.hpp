@@ -1,10 +1,7 @@
 // What is asked of fused losses at run time: dtypes, sizes and options, no pointers. Plain data.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/losses/config.hpp>
 #include <tessera/families/losses/cross_entropy_args.hpp>
@@ -18,15 +15,6 @@
 namespace tessera {
 
 enum class cross_entropy_op : std::uint8_t { fused_cross_entropy, fused_cross_entropy_backward };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 2> cross_entropy_ops{"fused_cross_entropy",
-                                                                   "fused_cross_entropy_backward"};
-
-constexpr std::string_view name_of(cross_entropy_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < cross_entropy_ops.size() ? cross_entropy_ops[index] : "invalid";
-}
 
 constexpr loss_pass pass_of(cross_entropy_op op) noexcept {
   return op == cross_entropy_op::fused_cross_entropy ? loss_pass::forward : loss_pass::backward;
@@ -44,13 +32,6 @@ constexpr cross_entropy_problem problem_of(
 }
 
 enum class kl_divergence_op : std::uint8_t { fused_kl_divergence, fused_kl_divergence_backward };
-inline constexpr std::array<std::string_view, 2> kl_divergence_ops{"fused_kl_divergence",
-                                                                   "fused_kl_divergence_backward"};
-
-constexpr std::string_view name_of(kl_divergence_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < kl_divergence_ops.size() ? kl_divergence_ops[index] : "invalid";
-}
 
 constexpr loss_pass pass_of(kl_divergence_op op) noexcept {
   return op == kl_divergence_op::fused_kl_divergence ? loss_pass::forward : loss_pass::backward;
@@ -70,13 +51,6 @@ enum class linear_cross_entropy_op : std::uint8_t {
   fused_linear_cross_entropy,
   fused_linear_cross_entropy_backward,
 };
-inline constexpr std::array<std::string_view, 2> linear_cross_entropy_ops{
-    "fused_linear_cross_entropy", "fused_linear_cross_entropy_backward"};
-
-constexpr std::string_view name_of(linear_cross_entropy_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < linear_cross_entropy_ops.size() ? linear_cross_entropy_ops[index] : "invalid";
-}
 
 constexpr loss_pass pass_of(linear_cross_entropy_op op) noexcept {
   return op == linear_cross_entropy_op::fused_linear_cross_entropy ? loss_pass::forward

@@ -25,8 +25,7 @@ struct table_entry<losses_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     namespace target = kernels::losses::cpu;
-    using args = losses_kernel_args;
-    return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
         "losses", name, resolved_config<Kernel>);
   }
 };

@@ -16,6 +16,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::mean_pooling_table {
 
@@ -78,12 +79,7 @@ inline constexpr std::array tensor_texts{
                 .elsewhere =
                     "is given with cu_seqlens; a mask belongs to dense tensors, packed ones "
                     "have no padding"},
-    tensor_text{.name = "cu_seqlens",
-                .shapes = {"-", "N+1", "-", "N+1"},
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::offsets,
-                .counts = "T"},
+    declared::packed_offsets({"-", "N+1", "-", "N+1"}),
     tensor_text{.name = "out",
                 .shapes = of_means,
                 .like = "x",

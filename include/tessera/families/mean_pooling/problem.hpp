@@ -1,9 +1,7 @@
 // What is asked of mean pooling at run time: dtypes, sizes and options, no pointers. Plain data.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/mean_pooling/args.hpp>
 #include <tessera/families/mean_pooling/config.hpp>
@@ -19,15 +17,6 @@ enum class mean_pooling_op : std::uint8_t {
   mean_pooling_backward,
   mean_pooling_chunks_backward,
 };
-
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 4> mean_pooling_ops{
-    "mean_pooling", "mean_pooling_chunks", "mean_pooling_backward", "mean_pooling_chunks_backward"};
-
-constexpr std::string_view name_of(mean_pooling_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < mean_pooling_ops.size() ? mean_pooling_ops[index] : "invalid";
-}
 
 constexpr bool is_backward(mean_pooling_op op) noexcept {
   return op == mean_pooling_op::mean_pooling_backward ||

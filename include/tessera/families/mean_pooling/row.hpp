@@ -37,14 +37,13 @@ template <>
 struct table_entry<mean_pooling_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    using args = mean_pooling_kernel_args;
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::mean_pooling::sm80;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "mean_pooling", name, resolved_config<Kernel>, &target::prepare<Kernel>);
     } else {
       namespace target = kernels::mean_pooling::cpu;
-      return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "mean_pooling", name, resolved_config<Kernel>);
     }
   }

@@ -2,8 +2,6 @@
 // spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/quantized/declaration.hpp>
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/families/quantized/problem.hpp>
@@ -12,19 +10,12 @@
 namespace tessera {
 
 template <>
-struct operation_table<weight_op> {
-  using problem_type = weight_problem;
-  using kernel_args = quantized_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(quantized_operations).first(weight_ops.size());
-};
-
+struct operation_table<weight_op>
+    : declared::operation_table_of<weight_problem, quantized_kernel_args, quantized_operations,
+                                   quantized_table::weight_operations> {};
 template <>
-struct operation_table<quantized_matmul_op> {
-  using problem_type = quantized_matmul_problem;
-  using kernel_args = quantized_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(quantized_operations).subspan(weight_ops.size());
-};
+struct operation_table<quantized_matmul_op>
+    : declared::operation_table_of<quantized_matmul_problem, quantized_kernel_args,
+                                   quantized_operations, quantized_table::product_operations> {};
 
 }  // namespace tessera

@@ -2,10 +2,7 @@
 // data.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/options.hpp>
@@ -17,14 +14,7 @@ namespace tessera {
 
 /// Operations that pack and unpack weights.
 enum class weight_op : std::uint8_t { quantize, dequantize, prepack_quantized_weights };
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 3> weight_ops{"quantize", "dequantize",
-                                                            "prepack_quantized_weights"};
 
-constexpr std::string_view name_of(weight_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < weight_ops.size() ? weight_ops[index] : "invalid";
-}
 constexpr quantized_pass pass_of(weight_op op) noexcept {
   return op == weight_op::dequantize ? quantized_pass::dequantize : quantized_pass::quantize;
 }
@@ -34,13 +24,7 @@ using weight_problem = basic_problem<weight_op, weight_args, quantized_options>;
 
 /// Products with packed weights, and their gradients.
 enum class quantized_matmul_op : std::uint8_t { quantized_matmul, quantized_matmul_backward };
-inline constexpr std::array<std::string_view, 2> quantized_matmul_ops{"quantized_matmul",
-                                                                      "quantized_matmul_backward"};
 
-constexpr std::string_view name_of(quantized_matmul_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < quantized_matmul_ops.size() ? quantized_matmul_ops[index] : "invalid";
-}
 constexpr quantized_pass pass_of(quantized_matmul_op op) noexcept {
   return op == quantized_matmul_op::quantized_matmul ? quantized_pass::forward
                                                      : quantized_pass::backward;

@@ -21,7 +21,7 @@ struct quantized_matmul_args {
   tensor_view w_q{};
   tensor_view scales{};
   tensor_view zeros{};         ///< affine: needed; else absent
-  tensor_view tensor_scale{};  ///< nvfp4: multiplies every scale; absent: 1
+  tensor_view tensor_scale{};  ///< nvfp4: above 0 and finite, multiplies every scale; absent: 1
   tensor_view out{};
 
   tensor_view d_out{};

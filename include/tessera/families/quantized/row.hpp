@@ -25,8 +25,7 @@ struct table_entry<quantized_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     namespace target = kernels::quantized::cpu;
-    using args = quantized_kernel_args;
-    return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
         "quantized", name, resolved_config<Kernel>);
   }
 };

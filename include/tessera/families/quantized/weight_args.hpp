@@ -23,7 +23,7 @@ struct weight_args {
   tensor_view w_q{};
   tensor_view scales{};
   tensor_view zeros{};         ///< affine: needed; else absent
-  tensor_view tensor_scale{};  ///< above 0, multiplies every scale; absent: 1
+  tensor_view tensor_scale{};  ///< above 0 and finite, multiplies every scale; absent: 1
 };
 
 }  // namespace tessera

@@ -91,6 +91,7 @@ inline constexpr tensor_text tensor_scale{.name = "tensor_scale",
                                           .shapes = everywhere("1"),
                                           .types = dtype::f32,
                                           .contiguous_rows = true,
+                                          .holds = tensor_contents::positive,
                                           .free = true};
 
 inline constexpr std::array option_forms{

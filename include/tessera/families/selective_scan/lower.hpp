@@ -2,8 +2,6 @@
 // spec/problem_text.hpp.
 #pragma once
 
-#include <span>
-
 #include <tessera/families/selective_scan/declaration.hpp>
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/families/selective_scan/problem.hpp>
@@ -12,19 +10,12 @@
 namespace tessera {
 
 template <>
-struct operation_table<state_space_op> {
-  using problem_type = state_space_problem;
-  using kernel_args = selective_scan_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(selective_scan_operations).first(state_space_ops.size());
-};
-
+struct operation_table<state_space_op>
+    : declared::operation_table_of<state_space_problem, selective_scan_kernel_args,
+                                   selective_scan_operations, state_space_table::operations> {};
 template <>
-struct operation_table<rwkv4_op> {
-  using problem_type = rwkv4_problem;
-  using kernel_args = selective_scan_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(selective_scan_operations).subspan(state_space_ops.size());
-};
+struct operation_table<rwkv4_op>
+    : declared::operation_table_of<rwkv4_problem, selective_scan_kernel_args,
+                                   selective_scan_operations, rwkv4_table::operations> {};
 
 }  // namespace tessera

@@ -2,9 +2,7 @@
 // Plain data.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/selective_scan/config.hpp>
 #include <tessera/families/selective_scan/rwkv4_args.hpp>
@@ -23,15 +21,6 @@ enum class state_space_op : std::uint8_t {
   state_space_v2_backward,
 };
 
-/// Their names, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 4> state_space_ops{
-    "state_space_v1", "state_space_v2", "state_space_v1_backward", "state_space_v2_backward"};
-
-constexpr std::string_view name_of(state_space_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < state_space_ops.size() ? state_space_ops[index] : "invalid";
-}
-
 constexpr scan_recurrence recurrence_of(state_space_op op) noexcept {
   const bool heads =
       op == state_space_op::state_space_v2 || op == state_space_op::state_space_v2_backward;
@@ -48,12 +37,6 @@ using state_space_problem = basic_problem<state_space_op, state_space_args, stat
 
 /// Operations on weighted sums.
 enum class rwkv4_op : std::uint8_t { rwkv4, rwkv4_backward };
-inline constexpr std::array<std::string_view, 2> rwkv4_ops{"rwkv4", "rwkv4_backward"};
-
-constexpr std::string_view name_of(rwkv4_op op) noexcept {
-  const auto index = static_cast<std::size_t>(op);
-  return index < rwkv4_ops.size() ? rwkv4_ops[index] : "invalid";
-}
 
 constexpr scan_pass pass_of(rwkv4_op op) noexcept {
   return op == rwkv4_op::rwkv4 ? scan_pass::forward : scan_pass::backward;

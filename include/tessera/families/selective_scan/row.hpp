@@ -25,8 +25,7 @@ struct table_entry<selective_scan_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     namespace target = kernels::selective_scan::cpu;
-    using args = selective_scan_kernel_args;
-    return instance_of<args, &target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
         "selective_scan", name, resolved_config<Kernel>);
   }
 };

@@ -15,6 +15,7 @@
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::rwkv4_table {
 
@@ -44,7 +45,7 @@ constexpr tensor_text like_tokens(std::string_view name) {
   return {.name = name, .shapes = of_tokens, .like = "k", .contiguous_rows = true};
 }
 constexpr tensor_text states(std::string_view name) {
-  return {.name = name, .shapes = of_states, .types = dtype::f32, .free = true};
+  return declared::state(name, of_states, false);
 }
 /// Of the type of what it belongs to, which a parameter has by itself.
 constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
@@ -63,23 +64,13 @@ inline constexpr std::array tensor_texts{
     parameter("w"),
     parameter("u"),
     states("initial_state"),
-    tensor_text{.name = "cu_seqlens",
-                .shapes = {"-", "S+1"},
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::offsets,
-                .counts = "T"},
+    declared::packed_offsets({"-", "S+1"}),
     tensor_text{.name = "out",
                 .shapes = of_tokens,
                 .like = "k",
                 .use = tensor_use::output,
                 .contiguous_rows = true},
-    tensor_text{.name = "final_state",
-                .shapes = of_states,
-                .types = dtype::f32,
-                .use = tensor_use::output,
-                .shares = "initial_state",
-                .free = true},
+    declared::final_state(of_states, false),
     like_tokens("d_out"),
     states("d_final_state"),
     gradient_of("k", like_tokens("d_k")),

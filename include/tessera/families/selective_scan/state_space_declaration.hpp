@@ -18,6 +18,7 @@
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/names.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::state_space_table {
 
@@ -78,7 +79,7 @@ constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
   return as_output(text);
 }
 constexpr tensor_text states(std::string_view name) {
-  return {.name = name, .shapes = of_states, .types = dtype::f32, .free = true};
+  return declared::state(name, of_states, false);
 }
 constexpr tensor_text steps(std::string_view name) {
   tensor_text text = parameter(name, of_steps);
@@ -96,19 +97,9 @@ inline constexpr std::array tensor_texts{
     like_tokens("z", of_tokens, true),
     parameter("dt_bias", of_channels, true),
     states("initial_state"),
-    tensor_text{.name = "cu_seqlens",
-                .shapes = {"-", "-", "S+1", "S+1", "-", "S+1"},
-                .types = dtype::i32,
-                .contiguous_rows = true,
-                .holds = tensor_contents::offsets,
-                .counts = "T"},
+    declared::packed_offsets({"-", "-", "S+1", "S+1", "-", "S+1"}),
     as_output(like_tokens("out", of_tokens)),
-    tensor_text{.name = "final_state",
-                .shapes = of_states,
-                .types = dtype::f32,
-                .use = tensor_use::output,
-                .shares = "initial_state",
-                .free = true},
+    declared::final_state(of_states, false),
     parameter("norm_weight", of_columns, true),
     like_tokens("d_out", of_tokens),
     states("d_final_state"),

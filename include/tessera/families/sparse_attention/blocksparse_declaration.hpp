@@ -23,6 +23,7 @@
 
 namespace tessera::blocksparse_table {
 
+using attention_table::free_option;
 using options = blocksparse_attention_options;
 using texts = std::array<std::string_view, max_layouts>;
 
@@ -127,10 +128,6 @@ consteval std::size_t tensor(std::string_view name) {
       declared::index_of(std::span<const tensor_form>(backward_tensors), name, &tensor_form::name));
 }
 
-constexpr option_form free_option(option_form form) {
-  form.free = true;
-  return form;
-}
 consteval option_form count_at(std::string_view name, std::size_t offset, option_type type) {
   return {.name = name,
           .offset = static_cast<std::uint16_t>(offset),

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include <tessera/families/sparse_attention/declaration.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
@@ -11,24 +10,23 @@
 
 namespace tessera {
 
-/// The table of a problem whose operation is number `Number` of the family.
-template <class Problem, std::size_t Number>
-struct sparse_operation_table {
-  using problem_type = Problem;
-  using kernel_args = sparse_attention_kernel_args;
-  static constexpr auto operations =
-      std::span<const operation>(sparse_attention_operations).subspan(Number, 1);
-};
-
 template <>
-struct operation_table<blocksparse_op> : sparse_operation_table<blocksparse_problem, 0> {};
+struct operation_table<blocksparse_op>
+    : declared::operation_table_of<blocksparse_problem, sparse_attention_kernel_args,
+                                   sparse_attention_operations, blocksparse_table::operations> {};
 template <>
 struct operation_table<blocksparse_backward_op>
-    : sparse_operation_table<blocksparse_backward_problem, 1> {};
+    : declared::operation_table_of<blocksparse_backward_problem, sparse_attention_kernel_args,
+                                   sparse_attention_operations,
+                                   blocksparse_table::backward_operations> {};
 template <>
-struct operation_table<native_sparse_op> : sparse_operation_table<native_sparse_problem, 2> {};
+struct operation_table<native_sparse_op>
+    : declared::operation_table_of<native_sparse_problem, sparse_attention_kernel_args,
+                                   sparse_attention_operations, native_sparse_table::operations> {};
 template <>
 struct operation_table<native_sparse_backward_op>
-    : sparse_operation_table<native_sparse_backward_problem, 3> {};
+    : declared::operation_table_of<native_sparse_backward_problem, sparse_attention_kernel_args,
+                                   sparse_attention_operations,
+                                   native_sparse_table::backward_operations> {};
 
 }  // namespace tessera

@@ -30,8 +30,9 @@ struct native_sparse_attention_args {
   /// The selection. A number that is no block's, such as -1, selects nothing; a block that is
   /// there twice counts twice. Absent: blocks are selected by their scores.
   tensor_view block_indices{};
-  tensor_view block_counts{};  ///< entries of block_indices that count; absent: all
-  tensor_view cu_seqlens{};    ///< packed: sequence n is tokens [cu[n], cu[n+1])
+  /// How many entries of block_indices count: the first ones, none below 0. Absent: all.
+  tensor_view block_counts{};
+  tensor_view cu_seqlens{};  ///< packed: sequence n is tokens [cu[n], cu[n+1])
   tensor_view out{};
   /// Without block_indices, optional: what was selected, in ascending order, -1 behind them.
   tensor_view selected_blocks{};

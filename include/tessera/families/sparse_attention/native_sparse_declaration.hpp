@@ -20,6 +20,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::native_sparse_table {
 
@@ -101,12 +102,7 @@ inline constexpr tensor_text counts{.name = "block_counts",
                                     .shapes = {"B T Hkv", "1:batch T Hkv"},
                                     .types = dtype::i32,
                                     .free = true};
-inline constexpr tensor_text offsets{.name = "cu_seqlens",
-                                     .shapes = {"-", "N+1"},
-                                     .types = dtype::i32,
-                                     .contiguous_rows = true,
-                                     .holds = tensor_contents::offsets,
-                                     .counts = "T"};
+inline constexpr tensor_text offsets = declared::packed_offsets({"-", "N+1"});
 inline constexpr auto tensor_texts = declared::with(
     operand_texts, slots("block_indices"), counts, offsets, as_output(operand("out", of_outputs)),
     tensor_text{.name = "selected_blocks",
@@ -153,11 +149,8 @@ inline constexpr std::array option_forms{
     attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
     count_at("block_size", offsetof(options, block_size)),
     count_at("block_count", offsetof(options, block_count)),
-    [] {
-      option_form form = attention_table::window_at("window_left", offsetof(options, window_left));
-      form.free = true;
-      return form;
-    }(),
+    attention_table::free_option(
+        attention_table::window_at("window_left", offsetof(options, window_left))),
 };
 
 /// A tensor that is given only with another, or only without it.

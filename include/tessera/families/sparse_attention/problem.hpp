@@ -2,10 +2,7 @@
 // data.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
@@ -20,15 +17,6 @@ namespace tessera {
 enum class blocksparse_op : std::uint8_t { blocksparse_attention };
 enum class blocksparse_backward_op : std::uint8_t { blocksparse_attention_backward };
 
-constexpr std::string_view name_of(blocksparse_op op) noexcept {
-  return op == blocksparse_op::blocksparse_attention ? "blocksparse_attention" : "invalid";
-}
-constexpr std::string_view name_of(blocksparse_backward_op op) noexcept {
-  return op == blocksparse_backward_op::blocksparse_attention_backward
-             ? "blocksparse_attention_backward"
-             : "invalid";
-}
-
 /// A call of one of them without its memory. The options are those of the forward call.
 using blocksparse_problem =
     basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>;
@@ -39,15 +27,6 @@ using blocksparse_backward_problem =
 /// Attention to selected blocks, means of blocks and a window.
 enum class native_sparse_op : std::uint8_t { native_sparse_attention };
 enum class native_sparse_backward_op : std::uint8_t { native_sparse_attention_backward };
-
-constexpr std::string_view name_of(native_sparse_op op) noexcept {
-  return op == native_sparse_op::native_sparse_attention ? "native_sparse_attention" : "invalid";
-}
-constexpr std::string_view name_of(native_sparse_backward_op op) noexcept {
-  return op == native_sparse_backward_op::native_sparse_attention_backward
-             ? "native_sparse_attention_backward"
-             : "invalid";
-}
 
 using native_sparse_problem =
     basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>;

@@ -6,6 +6,7 @@
 #include <tessera/families/kv_cache/config.hpp>
 #include <tessera/families/kv_cache/kernel_args.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/kernels/kv_cache/cpu/append.hpp>
 #include <tessera/kernels/kv_cache/cpu/copy.hpp>
 #include <tessera/prim/cpu/isa.hpp>
@@ -13,17 +14,6 @@
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::kv_cache::cpu {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
-template <class Kernel, kv_cache_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == kv_cache_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static_assert(isa::of<Kernel::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
 
 /// None is needed.
 template <class Kernel>

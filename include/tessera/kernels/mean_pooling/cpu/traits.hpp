@@ -1,5 +1,4 @@
-// What follows from a mean pooling row's config on the CPU, and the assertion that stops an illegal
-// or mis-compiled row.
+// What follows from a mean pooling row's config on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +6,13 @@
 #include <tessera/families/mean_pooling/config.hpp>
 #include <tessera/families/mean_pooling/kernel_args.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::mean_pooling::cpu {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
-template <class Row, mean_pooling_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == mean_pooling_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static_assert(isa::of<Row::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
 
 /// Compile-time shape of a row's kernel.
 template <class Row>
