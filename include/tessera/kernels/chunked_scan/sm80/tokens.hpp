@@ -72,7 +72,7 @@ class token_reader {
   __device__ token_reader(const chunked_scan_kernel_args& args, const sequence& tokens,
                           std::int64_t head)
       : args_(args), tokens_(tokens), head_(head), kv_head_(head / (args.heads / args.kv_heads)) {
-    if (args.g_gamma != nullptr) {
+    if (args.g_gamma != nullptr && !tokens.is_rest) {
       gamma_ = args.g_gamma[tokens.number * args.gamma_sequence + head * args.gamma_head];
     }
   }
