@@ -75,7 +75,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "93715305a6342dbf";
-  if (kind == device_kind::cuda) return "a16157fb53beba1c";
+  if (kind == device_kind::cuda) return "48f1bb81cf9981ae";
   return {};
 }
 

@@ -163,6 +163,15 @@ struct state_place {
     found = offset + its_channel * channel + column;
     return its_channel < channels && column < columns;
   }
+  /// Threads can take their columns as 16 bytes at a time: f32, all columns of a tile, addresses
+  /// and gaps that are multiples of 16 bytes.
+  template <class Shape>
+  __device__ __forceinline__ bool is_wide(const void* data, dtype type) const {
+    if constexpr (Shape::columns_of_thread != 4) return false;
+    const auto gaps = static_cast<std::uintptr_t>(offset | channel) * sizeof(float);
+    return type == dtype::f32 && columns >= Shape::columns &&
+           (reinterpret_cast<std::uintptr_t>(data) | gaps) % sizeof(float4) == 0;
+  }
 };
 
 /// Part of a state as a tile in memory of the launch, [floats_of_thread][threads]. Null: zeros.
@@ -218,10 +227,30 @@ struct state_tile {
       }
     }
   }
+  /// The same of rows of four columns, of a place that is wide.
+  template <class Body>
+  __device__ __forceinline__ void for_each_quad(const state_place& place, const Body& body) {
+    if constexpr (Shape::columns_of_thread == 4) {
+      const auto mine = thread_place<Shape>::here();
+#pragma unroll
+      for (int c = 0; c < Shape::channels_of_thread; ++c) {
+        const int channel = mine.channel_of(c);
+        if (channel >= place.channels) continue;
+        float4 x{at[c][0], at[c][1], at[c][2], at[c][3]};
+        body(x, place.offset + channel * place.channel + mine.column);
+        at[c][0] = x.x, at[c][1] = x.y, at[c][2] = x.z, at[c][3] = x.w;
+      }
+    }
+  }
   /// Null: zeros.
   __device__ void load(const void* data, dtype type, const state_place& place) {
     clear();
     if (data == nullptr) return;
+    if (place.is_wide<Shape>(data, type)) {
+      return for_each_quad(place, [&](float4& x, std::int64_t offset) {
+        x = *reinterpret_cast<const float4*>(static_cast<const float*>(data) + offset);
+      });
+    }
     with_elements(data, type, [&](const auto* elements) {
       for_each_in(place, [&](float& x, std::int64_t offset) {
         x = prim::cuda::float_of(elements[offset]);
@@ -231,6 +260,11 @@ struct state_tile {
   /// Null: nothing is stored.
   __device__ void store(void* data, dtype type, const state_place& place) {
     if (data == nullptr) return;
+    if (place.is_wide<Shape>(data, type)) {
+      return for_each_quad(place, [&](const float4& x, std::int64_t offset) {
+        *reinterpret_cast<float4*>(static_cast<float*>(data) + offset) = x;
+      });
+    }
     with_elements(data, type, [&](auto* elements) {
       using element = std::remove_pointer_t<decltype(elements)>;
       for_each_in(place, [&](float& x, std::int64_t offset) {
