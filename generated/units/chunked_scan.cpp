@@ -75,7 +75,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "8bcc39888a43e721";
-  if (kind == device_kind::cuda) return "56b691e622fcdd23";
+  if (kind == device_kind::cuda) return "a6d745fd9c3b7e68";
   return {};
 }
 

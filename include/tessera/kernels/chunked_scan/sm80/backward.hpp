@@ -263,7 +263,7 @@ class scan_steps {
       }
     }
     put_row(call_.d_gk, token, head_, [&](int c) {
-      if (!call_.raw_decay) return d_of.decay[c];
+      if (!call_.raw_decay || all_.is_rest) return d_of.decay[c];  // the rest may hold anything
       const std::int64_t at = row_of(call_.gk, all_.entry, token, head_) + c;
       const float raw = number_at(call_.gk.data, call_.gk.type, at);
       return d_of.decay[c] * log_decay_of_raw(raw);  // the derivative of -exp(w) is itself
