@@ -75,14 +75,16 @@ struct block_states {
 /// The visits of a block to the leaves of one sequence and head. `Steps` says what there is to do,
 /// with `first` the leaf's first step and `column` the tile's first column:
 ///
-/// | function | does |
+/// | function | what it does |
 /// |---|---|
-/// | `load_states(column, state, gradient)` | in front of the first step, behind the last, to
-/// memory | | `load_rows(first, count, returns)`, `load_columns(..., column, ...)` | operands to
-/// shared memory | | `begins(i, state)` | false: step i leaves the state alone | | `step(i, state)`
-/// | to the state behind step i | | `step_back(i, first, column, before, gradient)` | gradients;
-/// `before` is in memory | | `store_leaf(first, count)` | gradients of the leaf's tokens, of all
-/// tiles | | `store_gradient(column, gradient)` | that of the state in front of the first step |
+/// | `load_states(column, state, gradient)` | to memory: before the first step, behind the last |
+/// | `load_rows(first, count, returns)` | operands of a leaf to shared memory |
+/// | `load_columns(first, count, column, returns)` | the same of a tile |
+/// | `begins(i, state)` | false: step i leaves the state alone |
+/// | `step(i, state)` | to the state behind step i |
+/// | `step_back(i, first, column, before, gradient)` | gradients; `before` is in memory |
+/// | `store_leaf(first, count)` | gradients of the leaf's tokens, of all tiles |
+/// | `store_gradient(column, gradient)` | that of the state in front of the first step |
 template <class Shape, class Steps>
 class replay {
  public:
