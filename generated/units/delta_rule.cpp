@@ -74,8 +74,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "93715305a6342dbf";
-  if (kind == device_kind::cuda) return "48f1bb81cf9981ae";
+  if (kind == device_kind::cpu) return "dccd7b33f309df94";
+  if (kind == device_kind::cuda) return "9f2a5c8967d3dbbb";
   return {};
 }
 

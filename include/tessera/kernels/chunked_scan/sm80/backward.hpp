@@ -12,6 +12,7 @@
 #include <tessera/kernels/chunked_scan/sm80/forward.hpp>
 #include <tessera/kernels/chunked_scan/sm80/step.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
+#include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/recurrence/sm80/replay.hpp>
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
 
@@ -40,20 +41,17 @@ struct backward_scratch {
 
   backward_scratch(const chunked_scan_kernel_args& call, const recurrence::sm80::replay_cut& cut,
                    std::byte* base) {
-    const auto take = [&](auto*& part, std::int64_t count) {
-      using element = std::remove_reference_t<decltype(*part)>;
-      if (base != nullptr) part = reinterpret_cast<element*>(base + bytes);
-      bytes += (static_cast<std::size_t>(count) * sizeof(element) + 63) / 64 * 64;
-    };
+    cuda::workspace_parts parts(base);
     args.call = call;
     args.cut = cut;
-    take(args.states, cut.blocks * cut.floats_of_block());
+    parts.take(args.states, cut.blocks * cut.floats_of_block());
     if (call.heads != call.kv_heads) {
-      const std::int64_t tokens = (call.cu_seqlens != nullptr ? 1 : call.sequences) * call.tokens;
-      take(args.d_k, tokens * call.heads * call.keys);
-      take(args.d_v, tokens * call.heads * call.values);
+      const std::int64_t tokens = recurrence::entries_of(call) * call.tokens;
+      parts.take(args.d_k, tokens * call.heads * call.keys);
+      parts.take(args.d_v, tokens * call.heads * call.values);
     }
-    if (call.u.data != nullptr) take(args.d_u, call.sequences * call.heads * call.keys);
+    if (call.u.data != nullptr) parts.take(args.d_u, call.sequences * call.heads * call.keys);
+    bytes = parts.bytes();
   }
 };
 
@@ -62,13 +60,8 @@ template <class Shape>
 struct backward_tokens {
   static constexpr int count = tokens_at_a_time<Shape>;
   token_memory<Shape> tokens;
-  float d_rows[count][token_rows::count][Shape::keys];
-  float warp_rows[Shape::warps][token_rows::count][Shape::keys];
+  recurrence::sm80::leaf_rows<Shape, token_rows, count> d_rows;
   float d_out[count][Shape::columns];
-
-  __device__ __forceinline__ token_rows rows_back(int i) {
-    return token_rows::at(&d_rows[i][0][0], Shape::keys);
-  }
 };
 
 /// The steps of one sequence and head; see recurrence/sm80/replay.hpp.
@@ -111,12 +104,7 @@ class scan_steps {
 
   __device__ void load_rows(std::int64_t first, int count, bool returns) const {
     reader_.load_rows(memory_.tokens, first, count);
-    if (!returns) return;
-    float* const d_rows = &memory_.d_rows[0][0][0];
-    constexpr int floats = static_cast<int>(sizeof(memory_.d_rows) / sizeof(float));
-    for (int at = static_cast<int>(threadIdx.x); at < floats; at += Shape::threads) {
-      d_rows[at] = 0.0f;
-    }
+    if (returns) memory_.d_rows.clear();
   }
   __device__ void load_columns(std::int64_t first, int count, std::int64_t column,
                                bool returns) const {
@@ -135,13 +123,11 @@ class scan_steps {
   __device__ __forceinline__ void step_back(int i, std::int64_t first, std::int64_t column,
                                             const float* before,
                                             state_tile<Shape>& gradient) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
     column_values<Shape> d_out, d_value, d_value_decay;
     take_columns<Shape>(d_out, memory_.d_out[i], mine_);
     sm80::step_back<Shape, Kind>(before, memory_.tokens.rows_of(i), memory_.tokens.u, mine_,
                                  columns_of<Shape, Kind>(memory_.tokens, i, mine_), d_out, gradient,
-                                 token_rows::at(&memory_.warp_rows[warp][0][0], Shape::keys),
-                                 d_value, d_value_decay);
+                                 memory_.d_rows.of_warp(), d_value, d_value_decay);
     store_values(first + i, column, d_value);
     if constexpr (Kind == scan_kind::value_decays) {
       if (call_.d_gv.data != nullptr) {
@@ -149,7 +135,7 @@ class scan_steps {
       }
     }
     __syncthreads();
-    add_warps(i);
+    memory_.d_rows.template add_warps<token_rows::count - (Kind == scan_kind::bonus ? 0 : 1)>(i);
     __syncthreads();
   }
 
@@ -157,28 +143,24 @@ class scan_steps {
   __device__ void store_leaf(std::int64_t first, int count) const {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x) / 32; i < count; i += Shape::warps) {
-      store_token(all_.token(first + i), memory_.rows_back(i));
+      store_token(all_.token(first + i), memory_.d_rows.of_token(i));
     }
     if (args_.d_u == nullptr) return;
     for (int c = static_cast<int>(threadIdx.x); c < call_.keys; c += Shape::threads) {
       for (int i = 0; i < count; ++i) {
-        sums()[c] += static_cast<double>(memory_.rows_back(i).bonus[c]);
+        sums()[c] += static_cast<double>(memory_.d_rows.of_token(i).bonus[c]);
       }
     }
   }
 
   /// Zeros for tokens that belong to no sequence.
   __device__ void clear_tokens() const {
-    float* const zeros = &memory_.d_rows[0][0][0];
     __syncthreads();
-    for (int at = static_cast<int>(threadIdx.x); at < token_rows::count * Shape::keys;
-         at += Shape::threads) {
-      zeros[at] = 0.0f;
-    }
+    memory_.d_rows.clear();
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     for (std::int64_t step = warp; step < all_.length; step += Shape::warps) {
-      store_token(all_.token(step), memory_.rows_back(0));
+      store_token(all_.token(step), memory_.d_rows.of_token(0));
     }
     for (std::int64_t column = 0; column < call_.values; column += Shape::columns) {
       for (std::int64_t step = 0; step < all_.length; ++step) {
@@ -198,18 +180,6 @@ class scan_steps {
   /// The head's share of a token.
   __device__ std::int64_t share_of(std::int64_t token) const {
     return (all_.entry * call_.tokens + token) * call_.heads + head_;
-  }
-
-  /// The rows of all warps to those of a token.
-  __device__ __forceinline__ void add_warps(int i) const {
-    float* const to = &memory_.d_rows[i][0][0];
-    constexpr int rows = token_rows::count - (Kind == scan_kind::bonus ? 0 : 1);
-    for (int at = static_cast<int>(threadIdx.x); at < rows * Shape::keys; at += Shape::threads) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int warp = 0; warp < Shape::warps; ++warp) sum += (&memory_.warp_rows[warp][0][0])[at];
-      to[at] += sum;
-    }
   }
 
   __device__ __forceinline__ void store_values(std::int64_t step, std::int64_t column,

@@ -58,18 +58,15 @@ struct row_kernels {
                                     : of_kind<scan_kind::value_decays>();
   }
   static auto entries() {
-    const auto entry = [](auto* kernel, int bytes) {
-      return prim::cuda::kernel_entry{reinterpret_cast<const void*>(kernel), bytes};
-    };
-    const std::array of_steps{entry(of_tokens(scan_kind::plain), shared_bytes),
-                              entry(of_tokens(scan_kind::value_decays), shared_bytes),
-                              entry(of_tokens(scan_kind::bonus), shared_bytes)};
+    const std::array of_steps{cuda::entry_of(of_tokens(scan_kind::plain), shared_bytes),
+                              cuda::entry_of(of_tokens(scan_kind::value_decays), shared_bytes),
+                              cuda::entry_of(of_tokens(scan_kind::bonus), shared_bytes)};
     if constexpr (is_forward<Kernel>) {
       return of_steps;
     } else {
       return std::array{of_steps[0], of_steps[1], of_steps[2],
-                        entry(&recurrence::sm80::add_head_shares<chunked_scan_rows>, 0),
-                        entry(&add_bonus_sums<element>, 0)};
+                        cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>),
+                        cuda::entry_of(&add_bonus_sums<element>)};
     }
   }
 };
@@ -98,8 +95,7 @@ std::size_t workspace_bytes(const chunked_scan_kernel_args& args, int multiproce
 /// the binary holds no code for. The first launch does the same.
 template <class Kernel>
 status prepare() {
-  int device = 0;
-  return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
+  return cuda::prepare<row_kernels<Kernel>>();
 }
 
 template <class Kernel>
@@ -125,12 +121,9 @@ cudaError_t launch_backward(const backward_args& args, cudaStream_t stream) {
                                      kernels_of::shared_bytes, stream, false, args);
   }
   if (args.d_k != nullptr) {
-    recurrence::sm80::head_shares shares{.shares = args.d_k,
-                                         .tokens = call.tokens,
-                                         .entries = call.cu_seqlens != nullptr ? 1 : call.sequences,
-                                         .heads = call.heads,
-                                         .group = call.heads / call.kv_heads,
-                                         .columns = call.keys};
+    auto shares = recurrence::sm80::head_shares::of(call, call.heads, call.kv_heads);
+    shares.shares = args.d_k;
+    shares.columns = call.keys;
     if (code == cudaSuccess) code = launch_head_shares(shares, call.d_k, stream);
     shares.shares = args.d_v;
     shares.columns = call.values;

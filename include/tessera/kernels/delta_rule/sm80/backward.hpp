@@ -29,15 +29,10 @@ template <class Shape>
 struct backward_tokens {
   static constexpr int count = tokens_at_a_time<Shape>;
   token_memory<Shape> tokens;
-  float d_rows[count][token_rows::count][Shape::keys];
-  float warp_rows[Shape::warps][token_rows::count][Shape::keys];
+  recurrence::sm80::leaf_rows<Shape, token_rows, count> d_rows;
   float missing[count][Shape::columns], held[count][Shape::columns], d_out[count][Shape::columns];
   float warp_beta[Shape::warps];
   float d_beta[count];
-
-  __device__ __forceinline__ token_rows rows_back(int i) {
-    return token_rows::at(&d_rows[i][0][0], Shape::keys);
-  }
 };
 
 /// The steps of one sequence and value head; see recurrence/sm80/replay.hpp.
@@ -73,11 +68,7 @@ class delta_steps {
   __device__ void load_rows(std::int64_t first, int count, bool returns) const {
     reader_.load_rows(memory_.tokens, first, count);
     if (!returns) return;
-    float* const d_rows = &memory_.d_rows[0][0][0];
-    constexpr int floats = static_cast<int>(sizeof(memory_.d_rows) / sizeof(float));
-    for (int at = static_cast<int>(threadIdx.x); at < floats; at += Shape::threads) {
-      d_rows[at] = 0.0f;
-    }
+    memory_.d_rows.clear();
     if (threadIdx.x < backward_tokens<Shape>::count) memory_.d_beta[threadIdx.x] = 0.0f;
   }
   __device__ void load_columns(std::int64_t first, int count, std::int64_t column,
@@ -110,9 +101,9 @@ class delta_steps {
     take_columns<Shape>(known.held, memory_.held[i], mine_);
     take_columns<Shape>(known.d_out, memory_.d_out[i], mine_);
     column_values<Shape> d_values;
-    float d_beta = sm80::step_back<Shape, LowRank>(
-        before, memory_.tokens.rows_of(i), mine_, known, memory_.tokens.beta[i], gradient,
-        token_rows::at(&memory_.warp_rows[warp][0][0], Shape::keys), d_values);
+    float d_beta = sm80::step_back<Shape, LowRank>(before, memory_.tokens.rows_of(i), mine_, known,
+                                                   memory_.tokens.beta[i], gradient,
+                                                   memory_.d_rows.of_warp(), d_values);
 #pragma unroll
     for (int other = Shape::lanes; other < 32; other *= 2) {
       d_beta += __shfl_xor_sync(prim::cuda::all_lanes, d_beta, other);
@@ -133,7 +124,8 @@ class delta_steps {
       if (memory_.tokens.kind[i] == step_kind::padding) {
         gradients_.clear(token);
       } else {
-        gradients_.store(token, memory_.tokens.rows_of(i), memory_.rows_back(i), memory_.d_beta[i]);
+        gradients_.store(token, memory_.tokens.rows_of(i), memory_.d_rows.of_token(i),
+                         memory_.d_beta[i]);
       }
     }
     if (args_.gate_sums == nullptr) return;
@@ -142,8 +134,8 @@ class delta_steps {
     for (int c = static_cast<int>(threadIdx.x); c < channels; c += Shape::threads) {
       for (int i = 0; i < count; ++i) {
         if (memory_.tokens.kind[i] == step_kind::padding) continue;
-        sums()[c] += static_cast<double>(memory_.rows_back(i).decay[c]);
-        sums()[channels + c] += static_cast<double>(memory_.rows_back(i).read[c]);
+        sums()[c] += static_cast<double>(memory_.d_rows.of_token(i).decay[c]);
+        sums()[channels + c] += static_cast<double>(memory_.d_rows.of_token(i).read[c]);
       }
     }
   }
@@ -172,16 +164,9 @@ class delta_steps {
     return args_.gate_sums + (all_.number * call_.value_heads + head_) * 2 * args_.gate_channels();
   }
 
-  /// The rows of all warps to those of a token.
+  /// The rows and gradients of beta of all warps to those of a token.
   __device__ __forceinline__ void add_warps(int i) const {
-    float* const to = &memory_.d_rows[i][0][0];
-    constexpr int floats = (token_rows::count - (LowRank ? 0 : 1)) * Shape::keys;
-    for (int at = static_cast<int>(threadIdx.x); at < floats; at += Shape::threads) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int warp = 0; warp < Shape::warps; ++warp) sum += (&memory_.warp_rows[warp][0][0])[at];
-      to[at] += sum;
-    }
+    memory_.d_rows.template add_warps<token_rows::count - (LowRank ? 0 : 1)>(i);
     if (threadIdx.x != 0) return;
 #pragma unroll
     for (int warp = 0; warp < Shape::warps; ++warp) memory_.d_beta[i] += memory_.warp_beta[warp];

@@ -3,9 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/kernels/recurrence/sm80/replay.hpp>
 #include <tessera/prim/common/host_device.hpp>
 
@@ -35,23 +36,20 @@ struct backward_scratch {
 
   backward_scratch(const delta_rule_kernel_args& call, const recurrence::sm80::replay_cut& cut,
                    std::byte* base) {
-    const auto take = [&](auto*& part, std::int64_t count) {
-      using element = std::remove_reference_t<decltype(*part)>;
-      if (base != nullptr) part = reinterpret_cast<element*>(base + bytes);
-      bytes += (static_cast<std::size_t>(count) * sizeof(element) + 63) / 64 * 64;
-    };
+    cuda::workspace_parts parts(base);
     args.call = call;
     args.cut = cut;
-    take(args.states, args.cut.blocks * args.cut.floats_of_block());
+    parts.take(args.states, args.cut.blocks * args.cut.floats_of_block());
     if (call.value_heads != call.key_heads) {
-      const std::int64_t entries = call.cu_seqlens != nullptr ? 1 : call.sequences;
-      const std::int64_t count = entries * call.tokens * call.value_heads * call.key_dim;
-      take(args.d_query, count);
-      take(args.d_key, count);
+      const std::int64_t count =
+          recurrence::entries_of(call) * call.tokens * call.value_heads * call.key_dim;
+      parts.take(args.d_query, count);
+      parts.take(args.d_key, count);
     }
     if (call.gate.raw) {
-      take(args.gate_sums, call.sequences * call.value_heads * 2 * args.gate_channels());
+      parts.take(args.gate_sums, call.sequences * call.value_heads * 2 * args.gate_channels());
     }
+    bytes = parts.bytes();
   }
 };
 

@@ -50,17 +50,14 @@ struct row_kernels {
     }
   }
   static auto entries() {
-    const auto entry = [](auto* kernel, int bytes) {
-      return prim::cuda::kernel_entry{reinterpret_cast<const void*>(kernel), bytes};
-    };
-    const std::array of_steps{entry(of_tokens(delta_rule_update::delta), shared_bytes),
-                              entry(of_tokens(delta_rule_update::low_rank), shared_bytes)};
+    const std::array of_steps{cuda::entry_of(of_tokens(delta_rule_update::delta), shared_bytes),
+                              cuda::entry_of(of_tokens(delta_rule_update::low_rank), shared_bytes)};
     if constexpr (is_forward<Kernel>) {
       return of_steps;
     } else {
       return std::array{of_steps[0], of_steps[1],
-                        entry(&recurrence::sm80::add_head_shares<delta_rule_output>, 0),
-                        entry(&add_gate_sums<element>, 0)};
+                        cuda::entry_of(&recurrence::sm80::add_head_shares<delta_rule_output>),
+                        cuda::entry_of(&add_gate_sums<element>)};
     }
   }
 };
@@ -90,8 +87,7 @@ std::size_t workspace_bytes(const delta_rule_kernel_args& args, int multiprocess
 /// the binary holds no code for. The first launch does the same.
 template <class Kernel>
 status prepare() {
-  int device = 0;
-  return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
+  return cuda::prepare<row_kernels<Kernel>>();
 }
 
 template <class Kernel>
@@ -117,12 +113,9 @@ cudaError_t launch_backward(const backward_args& args, cudaStream_t stream) {
                                      kernels_of::shared_bytes, stream, false, args);
   }
   if (args.d_query != nullptr) {
-    recurrence::sm80::head_shares shares{.shares = args.d_query,
-                                         .tokens = call.tokens,
-                                         .entries = call.cu_seqlens != nullptr ? 1 : call.sequences,
-                                         .heads = call.value_heads,
-                                         .group = call.value_heads / call.key_heads,
-                                         .columns = call.key_dim};
+    auto shares = recurrence::sm80::head_shares::of(call, call.value_heads, call.key_heads);
+    shares.shares = args.d_query;
+    shares.columns = call.key_dim;
     if (code == cudaSuccess) code = launch_head_shares(shares, call.d_q, stream);
     shares.shares = args.d_key;
     if (code == cudaSuccess) code = launch_head_shares(shares, call.d_k, stream);

@@ -46,6 +46,12 @@ TESSERA_HD TESSERA_INLINE std::int64_t sequences_with_rest(const Args& args) {
   return args.sequences + (args.cu_seqlens != nullptr ? 1 : 0);
 }
 
+/// Entries of the tensors of tokens.
+template <class Args>
+TESSERA_HD TESSERA_INLINE std::int64_t entries_of(const Args& args) {
+  return args.cu_seqlens != nullptr ? 1 : args.sequences;
+}
+
 /// Where a row of a token and head begins, in elements.
 template <class Rows>
 TESSERA_HD TESSERA_INLINE std::int64_t row_of(const Rows& rows, std::int64_t entry,

@@ -21,6 +21,15 @@ struct head_shares {
   std::int64_t entries = 0;
   std::int64_t heads = 0, group = 0, columns = 0;
 
+  /// Of the `heads` of a launch that read what `groups` heads have; the pointer and the columns are
+  /// the caller's.
+  template <class Args>
+  static head_shares of(const Args& call, std::int64_t heads, std::int64_t groups) {
+    return {.tokens = call.tokens,
+            .entries = entries_of(call),
+            .heads = heads,
+            .group = heads / groups};
+  }
   std::int64_t elements() const { return entries * tokens * (heads / group) * columns; }
 };
 

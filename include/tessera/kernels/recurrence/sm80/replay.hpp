@@ -53,6 +53,39 @@ replay_cut cut_of(std::int64_t tokens, std::int64_t value_dim, int leaf, std::in
   return cut;
 }
 
+/// What the tokens of a leaf get, in shared memory: rows of sums over columns, which each warp has
+/// of its own columns first. `Rows` names the rows of a token.
+template <class Shape, class Rows, int Tokens>
+struct leaf_rows {
+  float of_tokens[Tokens][Rows::count][Shape::keys];
+  float of_warps[Shape::warps][Rows::count][Shape::keys];
+
+  __device__ __forceinline__ Rows of_token(int i) {
+    return Rows::at(&of_tokens[i][0][0], Shape::keys);
+  }
+  __device__ __forceinline__ Rows of_warp() {
+    return Rows::at(&of_warps[threadIdx.x / 32][0][0], Shape::keys);
+  }
+  __device__ __forceinline__ void clear() {
+    float* const rows = &of_tokens[0][0][0];
+    constexpr int floats = Tokens * Rows::count * Shape::keys;
+    for (int at = static_cast<int>(threadIdx.x); at < floats; at += Shape::threads) {
+      rows[at] = 0.0f;
+    }
+  }
+  /// The first `Used` rows of all warps to those of a token. The barriers are the caller's.
+  template <int Used>
+  __device__ __forceinline__ void add_warps(int i) {
+    float* const to = &of_tokens[i][0][0];
+    for (int at = static_cast<int>(threadIdx.x); at < Used * Shape::keys; at += Shape::threads) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int warp = 0; warp < Shape::warps; ++warp) sum += (&of_warps[warp][0][0])[at];
+      to[at] += sum;
+    }
+  }
+};
+
 /// Where the states of a block lie.
 struct block_states {
   const replay_cut& cut;
