@@ -75,7 +75,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "546109acdb63c84a";
-  if (kind == device_kind::cuda) return "e0195d6ecec2d841";
+  if (kind == device_kind::cuda) return "7f915a94e9ec75f3";
   return {};
 }
 
