@@ -228,7 +228,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "5d965e992714fc15";
-  if (kind == device_kind::cuda) return "84653719be3662e4";
+  if (kind == device_kind::cuda) return "ef5efd4bd00dfbf0";
   return {};
 }
 

@@ -52,7 +52,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6670c8dc3dc5704b";
-  if (kind == device_kind::cuda) return "6c2fe917a515d231";
+  if (kind == device_kind::cuda) return "e306352f4fbc3486";
   return {};
 }
 

@@ -30,10 +30,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_generic_256x256x256, 0, 0>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x32, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x32, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x256x32, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x32, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 0, 0, 0, 0>
 #endif
@@ -45,8 +45,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2d7485a3663b47d3";
-  if (kind == device_kind::cuda) return "83b46f75a54fd6ef";
+  if (kind == device_kind::cpu) return "9fd4bd8b2d8b353d";
+  if (kind == device_kind::cuda) return "c45fd87981b04944";
   return {};
 }
 

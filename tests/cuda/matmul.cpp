@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,7 +11,6 @@
 
 #include <tessera/families/grouped_matmul/lower.hpp>
 #include <tessera/grouped_matmul.hpp>
-#include <tessera/spec/problem_text.hpp>
 
 #include "tests/support/call_run.hpp"
 #include "tests/support/random.hpp"
@@ -20,77 +18,53 @@
 namespace tessera::device_test {
 namespace {
 
-/// Several tiles each way with rests of every kind; the last group ends where a tile does, or rows
-/// follow that belong to none.
-constexpr std::string_view calls[] = {
-    "grouped_matmul lhs=[390,136]T rhs=[5,136,520]T group_sizes=[5]i32",
-    "grouped_matmul lhs=[390,136]T rhs=[5,520,136]T group_sizes=[5]i32 rhs_bias=[5,520]f32 "
-    "out_init=[390,520]f32 transpose_rhs=true",
-    "grouped_matmul lhs=[200,72]T rhs=[3,72,264]T group_sizes=[7]i32 group_offset=2",
-    "grouped_matmul_backward lhs=[390,136]T rhs=[3,136,264]T group_sizes=[3]i32 d_out=[390,264]T "
-    "d_rhs_bias=[3,264]f32",
-    "grouped_matmul_backward lhs=[390,264]T rhs=[3,136,264]T group_sizes=[3]i32 d_out=[390,136]T "
-    "transpose_rhs=true",
-    "grouped_matmul_backward lhs=[150,300]T rhs=[2,300,140]T group_sizes=[2]i32 "
-    "rhs_scale=[2,20,140]f32 d_out=[150,140]T",
-    "grouped_matmul_backward lhs=[150,300]T rhs=[2,140,300]T group_sizes=[2]i32 "
-    "rhs_scale=[2,4,140]f32 d_out=[150,140]T transpose_rhs=true",
-    "matmul lhs=[257,200]T rhs=[200,513]T",
-    "matmul lhs=[2,140,72]T rhs=[2,72,264]T",
-    "matmul_backward lhs=[257,200]T rhs=[200,513]T d_out=[257,513]T",
-};
-
-std::string with_type(std::string_view call, std::string_view type) {
-  std::string text;
-  for (const char letter : call) {
-    if (letter == 'T') {
-      text += type;
-    } else {
-      text += letter;
-    }
-  }
-  return text;
-}
-
-class matmul_tiles : public testing::TestWithParam<std::string_view> {
+class matmul_tiles : public testing::TestWithParam<support::tested_row> {
  protected:
-  /// The call on every row that runs it.
-  static void expect_right(std::string_view call, const support::memory_wishes& memory) {
-    const std::size_t space = call.find(' ');
-    const found_operation known = operation_named(call.substr(0, space));
-    const result<owned_problem> problem = parse_problem(*known.op, call.substr(space + 1));
-    ASSERT_TRUE(problem) << problem.message();
-    support::random_source random(5);
-    support::call_data data(*problem, random, memory);
-    ASSERT_TRUE(data.refusal()) << data.refusal().message();
-    const support::call_expectation expectation(data.call());
-    int ran = 0;
-    for (const support::tested_row& row : support::tested_rows()) {
-      if (row.kind != known.kind || !support::runs(*row.kind, *row.row, data.problem())) continue;
+  /// Calls with several tiles each way, stored row by row and anyhow.
+  void expect_right(const operation& op, std::uint64_t seed, std::int64_t k, std::int64_t n) {
+    const support::tested_row& row = GetParam();
+    support::call_wishes wishes{.density = 0.3, .work = 1e9, .kind = row.kind, .row = row.row};
+    for (std::size_t dim = 0; dim < op.form->dims.size(); ++dim) {
+      const std::string_view symbol = op.form->dims[dim].symbol;
+      if (symbol == "M") wishes.extents[dim] = 197;
+      if (symbol == "K") wishes.extents[dim] = k;
+      if (symbol == "N") wishes.extents[dim] = n;
+      if (symbol == "G" || symbol == "S") wishes.extents[dim] = 3;
+      if (symbol == "B") wishes.extents[dim] = 2;
+    }
+    support::random_source random(seed);
+    const auto problem = support::drawn_problem(op, random, wishes);
+    ASSERT_TRUE(problem) << op.name;
+    for (const bool row_major : {true, false}) {
+      support::call_data data(*problem, random, {.row_major = row_major});
+      ASSERT_TRUE(data.refusal()) << data.refusal().message();
+      const support::call_expectation expectation(data.call());
       std::vector<std::vector<std::byte>> first;
       for (int run = 0; run < 2; ++run) {
         EXPECT_EQ(support::complaints_of_call(*row.kind, data, expectation, {.row = row.row->name},
                                               first),
                   "")
-            << row.row->name << ": " << data.text();
+            << data.text() << (row_major ? ", row by row" : "");
       }
-      ++ran;
     }
-    EXPECT_GE(ran, 2);
   }
 };
 
 TEST_P(matmul_tiles, are_right_however_they_are_stored) {
-  for (const std::string_view type : {"f32", "f16", "bf16"}) {
-    const std::string call = with_type(GetParam(), type);
-    SCOPED_TRACE(call);
-    expect_right(call, {.row_major = true});
-    expect_right(call, {});
+  std::uint64_t seed = 0;
+  for (const operation& op : GetParam().kind->operations) {
+    for (int call = 0; call < 4; ++call) expect_right(op, ++seed, 136, 264);
+    expect_right(op, ++seed, 141, 259);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(calls, matmul_tiles, testing::ValuesIn(calls),
-                         [](const auto& one) { return "call_" + std::to_string(one.index); });
+std::vector<support::tested_row> matmul_rows() {
+  std::vector<support::tested_row> all = support::tested_rows();
+  std::erase_if(all, [](const auto& one) { return one.kind->name != "grouped_matmul"; });
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(rows, matmul_tiles, testing::ValuesIn(matmul_rows()),
+                         [](const auto& one) { return support::test_name(one.param.row->name); });
 
 /// Rows of four groups that begin anywhere, and out of a row.
 struct grouped_rows_call {
@@ -128,7 +102,7 @@ struct grouped_rows_call {
 
 TEST(matmul_groups, have_the_bits_that_they_have_alone) {
   for (const std::string_view row :
-       {"grouped_matmul.cuda_sm80.bf16.128x256x32", "grouped_matmul.cuda_sm80.bf16.64x64x32",
+       {"grouped_matmul.cuda_sm80.bf16.128x128x64", "grouped_matmul.cuda_sm80.bf16.64x64x64",
         "grouped_matmul.cuda_sm80.f32.128x128x16"}) {
     SCOPED_TRACE(row);
     grouped_rows_call together({130, 0, 61, 200}, 391), alone({130, 0, 61, 200}, 391);

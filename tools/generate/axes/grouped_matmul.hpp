@@ -44,7 +44,7 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .targets = {cuda_sm80},
           .types = {dtype::f16, dtype::bf16},
           .block_m = {128},
-          .block_n = {256},
+          .block_n = {128},
       },
       {
           .about = "sm80: products of f32, or of anything as f32",

@@ -27,8 +27,8 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
   if (is_cuda(config.target)) {
     const bool floats = config.type == dtype::f32;
     if (config.block_m == 0) config.block_m = 128;
-    if (config.block_n == 0) config.block_n = floats ? 128 : 256;
-    if (config.block_k == 0) config.block_k = floats ? 16 : 32;
+    if (config.block_n == 0) config.block_n = 128;
+    if (config.block_k == 0) config.block_k = floats ? 16 : 64;
     return config;
   }
   const int rows = register_rows(config.target);

@@ -32,7 +32,7 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
     case grouped_matmul_rule::cuda_type_is_floating:
       return "type of a CUDA row is f32, f16 or bf16";
     case grouped_matmul_rule::cuda_tile_is_known:
-      return "tiles of a CUDA row are 64x64x32, 128x128x32 or 128x256x32, of f32 64x64x16 or "
+      return "tiles of a CUDA row are 64x64x64, 128x128x64 or 128x256x64, of f32 64x64x16 or "
              "128x128x16";
     case grouped_matmul_rule::cpu_rows_take_any_type:
       return "type of a CPU row is none";
@@ -51,7 +51,7 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
 /// The tiles that CUDA kernels are written for.
 constexpr bool is_cuda_tile(const grouped_matmul_config& config) noexcept {
   const bool floats = config.type == dtype::f32;
-  if (config.block_k != (floats ? 16 : 32)) return false;
+  if (config.block_k != (floats ? 16 : 64)) return false;
   if (config.block_m == 64) return config.block_n == 64;
   return config.block_m == 128 && (config.block_n == 128 || (config.block_n == 256 && !floats));
 }

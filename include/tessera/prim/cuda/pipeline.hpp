@@ -26,11 +26,6 @@ class pipeline {
       return stage_ + 1 == Stages ? 0 : stage_ + 1;
     }
   }
-  /// The place of the tile before the one that is worked on: free, where the last that is under way
-  /// arrives.
-  __device__ __forceinline__ int last_stage() const {
-    return stage_ == 0 ? Stages - 1 : stage_ - 1;
-  }
   /// Goes on to the next tile.
   __device__ __forceinline__ void advance() { stage_ = next_stage(); }
 

@@ -55,30 +55,4 @@ struct shared_tile {
   }
 };
 
-/// A tile of `Rows` rows of 32 elements: two rows are a line, and chunk c of row r lies at chunk
-/// c ^ (r / 2 % 4) of its half of it. Lanes read it as they read the tile above.
-template <int Rows>
-struct half_line_tile {
-  static constexpr int rows = Rows;
-  static constexpr int width = 32;
-  static constexpr int chunks = 4;
-  static constexpr int row_bytes = 64;
-  static constexpr int bytes = Rows * row_bytes;
-
-  static __device__ __forceinline__ std::uint32_t offset(std::uint32_t row, std::uint32_t chunk) {
-    return row * row_bytes + (chunk ^ (row / 2 % 4)) * 16;
-  }
-  static __device__ __forceinline__ std::uint32_t lane_of_a(std::uint32_t lane) {
-    return offset(lane % 16, lane / 16);
-  }
-  static __device__ __forceinline__ std::uint32_t lane_of_b(std::uint32_t lane) {
-    return offset(lane % 8 + (lane / 16) * 8, lane / 8 % 2);
-  }
-  static __device__ __forceinline__ std::uint32_t step(std::uint32_t base, int row_step,
-                                                       int k_step) {
-    return (base ^ static_cast<std::uint32_t>(k_step * 32)) +
-           static_cast<std::uint32_t>(row_step * 16 * row_bytes);
-  }
-};
-
 }  // namespace tessera::prim::cuda

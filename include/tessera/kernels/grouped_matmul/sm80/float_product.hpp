@@ -74,15 +74,15 @@ class float_copy {
 
   __device__ __forceinline__ void start(std::uint32_t to) {
     const int left = static_cast<int>(left_ < float_depth ? left_ : float_depth);
+    const float* from = from_;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int j = 0; j < tile::beside; ++j) {
-        const int k = i * 8 + j * tile::k_step, at = j * tile::at_step;
-        const bool wanted = k < left && (held_ >> j & 1u) != 0;
-        prim::cuda::copy_async_4(to + to_ + tile::offset(k, at),
-                                 from_ + (Across ? k * row_ : at * row_ + k), wanted);
-      }
+    for (int j = 0; j < 2 * tile::beside; ++j) {
+      const int k = Across ? j * tile::k_step : j % 2 * 8;
+      const int at = Across ? 0 : j / 2 * tile::at_step;
+      const bool wanted = k < left && (held_ >> (Across ? 0 : j / 2) & 1u) != 0;
+      prim::cuda::copy_async_4(to + to_ + tile::offset(k, at), from + (Across ? 0 : k), wanted);
+      if (Across) from += tile::k_step * row_;
+      if (!Across && j % 2 == 1) from += tile::at_step * row_;
     }
     from_ += Across ? float_depth * row_ : float_depth;
     left_ -= float_depth;
@@ -160,7 +160,8 @@ struct thread_operands {
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
 #pragma unroll
-      for (int c = 0; c < 8; ++c) {
+      for (int i = 0; i < 8; ++i) {
+        const int c = r % 2 == 0 ? i : 7 - i;  // begins where the row before ended
         sums.at[r][c] =
             fmaf(__uint_as_float(a[r / 4][r % 4]), __uint_as_float(b[c / 4][c % 4]), sums.at[r][c]);
       }
@@ -189,14 +190,15 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
 
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   thread_sums sums;
-  sums.row = warp / Shape::warp_columns * 32 + lane / 8 * 4;
-  sums.column = warp % Shape::warp_columns * 64 + lane % 8 * 4;
+  // Lanes next to each other have the same rows, those two apart the same columns: then 16 lanes
+  // load their 16 bytes at once.
+  sums.row = warp / Shape::warp_columns * 32 + ((lane / 2 & 1) | (lane / 8 & 2)) * 4;
+  sums.column = warp % Shape::warp_columns * 64 + ((lane & 1) | (lane / 2 & 6)) * 4;
   const std::uint32_t base = prim::cuda::shared_address(shared);
   const std::uint32_t lane_a = base + static_cast<unsigned>(sums.row * 4);
   const std::uint32_t lane_b = base + Shape::a_bytes + static_cast<unsigned>(sums.column * 4);
 
   using pipeline = prim::cuda::pipeline<Shape::stages>;
-  constexpr int ahead = Shape::stages - 1;
   pipeline pipe;
   const std::int64_t tiles = ceil_div(at.depth, float_depth);
   // No branches: what lies behind the last tile becomes zeros.
@@ -213,8 +215,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
                          lane_b + stage + static_cast<unsigned>(k * (Shape::columns + 4) * 4));
   };
 #pragma unroll
-  for (int stage = 0; stage < ahead; ++stage) start(stage);
-  pipe.template wait<ahead - 1>();
+  for (int stage = 0; stage < Shape::stages; ++stage) start(stage);
+  pipe.template wait<Shape::stages - 1>();
   load(0);
 #pragma unroll 1
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
@@ -222,11 +224,14 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     for (int k = 0; k < float_depth; ++k) {
       if (k + 1 < float_depth) {
         load(k + 1);
-        if (k == 0) start(pipe.last_stage());
       } else {
         pipe.advance();
-        pipe.template wait<ahead - 1>();
         load(0);
+      }
+      if (k + 2 == float_depth) {
+        // All of the tile is in registers: another may take its place.
+        pipe.template wait<Shape::stages - 2>();
+        start(pipe.stage());
       }
       operands[k % 2].multiply_add(sums);
     }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <cuda_runtime.h>
 
@@ -139,20 +140,21 @@ class grouped_launch {
   }
 
  private:
-  /// Whether tiles of it are copied as they are stored: at most 16 bytes at a time.
-  static bool is_direct(const factor& operand) {
+  /// Whether tiles of it are copied as they are stored, 16 bytes at a time or of f32 4.
+  static bool is_direct(const factor& operand, std::int64_t columns) {
     if (operand.matrix.type != kernels_of::config.type || operand.scale.data != nullptr) {
       return false;
     }
     if constexpr (kernels_of::has_floats) return true;
     const auto bits = reinterpret_cast<std::uintptr_t>(operand.matrix.data) |
                       static_cast<std::uintptr_t>(operand.matrix.row * 2) |
-                      static_cast<std::uintptr_t>(operand.matrix.group * 2);
+                      static_cast<std::uintptr_t>(operand.matrix.group * 2) |
+                      static_cast<std::uintptr_t>(columns * 2);
     return bits % 16 == 0;
   }
-  static factor rows_of(const grouped_matrix& matrix, bool across) {
+  static factor rows_of(const grouped_matrix& matrix, std::int64_t columns, bool across) {
     factor operand{.matrix = matrix, .across = across};
-    operand.direct = is_direct(operand);
+    operand.direct = is_direct(operand, columns);
     return operand;
   }
   /// rhs as an operand whose summed axis is k (`sums_k`) or n.
@@ -163,7 +165,7 @@ class grouped_launch {
                        args_.k / std::max<std::int64_t>(args_.scale_blocks, 1), 1),
                    .scale_by_line = !args_.transpose_rhs,
                    .across = sums_k != args_.transpose_rhs};
-    operand.direct = is_direct(operand);
+    operand.direct = is_direct(operand, args_.transpose_rhs ? args_.k : args_.n);
     return operand;
   }
 
@@ -173,7 +175,7 @@ class grouped_launch {
   /// out = lhs W + rhs_bias + out_init.
   product_args forward() const {
     product_args made = product();
-    made.a = rows_of(args_.lhs, false);
+    made.a = rows_of(args_.lhs, args_.k, false);
     made.b = weights(true);
     made.to = args_.out;
     made.bias = args_.rhs_bias;
@@ -185,7 +187,7 @@ class grouped_launch {
   /// d_lhs = d_out W^T.
   product_args gradient_of_rows() const {
     product_args made = product();
-    made.a = rows_of(args_.d_out, false);
+    made.a = rows_of(args_.d_out, args_.n, false);
     made.b = weights(false);
     made.to = args_.d_lhs;
     made.columns = args_.k;
@@ -196,8 +198,9 @@ class grouped_launch {
   product_args gradient_of_weights() const {
     product_args made = product();
     made.sums_rows = true;
-    made.a = rows_of(args_.transpose_rhs ? args_.d_out : args_.lhs, true);
-    made.b = rows_of(args_.transpose_rhs ? args_.lhs : args_.d_out, true);
+    made.a = rows_of(args_.lhs, args_.k, true);
+    made.b = rows_of(args_.d_out, args_.n, true);
+    if (args_.transpose_rhs) std::swap(made.a, made.b);
     made.to = args_.d_rhs;
     made.rows = args_.transpose_rhs ? args_.n : args_.k;
     made.columns = args_.transpose_rhs ? args_.k : args_.n;

@@ -21,7 +21,7 @@ struct matrix_shape {
   static constexpr int warp_columns = Columns / side;
   static constexpr int threads = 32 * (Rows / side) * warp_columns;
   static constexpr int blocks = threads > 128 ? 1 : side == 64 ? 2 : 4;  ///< of a multiprocessor
-  static constexpr int stages = 4;
+  static constexpr int stages = 3;
   static constexpr int a_bytes = Rows * tile_depth * 2;
   static constexpr int stage_bytes = a_bytes + Columns * tile_depth * 2;
   static constexpr int place_at = staged_result<Rows, Columns>::behind(stages * stage_bytes);
@@ -56,23 +56,23 @@ struct warp_operands {
   prim::cuda::fragment_a a[Side / 16];
   prim::cuda::fragment_b2 b[Side / 16];
 
-  /// From lane addresses in tiles A and B: `half` is 0 or 1, the first or second 16 of a tile.
+  /// From lane addresses in tiles A and B; `part` is which 16 elements of the tile.
   template <class TileA, class TileB>
-  __device__ __forceinline__ void load(std::uint32_t tile_a, std::uint32_t tile_b, int half) {
+  __device__ __forceinline__ void load(std::uint32_t tile_a, std::uint32_t tile_b, int part) {
 #pragma unroll
     for (int i = 0; i < Side / 16; ++i) {
       if constexpr (AcrossA) {
-        prim::cuda::load_matrices_transposed(a[i].reg, TileA::step(tile_a, half, i));
+        prim::cuda::load_matrices_transposed(a[i].reg, TileA::step(tile_a, part, i));
       } else {
-        prim::cuda::load_matrices(a[i].reg, TileA::step(tile_a, i, half));
+        prim::cuda::load_matrices(a[i].reg, TileA::step(tile_a, i, part));
       }
     }
 #pragma unroll
     for (int i = 0; i < Side / 16; ++i) {
       if constexpr (AcrossB) {
-        prim::cuda::load_matrices_transposed(b[i].reg, TileB::step(tile_b, half, i));
+        prim::cuda::load_matrices_transposed(b[i].reg, TileB::step(tile_b, part, i));
       } else {
-        prim::cuda::load_matrices(b[i].reg, TileB::step(tile_b, i, half));
+        prim::cuda::load_matrices(b[i].reg, TileB::step(tile_b, i, part));
       }
     }
   }
@@ -82,7 +82,8 @@ struct warp_operands {
 #pragma unroll
     for (int n = 0; n < Side / 16; ++n) {
 #pragma unroll
-      for (int m = 0; m < Side / 16; ++m) {
+      for (int i = 0; i < Side / 16; ++i) {
+        const int m = n % 2 == 0 ? i : Side / 16 - 1 - i;  // begins where the one before ended
         words::template multiply_add<0>(sums.at[m][2 * n], a[m], b[n]);
         words::template multiply_add<1>(sums.at[m][2 * n + 1], a[m], b[n]);
       }
@@ -131,7 +132,6 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
                : tile_b::step(tile_b::lane_of_b(lane), sums.column / 16, 0));
 
   using pipeline = prim::cuda::pipeline<Shape::stages>;
-  constexpr int ahead = Shape::stages - 1;
   pipeline pipe;
   const std::int64_t tiles = ceil_div(at.depth, tile_depth);
   // No branches: what lies behind the last tile becomes zeros.
@@ -142,30 +142,38 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     pipe.commit();
   };
   warp_operands<Element, side, AcrossA, AcrossB> operands[2];
-  const auto load = [&](int half) {
+  const auto load = [&](int part) {
     const auto stage = static_cast<unsigned>(pipe.stage() * Shape::stage_bytes);
-    operands[half].template load<tile_a, tile_b>(lane_a + stage, lane_b + stage, half);
+    operands[part % 2].template load<tile_a, tile_b>(lane_a + stage, lane_b + stage, part);
   };
 #pragma unroll
-  for (int stage = 0; stage < ahead; ++stage) start(stage);
-  pipe.template wait<ahead - 1>();
+  for (int stage = 0; stage < Shape::stages; ++stage) start(stage);
+  pipe.template wait<Shape::stages - 1>();
   if (busy) {
+    constexpr int last = tile_depth / 16 - 1;
     load(0);
 #pragma unroll 1
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      load(1);
-      start(pipe.last_stage());
-      operands[0].multiply_add(sums);
+#pragma unroll
+      for (int part = 0; part < last - 1; ++part) {
+        load(part + 1);
+        operands[part % 2].multiply_add(sums);
+      }
+      // All of the tile is in registers: another may take its place. Products of its last part
+      // cover the loads of the next tile.
+      load(last);
+      pipe.template wait<Shape::stages - 2>();
+      start(pipe.stage());
+      operands[(last - 1) % 2].multiply_add(sums);
       pipe.advance();
-      pipe.template wait<ahead - 1>();
       load(0);
-      operands[1].multiply_add(sums);
+      operands[last % 2].multiply_add(sums);
     }
   } else {
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      start(pipe.last_stage());
+      pipe.template wait<Shape::stages - 2>();
+      start(pipe.stage());
       pipe.advance();
-      pipe.template wait<ahead - 1>();
     }
   }
   pipe.drain();

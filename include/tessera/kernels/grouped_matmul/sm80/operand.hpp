@@ -14,7 +14,7 @@
 namespace tessera::kernels::grouped_matmul::sm80 {
 
 /// Elements of the summed axis in a tile for the matrix unit.
-inline constexpr int tile_depth = 32;
+inline constexpr int tile_depth = 64;
 
 /// A number of any type that operands have.
 __device__ __forceinline__ float stored_number(const grouped_matrix& of, std::int64_t offset) {
@@ -74,12 +74,13 @@ struct operand_part {
 };
 
 /// Copies the tiles of an operand of 16-bit elements, one after the other along the summed axis:
-/// `Extent` lines of 32 elements, or 32 lines of `Extent`. What lies beyond becomes zeros.
+/// `Extent` lines of 64 elements, or 64 lines of `Extent`. What lies beyond becomes zeros. Lines
+/// are whole chunks of 16 bytes.
 template <int Extent, bool Across, int Threads>
 class tile_copy {
  public:
   using tile = std::conditional_t<Across, prim::cuda::shared_tile<tile_depth, Extent>,
-                                  prim::cuda::half_line_tile<Extent>>;
+                                  prim::cuda::shared_tile<Extent, tile_depth>>;
 
   __device__ __forceinline__ explicit tile_copy(const operand_part& part) {
     const int line = static_cast<int>(threadIdx.x) / tile::chunks;
@@ -96,12 +97,13 @@ class tile_copy {
   /// Starts the copy of the next tile.
   __device__ __forceinline__ void start(std::uint32_t to) {
     const int left = static_cast<int>(left_ < tile_depth ? left_ : tile_depth);
-    const std::uint32_t bytes = bytes_of(Across ? held_ : left);
+    const char* from = from_;
 #pragma unroll
     for (int i = 0; i < tile::rows / lines; ++i) {
-      const bool wanted = (Across ? left : held_) > i * lines;
-      prim::cuda::copy_async_16(to + to_ + static_cast<unsigned>(i * lines * tile::row_bytes),
-                                from_ + i * lines * line_bytes_, wanted ? bytes : 0u);
+      const bool wanted = (Across ? held_ : left) > 0 && (Across ? left : held_) > i * lines;
+      prim::cuda::copy_async_16_or_zeros(
+          to + to_ + static_cast<unsigned>(i * lines * tile::row_bytes), from, wanted);
+      from += lines * line_bytes_;
     }
     from_ += Across ? tile_depth * line_bytes_ : tile_depth * 2;
     left_ -= tile_depth;
@@ -111,10 +113,6 @@ class tile_copy {
   static constexpr int lines = Threads / tile::chunks;  ///< that all threads copy at a time
   static_assert(lines % 8 == 0 && tile::rows % lines == 0);
 
-  static __device__ __forceinline__ std::uint32_t bytes_of(int elements) {
-    return elements <= 0 ? 0u : elements >= 8 ? 16u : static_cast<std::uint32_t>(elements) * 2;
-  }
-
   const char* from_;
   std::int64_t line_bytes_;
   int held_;           ///< of the extent, from this thread's first element on
@@ -122,12 +120,12 @@ class tile_copy {
   std::uint32_t to_;
 };
 
-/// The same of any operand: tiles of `Extent` lines of 32 elements along the summed axis, however
+/// The same of any operand: tiles of `Extent` lines of 64 elements along the summed axis, however
 /// it is stored.
 template <class Element, int Extent, int Threads>
 class tile_read {
  public:
-  using tile = prim::cuda::half_line_tile<Extent>;
+  using tile = prim::cuda::shared_tile<Extent, tile_depth>;
 
   __device__ __forceinline__ explicit tile_read(const operand_part& part)
       : part_(part), copy_(part), copied_(part.of->direct && !part.of->across) {}
