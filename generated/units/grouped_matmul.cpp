@@ -31,8 +31,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cpu_generic_256x256x256, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x256x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 0, 0, 0, 0>
@@ -46,7 +48,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9fd4bd8b2d8b353d";
-  if (kind == device_kind::cuda) return "c45fd87981b04944";
+  if (kind == device_kind::cuda) return "4c2ee789cf4027fa";
   return {};
 }
 

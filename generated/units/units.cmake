@@ -324,12 +324,14 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/delta_rule_f32_forward_k128.cu
   units/cuda_sm80/delta_rule_f32_forward_k256.cu
   units/cuda_sm80/delta_rule_f32_forward_k64.cu
-  units/cuda_sm80/grouped_matmul_bf16_m128.cu
-  units/cuda_sm80/grouped_matmul_bf16_m64.cu
-  units/cuda_sm80/grouped_matmul_f16_m128.cu
-  units/cuda_sm80/grouped_matmul_f16_m64.cu
-  units/cuda_sm80/grouped_matmul_f32_m128.cu
-  units/cuda_sm80/grouped_matmul_f32_m64.cu
+  units/cuda_sm80/grouped_matmul_bf16_m128n128.cu
+  units/cuda_sm80/grouped_matmul_bf16_m128n256.cu
+  units/cuda_sm80/grouped_matmul_bf16_m64n64.cu
+  units/cuda_sm80/grouped_matmul_f16_m128n128.cu
+  units/cuda_sm80/grouped_matmul_f16_m128n256.cu
+  units/cuda_sm80/grouped_matmul_f16_m64n64.cu
+  units/cuda_sm80/grouped_matmul_f32_m128n128.cu
+  units/cuda_sm80/grouped_matmul_f32_m64n64.cu
 )
 set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_bf16_d128.cu

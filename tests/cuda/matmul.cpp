@@ -53,8 +53,8 @@ class matmul_tiles : public testing::TestWithParam<support::tested_row> {
 TEST_P(matmul_tiles, are_right_however_they_are_stored) {
   std::uint64_t seed = 0;
   for (const operation& op : GetParam().kind->operations) {
-    for (int call = 0; call < 4; ++call) expect_right(op, ++seed, 136, 264);
-    expect_right(op, ++seed, 141, 259);
+    for (int call = 0; call < 2; ++call) expect_right(op, ++seed, 72, 264);
+    expect_right(op, ++seed, 77, 259);
   }
 }
 
@@ -102,8 +102,8 @@ struct grouped_rows_call {
 
 TEST(matmul_groups, have_the_bits_that_they_have_alone) {
   for (const std::string_view row :
-       {"grouped_matmul.cuda_sm80.bf16.128x128x64", "grouped_matmul.cuda_sm80.bf16.64x64x64",
-        "grouped_matmul.cuda_sm80.f32.128x128x16"}) {
+       {"grouped_matmul.cuda_sm80.bf16.128x256x64", "grouped_matmul.cuda_sm80.bf16.128x128x64",
+        "grouped_matmul.cuda_sm80.bf16.64x64x64", "grouped_matmul.cuda_sm80.f32.128x128x16"}) {
     SCOPED_TRACE(row);
     grouped_rows_call together({130, 0, 61, 200}, 391), alone({130, 0, 61, 200}, 391);
     ASSERT_TRUE(together.run(row, 0, 391, 0, together.sizes));

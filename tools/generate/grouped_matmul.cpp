@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <tessera/families/grouped_matmul/family.hpp>
 
 #include "described_family.hpp"
@@ -30,7 +32,7 @@ struct description {
   static std::string unit_of(const grouped_matmul_config& config) {
     const std::string rows = "m" + std::to_string(resolved(config).block_m);
     if (!is_cuda(config.target)) return rows;
-    return std::string(enumerator_name(config.type)) + "_" + rows;
+    return fmt::format("{}_{}n{}", enumerator_name(config.type), rows, resolved(config).block_n);
   }
 };
 

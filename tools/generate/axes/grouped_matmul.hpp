@@ -40,11 +40,11 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .block_n = {128},
       },
       {
-          .about = "sm80: large products; a warp has 64x64 of a tile",
+          .about = "sm80: large products; wide tiles read less, others leave less of a result over",
           .targets = {cuda_sm80},
           .types = {dtype::f16, dtype::bf16},
           .block_m = {128},
-          .block_n = {128},
+          .block_n = {128, 256},
       },
       {
           .about = "sm80: products of f32, or of anything as f32",

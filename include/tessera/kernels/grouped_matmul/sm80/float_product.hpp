@@ -1,6 +1,6 @@
 // Products of f32 operands by multiply-adds, and of any others: elements become floats on their way
 // to shared memory. A block owns a tile of the result and goes along the summed axis; a thread owns
-// 8x8 of it, in four blocks of 4x4.
+// 16x8 of it, or 8x8 of a small tile, in blocks of 4x4.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,18 @@ inline constexpr int float_depth = 16;
 template <int Rows, int Columns>
 struct float_shape {
   static constexpr int rows = Rows, columns = Columns;
-  static constexpr int threads = Rows * Columns / 64;
-  static constexpr int warp_columns = Columns / 64;  ///< a warp's part is 32x64
-  static constexpr int blocks = threads > 128 ? 2 : 4;
+  static constexpr int thread_rows = Rows > 64 ? 16 : 8;
+  static constexpr int warp_rows = thread_rows * 4;
+  static constexpr int warp_columns = Columns / 64;  ///< warps side by side
+  static constexpr int threads = 32 * (Rows / warp_rows) * warp_columns;
+  static constexpr int blocks = thread_rows > 8 ? 2 : 4;  ///< of a multiprocessor
   static constexpr int stages = 4;
   static constexpr int a_bytes = float_depth * (Rows + 4) * 4;
   static constexpr int stage_bytes = a_bytes + float_depth * (Columns + 4) * 4;
-  static constexpr int place_at = staged_result<Rows, Columns>::behind(stages * stage_bytes);
-  static constexpr int shared_bytes = place_at + static_cast<int>(sizeof(tile_place));
+  static constexpr int tiles_at = 128;  ///< of operands, then of sums; in front is the tile's place
+
+  static constexpr int shared_bytes =
+      tiles_at + staged_result<Rows, Columns>::or_more(stages * stage_bytes);
 };
 
 /// Tiles of an operand: 16 rows along the summed axis of `Extent` floats and 4 of padding, so that
@@ -128,14 +132,15 @@ class float_read {
 };
 
 /// A thread's part of the sums.
+template <int Rows>
 struct thread_sums {
-  float at[8][8] = {};
+  float at[Rows][8] = {};
   int row = 0, column = 0;  ///< of its first element in the tile
 
   template <class Visit>
   __device__ __forceinline__ void for_each_pair(const Visit& visit) const {
 #pragma unroll
-    for (int r = 0; r < 8; ++r) {
+    for (int r = 0; r < Rows; ++r) {
 #pragma unroll
       for (int c = 0; c < 8; c += 2) {
         visit(row + r % 4 + r / 4 * 16, column + c % 4 + c / 4 * 32, at[r][c], at[r][c + 1]);
@@ -145,20 +150,24 @@ struct thread_sums {
 };
 
 /// Operands of a thread for one element of the summed axis.
+template <int Rows>
 struct thread_operands {
-  std::uint32_t a[2][4], b[2][4];
+  std::uint32_t a[Rows / 4][4], b[2][4];
 
   __device__ __forceinline__ void load(std::uint32_t of_a, std::uint32_t of_b) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      prim::cuda::load_shared_16(a[i], of_a + static_cast<unsigned>(i * 16 * 4));
       prim::cuda::load_shared_16(b[i], of_b + static_cast<unsigned>(i * 32 * 4));
+    }
+#pragma unroll
+    for (int i = 0; i < Rows / 4; ++i) {
+      prim::cuda::load_shared_16(a[i], of_a + static_cast<unsigned>(i * 16 * 4));
     }
   }
 
-  __device__ __forceinline__ void multiply_add(thread_sums& sums) const {
+  __device__ __forceinline__ void multiply_add(thread_sums<Rows>& sums) const {
 #pragma unroll
-    for (int r = 0; r < 8; ++r) {
+    for (int r = 0; r < Rows; ++r) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int c = r % 2 == 0 ? i : 7 - i;  // begins where the row before ended
@@ -178,7 +187,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
   const tile_place at = place_of<Shape::rows, Shape::columns>(args, blockIdx.x);
   if (!at.exists) return;
   // Read again at the end, so that no register holds it till then.
-  tile_place& kept = *reinterpret_cast<tile_place*>(shared + Shape::place_at);
+  tile_place& kept = *reinterpret_cast<tile_place*>(shared);
   if (threadIdx.x == 0) kept = at;
 
   using copy_a = std::conditional_t<Direct, float_copy<Shape::rows, AcrossA, Shape::threads>,
@@ -189,12 +198,12 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
   copy_b of_b(operand_part::of_b(args, at));
 
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  thread_sums sums;
+  thread_sums<Shape::thread_rows> sums;
   // Lanes next to each other have the same rows, those two apart the same columns: then 16 lanes
   // load their 16 bytes at once.
-  sums.row = warp / Shape::warp_columns * 32 + ((lane / 2 & 1) | (lane / 8 & 2)) * 4;
+  sums.row = warp / Shape::warp_columns * Shape::warp_rows + ((lane / 2 & 1) | (lane / 8 & 2)) * 4;
   sums.column = warp % Shape::warp_columns * 64 + ((lane & 1) | (lane / 2 & 6)) * 4;
-  const std::uint32_t base = prim::cuda::shared_address(shared);
+  const std::uint32_t base = prim::cuda::shared_address(shared) + Shape::tiles_at;
   const std::uint32_t lane_a = base + static_cast<unsigned>(sums.row * 4);
   const std::uint32_t lane_b = base + Shape::a_bytes + static_cast<unsigned>(sums.column * 4);
 
@@ -208,7 +217,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     of_b.start(to + Shape::a_bytes);
     pipe.commit();
   };
-  thread_operands operands[2];
+  thread_operands<Shape::thread_rows> operands[2];
   const auto load = [&](int k) {
     const auto stage = static_cast<unsigned>(pipe.stage() * Shape::stage_bytes);
     operands[k % 2].load(lane_a + stage + static_cast<unsigned>(k * (Shape::rows + 4) * 4),
@@ -237,8 +246,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     }
   }
   pipe.drain();
-  store_result<Shape::rows, Shape::columns, Shape::threads>(args, kept,
-                                                            reinterpret_cast<float*>(shared), sums);
+  store_result<Shape::rows, Shape::columns, Shape::threads>(
+      args, kept, reinterpret_cast<float*>(shared + Shape::tiles_at), sums);
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm80

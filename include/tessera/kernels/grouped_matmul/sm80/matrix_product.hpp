@@ -21,11 +21,14 @@ struct matrix_shape {
   static constexpr int warp_columns = Columns / side;
   static constexpr int threads = 32 * (Rows / side) * warp_columns;
   static constexpr int blocks = threads > 128 ? 1 : side == 64 ? 2 : 4;  ///< of a multiprocessor
-  static constexpr int stages = 3;
   static constexpr int a_bytes = Rows * tile_depth * 2;
   static constexpr int stage_bytes = a_bytes + Columns * tile_depth * 2;
-  static constexpr int place_at = staged_result<Rows, Columns>::behind(stages * stage_bytes);
-  static constexpr int shared_bytes = place_at + static_cast<int>(sizeof(tile_place));
+  static constexpr int tiles_at = 128;  ///< of operands, then of sums; in front is the tile's place
+  /// Three, or as many as every GPU has shared memory for.
+  static constexpr int fitting_stages = (99 * 1024 - tiles_at) / stage_bytes;
+  static constexpr int stages = fitting_stages < 3 ? fitting_stages : 3;
+  static constexpr int shared_bytes =
+      tiles_at + staged_result<Rows, Columns>::or_more(stages * stage_bytes);
 };
 
 /// A warp's part of the sums.
@@ -100,7 +103,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
   const tile_place at = place_of<Shape::rows, Shape::columns>(args, blockIdx.x);
   if (!at.exists) return;
   // Read again at the end, so that no register holds it till then.
-  tile_place& kept = *reinterpret_cast<tile_place*>(shared + Shape::place_at);
+  tile_place& kept = *reinterpret_cast<tile_place*>(shared);
   if (threadIdx.x == 0) kept = at;
 
   using copy_a = std::conditional_t<Direct, tile_copy<Shape::rows, AcrossA, Shape::threads>,
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
   sums.column = warp % Shape::warp_columns * side;
   // A warp whose part lies beyond the result only copies.
   const bool busy = at.row + sums.row < at.rows && at.column + sums.column < args.columns;
-  const std::uint32_t base = prim::cuda::shared_address(shared);
+  const std::uint32_t base = prim::cuda::shared_address(shared) + Shape::tiles_at;
   const std::uint32_t lane_a =
       base + (AcrossA ? tile_a::step(tile_a::lane_of_b(lane), 0, sums.row / 16 % 4) +
                             static_cast<unsigned>(sums.row / 64 * 128)
@@ -131,8 +134,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
                      static_cast<unsigned>(sums.column / 64 * 128)
                : tile_b::step(tile_b::lane_of_b(lane), sums.column / 16, 0));
 
-  using pipeline = prim::cuda::pipeline<Shape::stages>;
-  pipeline pipe;
+  prim::cuda::pipeline<Shape::stages> pipe;
   const std::int64_t tiles = ceil_div(at.depth, tile_depth);
   // No branches: what lies behind the last tile becomes zeros.
   const auto start = [&](int stage) {
@@ -177,8 +179,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     }
   }
   pipe.drain();
-  store_result<Shape::rows, Shape::columns, Shape::threads>(args, kept,
-                                                            reinterpret_cast<float*>(shared), sums);
+  store_result<Shape::rows, Shape::columns, Shape::threads>(
+      args, kept, reinterpret_cast<float*>(shared + Shape::tiles_at), sums);
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm80

@@ -19,8 +19,8 @@ struct staged_result {
   static constexpr int stride = columns + 8;  ///< pairs of eight rows lie in different banks
   static constexpr int bytes = Rows * stride * 4;
 
-  /// Where the place of a tile is kept: behind the sums, and behind the tiles of operands.
-  static constexpr int behind(int operand_bytes) {
+  /// Bytes for these sums and, before them, operands of so many.
+  static constexpr int or_more(int operand_bytes) {
     return operand_bytes > bytes ? operand_bytes : bytes;
   }
 };
