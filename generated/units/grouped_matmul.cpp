@@ -48,7 +48,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9fd4bd8b2d8b353d";
-  if (kind == device_kind::cuda) return "4c2ee789cf4027fa";
+  if (kind == device_kind::cuda) return "bfdc61fb4f116256";
   return {};
 }
 

@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
 
   using pipeline = prim::cuda::pipeline<Shape::stages>;
   pipeline pipe;
-  const std::int64_t tiles = ceil_div(at.depth, float_depth);
+  const auto tiles = static_cast<int>(ceil_div(at.depth, float_depth));
   // No branches: what lies behind the last tile becomes zeros.
   const auto start = [&](int stage) {
     const std::uint32_t to = base + static_cast<unsigned>(stage * Shape::stage_bytes);
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
   pipe.template wait<Shape::stages - 1>();
   load(0);
 #pragma unroll 1
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
+  for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
     for (int k = 0; k < float_depth; ++k) {
       if (k + 1 < float_depth) {

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
                : tile_b::step(tile_b::lane_of_b(lane), sums.column / 16, 0));
 
   prim::cuda::pipeline<Shape::stages> pipe;
-  const std::int64_t tiles = ceil_div(at.depth, tile_depth);
+  const auto tiles = static_cast<int>(ceil_div(at.depth, tile_depth));
   // No branches: what lies behind the last tile becomes zeros.
   const auto start = [&](int stage) {
     const std::uint32_t to = base + static_cast<unsigned>(stage * Shape::stage_bytes);
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     constexpr int last = tile_depth / 16 - 1;
     load(0);
 #pragma unroll 1
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
       for (int part = 0; part < last - 1; ++part) {
         load(part + 1);
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
       operands[last % 2].multiply_add(sums);
     }
   } else {
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    for (int tile = 0; tile < tiles; ++tile) {
       pipe.template wait<Shape::stages - 2>();
       start(pipe.stage());
       pipe.advance();
