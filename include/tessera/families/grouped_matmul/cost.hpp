@@ -45,37 +45,40 @@ inline grouped_tiles tiles_of(const grouped_matmul_config& config, double rows,
           .column_blocks = std::max(1.0, up(columns, config.block_n))};
 }
 
-/// What a CUDA row does: a thread block for each tile of a result, of groups one more where they
-/// end.
+/// What a CUDA row does: a thread block for each tile of a result. Shares and costs are those
+/// measured on an H200.
 inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
                                      const grouped_matmul_facts& facts) noexcept {
   const grouped_matmul_demand& demand = facts.demand;
+  const bool small = config.block_m <= 64, wide = config.block_n > 128;
   const double groups = std::max(facts.groups, 1.0);
-  const auto up = [](double count, int step) {
-    return std::max<std::int64_t>(1, (static_cast<std::int64_t>(count) + step - 1) / step);
+  const double rows = static_cast<double>(demand.m) / groups, n = static_cast<double>(demand.n);
+  const auto up = [](double count, double step) {
+    return static_cast<double>(static_cast<std::int64_t>((count + step - 1) / step));
   };
-  const std::int64_t high = up(static_cast<double>(demand.m) / groups, config.block_m);
-  const std::int64_t wide = up(static_cast<double>(demand.n), config.block_n);
-  const double tile = static_cast<double>(config.block_m) * config.block_n;
-  const auto tiles = static_cast<double>(high * wide) * groups;
+  // Groups end anywhere in a tile. Warps of the matrix unit whose part of it, a side long, is empty
+  // multiply nothing.
+  const double side = config.type == dtype::f32 ? config.block_m : small ? 32 : 64;
+  const double high = demand.grouped ? std::max(1.0, rows / config.block_m + 0.5)
+                                     : std::max(1.0, up(rows, config.block_m));
+  const double filled = demand.grouped ? rows + side / 2 : up(rows, side) * side;
+  // Beginning and end of a tile cost as much as so many more elements of the summed axis.
+  const double depth = static_cast<double>(demand.k) + (wide ? 400 : 250);
   const double passes = demand.backward ? 2 : 1;
+  const double products = 2 * passes * groups * filled * up(n, side) * side * depth;
   work_estimate work;
-  work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(tiles));
-  const double products = 2 * passes * tiles * tile * static_cast<double>(demand.k);
+  work.items = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(groups * high * std::max(1.0, up(n, config.block_n))));
+  work.items_per_core = wide ? 1 : small ? 4 : 2;
   if (config.type == dtype::f32) {
-    // A multiply-add is one operation of a lane. Shares are those measured on an H200.
-    const double share = config.block_m > 64 ? 0.66 : 0.61;
-    work.vector_operations = products / 2 / share;
-    work.items_per_core = config.block_m > 64 ? 2 : 4;
+    work.vector_operations = products / 2 / (small ? 0.61 : 0.66);  // a multiply-add is one
   } else {
-    // Small tiles load more for each product.
     work.flops = products;
-    work.product_share = config.block_n > 128 ? 1.03 : config.block_m > 64 ? 0.98 : 0.66;
-    work.items_per_core = config.block_n > 128 ? 1 : config.block_m > 64 ? 2 : 4;
+    work.product_share = wide ? 1.03 : small ? 0.66 : 0.98;
   }
   work.footprint_bytes = facts.bytes;
   // A multiprocessor has room for two pairs of wide tiles only: their copies hide less.
-  work.bytes = config.block_n > 128 ? 1.15 * facts.bytes : facts.bytes;
+  work.bytes = wide ? 1.15 * facts.bytes : facts.bytes;
   work.launches = (demand.backward ? 2 : 1) + (demand.grouped ? 1 : 0);
   return work;
 }
