@@ -74,8 +74,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "546109acdb63c84a";
-  if (kind == device_kind::cuda) return "e0195d6ecec2d841";
+  if (kind == device_kind::cpu) return "6c05543b0d68aa49";
+  if (kind == device_kind::cuda) return "6ef52e253d384920";
   return {};
 }
 

@@ -74,8 +74,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "dccd7b33f309df94";
-  if (kind == device_kind::cuda) return "9f2a5c8967d3dbbb";
+  if (kind == device_kind::cpu) return "0fd5e113d3bdca2b";
+  if (kind == device_kind::cuda) return "f0246e1a61274d76";
   return {};
 }
 

@@ -37,7 +37,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "55c3c220577476d8";
+  if (kind == device_kind::cpu) return "93fa0dbd0804d76c";
   return {};
 }
 

@@ -48,7 +48,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cfdde31d1b8d7f2f";
+  if (kind == device_kind::cpu) return "05ac5defd460e586";
   return {};
 }
 

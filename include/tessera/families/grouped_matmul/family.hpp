@@ -46,8 +46,8 @@ struct grouped_matmul_family {
                                               const grouped_matmul_config&) {
     if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
     grouped_matmul_config wanted{.target = device.highest};
-    if (wanted.target == backend::cpu_avx512_bf16 && !demand.is_bf16()) {
-      wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) {
+      wanted.target = demand.is_bf16() ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
     }
     return std::string(tessera::name_of(resolved(wanted)).view());
   }

@@ -21,7 +21,7 @@ struct fits_of<grouped_matmul_config> {
       .distance = 2,
       .holds =
           [](const config& row, const asked& wanted) noexcept {
-            return row.target != backend::cpu_avx512_bf16 || wanted.is_bf16();
+            return !has_bf16_products(row.target) || wanted.is_bf16();
           },
       .obstacle =
           [](const config&, const asked& wanted) {

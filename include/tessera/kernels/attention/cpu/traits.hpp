@@ -46,11 +46,15 @@ struct traits {
 
   static constexpr int width = vec::width;
   static_assert(words::k_pack == schedule_cpu::k_pack(config.target));
+  /// Products are of AMX tiles: 32 rows and 32 words or columns at a time.
+  static constexpr bool tiles = has_tile_products(config.target);
   /// The register tile of the microkernel: mr rows, nr columns.
-  static constexpr int mr = register_rows(config.target);
+  static constexpr int mr = prefill_rows(config.target);
   static constexpr int nr = register_columns(config.target);
   static constexpr int vectors = nr / width;
   using panels = prim::panels<isa_type, vectors>;
+  /// Keys that columns in use are rounded to.
+  static constexpr int key_step = tiles ? 32 : width;
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
 
@@ -76,11 +80,16 @@ struct traits {
 
   /// Keys of a tile as columns of B.
   static TESSERA_INLINE panels k_panels(const attention_kernel_args& args, float* data) {
-    return {data, prim::words_for<words>(head_dim(args)), block_kv};
+    return {data, words_of_head(head_dim(args)), block_kv};
+  }
+  /// Words of K's summed axis: whole tiles where there are tiles.
+  static constexpr int words_of_head(int head_dim) {
+    const int used = prim::words_for<words>(head_dim);
+    return tiles ? round_up(used, 16) : used;
   }
   /// Values of a tile of `count` keys as rows of B.
   static TESSERA_INLINE panels v_panels(const attention_kernel_args& args, float* data, int count) {
-    return {data, round_up(count, width) / words::k_pack, round_up(v_head_dim(args), width)};
+    return {data, round_up(count, key_step) / words::k_pack, round_up(v_head_dim(args), width)};
   }
 };
 
