@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -72,15 +73,19 @@ class emulated_tiles {
   template <int C, int A, int B>
   static void multiply_add() {
     for (int r = 0; r < tile_rows; ++r) {
-      for (int column = 0; column < tile_width; ++column) {
-        float low = 0.0f, high = 0.0f;
-        for (int k = 0; k < tile_width; ++k) {
-          const std::uint32_t a = word(A, r, k), b = word(B, k, column);
-          low = flushed(std::fma(half(a << 16), half(b << 16), low));
-          high = flushed(std::fma(half(a & 0xffff0000u), half(b & 0xffff0000u), high));
+      float low[tile_width] = {}, high[tile_width] = {};
+      for (int k = 0; k < tile_width; ++k) {
+        const std::uint32_t a = word(A, r, k);
+        const float a_low = half(a << 16), a_high = half(a & 0xffff0000u);
+        for (int column = 0; column < tile_width; ++column) {
+          const std::uint32_t b = word(B, k, column);
+          low[column] = flushed(std::fma(a_low, half(b << 16), low[column]));
+          high[column] = flushed(std::fma(a_high, half(b & 0xffff0000u), high[column]));
         }
-        float& sum = memory(C)[r * tile_width + column];
-        sum = flushed(flushed(sum) + flushed(low + high));
+      }
+      float* const sums = memory(C) + r * tile_width;
+      for (int column = 0; column < tile_width; ++column) {
+        sums[column] = flushed(flushed(sums[column]) + flushed(low[column] + high[column]));
       }
     }
   }
@@ -101,7 +106,7 @@ class emulated_tiles {
     return flushed(value);
   }
   static float flushed(float x) {
-    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+    return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
   }
 };
 
