@@ -22,10 +22,10 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::attention_cpu_amx_bf16_bf16_d128_896x256, 0, 0>
+    table_row<rows::attention_cpu_amx_bf16_bf16_d128_1024x512, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256, 0, 0>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_896x256, 0, 0>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_896x256, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_1024x512, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_dany_every_896x256, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
     , table_row<rows::attention_cpu_avx2_bf16_d128_384x128, 2200, 41458>
@@ -233,7 +233,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "73e8d77a85afbb4a";
+  if (kind == device_kind::cpu) return "90a810895973003d";
   if (kind == device_kind::cuda) return "141f00b28cd9db5a";
   return {};
 }

@@ -51,7 +51,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "da601c5a7d55b7b0";
+  if (kind == device_kind::cpu) return "a0617a1e25270fab";
   if (kind == device_kind::cuda) return "ece97e5580ddd242";
   return {};
 }

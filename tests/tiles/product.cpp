@@ -39,11 +39,12 @@ constexpr int a_stride = 40, b_stride = 32, c_stride = 48;
 template <class Tiles, int RowTiles, int ColumnTiles>
 std::vector<float> product_of(const std::vector<float>& a, const std::vector<float>& b,
                               std::vector<float> c, int words) {
-  using product = tile_product<Tiles, RowTiles, ColumnTiles>;
+  tile_product<Tiles, RowTiles, ColumnTiles> product;
   const tile_scope<Tiles> registers;
-  product::load(c.data(), c_stride);
-  product::add(a.data(), a_stride, b.data(), b_stride, words);
-  product::store(c.data(), c_stride);
+  const typename decltype(product)::operands from{a.data(), a_stride, b.data(), b_stride};
+  product.template begin<true>(from, c.data(), c_stride);
+  product.add(product.next(from), words - tile_width);
+  product.finish();
   return c;
 }
 

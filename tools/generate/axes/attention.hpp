@@ -125,7 +125,7 @@ inline std::vector<attention_axes> amx_axes() {
           .about = "amx: common head dims",
           .targets = {cpu_amx_bf16},
           .dims = {{64}, {128}, {256}},
-          .tiles = {{896, 256}},
+          .tiles = {{1024, 512}},
       },
   };
 }
@@ -162,7 +162,8 @@ inline std::vector<attention_axes> avx512_decode_axes() {
 
 inline std::vector<attention_axes> cpu_attention_axes() {
   std::vector<attention_axes> all;
-  for (const auto part : {&portable_axes, &avx2_axes, &avx512_prefill_axes, &avx512_decode_axes, &amx_axes}) {
+  for (const auto part :
+       {&portable_axes, &avx2_axes, &avx512_prefill_axes, &avx512_decode_axes, &amx_axes}) {
     std::ranges::copy(part(), std::back_inserter(all));
   }
   return all;

@@ -1,5 +1,5 @@
-// Whether this process may use the tile registers of AMX-BF16: CPUID, XCR0, and the leave that Linux
-// gives a process which asks for it.
+// Whether this process may use the tile registers of AMX-BF16: CPUID, XCR0, and the leave that
+// Linux gives a process which asks for it.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace tessera::prim {
 
-/// Asks for the registers, for all threads of this process; once is enough, again does no harm. They
-/// make signal frames 8 KB larger, which is why a process must ask.
+/// Asks for the registers, for all threads of this process; once is enough, again does no harm.
+/// They make signal frames 8 KB larger, which is why a process must ask.
 template <class Isa>
 bool ask_for_tiles() noexcept {
 #if defined(__linux__) && defined(__x86_64__)

@@ -1,5 +1,5 @@
-// The tile registers of AMX: eight of sixteen rows of 64 bytes. A tile of f32 has 16 x 16 numbers, one
-// of bf16 words 16 x 16 pairs; an operand B has row k of its words in row k, as panels do.
+// The tile registers of AMX: eight of sixteen rows of 64 bytes. A tile of f32 has 16 x 16 numbers,
+// one of bf16 words 16 x 16 pairs; an operand B has row k of its words in row k, as panels do.
 //
 // The assembler's text is written here because compilers' intrinsics do not say which memory they
 // touch. Where TESSERA_EMULATED_TILES is defined, memory stands in for the registers and the same
@@ -67,9 +67,9 @@ class emulated_tiles {
       std::memcpy(reinterpret_cast<char*>(to) + r * stride, memory(Tile) + r * tile_width, 64);
     }
   }
-  /// C += A B as TDPBF16PS does it: low and high halves of the words are summed up by themselves, in
-  /// the order of the words, from zero on, and the two sums are added before C is. Fused, rounded to
-  /// the nearest, numbers too small to be normal are zeros.
+  /// C += A B as TDPBF16PS does it: low and high halves of the words are summed up by themselves,
+  /// in the order of the words, from zero on, and the two sums are added before C is. Fused,
+  /// rounded to the nearest, numbers too small to be normal are zeros.
   template <int C, int A, int B>
   static void multiply_add() {
     for (int r = 0; r < tile_rows; ++r) {
@@ -162,59 +162,98 @@ struct tile_scope {
 
 /// Products of 16 * RowTiles rows of A with 16 * ColumnTiles columns of B, one or two each: sums in
 /// tiles 0 to 3, A in 4 and 5, B in 6 and 7. Strides count words (or floats).
+///
+/// A store waits for the products of its tile. So the sums of one block of C are stored among the
+/// first products of the next (`begin`), each just before its tile is needed again, and only the
+/// last ones by themselves (`finish`).
 template <class Tiles, int RowTiles, int ColumnTiles>
-struct tile_product {
-  static constexpr std::int64_t word_bytes = 4;
+class tile_product {
+ public:
+  /// Where a block of C is, or null.
+  struct block {
+    float* c = nullptr;
+    std::int64_t stride = 0;
+  };
+  /// Rows of A are a_stride apart, words of B b_stride.
+  struct operands {
+    const float* a;
+    std::int64_t a_stride;
+    const float* b;
+    std::int64_t b_stride;
+  };
 
-  static TESSERA_INLINE void clear() {
-    for_each_sum([]<int Row, int Column>() { Tiles::template zero<2 * Row + Column>(); });
-  }
-  static TESSERA_INLINE void load(const float* c, std::int64_t c_stride) {
-    for_each_sum([&]<int Row, int Column>() {
-      Tiles::template load<2 * Row + Column>(at<Row, Column>(c, c_stride), c_stride * word_bytes);
+  /// The products over the first tile_width words, after which come `add` and another `begin` or
+  /// `finish`. Sums start from what C holds if `Adds`, else from zero. Stores those of `before`
+  /// first.
+  template <bool Adds>
+  TESSERA_INLINE void begin(const operands& from, float* c, std::int64_t c_stride) {
+    const block before = stored_;
+    stored_ = {c, c_stride};
+    step(from, [&]<int Row, int Column>() {
+      constexpr int tile = 2 * Row + Column;
+      if (before.c != nullptr) Tiles::template store<tile>(at<Row, Column>(before), bytes(before));
+      if constexpr (Adds) {
+        Tiles::template load<tile>(at<Row, Column>(stored_), bytes(stored_));
+      } else {
+        Tiles::template zero<tile>();
+      }
     });
   }
-  static TESSERA_INLINE void store(float* c, std::int64_t c_stride) {
-    for_each_sum([&]<int Row, int Column>() {
-      Tiles::template store<2 * Row + Column>(at<Row, Column>(c, c_stride), c_stride * word_bytes);
-    });
-  }
-  /// Adds the products over `words`, a multiple of tile_width. Rows of A are a_stride apart, words
-  /// of B b_stride.
-  static TESSERA_INLINE void add(const float* a, std::int64_t a_stride, const float* b,
-                                 std::int64_t b_stride, int words) {
-    const std::int64_t a_bytes = a_stride * word_bytes, b_bytes = b_stride * word_bytes;
+  /// Those over further `words`, a multiple of tile_width.
+  static TESSERA_INLINE void add(operands from, int words) {
     for (int k = 0; k < words; k += tile_width) {
-      Tiles::template load<4>(a + k, a_bytes);
-      Tiles::template load_once<6>(b, b_bytes);
-      Tiles::template multiply_add<0, 4, 6>();
-      if constexpr (ColumnTiles == 2) {
-        Tiles::template load_once<7>(b + tile_width, b_bytes);
-        Tiles::template multiply_add<1, 4, 7>();
-      }
-      if constexpr (RowTiles == 2) {
-        Tiles::template load<5>(a + k + tile_rows * a_stride, a_bytes);
-        Tiles::template multiply_add<2, 5, 6>();
-        if constexpr (ColumnTiles == 2) Tiles::template multiply_add<3, 5, 7>();
-      }
-      b += tile_width * b_stride;
+      step(from, []<int Row, int Column>() {});
+      from = next(from);
     }
+  }
+  static TESSERA_INLINE operands next(const operands& from) {
+    return {from.a + tile_width, from.a_stride, from.b + tile_width * from.b_stride, from.b_stride};
+  }
+  TESSERA_INLINE void finish() {
+    store<0, 0>();
+    if constexpr (ColumnTiles == 2) store<0, 1>();
+    if constexpr (RowTiles == 2) store<1, 0>();
+    if constexpr (RowTiles == 2 && ColumnTiles == 2) store<1, 1>();
+    stored_ = {};
   }
 
  private:
-  template <int Row, int Column, class Float>
-  static TESSERA_INLINE Float* at(Float* c, std::int64_t c_stride) {
-    return c + Row * tile_rows * c_stride + Column * tile_width;
+  static constexpr std::int64_t word_bytes = 4;
+
+  template <int Row, int Column>
+  static TESSERA_INLINE float* at(const block& one) {
+    return one.c + Row * tile_rows * one.stride + Column * tile_width;
   }
-  template <class Visit>
-  static TESSERA_INLINE void for_each_sum(const Visit& visit) {
-    visit.template operator()<0, 0>();
-    if constexpr (ColumnTiles == 2) visit.template operator()<0, 1>();
+  static TESSERA_INLINE std::int64_t bytes(const block& one) { return one.stride * word_bytes; }
+  template <int Row, int Column>
+  TESSERA_INLINE void store() {
+    Tiles::template store<2 * Row + Column>(at<Row, Column>(stored_), bytes(stored_));
+  }
+  /// `before.operator()<Row, Column>()` comes just before the sums of that tile grow.
+  template <class Before>
+  static TESSERA_INLINE void step(const operands& from, const Before& before) {
+    const std::int64_t a_bytes = from.a_stride * word_bytes, b_bytes = from.b_stride * word_bytes;
+    Tiles::template load<4>(from.a, a_bytes);
+    Tiles::template load_once<6>(from.b, b_bytes);
+    before.template operator()<0, 0>();
+    Tiles::template multiply_add<0, 4, 6>();
+    if constexpr (ColumnTiles == 2) {
+      Tiles::template load_once<7>(from.b + tile_width, b_bytes);
+      before.template operator()<0, 1>();
+      Tiles::template multiply_add<1, 4, 7>();
+    }
     if constexpr (RowTiles == 2) {
-      visit.template operator()<1, 0>();
-      if constexpr (ColumnTiles == 2) visit.template operator()<1, 1>();
+      Tiles::template load<5>(from.a + tile_rows * from.a_stride, a_bytes);
+      before.template operator()<1, 0>();
+      Tiles::template multiply_add<2, 5, 6>();
+      if constexpr (ColumnTiles == 2) {
+        before.template operator()<1, 1>();
+        Tiles::template multiply_add<3, 5, 7>();
+      }
     }
   }
+
+  block stored_{};  ///< whose sums are in the tiles
 };
 
 }  // namespace tessera::prim
