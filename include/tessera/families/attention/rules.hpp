@@ -230,15 +230,4 @@ constexpr attention_rule broken_table_rule(attention_config config) noexcept {
                                           : attention_rule::table_rows_take_every_mask;
 }
 
-namespace kernels::attention {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
-template <class Row, attention_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == attention_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static constexpr bool value = true;
-};
-
-}  // namespace kernels::attention
 }  // namespace tessera

@@ -86,15 +86,4 @@ constexpr attention_backward_rule broken_table_rule(
   return broken_rule(config);
 }
 
-namespace kernels::attention_backward {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
-template <class Row, attention_backward_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == attention_backward_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static constexpr bool value = true;
-};
-
-}  // namespace kernels::attention_backward
 }  // namespace tessera

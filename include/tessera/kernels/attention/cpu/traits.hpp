@@ -8,6 +8,7 @@
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/families/attention/schedule_cpu.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/gemm/microkernel.hpp>
 #include <tessera/prim/cpu/gemm/panels.hpp>
@@ -15,28 +16,13 @@
 
 namespace tessera::kernels::attention::cpu {
 
-template <class Kernel>
-struct kernel_has_its_instructions {
-  static_assert(isa::of<Kernel::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
-
-/// Stops the compilation of a config that breaks a rule, naming both.
-template <class Kernel>
-constexpr bool require_legal() {
-  return row_is_legal<Kernel, broken_rule(Kernel::config)>::value &&
-         kernel_has_its_instructions<Kernel>::value;
-}
-
 using schedule_cpu::round_up;
 using schedule_cpu::strides;
 
 /// What a kernel is at compile time. Strides count 32-bit words.
 template <class Kernel>
 struct traits {
-  static_assert(require_legal<Kernel>());
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr attention_config config = resolved(Kernel::config);
   using isa_type = typename isa::of<config.target>::type;
   using words = typename prim::words_of<config.target>::type;
