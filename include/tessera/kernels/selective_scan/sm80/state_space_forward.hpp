@@ -1,0 +1,177 @@
+// State spaces forward. Three passes: `walk_chunks<Outputs false>` has the states of each chunk
+// that starts from 0, `carry_states` goes from chunk to chunk, `walk_chunks<Outputs true>` starts
+// each chunk from what is in front of it and writes outputs. A launch whose sequences have one
+// chunk is the last pass alone.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/kernels/selective_scan/sm80/chunks.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
+
+namespace tessera::kernels::selective_scan::sm80 {
+
+/// h = decay h + dt x B.
+template <bool SharesSteps>
+__device__ __forceinline__ void advance(float (&h)[thread_states],
+                                        const float (&rate)[thread_states], int count,
+                                        const staged_rows& rows, int i, const state_space_cut& cut,
+                                        const thread_place& mine) {
+  const token_step<SharesSteps> step(rows, i, cut.log_channels(), mine.column);
+  const float moved = step.dt * rows.x[(i << cut.log_channels()) + mine.column];
+  float b[thread_states];
+  take_four(b, rows.b + (i << cut.log_states()) + mine.state);
+#pragma unroll
+  for (int r = 0; r < thread_states; ++r) {
+    h[r] = r < count ? fmaf(moved, b[r], step.decay(rate[r]) * h[r]) : 0.0f;
+  }
+}
+
+/// Where the states of a block begin, and the rates at which they decay; a head's is in its tokens.
+template <bool SharesSteps>
+__device__ __forceinline__ void load_rates(float (&rate)[thread_states],
+                                           const thread_states_of& own,
+                                           const state_space_kernel_args& args) {
+  if constexpr (!SharesSteps) own.load(rate, args.A, 0);
+}
+
+/// What is left of h C over the slices of a block becomes outputs of its channels.
+template <bool SharesSteps>
+__device__ __forceinline__ void finish_outputs(const state_space_launch& all,
+                                               const row_reader<SharesSteps>& reader,
+                                               const staged_rows& rows, const float* sums,
+                                               int columns, std::int64_t tile, int first,
+                                               int count) {
+  const int log = all.cut.log_channels(), slices = 1 << all.cut.log_slices;
+  for (int at = static_cast<int>(threadIdx.x); at < count << log; at += block_threads) {
+    const int i = at >> log, column = at & ((1 << log) - 1);
+    if (column >= columns) continue;
+    float y = 0.0f;
+    for (int slice = 0; slice < slices; ++slice) {
+      y += sums[(slice * stage_tokens << log) + at];
+    }
+    if (tile > 0) y += *reader.column_at(first + i, column);
+    const bool is_last = tile + 1 == all.cut.tiles;
+    if (is_last) y = fmaf(reader.skip_of(column), rows.x[at], y);
+    if (all.call.norm || !is_last) {
+      *reader.column_at(first + i, column) = y;
+      continue;
+    }
+    if (all.call.z.data != nullptr) {
+      y *= silu(reader.element_of(all.call.z, first + i, column)).value;
+    }
+    reader.put_element(all.call.out, first + i, column, y);
+  }
+}
+
+template <bool SharesSteps, bool Outputs>
+__global__ void __launch_bounds__(block_threads, 3)
+    walk_chunks(__grid_constant__ const state_space_launch all) {
+  __shared__ staged_rows rows;
+  __shared__ float sums[Outputs ? stage_tokens * most_channels : 1];
+  const state_space_kernel_args& args = all.call;
+  const state_space_cut& cut = all.cut;
+  const std::int64_t slot = blockIdx.x / cut.blocks;
+  const scan_chunk chunk = chunk_at(args.sequences, slot);
+  if (!chunk.exists) return;
+  const channel_block block = block_at(all, blockIdx.x % cut.blocks);
+  const thread_place mine = thread_place::here(cut);
+  const row_reader<SharesSteps> reader(all, chunk, block);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (std::int64_t tile = 0; tile < cut.tiles; ++tile) {
+    const thread_states_of own(all, block, mine, tile);
+    float h[thread_states] = {}, rate[thread_states] = {}, step_sum = 0.0f;
+    if (Outputs && cut.carried) {
+      own.load(h, all.memory.states, cut, slot);
+    } else if (Outputs) {
+      own.load(h, args.initial_state, chunk.sequence);
+    }
+    load_rates<SharesSteps>(rate, own, args);
+    for (int first = 0; first < chunk.length; first += stage_tokens) {
+      const int count = min(stage_tokens, chunk.length - first);
+      __syncthreads();
+      reader.load_steps(rows, first, count);
+      reader.load_x(rows, first, count);
+      reader.load_states(rows.b, args.B, tile, first, count);
+      if constexpr (Outputs) reader.load_states(rows.c, args.C, tile, first, count);
+      __syncthreads();
+      if constexpr (!Outputs) {
+        for (int i = 0; i < count; ++i) {
+          advance<SharesSteps>(h, rate, own.count, rows, i, cut, mine);
+          step_sum += token_step<SharesSteps>(rows, i, cut.log_channels(), mine.column).dt;
+        }
+      } else {
+        for (int four = 0; four < count; four += 4) {
+          float y[4] = {};
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            if (four + j >= count) break;
+            advance<SharesSteps>(h, rate, own.count, rows, four + j, cut, mine);
+            float c[thread_states];
+            take_four(c, rows.c + ((four + j) << cut.log_states()) + mine.state);
+#pragma unroll
+            for (int r = 0; r < thread_states; ++r) {
+              if (r < own.count) y[j] = fmaf(h[r], c[r], y[j]);
+            }
+          }
+          const float sum = sum_of_values<4, 1>(y, lane);
+          const int i = four + summed_value<4, 1>(lane);
+          sums[((mine.slice * stage_tokens + i) << cut.log_channels()) + mine.column] = sum;
+        }
+        __syncthreads();
+        finish_outputs<SharesSteps>(all, reader, rows, sums, block.columns, tile, first, count);
+      }
+    }
+    if constexpr (Outputs) {
+      if (chunk.is_last) own.store(args.final_state, chunk.sequence, h);
+    } else {
+      own.store(all.memory.states, cut, slot, h);
+      const bool of_head = mine.column == 0 && block.first == 0;
+      const bool of_column = mine.column < block.columns;
+      if (tile == 0 && mine.state == 0 && (SharesSteps ? of_head : of_column)) {
+        const std::int64_t width = SharesSteps ? args.heads : cut.channels_of_call;
+        all.memory.step_sums[slot * width + (SharesSteps ? block.head : own.channel)] = step_sum;
+      }
+    }
+  }
+}
+
+/// From what each chunk makes of 0 to what is in front of it; `Back`: of gradients, from the last
+/// chunk to the first, to what is behind it.
+template <bool SharesSteps, bool Back>
+__global__ void __launch_bounds__(block_threads)
+    carry_states(__grid_constant__ const state_space_launch all, std::int64_t elements) {
+  const state_space_kernel_args& args = all.call;
+  const state_space_cut& cut = all.cut;
+  const std::int64_t index =
+      static_cast<std::int64_t>(blockIdx.x) * block_threads + static_cast<int>(threadIdx.x);
+  const std::int64_t n = index % cut.state_stride,
+                     channel = index / cut.state_stride % cut.channels_of_call;
+  if (index >= elements || n >= args.states) return;
+  const scan_sequence own =
+      sequence_at(args.sequences, index / cut.state_stride / cut.channels_of_call);
+  const std::int64_t head = channel / args.columns, column = channel % args.columns;
+  const float rate =
+      number_at(args.A.data, args.A.type,
+                head * args.A.head + (SharesSteps ? 0 : column * args.A.column + n * args.A.state));
+  const scan_tensor& from = Back ? args.d_final_state : args.initial_state;
+  float state = 0.0f;
+  if (from.data != nullptr) {
+    state = static_cast<const float*>(from.data)[own.number * from.entry + head * from.head +
+                                                 column * from.column + n * from.state];
+  }
+  float* const memory = Back ? all.memory.gradients : all.memory.states;
+  const std::int64_t width = SharesSteps ? args.heads : cut.channels_of_call;
+  const std::int64_t chunks = chunks_of(own.length);
+  for (std::int64_t at = 0; at < chunks; ++at) {
+    const std::int64_t slot = own.first_slot + (Back ? chunks - 1 - at : at);
+    float* const place = memory + (slot * cut.channels_of_call + channel) * cut.state_stride + n;
+    const float steps = all.memory.step_sums[slot * width + (SharesSteps ? head : channel)];
+    const float alone = *place;
+    *place = state;
+    state = fmaf(expf(rate * steps), state, alone);
+  }
+}
+
+}  // namespace tessera::kernels::selective_scan::sm80
