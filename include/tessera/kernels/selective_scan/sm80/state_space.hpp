@@ -14,6 +14,7 @@
 #include <tessera/kernels/selective_scan/sm80/state_space_backward.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_forward.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_norm.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_products.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_sums.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 
@@ -24,12 +25,15 @@ template <bool SharesSteps, bool Backward>
 class state_space_row {
  public:
   static constexpr int shared_bytes = static_cast<int>(sizeof(backward_rows));
+  static constexpr int states_bytes = static_cast<int>(sizeof(states_memory));
+  static constexpr int outputs_bytes = static_cast<int>(sizeof(outputs_memory));
 
   explicit state_space_row(const state_space_kernel_args& args, std::byte* workspace)
       : parts_(workspace) {
     all_.call = args;
     all_.cut = state_space_cut::of(args);
     const state_space_cut& cut = all_.cut;
+    products_ = SharesSteps && products_take(args, cut);
     rows_ = entries_of(args.sequences) * args.sequences.tokens;
     owners_ = SharesSteps ? args.heads : cut.blocks;
     parameters_ = SharesSteps ? args.heads : cut.channels_of_call;
@@ -51,26 +55,31 @@ class state_space_row {
   std::size_t bytes() const { return parts_.bytes(); }
 
   static auto entries() {
-    const std::array forward{cuda::entry_of(&walk_chunks<SharesSteps, false>),
-                             cuda::entry_of(&walk_chunks<SharesSteps, true>),
-                             cuda::entry_of(&carry_states<SharesSteps, false>),
-                             cuda::entry_of(&normalise_columns<SharesSteps>),
-                             cuda::entry_of(&clear_unused<scan_tensor>)};
+    const std::array both{cuda::entry_of(&walk_chunks<SharesSteps, false>),
+                          cuda::entry_of(&walk_chunks<SharesSteps, true>),
+                          cuda::entry_of(&carry_states<SharesSteps, false>),
+                          cuda::entry_of(&clear_unused<scan_tensor>)};
+    const auto with_products = [](const auto&... entries) {
+      if constexpr (SharesSteps) {
+        return std::array{entries..., cuda::entry_of(&chunk_states<bf16>, states_bytes),
+                          cuda::entry_of(&chunk_outputs<bf16>, outputs_bytes)};
+      } else {
+        return std::array{entries...};
+      }
+    };
     if constexpr (!Backward) {
-      return forward;
+      return with_products(both[0], both[1], both[2], both[3],
+                           cuda::entry_of(&normalise_columns<SharesSteps>));
     } else {
-      return std::array{forward[0],
-                        forward[1],
-                        forward[2],
-                        forward[4],
-                        cuda::entry_of(&carry_states<SharesSteps, true>),
-                        cuda::entry_of(&gather_gradients<SharesSteps>),
-                        cuda::entry_of(&step_chunks_back<SharesSteps>, shared_bytes),
-                        cuda::entry_of(&normalise_columns_back<SharesSteps>),
-                        cuda::entry_of(&add_norm_weights<SharesSteps>),
-                        cuda::entry_of(&add_group_shares<SharesSteps>),
-                        cuda::entry_of(&add_rate_shares<SharesSteps>),
-                        cuda::entry_of(&add_parameter_shares<SharesSteps>)};
+      return with_products(both[0], both[1], both[2], both[3],
+                           cuda::entry_of(&carry_states<SharesSteps, true>),
+                           cuda::entry_of(&gather_gradients<SharesSteps>),
+                           cuda::entry_of(&step_chunks_back<SharesSteps>, shared_bytes),
+                           cuda::entry_of(&normalise_columns_back<SharesSteps>),
+                           cuda::entry_of(&add_norm_weights<SharesSteps>),
+                           cuda::entry_of(&add_group_shares<SharesSteps>),
+                           cuda::entry_of(&add_rate_shares<SharesSteps>),
+                           cuda::entry_of(&add_parameter_shares<SharesSteps>));
     }
   }
 
@@ -102,6 +111,14 @@ class state_space_row {
   std::int64_t chunk_blocks() const {
     return all_.call.sequences.count > 0 ? all_.cut.slots * all_.cut.blocks : 0;
   }
+  std::int64_t product_blocks_of_head() const {
+    return (all_.call.columns + product_columns - 1) / product_columns;
+  }
+  std::int64_t product_blocks() const {
+    return all_.call.sequences.count > 0
+               ? all_.cut.slots * all_.call.heads * product_blocks_of_head()
+               : 0;
+  }
   std::int64_t state_elements() const {
     return all_.call.sequences.count * all_.cut.channels_of_call * all_.cut.state_stride;
   }
@@ -109,10 +126,24 @@ class state_space_row {
   /// States in front of chunks.
   void queue_carries(kernel_queue& queue) const {
     if (!all_.cut.carried) return;
-    queue.run(&walk_chunks<SharesSteps, false>, chunk_blocks(), block_threads, 0, all_);
+    if constexpr (SharesSteps) {
+      if (products_) {
+        queue.run(&chunk_states<bf16>, product_blocks(), block_threads, states_bytes, all_,
+                  product_blocks_of_head());
+      }
+    }
+    if (!products_) {
+      queue.run(&walk_chunks<SharesSteps, false>, chunk_blocks(), block_threads, 0, all_);
+    }
     queue.run_over(&carry_states<SharesSteps, false>, state_elements(), all_, state_elements());
   }
   void queue_outputs(kernel_queue& queue) const {
+    if constexpr (SharesSteps) {
+      if (products_) {
+        return queue.run(&chunk_outputs<bf16>, product_blocks(), block_threads, outputs_bytes, all_,
+                         product_blocks_of_head());
+      }
+    }
     queue.run(&walk_chunks<SharesSteps, true>, chunk_blocks(), block_threads, 0, all_);
   }
 
@@ -142,9 +173,7 @@ class state_space_row {
 
   /// Columns, then their gradients in their place.
   void queue_norm(kernel_queue& queue) const {
-    state_space_launch forward = all_;
-    forward.call.final_state = {};
-    queue.run(&walk_chunks<SharesSteps, true>, chunk_blocks(), block_threads, 0, forward);
+    queue_outputs(queue);
     queue.run(&normalise_columns_back<SharesSteps>, segments() * norm_groups(), norm_threads(), 0,
               all_, rows_);
     if (all_.call.d_norm_weight.data == nullptr) return;
@@ -154,6 +183,7 @@ class state_space_row {
   cuda::workspace_parts parts_;
   state_space_launch all_{};
   std::int64_t rows_ = 0, owners_ = 0, parameters_ = 0;
+  bool products_ = false;  ///< on the matrix unit
 };
 
 }  // namespace tessera::kernels::selective_scan::sm80

@@ -277,6 +277,11 @@ class row_reader {
                                               float x) const {
     put_number(to.data, to.type, place_of(to, i) + column, x);
   }
+  /// The block's columns of a token in a tensor shaped like x.
+  template <class Element>
+  __device__ __forceinline__ Element* elements_of(const scan_tensor& tensor, int i) const {
+    return static_cast<Element*>(tensor.data) + place_of(tensor, i);
+  }
   /// dt and its bias.
   __device__ __forceinline__ float raw_step(int i, int column) const {
     const std::int64_t at = SharesSteps ? row_of(args_.dt, chunk_.entry, token(i), block_.head)

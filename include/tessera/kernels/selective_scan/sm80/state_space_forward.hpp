@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(block_threads, 3)
       }
     }
     if constexpr (Outputs) {
-      if (chunk.is_last) own.store(args.final_state, chunk.sequence, h);
+      if (!cut.carried) own.store(args.final_state, chunk.sequence, h);
     } else {
       own.store(all.memory.states, cut, slot, h);
       const bool of_head = mine.column == 0 && block.first == 0;
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(block_threads, 3)
   }
 }
 
-/// From what each chunk makes of 0 to what is in front of it; `Back`: of gradients, from the last
-/// chunk to the first, to what is behind it.
+/// From what each chunk makes of 0 to what is in front of it, and the final states; `Back`: of
+/// gradients, from the last chunk to the first, to what is behind it.
 template <bool SharesSteps, bool Back>
 __global__ void __launch_bounds__(block_threads)
     carry_states(__grid_constant__ const state_space_launch all, std::int64_t elements) {
@@ -172,6 +172,10 @@ __global__ void __launch_bounds__(block_threads)
     *place = state;
     state = fmaf(expf(rate * steps), state, alone);
   }
+  if (Back || args.final_state.data == nullptr) return;
+  static_cast<float*>(
+      args.final_state.data)[own.number * args.final_state.entry + head * args.final_state.head +
+                             column * args.final_state.column + n * args.final_state.state] = state;
 }
 
 }  // namespace tessera::kernels::selective_scan::sm80
