@@ -15,6 +15,7 @@
 #include <tessera/kernels/selective_scan/sm80/state_space_forward.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_norm.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_products.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_step.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_sums.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 
@@ -69,7 +70,8 @@ class state_space_row {
     };
     if constexpr (!Backward) {
       return with_products(both[0], both[1], both[2], both[3],
-                           cuda::entry_of(&normalise_columns<SharesSteps>));
+                           cuda::entry_of(&normalise_columns<SharesSteps>),
+                           cuda::entry_of(&step_states<SharesSteps>));
     } else {
       return with_products(both[0], both[1], both[2], both[3],
                            cuda::entry_of(&carry_states<SharesSteps, true>),
@@ -138,6 +140,13 @@ class state_space_row {
     queue.run_over(&carry_states<SharesSteps, false>, state_elements(), all_, state_elements());
   }
   void queue_outputs(kernel_queue& queue) const {
+    const state_space_kernel_args& args = all_.call;
+    if (!Backward && step_takes(args)) {
+      const std::int64_t channels = step_channels(all_.cut);
+      const std::int64_t parts = (args.columns + channels - 1) / channels;
+      return queue.run(&step_states<SharesSteps>, args.sequences.count * args.heads * parts,
+                       block_threads, 0, all_, parts);
+    }
     if constexpr (SharesSteps) {
       if (products_) {
         return queue.run(&chunk_outputs<bf16>, product_blocks(), block_threads, outputs_bytes, all_,

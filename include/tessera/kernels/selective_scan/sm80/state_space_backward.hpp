@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(block_threads, 3)
   const row_reader<SharesSteps> reader(all, chunk, block);
   for (std::int64_t tile = 0; tile < cut.tiles; ++tile) {
     const thread_states_of own(all, block, mine, tile);
-    float g[thread_states] = {}, rate[thread_states] = {};
-    load_rates<SharesSteps>(rate, own, args);
+    const decay_rates<SharesSteps> rates(own, args);
+    float g[thread_states] = {};
     for (int first = (chunk.length - 1) / stage_tokens * stage_tokens; first >= 0;
          first -= stage_tokens) {
       const int count = min(stage_tokens, chunk.length - first);
@@ -45,13 +45,13 @@ __global__ void __launch_bounds__(block_threads, 3)
       reader.load_states(rows.c, args.C, tile, first, count);
       __syncthreads();
       for (int i = count - 1; i >= 0; --i) {
-        const token_step<SharesSteps> step(rows, i, cut.log_channels(), mine.column);
         const float d_y = rows.x[(i << cut.log_channels()) + mine.column];
-        float c[thread_states];
+        float c[thread_states], decays[thread_states];
+        rates.decays(decays, rows, i, rates.step(rows, i, cut, mine));
         take_four(c, rows.c + (i << cut.log_states()) + mine.state);
 #pragma unroll
         for (int r = 0; r < thread_states; ++r) {
-          g[r] = r < own.count ? step.decay(rate[r]) * fmaf(d_y, c[r], g[r]) : 0.0f;
+          if (r < own.count) g[r] = decays[r] * fmaf(d_y, c[r], g[r]);
         }
       }
     }
@@ -80,14 +80,15 @@ struct parameter_sums {
 template <bool SharesSteps>
 __device__ __forceinline__ void step_token_back(
     backward_rows& shared, int i, const state_space_cut& cut, const thread_place& mine, int count,
-    const float (&rate)[thread_states], const float (&before)[thread_states],
+    const decay_rates<SharesSteps>& rates, const float (&before)[thread_states],
     const float (&after)[thread_states], float (&g)[thread_states],
     float (&d_rate)[thread_states]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int at = (i << cut.log_channels()) + mine.column;
-  const token_step<SharesSteps> step(shared.rows, i, cut.log_channels(), mine.column);
-  const float d_y = shared.d_y[at], moved = step.dt * shared.rows.x[at];
-  float b[thread_states], c[thread_states];
+  const float dt = rates.step(shared.rows, i, cut, mine);
+  const float d_y = shared.d_y[at], moved = dt * shared.rows.x[at];
+  float b[thread_states], c[thread_states], decays[thread_states];
+  rates.decays(decays, shared.rows, i, dt);
   take_four(b, shared.rows.b + (i << cut.log_states()) + mine.state);
   take_four(c, shared.rows.c + (i << cut.log_states()) + mine.state);
   float of_states[4] = {};                    // sums over states
@@ -100,12 +101,13 @@ __device__ __forceinline__ void step_token_back(
     of_channels[thread_states + r] = d_y * after[r];
     of_states[0] = fmaf(after[r], c[r], of_states[0]);
     of_states[1] = fmaf(d_h, b[r], of_states[1]);
-    g[r] = d_h * step.decay(rate[r]);
+    g[r] = d_h * decays[r];
     const float of_exponent = g[r] * before[r];
     of_states[2] =
-        SharesSteps ? of_states[2] + of_exponent : fmaf(rate[r], of_exponent, of_states[2]);
-    if constexpr (!SharesSteps) d_rate[r] = fmaf(step.dt, of_exponent, d_rate[r]);
+        SharesSteps ? of_states[2] + of_exponent : fmaf(rates.rate[r], of_exponent, of_states[2]);
+    if constexpr (!SharesSteps) d_rate[r] = fmaf(dt, of_exponent, d_rate[r]);
   }
+  of_states[2] *= rates.unit;
   const float state_sum = sum_of_values<4, 1>(of_states, lane);
   const int which = summed_value<4, 1>(lane);
   if (which < 3) {
@@ -131,8 +133,9 @@ __device__ __forceinline__ void finish_channels(const state_space_launch& all,
   const bool is_last = tile + 1 == all.cut.tiles;
   const std::int64_t plane =
       entries_of(args.sequences) * args.sequences.tokens * all.cut.channels_of_call;
-  for (int at = static_cast<int>(threadIdx.x); at < count << log; at += block_threads) {
-    const int i = at >> log, column = at & ((1 << log) - 1);
+  const int column = reader.column();
+  for (int i = reader.first_row(); i < count; i += reader.rows_apart()) {
+    const int at = (i << log) + column;
     float sums[3] = {};
     for (int slice = 0; slice < slices; ++slice) {
 #pragma unroll
@@ -151,7 +154,7 @@ __device__ __forceinline__ void finish_channels(const state_space_launch& all,
       if (!is_last) kept[which * plane] = sums[which];
     }
     if (!is_last) continue;
-    const float x = shared.rows.x[at], d_y = shared.d_y[at], skip = reader.skip_of(column);
+    const float x = shared.rows.x[at], d_y = shared.d_y[at], skip = reader.skip();
     const float dt = SharesSteps ? shared.rows.dt[i] : shared.rows.dt[at];
     reader.put_element(args.d_x, first + i, column, fmaf(dt, sums[1], d_y * skip));
     parameters.skip = fmaf(d_y, x, parameters.skip);
@@ -164,7 +167,7 @@ __device__ __forceinline__ void finish_channels(const state_space_launch& all,
       parameters.decay = fmaf(dt, sums[2], parameters.decay);
       shared.sums[0][at] = fmaf(head_rate, sums[2], x * sums[1]);  // nobody else's: slice 0
     } else {
-      const float slope = step_of(args, reader.raw_step(first + i, column)).slope;
+      const float slope = step_of(args, reader.raw_step(first + i)).slope;
       const float d_raw = fmaf(x, sums[1], sums[2]) * slope;
       reader.put_element(args.d_dt, first + i, column, d_raw);
       parameters.bias += d_raw;
@@ -199,7 +202,7 @@ __device__ __forceinline__ void finish_head(const state_space_launch& all,
   const state_space_kernel_args& args = all.call;
   const int i = static_cast<int>(threadIdx.x);
   if (i >= chunk.length) return;
-  const float d_raw = head_steps[i] * step_of(args, reader.raw_step(i, 0)).slope;
+  const float d_raw = head_steps[i] * step_of(args, reader.raw_step(i)).slope;
   put_number(args.d_dt.data, args.d_dt.type, row_of(args.d_dt, chunk.entry, reader.token(i), head),
              d_raw);
   parameters.bias += d_raw;
@@ -256,8 +259,8 @@ __global__ void __launch_bounds__(block_threads, 2)
     const channel_block block = block_at(all, owner * own_blocks + part);
     const row_reader<SharesSteps> reader(all, chunk, block);
     const thread_states_of own(all, block, mine, tile);
-    float h[thread_states], g[thread_states], rate[thread_states] = {}, d_rate[thread_states] = {};
-    load_rates<SharesSteps>(rate, own, args);
+    const decay_rates<SharesSteps> rates(own, args);
+    float h[thread_states], g[thread_states], d_rate[thread_states] = {};
     if (cut.carried) {
       own.load(h, all.memory.states, cut, slot);
       own.load(g, all.memory.gradients, cut, slot);
@@ -274,7 +277,7 @@ __global__ void __launch_bounds__(block_threads, 2)
       reader.load_states(shared.rows.b, args.B, tile, leaf * stage_tokens, stage_tokens);
       __syncthreads();
       for (int i = 0; i < stage_tokens; ++i) {
-        advance<SharesSteps>(h, rate, own.count, shared.rows, i, cut, mine);
+        advance<SharesSteps>(h, rates, own.count, shared.rows, i, cut, mine);
       }
     }
     for (int leaf = leaves - 1; leaf >= 0; --leaf) {
@@ -292,12 +295,12 @@ __global__ void __launch_bounds__(block_threads, 2)
       for (int i = 0; i < stage_tokens; ++i) {
 #pragma unroll
         for (int r = 0; r < thread_states; ++r) before[i][r] = h[r];
-        if (i < count) advance<SharesSteps>(h, rate, own.count, shared.rows, i, cut, mine);
+        if (i < count) advance<SharesSteps>(h, rates, own.count, shared.rows, i, cut, mine);
       }
 #pragma unroll
       for (int i = stage_tokens - 1; i >= 0; --i) {
         if (i < count) {
-          step_token_back<SharesSteps>(shared, i, cut, mine, own.count, rate, before[i], h, g,
+          step_token_back<SharesSteps>(shared, i, cut, mine, own.count, rates, before[i], h, g,
                                        d_rate);
         }
 #pragma unroll

@@ -208,63 +208,71 @@ __device__ __forceinline__ std::int64_t row_of(const scan_tensor& tensor, std::i
   return entry * tensor.entry + token * tensor.token + head * tensor.head;
 }
 
-/// Makes the rows of tokens of a chunk. `first` counts from the chunk's first token. The barriers
-/// are the caller's.
+/// Makes the rows of tokens of a chunk. `first` counts from the chunk's first token. Threads have a
+/// column of the block and every few tokens. The barriers are the caller's.
 template <bool SharesSteps>
 class row_reader {
  public:
   __device__ row_reader(const state_space_launch& all, const scan_chunk& chunk,
                         const channel_block& block)
-      : all_(all), args_(all.call), chunk_(chunk), block_(block) {}
+      : all_(all),
+        args_(all.call),
+        chunk_(chunk),
+        block_(block),
+        column_(static_cast<int>(threadIdx.x) & (all.cut.channels() - 1)),
+        first_row_(static_cast<int>(threadIdx.x) >> all.cut.log_channels()),
+        rows_apart_(block_threads >> all.cut.log_channels()) {
+    if (column_ >= block.columns) return;
+    bias_ = parameter_of(args_.dt_bias);
+    skip_ = parameter_of(args_.D);
+  }
 
   /// Steps of the block's channels, or of its head with their decays.
   __device__ void load_steps(staged_rows& to, int first, int count) const {
-    const std::int64_t head = block_.head * args_.dt_bias.head;
     if constexpr (SharesSteps) {
       const int i = static_cast<int>(threadIdx.x);
       if (i >= count) return;
-      const float step = step_of(args_, raw_step(first + i, 0)).step;
+      const float step = step_of(args_, raw_step(first + i)).step;
       to.dt[i] = step;
       const float rate = number_at(args_.A.data, args_.A.type, block_.head * args_.A.head);
       to.dt[stage_tokens + i] = expf(rate * step);
     } else {
-      load_rows(to.dt, args_.dt, first, count, [&](float raw, int, int column) {
-        return step_of(args_, raw + bias_of(head, column)).step;
-      });
+      load_rows(to.dt, args_.dt, first, count,
+                [&](float raw, int) { return step_of(args_, raw + bias_).step; });
     }
   }
   __device__ void load_x(staged_rows& to, int first, int count) const {
-    load_rows(to.x, args_.x, first, count, [](float x, int, int) { return x; });
+    load_rows(to.x, args_.x, first, count, [](float x, int) { return x; });
   }
   /// The gradient of h C + D x.
   __device__ void load_d_y(float* to, int first, int count) const {
     if (args_.norm) {
-      const int log = all_.cut.log_channels();
-      for (int at = static_cast<int>(threadIdx.x); at < count << log; at += block_threads) {
-        const int i = at >> log, column = at & ((1 << log) - 1);
-        to[at] = column < block_.columns ? *column_at(first + i, column) : 0.0f;
+      for (int i = first_row_; i < count; i += rows_apart_) {
+        to[(i << all_.cut.log_channels()) + column_] =
+            column_ < block_.columns ? *column_at(first + i, column_) : 0.0f;
       }
     } else if (args_.z.data == nullptr) {
-      load_rows(to, args_.d_out, first, count, [](float x, int, int) { return x; });
+      load_rows(to, args_.d_out, first, count, [](float x, int) { return x; });
     } else {
-      load_rows(to, args_.d_out, first, count, [&](float x, int i, int column) {
-        return x * silu(element_of(args_.z, first + i, column)).value;
+      load_rows(to, args_.d_out, first, count, [&](float x, int i) {
+        return x * silu(element_of(args_.z, first + i, column_)).value;
       });
     }
   }
   /// B or C.
   __device__ void load_states(float* to, const scan_tensor& from, std::int64_t tile, int first,
                               int count) const {
-    const int log = all_.cut.log_states(), width = 1 << log;
-    const std::int64_t used = args_.states - tile * width;
-    const std::int64_t row =
+    const int log = all_.cut.log_states(), n = static_cast<int>(threadIdx.x) & ((1 << log) - 1);
+    const std::int64_t state = (tile << log) + n;
+    const std::int64_t place =
         row_of(from, chunk_.entry, chunk_.begin + first, block_.head / args_.heads_per_group) +
-        tile * width;
+        state;
+    const int row = static_cast<int>(threadIdx.x) >> log, apart = block_threads >> log;
     with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll 4
-      for (int at = static_cast<int>(threadIdx.x); at < count << log; at += block_threads) {
-        const int i = at >> log, n = at & (width - 1);
-        to[at] = n < used ? prim::cuda::float_of(elements[row + i * from.token + n]) : 0.0f;
+      for (int i = row; i < count; i += apart) {
+        to[(i << log) + n] =
+            state < args_.states ? prim::cuda::float_of(elements[place + i * from.token]) : 0.0f;
       }
     });
   }
@@ -282,17 +290,28 @@ class row_reader {
   __device__ __forceinline__ Element* elements_of(const scan_tensor& tensor, int i) const {
     return static_cast<Element*>(tensor.data) + place_of(tensor, i);
   }
-  /// dt and its bias.
-  __device__ __forceinline__ float raw_step(int i, int column) const {
+  /// dt of the thread's column, or of the head, and its bias.
+  __device__ __forceinline__ float raw_step(int i) const {
     const std::int64_t at = SharesSteps ? row_of(args_.dt, chunk_.entry, token(i), block_.head)
-                                        : place_of(args_.dt, i) + column;
-    return number_at(args_.dt.data, args_.dt.type, at) +
-           bias_of(block_.head * args_.dt_bias.head, column);
+                                        : place_of(args_.dt, i) + column_;
+    const float bias = SharesSteps ? parameter_of(args_.dt_bias) : bias_;
+    return number_at(args_.dt.data, args_.dt.type, at) + bias;
   }
-  /// D of a column.
-  __device__ __forceinline__ float skip_of(int column) const {
-    return parameter_of(args_.D, block_.head * args_.D.head, column);
+  /// D of the thread's column, or of the head.
+  __device__ __forceinline__ float skip() const {
+    return SharesSteps ? parameter_of(args_.D) : skip_;
   }
+  /// The thread's column; its first row of a stage, and the rows from one to the next.
+  __device__ __forceinline__ int column() const {
+    return column_;
+  }
+  __device__ __forceinline__ int first_row() const {
+    return first_row_;
+  }
+  __device__ __forceinline__ int rows_apart() const {
+    return rows_apart_;
+  }
+
   /// Of the workspace's columns.
   __device__ __forceinline__ float* column_at(int i, int column) const {
     return all_.memory.columns + column_place(i, column);
@@ -312,28 +331,23 @@ class row_reader {
   __device__ __forceinline__ std::int64_t place_of(const scan_tensor& tensor, int i) const {
     return row_of(tensor, chunk_.entry, token(i), block_.head) + block_.first;
   }
-  __device__ __forceinline__ float bias_of(std::int64_t head, int column) const {
-    return parameter_of(args_.dt_bias, head, column);
-  }
-  /// Of a channel, or of its head; absent: 0.
-  __device__ __forceinline__ float parameter_of(const scan_tensor& from, std::int64_t head,
-                                                int column) const {
+  /// Of the thread's column, or of the head; absent: 0.
+  __device__ __forceinline__ float parameter_of(const scan_tensor& from) const {
     if (from.data == nullptr) return 0.0f;
-    const std::int64_t at = SharesSteps ? 0 : (block_.first + column) * from.column;
-    return number_at(from.data, from.type, head + at);
+    const std::int64_t at = SharesSteps ? 0 : (block_.first + column_) * from.column;
+    return number_at(from.data, from.type, block_.head * from.head + at);
   }
   template <class Make>
   __device__ void load_rows(float* to, const scan_tensor& from, int first, int count,
                             const Make& make) const {
-    const int log = all_.cut.log_channels(), width = 1 << log;
-    const std::int64_t row = place_of(from, first);
+    const std::int64_t place = place_of(from, first) + column_;
+    const int log = all_.cut.log_channels();
     with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll 4
-      for (int at = static_cast<int>(threadIdx.x); at < count << log; at += block_threads) {
-        const int i = at >> log, column = at & (width - 1);
-        to[at] =
-            column < block_.columns
-                ? make(prim::cuda::float_of(elements[row + i * from.token + column]), i, column)
+      for (int i = first_row_; i < count; i += rows_apart_) {
+        to[(i << log) + column_] =
+            column_ < block_.columns
+                ? make(prim::cuda::float_of(elements[place + i * from.token]), i)
                 : 0.0f;
       }
     });
@@ -343,24 +357,45 @@ class row_reader {
   const state_space_kernel_args& args_;
   const scan_chunk& chunk_;
   const channel_block& block_;
+  int column_, first_row_, rows_apart_;
+  float bias_ = 0.0f, skip_ = 0.0f;
 };
 
-/// A token as a thread of a block meets it: `h = decay(n) h + moved b[n]`.
+/// The rates at which a thread's states decay; the one of a head is in its tokens. Powers of calls
+/// of 16-bit elements, whose steps are known to 8 or 11 bits, are those of the hardware.
 template <bool SharesSteps>
-struct token_step {
-  float dt, of_head = 0.0f;
+struct decay_rates {
+  float rate[thread_states];  ///< for powers of 2 if `fast`
+  float unit = 1.0f;          ///< what a rate counts
+  bool fast;
 
-  __device__ __forceinline__ token_step(const staged_rows& rows, int i, int log_channels,
-                                        int column) {
-    if constexpr (SharesSteps) {
-      dt = rows.dt[i];
-      of_head = rows.dt[stage_tokens + i];
-    } else {
-      dt = rows.dt[(i << log_channels) + column];
-    }
+  __device__ decay_rates(const thread_states_of& own, const state_space_kernel_args& args)
+      : fast(args.x.type != dtype::f32) {
+    if constexpr (SharesSteps) return;
+    own.load(rate, args.A, 0);
+    if (!fast) return;
+    unit = 0.693147180559945f;
+#pragma unroll
+    for (float& each : rate) each *= 1.44269504088896f;
   }
-  __device__ __forceinline__ float decay(float rate) const {
-    return SharesSteps ? of_head : expf(rate * dt);
+  /// The step of staged token i.
+  __device__ __forceinline__ float step(const staged_rows& rows, int i, const state_space_cut& cut,
+                                        const thread_place& mine) const {
+    return rows.dt[SharesSteps ? i : (i << cut.log_channels()) + mine.column];
+  }
+  __device__ __forceinline__ void decays(float (&to)[thread_states], const staged_rows& rows, int i,
+                                         float dt) const {
+    if (SharesSteps) {
+      const float of_head = rows.dt[stage_tokens + i];
+#pragma unroll
+      for (float& decay : to) decay = of_head;
+    } else if (fast) {
+#pragma unroll
+      for (int r = 0; r < thread_states; ++r) to[r] = prim::cuda::exp2_fast(rate[r] * dt);
+    } else {
+#pragma unroll
+      for (int r = 0; r < thread_states; ++r) to[r] = expf(rate[r] * dt);
+    }
   }
 };
 

@@ -15,25 +15,18 @@ namespace tessera::kernels::selective_scan::sm80 {
 /// h = decay h + dt x B.
 template <bool SharesSteps>
 __device__ __forceinline__ void advance(float (&h)[thread_states],
-                                        const float (&rate)[thread_states], int count,
+                                        const decay_rates<SharesSteps>& rates, int count,
                                         const staged_rows& rows, int i, const state_space_cut& cut,
                                         const thread_place& mine) {
-  const token_step<SharesSteps> step(rows, i, cut.log_channels(), mine.column);
-  const float moved = step.dt * rows.x[(i << cut.log_channels()) + mine.column];
-  float b[thread_states];
+  const float dt = rates.step(rows, i, cut, mine);
+  const float moved = dt * rows.x[(i << cut.log_channels()) + mine.column];
+  float b[thread_states], decays[thread_states];
+  rates.decays(decays, rows, i, dt);
   take_four(b, rows.b + (i << cut.log_states()) + mine.state);
 #pragma unroll
   for (int r = 0; r < thread_states; ++r) {
-    h[r] = r < count ? fmaf(moved, b[r], step.decay(rate[r]) * h[r]) : 0.0f;
+    if (r < count) h[r] = fmaf(moved, b[r], decays[r] * h[r]);
   }
-}
-
-/// Where the states of a block begin, and the rates at which they decay; a head's is in its tokens.
-template <bool SharesSteps>
-__device__ __forceinline__ void load_rates(float (&rate)[thread_states],
-                                           const thread_states_of& own,
-                                           const state_space_kernel_args& args) {
-  if constexpr (!SharesSteps) own.load(rate, args.A, 0);
 }
 
 /// What is left of h C over the slices of a block becomes outputs of its channels.
@@ -44,16 +37,17 @@ __device__ __forceinline__ void finish_outputs(const state_space_launch& all,
                                                int columns, std::int64_t tile, int first,
                                                int count) {
   const int log = all.cut.log_channels(), slices = 1 << all.cut.log_slices;
-  for (int at = static_cast<int>(threadIdx.x); at < count << log; at += block_threads) {
-    const int i = at >> log, column = at & ((1 << log) - 1);
-    if (column >= columns) continue;
+  const int column = reader.column();
+  if (column >= columns) return;
+  for (int i = reader.first_row(); i < count; i += reader.rows_apart()) {
+    const int at = (i << log) + column;
     float y = 0.0f;
     for (int slice = 0; slice < slices; ++slice) {
       y += sums[(slice * stage_tokens << log) + at];
     }
     if (tile > 0) y += *reader.column_at(first + i, column);
     const bool is_last = tile + 1 == all.cut.tiles;
-    if (is_last) y = fmaf(reader.skip_of(column), rows.x[at], y);
+    if (is_last) y = fmaf(reader.skip(), rows.x[at], y);
     if (all.call.norm || !is_last) {
       *reader.column_at(first + i, column) = y;
       continue;
@@ -81,13 +75,13 @@ __global__ void __launch_bounds__(block_threads, 3)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (std::int64_t tile = 0; tile < cut.tiles; ++tile) {
     const thread_states_of own(all, block, mine, tile);
-    float h[thread_states] = {}, rate[thread_states] = {}, step_sum = 0.0f;
+    const decay_rates<SharesSteps> rates(own, args);
+    float h[thread_states] = {}, step_sum = 0.0f;
     if (Outputs && cut.carried) {
       own.load(h, all.memory.states, cut, slot);
     } else if (Outputs) {
       own.load(h, args.initial_state, chunk.sequence);
     }
-    load_rates<SharesSteps>(rate, own, args);
     for (int first = 0; first < chunk.length; first += stage_tokens) {
       const int count = min(stage_tokens, chunk.length - first);
       __syncthreads();
@@ -98,8 +92,8 @@ __global__ void __launch_bounds__(block_threads, 3)
       __syncthreads();
       if constexpr (!Outputs) {
         for (int i = 0; i < count; ++i) {
-          advance<SharesSteps>(h, rate, own.count, rows, i, cut, mine);
-          step_sum += token_step<SharesSteps>(rows, i, cut.log_channels(), mine.column).dt;
+          advance<SharesSteps>(h, rates, own.count, rows, i, cut, mine);
+          step_sum += rates.step(rows, i, cut, mine);
         }
       } else {
         for (int four = 0; four < count; four += 4) {
@@ -107,7 +101,7 @@ __global__ void __launch_bounds__(block_threads, 3)
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             if (four + j >= count) break;
-            advance<SharesSteps>(h, rate, own.count, rows, four + j, cut, mine);
+            advance<SharesSteps>(h, rates, own.count, rows, four + j, cut, mine);
             float c[thread_states];
             take_four(c, rows.c + ((four + j) << cut.log_states()) + mine.state);
 #pragma unroll
@@ -164,13 +158,27 @@ __global__ void __launch_bounds__(block_threads)
   float* const memory = Back ? all.memory.gradients : all.memory.states;
   const std::int64_t width = SharesSteps ? args.heads : cut.channels_of_call;
   const std::int64_t chunks = chunks_of(own.length);
-  for (std::int64_t at = 0; at < chunks; ++at) {
-    const std::int64_t slot = own.first_slot + (Back ? chunks - 1 - at : at);
-    float* const place = memory + (slot * cut.channels_of_call + channel) * cut.state_stride + n;
-    const float steps = all.memory.step_sums[slot * width + (SharesSteps ? head : channel)];
-    const float alone = *place;
-    *place = state;
-    state = fmaf(expf(rate * steps), state, alone);
+  const std::int64_t step = Back ? -1 : 1, begin = own.first_slot + (Back ? chunks - 1 : 0);
+  float* place = memory + (begin * cut.channels_of_call + channel) * cut.state_stride + n;
+  const float* steps = all.memory.step_sums + begin * width + (SharesSteps ? head : channel);
+  const std::int64_t slot_floats = step * cut.channels_of_call * cut.state_stride;
+  constexpr int batch = 8;  // loads under way at a time
+  for (std::int64_t first = 0; first < chunks; first += batch) {
+    float alone[batch], decay[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      if (first + i >= chunks) break;
+      alone[i] = place[i * slot_floats];
+      decay[i] = steps[i * step * width];
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      if (first + i >= chunks) break;
+      place[i * slot_floats] = state;
+      state = fmaf(expf(rate * decay[i]), state, alone[i]);
+    }
+    place += batch * slot_floats;
+    steps += batch * step * width;
   }
   if (Back || args.final_state.data == nullptr) return;
   static_cast<float*>(

@@ -34,19 +34,21 @@ __device__ __forceinline__ float2 sums_of_block(float a, float b) {
 struct norm_group {
   const state_space_launch& all;
   std::int64_t row, first;
+  std::int64_t entry = row / all.call.sequences.tokens, token = row % all.call.sequences.tokens;
 
   __device__ __forceinline__ bool is_used() const {
-    return sm80::is_used(all.call.sequences, row % all.call.sequences.tokens);
+    return sm80::is_used(all.call.sequences, token);
   }
   __device__ __forceinline__ float& column(std::int64_t at) const {
     return all.memory.columns[row * all.cut.channels_of_call + first + at];
   }
   /// Of a tensor shaped like x.
   __device__ __forceinline__ std::int64_t place(const scan_tensor& tensor, std::int64_t at) const {
-    const state_space_kernel_args& args = all.call;
-    const std::int64_t tokens = args.sequences.tokens;
-    return row_of(tensor, row / tokens, row % tokens, (first + at) / args.columns) +
-           (first + at) % args.columns;
+    // A token has fewer than 2^31 columns: quotients of 64 bits take ten times as long.
+    const auto column = static_cast<unsigned>(first + at);
+    const auto columns = static_cast<unsigned>(all.call.columns);
+    return entry * tensor.entry + token * tensor.token + column / columns * tensor.head +
+           column % columns;
   }
   __device__ __forceinline__ float element(const scan_tensor& tensor, std::int64_t at) const {
     return number_at(tensor.data, tensor.type, place(tensor, at));

@@ -31,7 +31,7 @@ using states_tile = prim::cuda::shared_tile<rows_of_chunk, most_states>;       /
 using columns_tile = prim::cuda::shared_tile<rows_of_chunk, product_columns>;  ///< x of tokens
 using front_tile = prim::cuda::shared_tile<product_columns, most_states>;  ///< states of columns
 
-/// Steps of a chunk, and sums of log decays as two floats.
+/// Steps of a chunk, and sums of log decays, to base 2, as two floats.
 struct chunk_decays {
   float2 sums[rows_of_chunk];
   float steps[rows_of_chunk];
@@ -66,29 +66,31 @@ inline bool products_take(const state_space_kernel_args& args, const state_space
          is_aligned(args.B) && is_aligned(args.C) && (args.norm || is_aligned(args.out));
 }
 
-/// exp(a - b) of sums in two parts.
+/// 2^(a - b) of sums in two parts.
 __device__ __forceinline__ float decay_between(float2 a, float2 b) {
-  return expf((a.x - b.x) + (a.y - b.y));
+  return prim::cuda::exp2_fast((a.x - b.x) + (a.y - b.y));
 }
 
 /// Steps and sums of log decays of a chunk, by the first warp. A log decay below -200 is -200:
-/// its power is 0 in any case. Behind the last token steps are 0.
+/// its power is 0 in any case; to base 2, as the hardware takes it. Behind the last token steps are
+/// 0.
 __device__ __forceinline__ void load_decays(chunk_decays& to, const state_space_kernel_args& args,
                                             const row_reader<true>& reader, std::int64_t head,
                                             int length) {
   if (threadIdx.x >= 32) return;
   constexpr int each = rows_of_chunk / 32;
   const int lane = static_cast<int>(threadIdx.x);
-  const float rate = number_at(args.A.data, args.A.type, head * args.A.head);
+  const double rate = 1.4426950408889634 *
+                      static_cast<double>(number_at(args.A.data, args.A.type, head * args.A.head));
   double decays[each], sum = 0, steps = 0;
 #pragma unroll
   for (int i = 0; i < each; ++i) {
     const int token = lane * each + i;
-    const float step = token < length ? step_of(args, reader.raw_step(token, 0)).step : 0.0f;
-    const float decay = token < length ? rate * step : 0.0f;
+    const float step = token < length ? step_of(args, reader.raw_step(token)).step : 0.0f;
+    const double decay = token < length ? rate * static_cast<double>(step) : 0.0;
     to.steps[token] = step;
     steps += static_cast<double>(step);
-    sum += static_cast<double>(decay < -200.0f ? -200.0f : decay);
+    sum += decay < -200.0 ? -200.0 : decay;
     decays[i] = sum;
   }
   double before = sum, all_steps = steps;
@@ -302,7 +304,7 @@ __device__ __forceinline__ void store_outputs(const state_space_launch& all, out
                                               prim::cuda::accumulator (&y)[product_columns / 8],
                                               int warp, int lane, int length, int columns) {
   const state_space_kernel_args& args = all.call;
-  const float skip = reader.skip_of(0);
+  const float skip = reader.skip();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = warp * 16 + lane / 4 + half * 8;
@@ -402,25 +404,29 @@ __global__ void __launch_bounds__(block_threads, 2)
   }
   const int row = warp * 16 + lane / 4;
   const float2 of_rows[2] = {shared.decays.sums[row], shared.decays.sums[row + 8]};
-  const float left[2] = {expf(of_rows[0].x + of_rows[0].y), expf(of_rows[1].x + of_rows[1].y)};
+  const float left[2] = {prim::cuda::exp2_fast(of_rows[0].x + of_rows[0].y),
+                         prim::cuda::exp2_fast(of_rows[1].x + of_rows[1].y)};
 #pragma unroll
   for (accumulator& tile : y) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) tile.at[i] *= left[i / 2];
   }
-  // From the tokens of the chunk, 16 at a time.
-  for (int tokens = 0; tokens <= warp; ++tokens) {
-    accumulator scores[2] = {};
+  // From the tokens of the chunk, 32 at a time.
+  for (int tokens = 0; tokens <= warp; tokens += 2) {
+    accumulator scores[4] = {};
     for (int k = 0; k < depth; ++k) {
       prim::cuda::fragment_a reads;
       prim::cuda::fragment_b2 keys;
       prim::cuda::load_matrices(reads.reg, states_tile::step(of_c, warp, k));
-      prim::cuda::load_matrices(keys.reg, states_tile::step(of_b, tokens, k));
-      words::multiply_add<0>(scores[0], reads, keys);
-      words::multiply_add<1>(scores[1], reads, keys);
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        prim::cuda::load_matrices(keys.reg, states_tile::step(of_b, tokens + pair, k));
+        words::multiply_add<0>(scores[2 * pair], reads, keys);
+        words::multiply_add<1>(scores[2 * pair + 1], reads, keys);
+      }
     }
 #pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
+    for (int tile = 0; tile < 4; ++tile) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = tokens * 16 + tile * 8 + lane % 4 * 2 + i % 2;
@@ -429,17 +435,22 @@ __global__ void __launch_bounds__(block_threads, 2)
         scores[tile].at[i] = token <= row + i / 2 * 8 ? weight : 0.0f;
       }
     }
-    prim::cuda::fragment_a weights;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      weights.reg[i] = words::pack(scores[i / 2].at[i % 2 * 2], scores[i / 2].at[i % 2 * 2 + 1]);
-    }
+    for (int half = 0; half < 2; ++half) {
+      prim::cuda::fragment_a weights;
 #pragma unroll
-    for (int pair = 0; pair < product_columns / 16; ++pair) {
-      prim::cuda::fragment_b2 values;
-      prim::cuda::load_matrices_transposed(values.reg, columns_tile::step(of_x, tokens, pair));
-      words::multiply_add<0>(y[2 * pair], weights, values);
-      words::multiply_add<1>(y[2 * pair + 1], weights, values);
+      for (int i = 0; i < 4; ++i) {
+        const accumulator& of_tile = scores[2 * half + i / 2];
+        weights.reg[i] = words::pack(of_tile.at[i % 2 * 2], of_tile.at[i % 2 * 2 + 1]);
+      }
+#pragma unroll
+      for (int pair = 0; pair < product_columns / 16; ++pair) {
+        prim::cuda::fragment_b2 values;
+        prim::cuda::load_matrices_transposed(values.reg,
+                                             columns_tile::step(of_x, tokens + half, pair));
+        words::multiply_add<0>(y[2 * pair], weights, values);
+        words::multiply_add<1>(y[2 * pair + 1], weights, values);
+      }
     }
   }
   store_outputs<Element>(all, shared, reader, y, warp, lane, chunk.length, columns);
