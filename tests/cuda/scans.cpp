@@ -1,5 +1,5 @@
-// Elementwise recurrences over several chunks, in rows that the matrix unit takes: random calls are
-// shorter, or lie as no product wants them.
+// Elementwise recurrences over several chunks, in rows that the matrix unit takes, and single
+// tokens of aligned states: random calls are shorter, or lie as neither wants them.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -30,7 +30,7 @@ owned_problem problem_with_final_state(const operation& op, std::string_view tex
 
 class scans : public testing::TestWithParam<const char*> {};
 
-TEST_P(scans, of_several_chunks_are_right) {
+TEST_P(scans, of_aligned_rows_are_right) {
   const std::string_view text = GetParam();
   const std::string_view name = text.substr(0, text.find(' '));
   const found_operation known = operation_named(name);
@@ -62,6 +62,13 @@ INSTANTIATE_TEST_SUITE_P(
         "z=[1,300,2,64] initial_state=[1,2,64,128]f32 dt_softplus=true norm=true",
         "state_space_v2_backward x=[1,400,4,24]f32 A=[4]f32 B=[1,400,2,144] z=[1,400,4,24] "
         "cu_seqlens=[4]i32 initial_state=[3,4,24,144]f32",
+        "state_space_v2 x=[5,1,3,72]bf16 A=[3]f32 B=[5,1,1,128] D=[3]f32 dt_bias=[3]f32 "
+        "initial_state=[5,3,72,128]f32 dt_softplus=true",
+        "state_space_v2 x=[2,1,4,20]f32 A=[4]f32 B=[2,1,2,36] z=[2,1,4,20] "
+        "initial_state=[2,4,20,36]f32 norm=true",
+        "state_space_v1 x=[3,1,300]bf16 A=[300,16]f32 B=[3,1,16] D=[300]f32 z=[3,1,300] "
+        "dt_bias=[300]f32 initial_state=[3,300,16]f32 dt_softplus=true",
+        "state_space_v1 x=[3,1,40]f32 A=[40,60]f32 B=[3,1,2,60] initial_state=[3,40,60]f32",
         "state_space_v1 x=[2,300,100]bf16 A=[100,16]f32 B=[2,300,16] z=[2,300,100] "
         "initial_state=[2,100,16]f32 dt_softplus=true",
         "state_space_v1 x=[1,700,40]f32 A=[40,150]f32 B=[1,700,2,150] cu_seqlens=[6]i32 "

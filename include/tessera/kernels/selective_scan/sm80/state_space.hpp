@@ -140,12 +140,14 @@ class state_space_row {
     queue.run_over(&carry_states<SharesSteps, false>, state_elements(), all_, state_elements());
   }
   void queue_outputs(kernel_queue& queue) const {
-    const state_space_kernel_args& args = all_.call;
-    if (!Backward && step_takes(args)) {
-      const std::int64_t channels = step_channels(all_.cut);
-      const std::int64_t parts = (args.columns + channels - 1) / channels;
-      return queue.run(&step_states<SharesSteps>, args.sequences.count * args.heads * parts,
-                       block_threads, 0, all_, parts);
+    if constexpr (!Backward) {
+      const state_space_kernel_args& args = all_.call;
+      if (step_takes(args)) {
+        const std::int64_t channels = step_channels<SharesSteps>(all_.cut);
+        const std::int64_t parts = (args.columns + channels - 1) / channels;
+        return queue.run(&step_states<SharesSteps>, args.sequences.count * args.heads * parts,
+                         block_threads, 0, all_, parts);
+      }
     }
     if constexpr (SharesSteps) {
       if (products_) {

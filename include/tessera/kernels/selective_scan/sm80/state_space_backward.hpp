@@ -45,10 +45,10 @@ __global__ void __launch_bounds__(block_threads, 3)
       reader.load_states(rows.c, args.C, tile, first, count);
       __syncthreads();
       for (int i = count - 1; i >= 0; --i) {
-        const float d_y = rows.x[(i << cut.log_channels()) + mine.column];
+        const float d_y = rows.x[i * most_channels + mine.column];
         float c[thread_states], decays[thread_states];
-        rates.decays(decays, rows, i, rates.step(rows, i, cut, mine));
-        take_four(c, rows.c + (i << cut.log_states()) + mine.state);
+        rates.decays(decays, rows, i, rates.step(rows, i, mine));
+        take_four(c, rows.c + i * most_states + mine.state);
 #pragma unroll
         for (int r = 0; r < thread_states; ++r) {
           if (r < own.count) g[r] = decays[r] * fmaf(d_y, c[r], g[r]);
@@ -78,19 +78,21 @@ struct parameter_sums {
 /// One token of a thread's states, backwards. `before` are the states in front of it, `after` those
 /// behind, whose gradient g becomes that of the ones in front.
 template <bool SharesSteps>
-__device__ __forceinline__ void step_token_back(
-    backward_rows& shared, int i, const state_space_cut& cut, const thread_place& mine, int count,
-    const decay_rates<SharesSteps>& rates, const float (&before)[thread_states],
-    const float (&after)[thread_states], float (&g)[thread_states],
-    float (&d_rate)[thread_states]) {
+__device__ __forceinline__ void step_token_back(backward_rows& shared, int i,
+                                                const thread_place& mine, int count,
+                                                const decay_rates<SharesSteps>& rates,
+                                                const float (&before)[thread_states],
+                                                const float (&after)[thread_states],
+                                                float (&g)[thread_states],
+                                                float (&d_rate)[thread_states]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int at = (i << cut.log_channels()) + mine.column;
-  const float dt = rates.step(shared.rows, i, cut, mine);
+  const int at = i * most_channels + mine.column;
+  const float dt = rates.step(shared.rows, i, mine);
   const float d_y = shared.d_y[at], moved = dt * shared.rows.x[at];
   float b[thread_states], c[thread_states], decays[thread_states];
   rates.decays(decays, shared.rows, i, dt);
-  take_four(b, shared.rows.b + (i << cut.log_states()) + mine.state);
-  take_four(c, shared.rows.c + (i << cut.log_states()) + mine.state);
+  take_four(b, shared.rows.b + i * most_states + mine.state);
+  take_four(c, shared.rows.c + i * most_states + mine.state);
   float of_states[4] = {};                    // sums over states
   float of_channels[2 * thread_states] = {};  // terms of sums over channels
 #pragma unroll
@@ -111,14 +113,12 @@ __device__ __forceinline__ void step_token_back(
   const float state_sum = sum_of_values<4, 1>(of_states, lane);
   const int which = summed_value<4, 1>(lane);
   if (which < 3) {
-    shared.sums[which][((mine.slice * stage_tokens + i) << cut.log_channels()) + mine.column] =
-        state_sum;
+    shared.sums[which][i * most_channels + mine.sum_column] = state_sum;
   }
   const float channel_sum = sum_of_values<2 * thread_states, 4>(of_channels, lane);
   const int value = summed_value<2 * thread_states, 4>(lane);
-  shared
-      .groups[value / thread_states][((mine.channel_warp * stage_tokens + i) << cut.log_states()) +
-                                     mine.state + value % thread_states] = channel_sum;
+  shared.groups[value / thread_states][i * most_states + mine.group_state + value % thread_states] =
+      channel_sum;
 }
 
 /// Sums over the states of a few tokens become gradients of their channels, once all tiles are in.
@@ -129,18 +129,18 @@ __device__ __forceinline__ void finish_channels(const state_space_launch& all,
                                                 std::int64_t tile, float head_rate, int first,
                                                 int count, parameter_sums& parameters) {
   const state_space_kernel_args& args = all.call;
-  const int log = all.cut.log_channels(), slices = 1 << all.cut.log_slices;
+  const int channels = all.cut.channels(), slices = 1 << all.cut.log_slices;
   const bool is_last = tile + 1 == all.cut.tiles;
   const std::int64_t plane =
       entries_of(args.sequences) * args.sequences.tokens * all.cut.channels_of_call;
   const int column = reader.column();
   for (int i = reader.first_row(); i < count; i += reader.rows_apart()) {
-    const int at = (i << log) + column;
+    const int at = i * most_channels + column;
     float sums[3] = {};
     for (int slice = 0; slice < slices; ++slice) {
 #pragma unroll
       for (int which = 0; which < 3; ++which) {
-        sums[which] += shared.sums[which][(slice * stage_tokens << log) + at];
+        sums[which] += shared.sums[which][at + slice * channels];
       }
     }
     if (column >= columns) {
@@ -187,7 +187,7 @@ __device__ __forceinline__ void add_groups(const state_space_launch& all, const 
     if (n >= all.call.states) continue;
     float sum = 0.0f;
     for (int warp = 0; warp < channel_warps; ++warp) {
-      sum += sums[(warp * stage_tokens << log) + at];
+      sum += sums[i * most_states + (warp << log) + static_cast<int>(n - first_state)];
     }
     float* const to = row + i * row_stride + which * all.call.states + n;
     *to = is_first ? sum : *to + sum;
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(block_threads, 2)
       reader.load_states(shared.rows.b, args.B, tile, leaf * stage_tokens, stage_tokens);
       __syncthreads();
       for (int i = 0; i < stage_tokens; ++i) {
-        advance<SharesSteps>(h, rates, own.count, shared.rows, i, cut, mine);
+        advance<SharesSteps>(h, rates, own.count, shared.rows, i, mine);
       }
     }
     for (int leaf = leaves - 1; leaf >= 0; --leaf) {
@@ -295,13 +295,12 @@ __global__ void __launch_bounds__(block_threads, 2)
       for (int i = 0; i < stage_tokens; ++i) {
 #pragma unroll
         for (int r = 0; r < thread_states; ++r) before[i][r] = h[r];
-        if (i < count) advance<SharesSteps>(h, rates, own.count, shared.rows, i, cut, mine);
+        if (i < count) advance<SharesSteps>(h, rates, own.count, shared.rows, i, mine);
       }
 #pragma unroll
       for (int i = stage_tokens - 1; i >= 0; --i) {
         if (i < count) {
-          step_token_back<SharesSteps>(shared, i, cut, mine, own.count, rates, before[i], h, g,
-                                       d_rate);
+          step_token_back<SharesSteps>(shared, i, mine, own.count, rates, before[i], h, g, d_rate);
         }
 #pragma unroll
         for (int r = 0; r < thread_states; ++r) h[r] = before[i][r];
@@ -319,7 +318,7 @@ __global__ void __launch_bounds__(block_threads, 2)
         if (i < count && tile + 1 == cut.tiles) {
           float sum = 0.0f;
           for (int column = 0; column < cut.channels(); ++column) {
-            sum += shared.sums[0][(i << cut.log_channels()) + column];
+            sum += shared.sums[0][i * most_channels + column];
           }
           shared.head_steps[first + i] += sum;
         }

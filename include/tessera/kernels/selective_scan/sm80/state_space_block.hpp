@@ -95,18 +95,20 @@ __device__ __forceinline__ channel_block block_at(const state_space_launch& all,
 /// The place of a thread in a block.
 struct thread_place {
   int slice, channel_warp;
-  int state_lane;
-  int column;  ///< of the block
-  int state;   ///< the first of the tile
+  int column;       ///< of the block
+  int state;        ///< the first of the tile
+  int sum_column;   ///< among sums of all slices
+  int group_state;  ///< among sums of all channel warps
 
   static __device__ __forceinline__ thread_place here(const state_space_cut& cut) {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     thread_place mine;
     mine.slice = warp & ((1 << cut.log_slices) - 1);
     mine.channel_warp = warp >> cut.log_slices;
-    mine.state_lane = lane % 4;
     mine.column = mine.channel_warp * 8 + lane / 4;
-    mine.state = mine.slice * warp_states + mine.state_lane * thread_states;
+    mine.state = mine.slice * warp_states + lane % 4 * thread_states;
+    mine.sum_column = mine.slice * cut.channels() + mine.column;
+    mine.group_state = mine.channel_warp * cut.states() + mine.state;
     return mine;
   }
 };
@@ -118,6 +120,10 @@ struct thread_states_of {
   std::int64_t head = 0, column = 0;
   int count = 0;
 
+  __device__ __forceinline__ thread_states_of(std::int64_t number, std::int64_t state,
+                                              std::int64_t of_head, std::int64_t of_column,
+                                              int states)
+      : channel(number), first(state), head(of_head), column(of_column), count(states) {}
   __device__ __forceinline__ thread_states_of(const state_space_launch& all,
                                               const channel_block& block, const thread_place& mine,
                                               std::int64_t tile)
@@ -194,7 +200,8 @@ struct thread_states_of {
   }
 };
 
-/// Rows of a few tokens, as floats: of a block's channels, and of a tile of states.
+/// Rows of a few tokens, as floats: of a block's channels, and of a tile of states. All rows are as
+/// far apart as the longest are.
 struct staged_rows {
   float x[stage_tokens * most_channels];
   float dt[stage_tokens * most_channels];  ///< state_space_v2: of the token, then its decay
@@ -248,7 +255,7 @@ class row_reader {
   __device__ void load_d_y(float* to, int first, int count) const {
     if (args_.norm) {
       for (int i = first_row_; i < count; i += rows_apart_) {
-        to[(i << all_.cut.log_channels()) + column_] =
+        to[i * most_channels + column_] =
             column_ < block_.columns ? *column_at(first + i, column_) : 0.0f;
       }
     } else if (args_.z.data == nullptr) {
@@ -271,7 +278,7 @@ class row_reader {
     with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll 4
       for (int i = row; i < count; i += apart) {
-        to[(i << log) + n] =
+        to[i * most_states + n] =
             state < args_.states ? prim::cuda::float_of(elements[place + i * from.token]) : 0.0f;
       }
     });
@@ -341,11 +348,10 @@ class row_reader {
   __device__ void load_rows(float* to, const scan_tensor& from, int first, int count,
                             const Make& make) const {
     const std::int64_t place = place_of(from, first) + column_;
-    const int log = all_.cut.log_channels();
     with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll 4
       for (int i = first_row_; i < count; i += rows_apart_) {
-        to[(i << log) + column_] =
+        to[i * most_channels + column_] =
             column_ < block_.columns
                 ? make(prim::cuda::float_of(elements[place + i * from.token]), i)
                 : 0.0f;
@@ -379,9 +385,9 @@ struct decay_rates {
     for (float& each : rate) each *= 1.44269504088896f;
   }
   /// The step of staged token i.
-  __device__ __forceinline__ float step(const staged_rows& rows, int i, const state_space_cut& cut,
+  __device__ __forceinline__ float step(const staged_rows& rows, int i,
                                         const thread_place& mine) const {
-    return rows.dt[SharesSteps ? i : (i << cut.log_channels()) + mine.column];
+    return rows.dt[SharesSteps ? i : i * most_channels + mine.column];
   }
   __device__ __forceinline__ void decays(float (&to)[thread_states], const staged_rows& rows, int i,
                                          float dt) const {
@@ -404,12 +410,14 @@ __device__ __forceinline__ void take_four(float (&to)[thread_states], const floa
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
 }
 
-/// Sums over `Count` lanes that differ in the bits from `Step` on, of as many values: each lane has
-/// the sum of the value whose number `summed_value` gives.
-template <int Count, int Step>
-__device__ __forceinline__ float sum_of_values(float (&values)[Count], int lane) {
+/// Adds values up over lanes, in as many rounds as it takes or fewer: in each a lane gives one half
+/// of them away and keeps the sums of the other, the upper one where its bit is set, from `Step`
+/// on.
+template <int Count, int Step, int Rounds>
+__device__ __forceinline__ void fold_values(float (&values)[Count], int lane) {
 #pragma unroll
-  for (int half = Count / 2, step = Step; half > 0; half /= 2, step *= 2) {
+  for (int round = 0; round < Rounds; ++round) {
+    const int half = Count >> (round + 1), step = Step << round;
     const bool upper = (lane & step) != 0;
 #pragma unroll
     for (int i = 0; i < half; ++i) {
@@ -418,6 +426,14 @@ __device__ __forceinline__ float sum_of_values(float (&values)[Count], int lane)
       values[i] = keep + __shfl_xor_sync(prim::cuda::all_lanes, send, step);
     }
   }
+}
+/// Sums over `Count` lanes that differ in the bits from `Step` on, of as many values: each lane has
+/// the sum of the value whose number `summed_value` gives.
+template <int Count, int Step>
+__device__ __forceinline__ float sum_of_values(float (&values)[Count], int lane) {
+  constexpr int rounds = Count == 8 ? 3 : 2;
+  static_assert(Count == 1 << rounds);
+  fold_values<Count, Step, rounds>(values, lane);
   return values[0];
 }
 template <int Count, int Step>

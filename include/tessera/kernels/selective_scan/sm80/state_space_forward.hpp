@@ -16,13 +16,12 @@ namespace tessera::kernels::selective_scan::sm80 {
 template <bool SharesSteps>
 __device__ __forceinline__ void advance(float (&h)[thread_states],
                                         const decay_rates<SharesSteps>& rates, int count,
-                                        const staged_rows& rows, int i, const state_space_cut& cut,
-                                        const thread_place& mine) {
-  const float dt = rates.step(rows, i, cut, mine);
-  const float moved = dt * rows.x[(i << cut.log_channels()) + mine.column];
+                                        const staged_rows& rows, int i, const thread_place& mine) {
+  const float dt = rates.step(rows, i, mine);
+  const float moved = dt * rows.x[i * most_channels + mine.column];
   float b[thread_states], decays[thread_states];
   rates.decays(decays, rows, i, dt);
-  take_four(b, rows.b + (i << cut.log_states()) + mine.state);
+  take_four(b, rows.b + i * most_states + mine.state);
 #pragma unroll
   for (int r = 0; r < thread_states; ++r) {
     if (r < count) h[r] = fmaf(moved, b[r], decays[r] * h[r]);
@@ -36,14 +35,14 @@ __device__ __forceinline__ void finish_outputs(const state_space_launch& all,
                                                const staged_rows& rows, const float* sums,
                                                int columns, std::int64_t tile, int first,
                                                int count) {
-  const int log = all.cut.log_channels(), slices = 1 << all.cut.log_slices;
+  const int channels = all.cut.channels(), slices = 1 << all.cut.log_slices;
   const int column = reader.column();
   if (column >= columns) return;
   for (int i = reader.first_row(); i < count; i += reader.rows_apart()) {
-    const int at = (i << log) + column;
+    const int at = i * most_channels + column;
     float y = 0.0f;
     for (int slice = 0; slice < slices; ++slice) {
-      y += sums[(slice * stage_tokens << log) + at];
+      y += sums[at + slice * channels];
     }
     if (tile > 0) y += *reader.column_at(first + i, column);
     const bool is_last = tile + 1 == all.cut.tiles;
@@ -92,8 +91,8 @@ __global__ void __launch_bounds__(block_threads, 3)
       __syncthreads();
       if constexpr (!Outputs) {
         for (int i = 0; i < count; ++i) {
-          advance<SharesSteps>(h, rates, own.count, rows, i, cut, mine);
-          step_sum += rates.step(rows, i, cut, mine);
+          advance<SharesSteps>(h, rates, own.count, rows, i, mine);
+          step_sum += rates.step(rows, i, mine);
         }
       } else {
         for (int four = 0; four < count; four += 4) {
@@ -101,9 +100,9 @@ __global__ void __launch_bounds__(block_threads, 3)
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             if (four + j >= count) break;
-            advance<SharesSteps>(h, rates, own.count, rows, four + j, cut, mine);
+            advance<SharesSteps>(h, rates, own.count, rows, four + j, mine);
             float c[thread_states];
-            take_four(c, rows.c + ((four + j) << cut.log_states()) + mine.state);
+            take_four(c, rows.c + (four + j) * most_states + mine.state);
 #pragma unroll
             for (int r = 0; r < thread_states; ++r) {
               if (r < own.count) y[j] = fmaf(h[r], c[r], y[j]);
@@ -111,7 +110,7 @@ __global__ void __launch_bounds__(block_threads, 3)
           }
           const float sum = sum_of_values<4, 1>(y, lane);
           const int i = four + summed_value<4, 1>(lane);
-          sums[((mine.slice * stage_tokens + i) << cut.log_channels()) + mine.column] = sum;
+          sums[i * most_channels + mine.sum_column] = sum;
         }
         __syncthreads();
         finish_outputs<SharesSteps>(all, reader, rows, sums, block.columns, tile, first, count);

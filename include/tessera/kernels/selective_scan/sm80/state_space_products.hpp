@@ -71,45 +71,48 @@ __device__ __forceinline__ float decay_between(float2 a, float2 b) {
   return prim::cuda::exp2_fast((a.x - b.x) + (a.y - b.y));
 }
 
-/// Steps and sums of log decays of a chunk, by the first warp. A log decay below -200 is -200:
-/// its power is 0 in any case; to base 2, as the hardware takes it. Behind the last token steps are
-/// 0.
+/// Steps and sums of log decays of a chunk. A log decay below -200 is -200: its power is 0 in any
+/// case; to base 2, as the hardware takes it. Behind the last token steps are 0. Has a barrier; the
+/// one behind it is the caller's.
 __device__ __forceinline__ void load_decays(chunk_decays& to, const state_space_kernel_args& args,
                                             const row_reader<true>& reader, std::int64_t head,
                                             int length) {
-  if (threadIdx.x >= 32) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < rows_of_chunk) {
+    to.steps[thread] = thread < length ? step_of(args, reader.raw_step(thread)).step : 0.0f;
+  }
+  __syncthreads();
+  if (thread >= 32) return;
   constexpr int each = rows_of_chunk / 32;
-  const int lane = static_cast<int>(threadIdx.x);
   const double rate = 1.4426950408889634 *
                       static_cast<double>(number_at(args.A.data, args.A.type, head * args.A.head));
-  double decays[each], sum = 0, steps = 0;
+  double sums[each], sum = 0, all_steps = 0;
 #pragma unroll
   for (int i = 0; i < each; ++i) {
-    const int token = lane * each + i;
-    const float step = token < length ? step_of(args, reader.raw_step(token)).step : 0.0f;
-    const double decay = token < length ? rate * static_cast<double>(step) : 0.0;
-    to.steps[token] = step;
-    steps += static_cast<double>(step);
+    const int token = thread * each + i;
+    const auto step = static_cast<double>(to.steps[token]);
+    const double decay = token < length ? rate * step : 0.0;
+    all_steps += step;
     sum += decay < -200.0 ? -200.0 : decay;
-    decays[i] = sum;
+    sums[i] = sum;
   }
-  double before = sum, all_steps = steps;
+  double before = sum;
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const double left = __shfl_up_sync(prim::cuda::all_lanes, before, static_cast<unsigned>(step));
-    if (lane >= step) before += left;
+    if (thread >= step) before += left;
     all_steps += __shfl_xor_sync(prim::cuda::all_lanes, all_steps, step);
   }
   before -= sum;
 #pragma unroll
   for (int i = 0; i < each; ++i) {
-    const double total = before + decays[i];
+    const double total = before + sums[i];
     const float high = static_cast<float>(total);
     const float2 parts = make_float2(high, static_cast<float>(total - static_cast<double>(high)));
-    to.sums[lane * each + i] = parts;
-    if (lane == 31 && i + 1 == each) to.end = parts;
+    to.sums[thread * each + i] = parts;
+    if (thread == 31 && i + 1 == each) to.end = parts;
   }
-  if (lane == 0) to.step_sum = static_cast<float>(all_steps);
+  if (thread == 0) to.step_sum = static_cast<float>(all_steps);
 }
 
 /// Copies `used` 16-byte chunks of each of `count` rows; what is behind them becomes 0.
@@ -391,6 +394,7 @@ __global__ void __launch_bounds__(block_threads, 2)
 
   // From the states in front: S C, and what is left of them.
   accumulator y[product_columns / 8] = {};
+#pragma unroll 2
   for (int k = 0; k < depth; ++k) {
     prim::cuda::fragment_a reads;
     prim::cuda::load_matrices(reads.reg, states_tile::step(of_c, warp, k));
@@ -414,6 +418,7 @@ __global__ void __launch_bounds__(block_threads, 2)
   // From the tokens of the chunk, 32 at a time.
   for (int tokens = 0; tokens <= warp; tokens += 2) {
     accumulator scores[4] = {};
+#pragma unroll 2
     for (int k = 0; k < depth; ++k) {
       prim::cuda::fragment_a reads;
       prim::cuda::fragment_b2 keys;

@@ -1,5 +1,5 @@
 // One token of each sequence, as generation has them: states are read and written once, 16 bytes at
-// a time, those of eight channels under way in each thread.
+// a time, those of a few channels under way in each thread.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,9 @@
 
 namespace tessera::kernels::selective_scan::sm80 {
 
-inline constexpr int step_batch = 8;
+/// Channels of a thread. Those of state_space_v1 have rates of their own in registers.
+template <bool SharesSteps>
+inline constexpr int step_batch = SharesSteps ? 8 : 4;
 
 /// True if every four states of the call lie side by side, at a multiple of 16 bytes.
 inline bool step_takes(const state_space_kernel_args& args) {
@@ -24,148 +26,163 @@ inline bool step_takes(const state_space_kernel_args& args) {
          is_wide(args.initial_state) && is_wide(args.final_state);
 }
 /// Channels of a head that a block has.
-TESSERA_HD inline int step_channels(const state_space_cut& cut) {
-  return block_warps * step_batch * (8 >> cut.log_slices);
+template <bool SharesSteps>
+TESSERA_HD int step_channels(const state_space_cut& cut) {
+  return block_warps * step_batch<SharesSteps> * (8 >> cut.log_slices);
 }
 
-/// The channels of a thread, and four of their states.
+/// The channels of a thread, `apart` from each other, and four of their states.
+template <int Batch>
 struct step_place {
-  std::int64_t sequence, head, first;  ///< the first channel of the warp
-  int lanes, lane_of_channel, state;
+  std::int64_t sequence, head, first;
+  int apart, count;  ///< channels of a warp at a time; those of the thread that there are
+  int lane, lane_of_channel, state;
 
-  __device__ __forceinline__ step_place(const state_space_launch& all, std::int64_t parts) {
+  template <bool SharesSteps>
+  static __device__ __forceinline__ step_place here(const state_space_launch& all,
+                                                    std::int64_t parts) {
     const std::int64_t block = blockIdx.x / parts;
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    lanes = 4 << all.cut.log_slices;
-    sequence = block / all.call.heads;
-    head = block % all.call.heads;
-    first = blockIdx.x % parts * step_channels(all.cut) + warp * step_batch * (32 / lanes) +
-            lane / lanes;
-    lane_of_channel = lane % lanes;
-    state = lane_of_channel * thread_states;
+    step_place mine;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    mine.lane = static_cast<int>(threadIdx.x) % 32;
+    mine.apart = 8 >> all.cut.log_slices;
+    mine.sequence = block / all.call.heads;
+    mine.head = block % all.call.heads;
+    mine.first = blockIdx.x % parts * step_channels<SharesSteps>(all.cut) +
+                 (warp * Batch * mine.apart + mine.lane / (32 / mine.apart));
+    mine.lane_of_channel = mine.lane % (32 / mine.apart);
+    mine.state = mine.lane_of_channel * thread_states;
+    const std::int64_t left = all.call.columns - mine.first;
+    mine.count =
+        left <= 0
+            ? 0
+            : static_cast<int>(min((left - 1) / mine.apart + 1, static_cast<std::int64_t>(Batch)));
+    return mine;
   }
-  /// Column k of the thread.
-  __device__ __forceinline__ std::int64_t column(int k) const { return first + k * (32 / lanes); }
-  __device__ __forceinline__ std::int64_t place(const scan_tensor& states, int k) const {
-    return sequence * states.entry + head * states.head + column(k) * states.column + state;
+  /// The states of the thread's first channel.
+  __device__ __forceinline__ float* states_in(const scan_tensor& tensor) const {
+    return static_cast<float*>(tensor.data) + sequence * tensor.entry + head * tensor.head +
+           first * tensor.column + state;
+  }
+  /// An element of each channel, in a tensor shaped like x.
+  __device__ __forceinline__ void load(float (&to)[Batch], const scan_tensor& from) const {
+    const std::int64_t row = row_of(from, sequence, 0, head) + first;
+    with_elements(from.data, from.type, [&](const auto* elements) {
+#pragma unroll
+      for (int k = 0; k < Batch; ++k) {
+        to[k] = k < count ? prim::cuda::float_of(elements[row + k * apart]) : 0.0f;
+      }
+    });
   }
 };
 
-/// An element of each of the thread's columns, in a tensor shaped like x; absent: 0.
-__device__ __forceinline__ void load_columns(float (&to)[step_batch], const scan_tensor& from,
-                                             const step_place& mine, std::int64_t columns) {
-  const std::int64_t row = row_of(from, mine.sequence, 0, mine.head);
-  if (from.data == nullptr) {
-#pragma unroll
-    for (float& x : to) x = 0.0f;
-    return;
-  }
+/// Of a channel, or of its head; absent: 0.
+template <bool SharesSteps>
+__device__ __forceinline__ float parameter_at(const scan_tensor& from, std::int64_t head,
+                                              std::int64_t column) {
+  if (from.data == nullptr) return 0.0f;
+  return number_at(from.data, from.type,
+                   head * from.head + (SharesSteps ? 0 : column * from.column));
+}
+
+/// Four elements of a token's B or C.
+__device__ __forceinline__ void load_four(float (&to)[thread_states], const scan_tensor& from,
+                                          std::int64_t row) {
   with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll
-    for (int k = 0; k < step_batch; ++k) {
-      to[k] =
-          mine.column(k) < columns ? prim::cuda::float_of(elements[row + mine.column(k)]) : 0.0f;
-    }
+    for (int r = 0; r < thread_states; ++r) to[r] = prim::cuda::float_of(elements[row + r]);
   });
-}
-/// The same of a parameter: of channels, or one of the head.
-template <bool SharesSteps>
-__device__ __forceinline__ void load_parameters(float (&to)[step_batch], const scan_tensor& from,
-                                                const step_place& mine, std::int64_t columns) {
-#pragma unroll
-  for (int k = 0; k < step_batch; ++k) {
-    const std::int64_t at =
-        mine.head * from.head + (SharesSteps ? 0 : mine.column(k) * from.column);
-    to[k] = from.data != nullptr && mine.column(k) < columns ? number_at(from.data, from.type, at)
-                                                             : 0.0f;
-  }
 }
 
 template <bool SharesSteps>
-__global__ void __launch_bounds__(block_threads, 2)
+__global__ void __launch_bounds__(block_threads, 3)
     step_states(__grid_constant__ const state_space_launch all, std::int64_t parts) {
+  constexpr int batch = step_batch<SharesSteps>;
+  using place = step_place<batch>;
   const state_space_kernel_args& args = all.call;
-  const step_place mine(all, parts);
+  const place mine = place::template here<SharesSteps>(all, parts);
   const bool has_states = mine.state < args.states;
-  float4 h[step_batch];
+  const int count = has_states ? mine.count : 0;
+  float4 h[batch];
+  const float* from = mine.states_in(args.initial_state);
 #pragma unroll
-  for (int k = 0; k < step_batch; ++k) {
+  for (int k = 0; k < batch; ++k) {
     h[k] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (args.initial_state.data == nullptr || !has_states || mine.column(k) >= args.columns) {
-      continue;
+    if (args.initial_state.data != nullptr && k < count) {
+      h[k] = __ldcs(reinterpret_cast<const float4*>(from));
     }
-    h[k] = __ldcs(reinterpret_cast<const float4*>(
-        static_cast<const float*>(args.initial_state.data) + mine.place(args.initial_state, k)));
+    from += mine.apart * args.initial_state.column;
   }
-  float b[thread_states] = {}, c[thread_states] = {};
+  float b[thread_states] = {}, c[thread_states] = {}, x[batch];
   const std::int64_t group = mine.head / args.heads_per_group;
-#pragma unroll
-  for (int r = 0; r < thread_states; ++r) {
-    if (!has_states) break;
-    b[r] = number_at(args.B.data, args.B.type,
-                     row_of(args.B, mine.sequence, 0, group) + mine.state + r);
-    c[r] = number_at(args.C.data, args.C.type,
-                     row_of(args.C, mine.sequence, 0, group) + mine.state + r);
+  if (has_states) {
+    load_four(b, args.B, row_of(args.B, mine.sequence, 0, group) + mine.state);
+    load_four(c, args.C, row_of(args.C, mine.sequence, 0, group) + mine.state);
   }
-  float x[step_batch], dt[step_batch], z[step_batch], bias[step_batch], skip[step_batch];
-  load_columns(x, args.x, mine, args.columns);
-  load_columns(z, args.z, mine, args.columns);
-  load_parameters<SharesSteps>(skip, args.D, mine, args.columns);
-  float of_head = 0.0f;
+  mine.load(x, args.x);
+  float dt[batch], rates[SharesSteps ? 1 : batch][thread_states] = {}, of_head = 0.0f;
   if constexpr (SharesSteps) {
-    const float step = step_of(args, number_at(args.dt.data, args.dt.type,
-                                               row_of(args.dt, mine.sequence, 0, mine.head)) +
-                                         (args.dt_bias.data == nullptr
-                                              ? 0.0f
-                                              : number_at(args.dt_bias.data, args.dt_bias.type,
-                                                          mine.head * args.dt_bias.head)))
-                           .step;
-    of_head = expf(number_at(args.A.data, args.A.type, mine.head * args.A.head) * step);
-#pragma unroll
-    for (float& each : dt) each = step;
+    const float raw =
+        number_at(args.dt.data, args.dt.type, row_of(args.dt, mine.sequence, 0, mine.head)) +
+        parameter_at<true>(args.dt_bias, mine.head, 0);
+    dt[0] = step_of(args, raw).step;
+    of_head = expf(number_at(args.A.data, args.A.type, mine.head * args.A.head) * dt[0]);
   } else {
-    load_columns(dt, args.dt, mine, args.columns);
-    load_parameters<SharesSteps>(bias, args.dt_bias, mine, args.columns);
+    mine.load(dt, args.dt);
 #pragma unroll
-    for (int k = 0; k < step_batch; ++k) dt[k] = step_of(args, dt[k] + bias[k]).step;
+    for (int k = 0; k < batch; ++k) {
+      if (k >= count) continue;
+      const std::int64_t column = mine.first + k * mine.apart;
+      dt[k] = step_of(args, dt[k] + parameter_at<false>(args.dt_bias, mine.head, column)).step;
+      const thread_states_of own{column, mine.state, mine.head, column, thread_states};
+      own.load(rates[k], args.A, 0);
+    }
   }
+  float y[8] = {};
+  float* to = mine.states_in(args.final_state);
 #pragma unroll
-  for (int k = 0; k < step_batch; ++k) {
-    const bool mine_to_do = has_states && mine.column(k) < args.columns;
+  for (int k = 0; k < batch; ++k) {
+    const float step = dt[SharesSteps ? 0 : k], moved = step * x[k];
     float states[thread_states] = {h[k].x, h[k].y, h[k].z, h[k].w};
-    float y = 0.0f;
-    if (mine_to_do) {
-      const float moved = dt[k] * x[k];
-      const std::int64_t rates =
-          mine.head * args.A.head + mine.column(k) * args.A.column + mine.state * args.A.state;
 #pragma unroll
-      for (int r = 0; r < thread_states; ++r) {
-        const float decay =
-            SharesSteps
-                ? of_head
-                : expf(number_at(args.A.data, args.A.type, rates + r * args.A.state) * dt[k]);
-        states[r] = fmaf(moved, b[r], decay * states[r]);
-        y = fmaf(states[r], c[r], y);
-      }
-      if (args.final_state.data != nullptr) {
-        __stcs(reinterpret_cast<float4*>(static_cast<float*>(args.final_state.data) +
-                                         mine.place(args.final_state, k)),
-               make_float4(states[0], states[1], states[2], states[3]));
-      }
+    for (int r = 0; r < thread_states; ++r) {
+      const float decay = SharesSteps ? of_head : expf(rates[SharesSteps ? 0 : k][r] * step);
+      states[r] = fmaf(moved, b[r], decay * states[r]);
+      if (k < count) y[k] = fmaf(states[r], c[r], y[k]);
     }
-    for (int step = mine.lanes / 2; step > 0; step /= 2) {
-      y += __shfl_xor_sync(prim::cuda::all_lanes, y, step);
+    if (args.final_state.data != nullptr && k < count) {
+      __stcs(reinterpret_cast<float4*>(to),
+             make_float4(states[0], states[1], states[2], states[3]));
     }
-    if (mine.lane_of_channel != 0 || mine.column(k) >= args.columns) continue;
-    y = fmaf(skip[k], x[k], y);
+    to += mine.apart * args.final_state.column;
+  }
+  // Each lane ends with the sums of two of the channels, if there are as many.
+  fold_values<8, 1, 2>(y, mine.lane);
+  for (int step = 4; step < 32 / mine.apart; step *= 2) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      y[i] += __shfl_xor_sync(prim::cuda::all_lanes, y[i], step);
+    }
+  }
+  if (mine.lane_of_channel >= 4) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int k = (mine.lane % 2) * 4 + (mine.lane / 2 % 2) * 2 + i;
+    if (k >= mine.count) continue;
+    const std::int64_t column = mine.first + k * mine.apart;
+    const auto element = [&](const scan_tensor& rows) {
+      return row_of(rows, mine.sequence, 0, mine.head) + column;
+    };
+    const float of_x = number_at(args.x.data, args.x.type, element(args.x));
+    float out = fmaf(parameter_at<SharesSteps>(args.D, mine.head, column), of_x, y[i]);
     if (args.norm) {
-      all.memory.columns[(mine.sequence * args.heads + mine.head) * args.columns + mine.column(k)] =
-          y;
+      all.memory.columns[(mine.sequence * args.heads + mine.head) * args.columns + column] = out;
       continue;
     }
-    if (args.z.data != nullptr) y *= silu(z[k]).value;
-    put_number(args.out.data, args.out.type,
-               row_of(args.out, mine.sequence, 0, mine.head) + mine.column(k), y);
+    if (args.z.data != nullptr) {
+      out *= silu(number_at(args.z.data, args.z.type, element(args.z))).value;
+    }
+    put_number(args.out.data, args.out.type, element(args.out), out);
   }
 }
 
