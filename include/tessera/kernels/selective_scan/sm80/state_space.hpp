@@ -146,7 +146,7 @@ class state_space_row {
         const std::int64_t channels = step_channels<SharesSteps>(all_.cut);
         const std::int64_t parts = (args.columns + channels - 1) / channels;
         return queue.run(&step_states<SharesSteps>, args.sequences.count * args.heads * parts,
-                         block_threads, 0, all_, parts);
+                         block_threads, 0, all_, static_cast<unsigned>(parts));
       }
     }
     if constexpr (SharesSteps) {

@@ -21,7 +21,7 @@ inline constexpr int chunk_leaves = static_cast<int>(chunk_tokens) / stage_token
 
 /// The gradient of the states in front of each chunk, those behind it having none.
 template <bool SharesSteps>
-__global__ void __launch_bounds__(block_threads, 3)
+__global__ void __launch_bounds__(block_threads, 4)
     gather_gradients(__grid_constant__ const state_space_launch all) {
   __shared__ staged_rows rows;
   const state_space_kernel_args& args = all.call;

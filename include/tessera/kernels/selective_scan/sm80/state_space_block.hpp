@@ -7,6 +7,7 @@
 // channels: 64 channels of 16 states, up to 8 of 128. More states are gone through tile by tile.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
@@ -14,6 +15,7 @@
 #include <tessera/kernels/selective_scan/sm80/activations.hpp>
 #include <tessera/kernels/selective_scan/sm80/chunks.hpp>
 #include <tessera/kernels/selective_scan/sm80/queue.hpp>
+#include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -41,6 +43,7 @@ struct state_space_cut {
   std::int64_t slots = 0;
   std::int64_t channels_of_call = 0;
   std::int64_t state_stride = 0;  ///< floats of a channel's states in the workspace
+  prim::divisor columns_of_head{};
 
   static state_space_cut of(const state_space_kernel_args& args) {
     state_space_cut cut;
@@ -53,6 +56,8 @@ struct state_space_cut {
     cut.slots = slots_of(args.sequences);
     cut.channels_of_call = args.heads * args.columns;
     cut.state_stride = (args.states + thread_states - 1) / thread_states * thread_states;
+    cut.columns_of_head = prim::divisor::of(
+        static_cast<std::uint32_t>(std::clamp<std::int64_t>(args.columns, 1, INT32_MAX)));
     return cut;
   }
   TESSERA_HD int log_channels() const { return 6 - log_slices; }

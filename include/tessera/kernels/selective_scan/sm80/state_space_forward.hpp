@@ -59,7 +59,7 @@ __device__ __forceinline__ void finish_outputs(const state_space_launch& all,
 }
 
 template <bool SharesSteps, bool Outputs>
-__global__ void __launch_bounds__(block_threads, 3)
+__global__ void __launch_bounds__(block_threads, 4)
     walk_chunks(__grid_constant__ const state_space_launch all) {
   __shared__ staged_rows rows;
   __shared__ float sums[Outputs ? stage_tokens * most_channels : 1];

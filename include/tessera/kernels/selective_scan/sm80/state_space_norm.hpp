@@ -44,11 +44,10 @@ struct norm_group {
   }
   /// Of a tensor shaped like x.
   __device__ __forceinline__ std::int64_t place(const scan_tensor& tensor, std::int64_t at) const {
-    // A token has fewer than 2^31 columns: quotients of 64 bits take ten times as long.
-    const auto column = static_cast<unsigned>(first + at);
-    const auto columns = static_cast<unsigned>(all.call.columns);
-    return entry * tensor.entry + token * tensor.token + column / columns * tensor.head +
-           column % columns;
+    const int column = static_cast<int>(first + at);
+    const int head = all.cut.columns_of_head.quotient(column);
+    return entry * tensor.entry + token * tensor.token + head * tensor.head +
+           (column - head * static_cast<int>(all.call.columns));
   }
   __device__ __forceinline__ float element(const scan_tensor& tensor, std::int64_t at) const {
     return number_at(tensor.data, tensor.type, place(tensor, at));
@@ -72,16 +71,22 @@ __global__ void __launch_bounds__(block_threads)
   const std::int64_t size = args.norm_group_size, groups = all.cut.channels_of_call / size;
   const norm_group own{all, blockIdx.x / groups, blockIdx.x % groups * size};
   if (!own.is_used()) return;
+  // With the gate in front of the norm its columns go back to the workspace: one gate a column.
+  const bool before_gate = args.norm_before_gate, gated = args.z.data != nullptr;
   float squares = 0.0f;
-  for (std::int64_t at = threadIdx.x; at < size; at += blockDim.x) {
-    const float y = own.column(at), u = args.norm_before_gate ? y : y * own.gate(at).value;
+  for (int at = static_cast<int>(threadIdx.x); at < size; at += static_cast<int>(blockDim.x)) {
+    float u = own.column(at);
+    if (gated && !before_gate) {
+      u *= own.gate(at).value;
+      own.column(at) = u;
+    }
     squares = fmaf(u, u, squares);
   }
   const float mean = sums_of_block(squares, 0.0f).x / static_cast<float>(size);
   const float r = 1.0f / sqrtf(mean + args.norm_eps);
-  for (std::int64_t at = threadIdx.x; at < size; at += blockDim.x) {
-    const float y = own.column(at), gate = own.gate(at).value, factor = own.weight(at) * r;
-    const float out = args.norm_before_gate ? y * factor * gate : y * gate * factor;
+  for (int at = static_cast<int>(threadIdx.x); at < size; at += static_cast<int>(blockDim.x)) {
+    float out = own.column(at) * (own.weight(at) * r);
+    if (gated && before_gate) out *= own.gate(at).value;
     put_number(args.out.data, args.out.type, own.place(args.out, at), out);
   }
 }

@@ -39,17 +39,19 @@ struct step_place {
   int lane, lane_of_channel, state;
 
   template <bool SharesSteps>
-  static __device__ __forceinline__ step_place here(const state_space_launch& all,
-                                                    std::int64_t parts) {
-    const std::int64_t block = blockIdx.x / parts;
+  static __device__ __forceinline__ step_place here(const state_space_launch& all, unsigned parts) {
+    // Quotients of 32 bits: those of 64 were a quarter of a block's instructions.
+    const unsigned block = blockIdx.x / parts;
+    const auto heads = static_cast<unsigned>(all.call.heads);
     step_place mine;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     mine.lane = static_cast<int>(threadIdx.x) % 32;
     mine.apart = 8 >> all.cut.log_slices;
-    mine.sequence = block / all.call.heads;
-    mine.head = block % all.call.heads;
-    mine.first = blockIdx.x % parts * step_channels<SharesSteps>(all.cut) +
-                 (warp * Batch * mine.apart + mine.lane / (32 / mine.apart));
+    mine.sequence = block / heads;
+    mine.head = block % heads;
+    mine.first =
+        static_cast<std::int64_t>(blockIdx.x % parts) * step_channels<SharesSteps>(all.cut) +
+        (warp * Batch * mine.apart + mine.lane / (32 / mine.apart));
     mine.lane_of_channel = mine.lane % (32 / mine.apart);
     mine.state = mine.lane_of_channel * thread_states;
     const std::int64_t left = all.call.columns - mine.first;
@@ -96,7 +98,7 @@ __device__ __forceinline__ void load_four(float (&to)[thread_states], const scan
 
 template <bool SharesSteps>
 __global__ void __launch_bounds__(block_threads, 3)
-    step_states(__grid_constant__ const state_space_launch all, std::int64_t parts) {
+    step_states(__grid_constant__ const state_space_launch all, unsigned parts) {
   constexpr int batch = step_batch<SharesSteps>;
   using place = step_place<batch>;
   const state_space_kernel_args& args = all.call;
@@ -114,7 +116,8 @@ __global__ void __launch_bounds__(block_threads, 3)
     from += mine.apart * args.initial_state.column;
   }
   float b[thread_states] = {}, c[thread_states] = {}, x[batch];
-  const std::int64_t group = mine.head / args.heads_per_group;
+  const std::int64_t group =
+      static_cast<unsigned>(mine.head) / static_cast<unsigned>(args.heads_per_group);
   if (has_states) {
     load_four(b, args.B, row_of(args.B, mine.sequence, 0, group) + mine.state);
     load_four(c, args.C, row_of(args.C, mine.sequence, 0, group) + mine.state);
@@ -128,16 +131,26 @@ __global__ void __launch_bounds__(block_threads, 3)
     dt[0] = step_of(args, raw).step;
     of_head = expf(number_at(args.A.data, args.A.type, mine.head * args.A.head) * dt[0]);
   } else {
-    mine.load(dt, args.dt);
+    // Each of four lanes makes the step of one of the channels.
+    static_assert(batch == 4);
+    const int own_channel = mine.lane % batch;
+    const std::int64_t own_column = mine.first + own_channel * mine.apart;
+    float own_step = 0.0f;
+    if (own_channel < mine.count) {
+      const float raw = number_at(args.dt.data, args.dt.type,
+                                  row_of(args.dt, mine.sequence, 0, mine.head) + own_column);
+      own_step = step_of(args, raw + parameter_at<false>(args.dt_bias, mine.head, own_column)).step;
+    }
 #pragma unroll
     for (int k = 0; k < batch; ++k) {
+      dt[k] = __shfl_sync(prim::cuda::all_lanes, own_step, mine.lane / batch * batch + k);
       if (k >= count) continue;
       const std::int64_t column = mine.first + k * mine.apart;
-      dt[k] = step_of(args, dt[k] + parameter_at<false>(args.dt_bias, mine.head, column)).step;
       const thread_states_of own{column, mine.state, mine.head, column, thread_states};
       own.load(rates[k], args.A, 0);
     }
   }
+  const bool is_fast = args.x.type != dtype::f32;
   float y[8] = {};
   float* to = mine.states_in(args.final_state);
 #pragma unroll
@@ -146,7 +159,11 @@ __global__ void __launch_bounds__(block_threads, 3)
     float states[thread_states] = {h[k].x, h[k].y, h[k].z, h[k].w};
 #pragma unroll
     for (int r = 0; r < thread_states; ++r) {
-      const float decay = SharesSteps ? of_head : expf(rates[SharesSteps ? 0 : k][r] * step);
+      float decay = of_head;
+      if constexpr (!SharesSteps) {
+        const float power = rates[k][r] * step;
+        decay = is_fast ? prim::cuda::exp2_fast(power * 1.44269504088896f) : expf(power);
+      }
       states[r] = fmaf(moved, b[r], decay * states[r]);
       if (k < count) y[k] = fmaf(states[r], c[r], y[k]);
     }
