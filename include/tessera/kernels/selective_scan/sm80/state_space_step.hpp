@@ -66,19 +66,15 @@ struct step_place {
     return static_cast<float*>(tensor.data) + sequence * tensor.entry + head * tensor.head +
            first * tensor.column + state;
   }
-  /// Of every channel of four lanes each has one, or two: channel k is element k / 4 of lane k % 4.
-  __device__ __forceinline__ void load(float (&to)[Batch / 4], const scan_tensor& from) const {
+  /// An element of each channel, in a tensor shaped like x.
+  __device__ __forceinline__ void load(float (&to)[Batch], const scan_tensor& from) const {
     const std::int64_t row = row_of(from, sequence, 0, head) + first;
     with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll
-      for (int i = 0; i < Batch / 4; ++i) {
-        const int k = lane % 4 + 4 * i;
-        to[i] = k < count ? prim::cuda::float_of(elements[row + k * apart]) : 0.0f;
+      for (int k = 0; k < Batch; ++k) {
+        to[k] = k < count ? prim::cuda::float_of(elements[row + k * apart]) : 0.0f;
       }
     });
-  }
-  __device__ __forceinline__ float of_channel(const float (&from)[Batch / 4], int k) const {
-    return __shfl_sync(prim::cuda::all_lanes, from[k / 4], lane / 4 * 4 + k % 4);
   }
 };
 
@@ -101,7 +97,7 @@ __device__ __forceinline__ void load_four(float (&to)[thread_states], const scan
 }
 
 template <bool SharesSteps>
-__global__ void __launch_bounds__(block_threads, SharesSteps ? 4 : 3)
+__global__ void __launch_bounds__(block_threads, 3)
     step_states(__grid_constant__ const state_space_launch all, unsigned parts) {
   constexpr int batch = step_batch<SharesSteps>;
   using place = step_place<batch>;
@@ -119,7 +115,7 @@ __global__ void __launch_bounds__(block_threads, SharesSteps ? 4 : 3)
     }
     from += mine.apart * args.initial_state.column;
   }
-  float b[thread_states] = {}, c[thread_states] = {}, x[batch / 4];
+  float b[thread_states] = {}, c[thread_states] = {}, x[batch];
   const std::int64_t group =
       static_cast<unsigned>(mine.head) / static_cast<unsigned>(args.heads_per_group);
   if (has_states) {
@@ -127,7 +123,7 @@ __global__ void __launch_bounds__(block_threads, SharesSteps ? 4 : 3)
     load_four(c, args.C, row_of(args.C, mine.sequence, 0, group) + mine.state);
   }
   mine.load(x, args.x);
-  float dt[batch / 4], rates[SharesSteps ? 1 : batch][thread_states] = {}, of_head = 0.0f;
+  float dt[batch], rates[SharesSteps ? 1 : batch][thread_states] = {}, of_head = 0.0f;
   if constexpr (SharesSteps) {
     const float raw =
         number_at(args.dt.data, args.dt.type, row_of(args.dt, mine.sequence, 0, mine.head)) +
@@ -135,14 +131,19 @@ __global__ void __launch_bounds__(block_threads, SharesSteps ? 4 : 3)
     dt[0] = step_of(args, raw).step;
     of_head = expf(number_at(args.A.data, args.A.type, mine.head * args.A.head) * dt[0]);
   } else {
-    mine.load(dt, args.dt);
+    // Each of four lanes makes the step of one of the channels.
     static_assert(batch == 4);
-    const std::int64_t own_column = mine.first + mine.lane % 4 * mine.apart;
-    if (mine.lane % 4 < mine.count) {
-      dt[0] = step_of(args, dt[0] + parameter_at<false>(args.dt_bias, mine.head, own_column)).step;
+    const int own_channel = mine.lane % batch;
+    const std::int64_t own_column = mine.first + own_channel * mine.apart;
+    float own_step = 0.0f;
+    if (own_channel < mine.count) {
+      const float raw = number_at(args.dt.data, args.dt.type,
+                                  row_of(args.dt, mine.sequence, 0, mine.head) + own_column);
+      own_step = step_of(args, raw + parameter_at<false>(args.dt_bias, mine.head, own_column)).step;
     }
 #pragma unroll
     for (int k = 0; k < batch; ++k) {
+      dt[k] = __shfl_sync(prim::cuda::all_lanes, own_step, mine.lane / batch * batch + k);
       if (k >= count) continue;
       const std::int64_t column = mine.first + k * mine.apart;
       const thread_states_of own{column, mine.state, mine.head, column, thread_states};
@@ -154,8 +155,7 @@ __global__ void __launch_bounds__(block_threads, SharesSteps ? 4 : 3)
   float* to = mine.states_in(args.final_state);
 #pragma unroll
   for (int k = 0; k < batch; ++k) {
-    const float step = SharesSteps ? dt[0] : mine.of_channel(dt, k);
-    const float moved = step * mine.of_channel(x, k);
+    const float step = dt[SharesSteps ? 0 : k], moved = step * x[k];
     float states[thread_states] = {h[k].x, h[k].y, h[k].z, h[k].w};
 #pragma unroll
     for (int r = 0; r < thread_states; ++r) {
