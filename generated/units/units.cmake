@@ -332,6 +332,12 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/delta_rule_f32_forward_k128.cu
   units/cuda_sm80/delta_rule_f32_forward_k256.cu
   units/cuda_sm80/delta_rule_f32_forward_k64.cu
+  units/cuda_sm80/selective_scan_rwkv4_backward.cu
+  units/cuda_sm80/selective_scan_rwkv4_forward.cu
+  units/cuda_sm80/selective_scan_state_space_v1_backward.cu
+  units/cuda_sm80/selective_scan_state_space_v1_forward.cu
+  units/cuda_sm80/selective_scan_state_space_v2_backward.cu
+  units/cuda_sm80/selective_scan_state_space_v2_forward.cu
 )
 set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_bf16_d128.cu

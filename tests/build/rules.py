@@ -154,7 +154,7 @@ FAMILIES = [
         "rule": "selective_scan_rule", "launch": "selective_scan",
         "arguments": "selective_scan_kernel_args",
         "legal": ".recurrence = scan_recurrence::rwkv4",
-        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "broken": {"cuda_rows_are_sm80": ".target = backend::cuda_sm90"},
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".recurrence = scan_recurrence::rwkv4",
                    ".recurrence = scan_recurrence::state_space_v1"),
