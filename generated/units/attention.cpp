@@ -233,8 +233,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "90a810895973003d";
-  if (kind == device_kind::cuda) return "141f00b28cd9db5a";
+  if (kind == device_kind::cpu) return "1e82342a5712cbbe";
+  if (kind == device_kind::cuda) return "4dafdd186799761e";
   return {};
 }
 

@@ -74,8 +74,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6c05543b0d68aa49";
-  if (kind == device_kind::cuda) return "6ef52e253d384920";
+  if (kind == device_kind::cpu) return "24c5c46c730fbf85";
+  if (kind == device_kind::cuda) return "1788cd0270df2bc2";
   return {};
 }
 

@@ -29,6 +29,16 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_266x256x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_generic_256x256x256, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x256x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -37,7 +47,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "93fa0dbd0804d76c";
+  if (kind == device_kind::cpu) return "a6c23740b884d3c7";
+  if (kind == device_kind::cuda) return "57cbc3e6222e1f3c";
   return {};
 }
 

@@ -196,7 +196,11 @@ FAMILIES = [
         "arguments": "grouped_matmul_kernel_args",
         "legal": ".block_m = 32",
         "broken": {
-            "target_is_a_cpu": ".target = backend::cuda_sm80",
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90, .type = dtype::bf16",
+            "cuda_type_is_floating": ".target = backend::cuda_sm80, .type = dtype::i32",
+            "cuda_tile_is_known":
+                ".target = backend::cuda_sm80, .type = dtype::bf16, .block_m = 96",
+            "cpu_rows_take_any_type": ".type = dtype::bf16",
             "block_m_is_whole_register_tiles": ".block_m = 5",
             "block_n_is_whole_register_tiles": ".block_n = 9",
             "block_k_is_whole_vectors": ".block_k = 48",

@@ -64,6 +64,32 @@ TEST(prim_cuda, copy_async_fills_up_with_zeros) {
   }
 }
 
+/// Chunk 0 and word 4 of it are wanted, the others have no source.
+__global__ void copy_or_zeros(const uint4* from, uint4* to) {
+  __shared__ uint4 shared[3];
+  shared[threadIdx.x] = make_uint4(~0u, ~0u, ~0u, ~0u);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    copy_async_16_or_zeros(shared_address(&shared[0]), from, true);
+    copy_async_16_or_zeros(shared_address(&shared[1]), nullptr, false);
+    copy_async_4(shared_address(&shared[2].x), &from->y, true);
+    copy_async_4(shared_address(&shared[2].y), nullptr, false);
+    commit_copies();
+    wait_copies<0>();
+  }
+  __syncthreads();
+  to[threadIdx.x] = shared[threadIdx.x];
+}
+
+TEST(prim_cuda, copy_async_writes_zeros_where_nothing_is_wanted) {
+  device_values<std::uint32_t> from(std::vector<std::uint32_t>{1, 2, 3, 4});
+  device_values<std::uint32_t> to(std::vector<std::uint32_t>(12));
+  copy_or_zeros<<<1, 3>>>(reinterpret_cast<const uint4*>(from.data()),
+                          reinterpret_cast<uint4*>(to.data()));
+  const std::vector<std::uint32_t> expected{1, 2, 3, 4, 0, 0, 0, 0, 2, 0, ~0u, ~0u};
+  EXPECT_EQ(to.fetch(), expected);
+}
+
 /// Sums over tiles that pass through a pipeline; every thread reads what another one has copied.
 template <int Stages>
 __global__ void sum_tiles(const uint4* from, unsigned* sums, int tiles) {
@@ -90,6 +116,29 @@ __global__ void sum_tiles(const uint4* from, unsigned* sums, int tiles) {
   sums[threadIdx.x] = sum;
 }
 
+/// The same with as many tiles under way as there are places.
+template <int Stages>
+__global__ void sum_tiles_under_way(const uint4* from, unsigned* sums, int tiles) {
+  __shared__ uint4 shared[Stages][64];
+  pipeline<Stages> places;
+  const auto ask = [&](int tile, int stage) {
+    const std::uint32_t to = shared_address(&shared[stage][threadIdx.x]);
+    copy_async_16_or_zeros(to, from + tile * 64 + threadIdx.x, tile < tiles);
+    places.commit();
+  };
+  for (int stage = 0; stage < Stages; ++stage) ask(stage, stage);
+  unsigned sum = 0;
+  for (int tile = 0; tile < tiles; ++tile) {
+    places.template wait<Stages - 1>();
+    sum += shared[places.stage()][63 - threadIdx.x].x;
+    __syncthreads();
+    ask(tile + Stages, places.stage());
+    places.advance();
+  }
+  places.drain();
+  sums[threadIdx.x] = sum;
+}
+
 TEST(prim_cuda, pipeline_hands_over_every_tile_once) {
   constexpr int tiles = 37;
   std::vector<std::uint32_t> words(tiles * 64 * 4);
@@ -102,6 +151,10 @@ TEST(prim_cuda, pipeline_hands_over_every_tile_once) {
   for (std::size_t i = 0; i < tiles * 64; ++i) expected[63 - i % 64] += words[i * 4];
   EXPECT_EQ(one.fetch(), expected);
   EXPECT_EQ(two.fetch(), expected);
+  device_values<unsigned> four(std::vector<unsigned>(64));
+  sum_tiles_under_way<4>
+      <<<1, 64>>>(reinterpret_cast<const uint4*>(from.data()), four.data(), tiles);
+  EXPECT_EQ(four.fetch(), expected);
 }
 
 /// A and B as shared tiles of `Width` columns; out = A B^T (B rows are columns) or, transposed, A C

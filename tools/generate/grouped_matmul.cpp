@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <tessera/families/grouped_matmul/family.hpp>
 
 #include "described_family.hpp"
@@ -21,13 +23,16 @@ struct description {
   static std::vector<grouped_matmul_axes> blocks() { return grouped_matmul_blocks(); }
   static constexpr std::tuple axes{
       axis{"targets", &grouped_matmul_axes::targets, &grouped_matmul_config::target},
+      axis{"types", &grouped_matmul_axes::types, &grouped_matmul_config::type},
       axis{"rows of a tile", &grouped_matmul_axes::block_m, &grouped_matmul_config::block_m},
       axis{"columns of a tile", &grouped_matmul_axes::block_n, &grouped_matmul_config::block_n},
       axis{"blocks of the summed axis", &grouped_matmul_axes::block_k,
            &grouped_matmul_config::block_k}};
 
   static std::string unit_of(const grouped_matmul_config& config) {
-    return "m" + std::to_string(resolved(config).block_m);
+    const std::string rows = "m" + std::to_string(resolved(config).block_m);
+    if (!is_cuda(config.target)) return rows;
+    return fmt::format("{}_{}n{}", enumerator_name(config.type), rows, resolved(config).block_n);
   }
 };
 
@@ -37,6 +42,10 @@ family grouped_matmul_family() {
   family made = described_family<description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/grouped_matmul/cpu/launch.hpp",
                                .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/grouped_matmul/sm80/launch.hpp",
+      .limits = {
+          .rows = 8, .seconds = 120, .bytes = 8 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
   return made;
 }
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct grouped_matmul_cpu_avx2_258x256x256 {
-  static constexpr grouped_matmul_config config{backend::cpu_avx2, 258, 256, 256};
+  static constexpr grouped_matmul_config config{backend::cpu_avx2, dtype::none, 258, 256, 256};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct grouped_matmul_cpu_avx2_48x128x256 {
-  static constexpr grouped_matmul_config config{backend::cpu_avx2, 48, 128, 256};
+  static constexpr grouped_matmul_config config{backend::cpu_avx2, dtype::none, 48, 128, 256};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct grouped_matmul_cpu_avx512_bf16_266x256x256 {
-  static constexpr grouped_matmul_config config{backend::cpu_avx512_bf16, 266, 256, 256};
+  static constexpr grouped_matmul_config config{backend::cpu_avx512_bf16, dtype::none, 266, 256, 256};
 };
 }  // namespace rows
 

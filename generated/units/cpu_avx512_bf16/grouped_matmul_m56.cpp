@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct grouped_matmul_cpu_avx512_bf16_56x128x256 {
-  static constexpr grouped_matmul_config config{backend::cpu_avx512_bf16, 56, 128, 256};
+  static constexpr grouped_matmul_config config{backend::cpu_avx512_bf16, dtype::none, 56, 128, 256};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct grouped_matmul_cpu_generic_256x256x256 {
-  static constexpr grouped_matmul_config config{backend::cpu_generic, 256, 256, 256};
+  static constexpr grouped_matmul_config config{backend::cpu_generic, dtype::none, 256, 256, 256};
 };
 }  // namespace rows
 

@@ -14,6 +14,7 @@ namespace tessera::generate {
 struct grouped_matmul_axes {
   std::string_view about;
   std::vector<backend> targets;
+  std::vector<dtype> types{dtype::none};
   std::vector<int> block_m{0};
   std::vector<int> block_n{0};
   std::vector<int> block_k{0};
@@ -37,6 +38,27 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .targets = {cpu_avx512, cpu_avx512_bf16},
           .block_m = {56},
           .block_n = {128},
+      },
+      {
+          .about = "sm80: large products; wide tiles read less, others leave less of a result over",
+          .targets = {cuda_sm80},
+          .types = {dtype::f16, dtype::bf16},
+          .block_m = {128},
+          .block_n = {128, 256},
+      },
+      {
+          .about = "sm80: products of f32, or of anything as f32",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32},
+          .block_m = {128},
+          .block_n = {128},
+      },
+      {
+          .about = "sm80: more tiles than multiprocessors where a result is small",
+          .targets = {cuda_sm80},
+          .types = {dtype::f32, dtype::f16, dtype::bf16},
+          .block_m = {64},
+          .block_n = {64},
       },
   };
 }

@@ -3,17 +3,20 @@
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera {
 
-/// One row of the table. Kernels take every size, option and element type, forward and backward;
-/// those of cpu_avx512_bf16 multiply bf16 only. A zero extent means the backend's default (see
-/// `resolved`).
+/// One row of the table. Kernels take every size and option, forward and backward. CPU rows take
+/// every element type, but those of cpu_avx512_bf16 bf16 only; CUDA rows of f32 take every one too,
+/// others use the matrix unit and take what it multiplies. A zero extent means the backend's
+/// default (see `resolved`).
 struct grouped_matmul_config {
   backend target = backend::cpu_generic;
-  int block_m = 0;  ///< rows of a tile of the result, at most
-  int block_n = 0;  ///< its columns, at most
-  int block_k = 0;  ///< of the summed axis: what is packed and multiplied together
+  dtype type = dtype::none;  ///< CUDA rows: what is multiplied, f32, f16 or bf16; CPU rows: none
+  int block_m = 0;           ///< rows of a tile of the result, at most
+  int block_n = 0;           ///< its columns, at most
+  int block_k = 0;           ///< of the summed axis: what is packed and multiplied together
   friend constexpr bool operator==(const grouped_matmul_config&,
                                    const grouped_matmul_config&) = default;
 };
@@ -21,6 +24,13 @@ struct grouped_matmul_config {
 /// The config with every default filled in: whole register tiles of at least 256 rows, so that
 /// weights are packed rarely. Operands and sums fill about 800 KB of a second-level cache of 1 MiB.
 constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept {
+  if (is_cuda(config.target)) {
+    const bool floats = config.type == dtype::f32;
+    if (config.block_m == 0) config.block_m = 128;
+    if (config.block_n == 0) config.block_n = 128;
+    if (config.block_k == 0) config.block_k = floats ? 16 : 64;
+    return config;
+  }
   const int rows = register_rows(config.target);
   if (config.block_m == 0) config.block_m = (256 + rows - 1) / rows * rows;
   if (config.block_n == 0) config.block_n = 256;

@@ -45,8 +45,44 @@ inline grouped_tiles tiles_of(const grouped_matmul_config& config, double rows,
           .column_blocks = std::max(1.0, up(columns, config.block_n))};
 }
 
+/// What a CUDA row does: a thread block for each tile of a result, of groups one more where they
+/// end.
+inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
+                                     const grouped_matmul_facts& facts) noexcept {
+  const grouped_matmul_demand& demand = facts.demand;
+  const double groups = std::max(facts.groups, 1.0);
+  const auto up = [](double count, int step) {
+    return std::max<std::int64_t>(1, (static_cast<std::int64_t>(count) + step - 1) / step);
+  };
+  const std::int64_t high = up(static_cast<double>(demand.m) / groups, config.block_m);
+  const std::int64_t wide = up(static_cast<double>(demand.n), config.block_n);
+  const double tile = static_cast<double>(config.block_m) * config.block_n;
+  const auto tiles = static_cast<double>(high * wide) * groups;
+  const double passes = demand.backward ? 2 : 1;
+  work_estimate work;
+  work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(tiles));
+  const double products = 2 * passes * tiles * tile * static_cast<double>(demand.k);
+  if (config.type == dtype::f32) {
+    // A multiply-add is one operation of a lane. Shares are those measured on an H200.
+    const double share = config.block_m > 64 ? 0.66 : 0.61;
+    work.vector_operations = products / 2 / share;
+    work.items_per_core = config.block_m > 64 ? 2 : 4;
+  } else {
+    // Small tiles load more for each product.
+    work.flops = products;
+    work.product_share = config.block_n > 128 ? 1.03 : config.block_m > 64 ? 0.98 : 0.66;
+    work.items_per_core = config.block_n > 128 ? 1 : config.block_m > 64 ? 2 : 4;
+  }
+  work.footprint_bytes = facts.bytes;
+  // A multiprocessor has room for two pairs of wide tiles only: their copies hide less.
+  work.bytes = config.block_n > 128 ? 1.15 * facts.bytes : facts.bytes;
+  work.launches = (demand.backward ? 2 : 1) + (demand.grouped ? 1 : 0);
+  return work;
+}
+
 inline work_estimate estimate_of(const grouped_matmul_config& config,
                                  const grouped_matmul_facts& facts, int /*workers*/) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const grouped_matmul_demand& demand = facts.demand;
   const double groups = std::max(facts.groups, 1.0);
   const auto k = static_cast<double>(demand.k);

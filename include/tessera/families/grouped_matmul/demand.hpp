@@ -32,6 +32,12 @@ struct grouped_matmul_demand {
     return type == dtype::bf16 && rhs_type == dtype::bf16 && !scaled &&
            (!backward || d_out_type == dtype::bf16);
   }
+  /// All that is multiplied is of `element`, as it is stored, or weights are of i8, which it holds
+  /// exactly.
+  constexpr bool is_of(dtype element) const noexcept {
+    return type == element && (rhs_type == element || rhs_type == dtype::i8) && !scaled &&
+           (!backward || d_out_type == element);
+  }
   friend constexpr bool operator==(const grouped_matmul_demand&,
                                    const grouped_matmul_demand&) = default;
 };

@@ -37,15 +37,21 @@ struct grouped_matmul_family {
     const std::int64_t items = estimate_of(config, facts, threads).items;
     return sentence({facts.demand.m, " rows in ", facts.demand.groups,
                      facts.demand.groups == 1 ? " group, " : " groups, ", items, " work item",
-                     items == 1 ? "" : "s", " for ", threads, " thread", threads == 1 ? "" : "s"});
+                     items == 1 ? "" : "s", " for ", threads,
+                     is_cuda(config.target) ? " multiprocessor" : " thread",
+                     threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const grouped_matmul_demand& demand,
                                               const device_facts& device,
                                               const grouped_matmul_config&) {
-    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     grouped_matmul_config wanted{.target = device.highest};
+    if (is_cuda(wanted.target)) {
+      wanted.target = backend::cuda_sm80;
+      wanted.type = demand.is_of(demand.type) ? demand.type : dtype::f32;
+    }
     if (has_bf16_products(wanted.target)) {
       wanted.target = demand.is_bf16() ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
     }

@@ -21,14 +21,20 @@ struct fits_of<grouped_matmul_config> {
       .distance = 2,
       .holds =
           [](const config& row, const asked& wanted) noexcept {
+            if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
             return !has_bf16_products(row.target) || wanted.is_bf16();
           },
       .obstacle =
-          [](const config&, const asked& wanted) {
-            if (wanted.scaled) return std::string("rhs_scale is given, the row multiplies bf16");
-            dtype other = wanted.type == dtype::bf16 ? wanted.rhs_type : wanted.type;
-            if (other == dtype::bf16) other = wanted.d_out_type;
-            return sentence({"operands are ", name_of(other), ", the row multiplies bf16"});
+          [](const config& row, const asked& wanted) {
+            const dtype has = is_cuda(row.target) ? row.type : dtype::bf16;
+            const bool whole = is_cuda(row.target) && wanted.rhs_type == dtype::i8;
+            dtype other = wanted.type == has && !whole ? wanted.rhs_type : wanted.type;
+            if (other == has && wanted.backward) other = wanted.d_out_type;
+            if (wanted.scaled && other == has) {
+              return sentence({"rhs_scale is given, the row multiplies ", name_of(has)});
+            }
+            return sentence(
+                {"operands are ", name_of(other), ", the row multiplies ", name_of(has)});
           }}};
 };
 

@@ -13,21 +13,39 @@
 
 namespace tessera {
 
-namespace kernels::grouped_matmul::cpu {
+namespace kernels::grouped_matmul {
+namespace cpu {
 // Defined in kernels/grouped_matmul/cpu/launch.hpp, instantiated by the units.
 template <class Kernel>
 std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int threads);
 template <class Kernel>
 status launch(const grouped_matmul_kernel_args& args, const launch_context& context);
-}  // namespace kernels::grouped_matmul::cpu
+}  // namespace cpu
+
+// Likewise of kernels/grouped_matmul/sm80/launch.hpp.
+namespace sm80 {
+template <class Kernel>
+std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const grouped_matmul_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm80
+}  // namespace kernels::grouped_matmul
 
 template <>
 struct table_entry<grouped_matmul_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    namespace target = kernels::grouped_matmul::cpu;
-    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-        "grouped_matmul", name, resolved_config<Kernel>);
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::grouped_matmul::sm80;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "grouped_matmul", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else {
+      namespace target = kernels::grouped_matmul::cpu;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "grouped_matmul", name, resolved_config<Kernel>);
+    }
   }
 };
 

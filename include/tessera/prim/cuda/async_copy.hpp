@@ -36,11 +36,23 @@ __device__ __forceinline__ void copy_async_16_if(bool wanted, std::uint32_t to, 
       : "memory");
 }
 
-/// Copies 4 bytes between multiples of 4, or writes zeros.
+/// Copies all 16 bytes or writes zeros; then the source may be anything.
+__device__ __forceinline__ void copy_async_16_or_zeros(std::uint32_t to, const void* from,
+                                                       bool wanted) {
+  asm volatile(
+      "{ .reg .pred p; setp.eq.b32 p, %2, 0;\n"
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, p; }" ::"r"(to),
+      "l"(from), "r"(static_cast<int>(wanted))
+      : "memory");
+}
+
+/// Copies 4 bytes between multiples of 4, or writes zeros; then the source may be anything.
 __device__ __forceinline__ void copy_async_4(std::uint32_t to, const void* from, bool wanted) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
-               "r"(wanted ? 4u : 0u)
-               : "memory");
+  asm volatile(
+      "{ .reg .pred p; setp.eq.b32 p, %2, 0;\n"
+      "cp.async.ca.shared.global [%0], [%1], 4, p; }" ::"r"(to),
+      "l"(from), "r"(static_cast<int>(wanted))
+      : "memory");
 }
 
 /// Ends a group of copies.

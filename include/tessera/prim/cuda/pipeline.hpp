@@ -8,10 +8,10 @@
 namespace tessera::prim::cuda {
 
 /// `Stages` is 1, where a tile arrives in the place of the one before once everyone is done with
-/// that, or 2, where it arrives beside it.
+/// that, or more, where so many less one arrive beside the one that is worked on.
 template <int Stages>
 class pipeline {
-  static_assert(Stages == 1 || Stages == 2);
+  static_assert(Stages >= 1);
 
  public:
   static constexpr int stages = Stages;
@@ -19,7 +19,13 @@ class pipeline {
   /// The place of the tile that is worked on.
   __device__ __forceinline__ int stage() const { return stage_; }
   /// The place that the next tile arrives in.
-  __device__ __forceinline__ int next_stage() const { return Stages == 1 ? 0 : stage_ ^ 1; }
+  __device__ __forceinline__ int next_stage() const {
+    if constexpr (Stages <= 2) {
+      return Stages == 1 ? 0 : stage_ ^ 1;
+    } else {
+      return stage_ + 1 == Stages ? 0 : stage_ + 1;
+    }
+  }
   /// Goes on to the next tile.
   __device__ __forceinline__ void advance() { stage_ = next_stage(); }
 

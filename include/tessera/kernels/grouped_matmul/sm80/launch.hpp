@@ -1,0 +1,264 @@
+// Entry points of grouped matrix products for GPUs (sm_80 and everything later): workspace,
+// preparation and launch, with the signatures that the table of rows has.
+//
+// Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/families/grouped_matmul/rules.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/float_product.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/matrix_product.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/sums.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::grouped_matmul::sm80 {
+
+/// All kernels of a row.
+template <class Kernel>
+struct row_kernels {
+  static_assert(cuda::row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static constexpr grouped_matmul_config config = resolved(Kernel::config);
+  static constexpr bool has_floats = config.type == dtype::f32;
+  using element = element_t<config.type>;
+  using shape = std::conditional_t<has_floats, float_shape<config.block_m, config.block_n>,
+                                   matrix_shape<config.block_m, config.block_n>>;
+  using product = void (*)(product_args);
+
+  /// The one for operands that are stored so.
+  static product of_operands(const factor& a, const factor& b) {
+    if (!a.direct || !b.direct) return stored_as<false, false, false>();
+    if (a.across) return stored_as<true, true, true>();
+    return b.across ? stored_as<false, true, true>() : stored_as<false, false, true>();
+  }
+  template <bool AcrossA, bool AcrossB, bool Direct>
+  static product stored_as() {
+    if constexpr (has_floats) {
+      return &multiply_floats<shape, AcrossA, AcrossB, Direct>;
+    } else {
+      return &multiply_matrices<element, shape, AcrossA, AcrossB, Direct>;
+    }
+  }
+
+  static auto entries() {
+    const auto of = [](bool a, bool b, bool direct) {
+      return cuda::entry_of(
+          of_operands({.across = a, .direct = direct}, {.across = b, .direct = direct}),
+          shape::shared_bytes);
+    };
+    return std::array{of(false, false, true),        of(false, true, true),
+                      of(true, true, true),          of(false, false, false),
+                      cuda::entry_of(&place_groups), cuda::entry_of(&add_scale_sums),
+                      cuda::entry_of(&sum_rows),     cuda::entry_of(&copy_rows)};
+  }
+};
+
+/// Memory of a launch.
+struct launch_memory {
+  row_table table{};
+  float* scale_sums = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Pieces of k of the row's tiles; see `scale_piece`.
+template <class Kernel>
+std::int64_t scale_piece_of(const grouped_matmul_kernel_args& args) {
+  using shape = typename row_kernels<Kernel>::shape;
+  return scale_piece<shape::rows, shape::columns>(args.transpose_rhs);
+}
+
+template <class Kernel>
+launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base) {
+  cuda::workspace_parts parts(base);
+  launch_memory memory;
+  if (args.group_sizes != nullptr) {
+    memory.table.segments = row_table::segments_of(args.groups);
+    parts.take(memory.table.rows, memory.table.segments + 1);
+    parts.take(memory.table.tiles, memory.table.segments + 1);
+  }
+  if (args.d_rhs_scale.data != nullptr) {
+    const std::int64_t pieces = ceil_div(args.k, scale_piece_of<Kernel>(args));
+    parts.take(memory.scale_sums, args.groups * (args.scale_blocks + pieces) * args.n);
+  }
+  memory.bytes = parts.bytes();
+  return memory;
+}
+
+/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
+template <class Kernel>
+std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int) {
+  return memory_of<Kernel>(args, nullptr).bytes;
+}
+
+/// Readies the current device for launches of the row: refuses (status_code::device) a device that
+/// the binary holds no code for. The first launch does the same.
+template <class Kernel>
+status prepare() {
+  return cuda::prepare<row_kernels<Kernel>>();
+}
+
+/// The products of a call, and the kernels around them.
+template <class Kernel>
+class grouped_launch {
+  using kernels_of = row_kernels<Kernel>;
+  using shape = typename kernels_of::shape;
+
+ public:
+  grouped_launch(const grouped_matmul_kernel_args& args, const launch_context& context)
+      : args_(args),
+        memory_(memory_of<Kernel>(args, context.workspace)),
+        stream_(static_cast<cudaStream_t>(context.stream)) {}
+
+  cudaError_t run() {
+    if (memory_.table.rows != nullptr) {
+      enqueue(&place_groups, 1, prim::cuda::warp_size, 0, args_, memory_.table, shape::rows);
+    }
+    if (args_.d_out.data == nullptr) {
+      multiply(forward());
+      return code_;
+    }
+    multiply(gradient_of_rows());
+    if (args_.d_rhs.data != nullptr || memory_.scale_sums != nullptr) {
+      multiply(gradient_of_weights());
+    }
+    run_sums();
+    return code_;
+  }
+
+ private:
+  /// Whether tiles of it are copied as they are stored, 16 bytes at a time or of f32 4.
+  static bool is_direct(const factor& operand, std::int64_t columns) {
+    if (operand.matrix.type != kernels_of::config.type || operand.scale.data != nullptr) {
+      return false;
+    }
+    if constexpr (kernels_of::has_floats) return true;
+    const auto bits = reinterpret_cast<std::uintptr_t>(operand.matrix.data) |
+                      static_cast<std::uintptr_t>(operand.matrix.row * 2) |
+                      static_cast<std::uintptr_t>(operand.matrix.group * 2) |
+                      static_cast<std::uintptr_t>(columns * 2);
+    return bits % 16 == 0;
+  }
+  static factor rows_of(const grouped_matrix& matrix, std::int64_t columns, bool across) {
+    factor operand{.matrix = matrix, .across = across};
+    operand.direct = is_direct(operand, columns);
+    return operand;
+  }
+  /// rhs as an operand whose summed axis is k (`sums_k`) or n.
+  factor weights(bool sums_k) const {
+    factor operand{.matrix = args_.rhs,
+                   .scale = args_.rhs_scale,
+                   .scale_block = std::max<std::int64_t>(
+                       args_.k / std::max<std::int64_t>(args_.scale_blocks, 1), 1),
+                   .scale_by_line = !args_.transpose_rhs,
+                   .across = sums_k != args_.transpose_rhs};
+    operand.direct = is_direct(operand, args_.transpose_rhs ? args_.k : args_.n);
+    return operand;
+  }
+
+  product_args product() const {
+    return {.table = memory_.table, .matrices = args_.groups, .rows = args_.m};
+  }
+  /// out = lhs W + rhs_bias + out_init.
+  product_args forward() const {
+    product_args made = product();
+    made.a = rows_of(args_.lhs, args_.k, false);
+    made.b = weights(true);
+    made.to = args_.out;
+    made.bias = args_.rhs_bias;
+    made.init = args_.out_init;
+    made.columns = args_.n;
+    made.depth = args_.k;
+    return made;
+  }
+  /// d_lhs = d_out W^T.
+  product_args gradient_of_rows() const {
+    product_args made = product();
+    made.a = rows_of(args_.d_out, args_.n, false);
+    made.b = weights(false);
+    made.to = args_.d_lhs;
+    made.columns = args_.k;
+    made.depth = args_.n;
+    return made;
+  }
+  /// d_rhs = lhs^T d_out, laid out as rhs.
+  product_args gradient_of_weights() const {
+    product_args made = product();
+    made.sums_rows = true;
+    made.a = rows_of(args_.lhs, args_.k, true);
+    made.b = rows_of(args_.d_out, args_.n, true);
+    if (args_.transpose_rhs) std::swap(made.a, made.b);
+    made.to = args_.d_rhs;
+    made.rows = args_.transpose_rhs ? args_.n : args_.k;
+    made.columns = args_.transpose_rhs ? args_.k : args_.n;
+    made.depth = args_.m;
+    made.weights = weights(true);
+    made.scale_sums = memory_.scale_sums;
+    made.scale_blocks = args_.scale_blocks;
+    return made;
+  }
+
+  /// A block for each tile; of groups as many as there can be.
+  void multiply(const product_args& args) {
+    const bool by_table = args.table.rows != nullptr && !args.sums_rows;
+    const std::int64_t high = by_table ? ceil_div(args.rows, shape::rows) + args.table.segments
+                                       : ceil_div(args.rows, shape::rows) * args.matrices;
+    const std::int64_t tiles = high * ceil_div(args.columns, shape::columns);
+    if (args.rows == 0 || tiles == 0) return;
+    enqueue(kernels_of::of_operands(args.a, args.b), tiles, shape::threads, shape::shared_bytes,
+            args);
+  }
+
+  void run_sums() {
+    if (memory_.scale_sums != nullptr) {
+      const std::int64_t sums = args_.groups * args_.scale_blocks * args_.n;
+      enqueue(&add_scale_sums, ceil_div(sums, sum_threads), sum_threads, 0, args_,
+              memory_.scale_sums, scale_piece_of<Kernel>(args_));
+    }
+    if (args_.d_rhs_bias.data != nullptr) {
+      enqueue(&sum_rows, args_.groups * ceil_div(args_.n, sum_columns), sum_threads, 0, args_,
+              memory_.table);
+    }
+    if (args_.d_out_init.data != nullptr) {
+      const std::int64_t lines = args_.m * (args_.group_sizes == nullptr ? args_.groups : 1);
+      enqueue(&copy_rows, lines * ceil_div(args_.n, sum_threads), sum_threads, 0, args_);
+    }
+  }
+
+  template <class... Parameters, class... Arguments>
+  void enqueue(void (*kernel)(Parameters...), std::int64_t blocks, int threads, int shared_bytes,
+               const Arguments&... arguments) {
+    if (code_ != cudaSuccess || blocks == 0) return;
+    code_ = prim::cuda::launch_kernel(kernel, cuda::grid_of(blocks), threads, shared_bytes, stream_,
+                                      false, arguments...);
+  }
+
+  const grouped_matmul_kernel_args& args_;
+  launch_memory memory_;
+  cudaStream_t stream_;
+  cudaError_t code_ = cudaSuccess;
+};
+
+/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
+/// done. Can be captured in a graph once the device is ready (see `prepare`).
+template <class Kernel>
+status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
+  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
+  if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
+  return cuda::launched(grouped_launch<Kernel>(args, context).run());
+}
+
+}  // namespace tessera::kernels::grouped_matmul::sm80

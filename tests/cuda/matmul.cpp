@@ -1,0 +1,131 @@
+// Grouped matrix products where only a device has something to prove: tiles of every row, side by
+// side and cut off, that are copied as they are stored or read element by element; groups by
+// themselves, bit for bit.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/families/grouped_matmul/lower.hpp>
+#include <tessera/grouped_matmul.hpp>
+
+#include "tests/support/call_run.hpp"
+#include "tests/support/random.hpp"
+
+namespace tessera::device_test {
+namespace {
+
+class matmul_tiles : public testing::TestWithParam<support::tested_row> {
+ protected:
+  /// Calls with several tiles each way, stored row by row and anyhow.
+  void expect_right(const operation& op, std::uint64_t seed, std::int64_t k, std::int64_t n) {
+    const support::tested_row& row = GetParam();
+    support::call_wishes wishes{.density = 0.3, .work = 1e9, .kind = row.kind, .row = row.row};
+    for (std::size_t dim = 0; dim < op.form->dims.size(); ++dim) {
+      const std::string_view symbol = op.form->dims[dim].symbol;
+      if (symbol == "M") wishes.extents[dim] = 197;
+      if (symbol == "K") wishes.extents[dim] = k;
+      if (symbol == "N") wishes.extents[dim] = n;
+      if (symbol == "G" || symbol == "S") wishes.extents[dim] = 3;
+      if (symbol == "B") wishes.extents[dim] = 2;
+    }
+    support::random_source random(seed);
+    const auto problem = support::drawn_problem(op, random, wishes);
+    ASSERT_TRUE(problem) << op.name;
+    for (const bool row_major : {true, false}) {
+      support::call_data data(*problem, random, {.row_major = row_major});
+      ASSERT_TRUE(data.refusal()) << data.refusal().message();
+      const support::call_expectation expectation(data.call());
+      std::vector<std::vector<std::byte>> first;
+      for (int run = 0; run < 2; ++run) {
+        EXPECT_EQ(support::complaints_of_call(*row.kind, data, expectation, {.row = row.row->name},
+                                              first),
+                  "")
+            << data.text() << (row_major ? ", row by row" : "");
+      }
+    }
+  }
+};
+
+TEST_P(matmul_tiles, are_right_however_they_are_stored) {
+  std::uint64_t seed = 0;
+  for (const operation& op : GetParam().kind->operations) {
+    for (int call = 0; call < 2; ++call) expect_right(op, ++seed, 72, 264);
+    expect_right(op, ++seed, 77, 259);
+  }
+}
+
+std::vector<support::tested_row> matmul_rows() {
+  std::vector<support::tested_row> all = support::tested_rows();
+  std::erase_if(all, [](const auto& one) { return one.kind->name != "grouped_matmul"; });
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(rows, matmul_tiles, testing::ValuesIn(matmul_rows()),
+                         [](const auto& one) { return support::test_name(one.param.row->name); });
+
+/// Rows of four groups that begin anywhere, and out of a row.
+struct grouped_rows_call {
+  static constexpr std::int64_t k = 200, n = 264;
+  std::vector<bf16> lhs, rhs, out;
+  std::vector<std::int32_t> sizes;
+
+  grouped_rows_call(std::vector<std::int32_t> of_groups, std::int64_t rows)
+      : sizes(std::move(of_groups)) {
+    support::random_source random(9);
+    const auto fill = [&](std::vector<bf16>& to, std::int64_t count) {
+      for (std::int64_t at = 0; at < count; ++at) to.emplace_back(random.bell());
+    };
+    fill(lhs, rows * k);
+    fill(rhs, static_cast<std::int64_t>(sizes.size()) * k * n);
+    out.resize(static_cast<std::size_t>(rows * n));
+  }
+  status run(std::string_view row, std::int64_t first, std::int64_t rows, std::int64_t group,
+             std::vector<std::int32_t> of_groups) {
+    const auto groups = static_cast<std::int64_t>(of_groups.size());
+    const grouped_matmul_args args{.lhs = view(lhs.data() + first * k, {rows, k}),
+                                   .rhs = view(rhs.data() + group * k * n, {groups, k, n}),
+                                   .group_sizes = view(of_groups.data(), {groups}),
+                                   .out = view(out.data() + first * n, {rows, n})};
+    const grouped_matmul_options options;
+    const found_operation known = operation_named("grouped_matmul");
+    return support::call_here(*known.kind, {known.op, tensors_of(args), &options}, {.row = row});
+  }
+  std::vector<std::uint16_t> bits() const {
+    std::vector<std::uint16_t> all;
+    for (const bf16 value : out) all.push_back(value.bits);
+    return all;
+  }
+};
+
+TEST(matmul_groups, have_the_bits_that_they_have_alone) {
+  for (const std::string_view row :
+       {"grouped_matmul.cuda_sm80.bf16.128x256x64", "grouped_matmul.cuda_sm80.bf16.128x128x64",
+        "grouped_matmul.cuda_sm80.bf16.64x64x64", "grouped_matmul.cuda_sm80.f32.128x128x16"}) {
+    SCOPED_TRACE(row);
+    grouped_rows_call together({130, 0, 61, 200}, 391), alone({130, 0, 61, 200}, 391);
+    ASSERT_TRUE(together.run(row, 0, 391, 0, together.sizes));
+    std::int64_t first = 0;
+    for (std::size_t group = 0; group < alone.sizes.size(); ++group) {
+      const std::int32_t rows = alone.sizes[group];
+      ASSERT_TRUE(alone.run(row, first, rows, static_cast<std::int64_t>(group), {rows}));
+      first += rows;
+    }
+    EXPECT_EQ(together.bits(), alone.bits());
+  }
+}
+
+// Sizes lie in device memory, where nobody looks at them before.
+TEST(matmul_groups, are_cut_off_at_the_rows_and_take_none_for_negative_sizes) {
+  grouped_rows_call cut({1}, 150), whole({1}, 150);
+  cut.rhs.resize(3 * cut.k * cut.n, bf16(0.5f));
+  whole.rhs = cut.rhs;
+  ASSERT_TRUE(cut.run({}, 0, 150, 0, {77, INT32_MIN, INT32_MAX}));
+  ASSERT_TRUE(whole.run({}, 0, 150, 0, {77, 0, 73}));
+  EXPECT_EQ(cut.bits(), whole.bits());
+}
+
+}  // namespace
+}  // namespace tessera::device_test
