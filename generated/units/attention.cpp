@@ -233,7 +233,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "1e82342a5712cbbe";
+  if (kind == device_kind::cpu) return "b3d71ad6b2e32f1e";
   if (kind == device_kind::cuda) return "4dafdd186799761e";
   return {};
 }

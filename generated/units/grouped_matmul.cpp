@@ -47,7 +47,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a6c23740b884d3c7";
+  if (kind == device_kind::cpu) return "3ec9b6d7be9d4741";
   if (kind == device_kind::cuda) return "57cbc3e6222e1f3c";
   return {};
 }

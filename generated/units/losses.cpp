@@ -48,7 +48,7 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cdb59ebf57e79049";
+  if (kind == device_kind::cpu) return "3cbc8856dee48cb1";
   return {};
 }
 

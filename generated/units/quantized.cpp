@@ -42,7 +42,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "77116621ca4a1eaa";
+  if (kind == device_kind::cpu) return "642b2511a140fb92";
   return {};
 }
 
