@@ -1,6 +1,7 @@
 // Multiply-adds with nothing but independent register chains: the most that an instruction set
 // gives. The functions carry target attributes, so the file needs no compiler flags; which of them
-// may run is found out by `chains::fma`, `chains::fma_avx2` and `chains::bf16_dot`.
+// may run is found out by `chains::fma`, `chains::fma_avx2`, `chains::bf16_dot` and
+// `chains::amx_bf16`.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include <tessera/runtime/device_facts.hpp>
 
 namespace tessera::bench {
 
@@ -94,6 +97,35 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) inline float bf1
   return lane[0] + lane[15];
 }
 
+/// Four products of AMX tiles whose operands stay in registers. They hold numbers: products of zeros
+/// are faster than any others. The assembler needs no compiler flags.
+inline float tile_products(std::int64_t rounds) {
+  struct alignas(64) {
+    std::uint8_t palette = 1, start_row = 0, unused[14] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const shapes;
+  alignas(64) std::uint16_t halves[512];
+  for (std::uint16_t& half : halves) half = 0x2f80;  // 2^-32
+  const std::int64_t stride = 64;
+  asm volatile("ldtilecfg %0" ::"m"(shapes));
+  asm volatile(
+      "tileloadd (%0,%1,1), %%tmm0\n\ttileloadd (%0,%1,1), %%tmm1\n\t"
+      "tileloadd (%0,%1,1), %%tmm2\n\ttileloadd (%0,%1,1), %%tmm3\n\t"
+      "tileloadd (%0,%1,1), %%tmm4\n\ttileloadd (%0,%1,1), %%tmm5\n\t"
+      "tileloadd (%0,%1,1), %%tmm6\n\ttileloadd (%0,%1,1), %%tmm7" ::"r"(halves),
+      "r"(stride)
+      : "memory");
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    asm volatile(
+        "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
+        "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
+  }
+  alignas(64) float sums[256];
+  asm volatile("tilestored %%tmm3, (%0,%1,1)\n\ttilerelease" ::"r"(sums), "r"(stride) : "memory");
+  return sums[0] + sums[255];
+}
+
 /// Dependent multiplications, three cycles each on Intel and AMD cores since 2008: what is measured
 /// is the clock. (Some cores add constants while renaming, several a cycle.)
 inline std::int64_t multiplications(std::int64_t rounds) {
@@ -134,6 +166,16 @@ inline chain_loop bf16_dot() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl")) {
     return {bf16_dots, 2.0 * 12 * 32, "avx512_bf16"};
+  }
+#endif
+  return {};
+}
+
+/// TDPBF16PS; null loop where this process has no tile registers.
+inline chain_loop amx_bf16() {
+#if defined(__x86_64__)
+  if (this_device().tiles == tile_access::granted) {
+    return {tile_products, 4.0 * 2 * 16 * 16 * 32, "amx_bf16"};
   }
 #endif
   return {};

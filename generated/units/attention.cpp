@@ -22,7 +22,13 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::attention_cpu_avx2_bf16_d128_384x128, 2200, 41458>
+    table_row<rows::attention_cpu_amx_bf16_bf16_d128_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_every_896x256, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_384x128, 2200, 41458>
     , table_row<rows::attention_cpu_avx2_bf16_d128_decode_16x128, 2260, 42697>
     , table_row<rows::attention_cpu_avx2_bf16_d128_decode_paged_soft_cap_16x128, 0, 0>
     , table_row<rows::attention_cpu_avx2_bf16_d128_paged_soft_cap_384x128, 0, 0>
@@ -227,8 +233,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5d965e992714fc15";
-  if (kind == device_kind::cuda) return "ef5efd4bd00dfbf0";
+  if (kind == device_kind::cpu) return "b3d71ad6b2e32f1e";
+  if (kind == device_kind::cuda) return "4dafdd186799761e";
   return {};
 }
 

@@ -47,8 +47,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "9fd4bd8b2d8b353d";
-  if (kind == device_kind::cuda) return "bfdc61fb4f116256";
+  if (kind == device_kind::cpu) return "3ec9b6d7be9d4741";
+  if (kind == device_kind::cuda) return "57cbc3e6222e1f3c";
   return {};
 }
 

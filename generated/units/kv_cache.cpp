@@ -38,8 +38,8 @@ std::span<const instance> kv_cache_registry() noexcept {
 }
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a1c94509a3e7e7dd";
-  if (kind == device_kind::cuda) return "f1d34aac649f413a";
+  if (kind == device_kind::cpu) return "88646248faed79d7";
+  if (kind == device_kind::cuda) return "9e7b2c3699329221";
   return {};
 }
 

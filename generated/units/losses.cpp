@@ -48,7 +48,7 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c43cd85ab9723713";
+  if (kind == device_kind::cpu) return "3cbc8856dee48cb1";
   return {};
 }
 

@@ -80,8 +80,8 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "65c60755cadbce71";
-  if (kind == device_kind::cuda) return "98d56863327e717a";
+  if (kind == device_kind::cpu) return "1e0a9787d2293d5a";
+  if (kind == device_kind::cuda) return "cba6330f906475f1";
   return {};
 }
 

@@ -42,7 +42,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d1f5c1add92ee9c4";
+  if (kind == device_kind::cpu) return "642b2511a140fb92";
   return {};
 }
 

@@ -40,6 +40,14 @@ constexpr std::array instances = row_table<
     , table_row<rows::selective_scan_cpu_generic_state_space_v1_forward, 0, 0>
     , table_row<rows::selective_scan_cpu_generic_state_space_v2_backward, 0, 0>
     , table_row<rows::selective_scan_cpu_generic_state_space_v2_forward, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::selective_scan_cuda_sm80_rwkv4_backward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_rwkv4_forward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_backward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_forward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_backward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_forward, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -48,7 +56,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cfdde31d1b8d7f2f";
+  if (kind == device_kind::cpu) return "9a47f2cfbc17bd6e";
+  if (kind == device_kind::cuda) return "489ba6f0929ff7c3";
   return {};
 }
 

@@ -29,6 +29,9 @@ FAMILIES = [
             "tile_fits_in_cache": ".block_q = 1024, .block_kv = 2048",
             "decode_rows_fit": ".phase = attention_phase::decode, .block_q = 17",
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
+            "amx_rows_are_prefill":
+                ".target = backend::cpu_amx_bf16, .type = dtype::bf16, "
+                ".phase = attention_phase::decode",
             "has_base_features": ".features = {}",
             "decode_has_no_weights": ".phase = attention_phase::decode, .features = every_feature",
             "paged_keys_have_no_weights":
@@ -151,7 +154,7 @@ FAMILIES = [
         "rule": "selective_scan_rule", "launch": "selective_scan",
         "arguments": "selective_scan_kernel_args",
         "legal": ".recurrence = scan_recurrence::rwkv4",
-        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "broken": {"cuda_rows_are_sm80": ".target = backend::cuda_sm90"},
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".recurrence = scan_recurrence::rwkv4",
                    ".recurrence = scan_recurrence::state_space_v1"),

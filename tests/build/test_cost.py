@@ -25,7 +25,7 @@ def family_of(path, families):
     """The family of a file or test: of the folder tests/op/<family> and of references that begin with its
     name; what else is in op/ serves all of them."""
     parts = path.split("/")
-    if parts[0] == "cuda":
+    if parts[0] in ("cuda", "tiles"):
         return "attention"
     if parts[0] == "reference":
         return max((one for one in families if parts[1].startswith(one)), key=len, default="shared parts")

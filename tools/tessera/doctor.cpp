@@ -102,6 +102,8 @@ json::object ceilings_json(const bench::ceilings& limits) {
            limits.fma_avx2_gflops > 0 ? json::value(limits.fma_avx2_gflops) : json::value(nullptr)},
           {"bf16_dot_gflops_per_second",
            limits.bf16_dot_gflops > 0 ? json::value(limits.bf16_dot_gflops) : json::value(nullptr)},
+          {"amx_bf16_gflops_per_second",
+           limits.amx_bf16_gflops > 0 ? json::value(limits.amx_bf16_gflops) : json::value(nullptr)},
           {"read_gigabytes_per_second", limits.read_gbytes},
           {"read_pattern", json::string(limits.read_pattern)},
           {"read_gigabytes_per_second_one_thread", limits.read_one_core},
@@ -143,6 +145,20 @@ void line(std::string_view name, const std::string& text) {
   print(fmt::format("  {:<12} {}\n", name, text));
 }
 
+std::string_view text_of(tile_access tiles) {
+  switch (tiles) {
+    case tile_access::absent:
+      return "none";
+    case tile_access::not_saved:
+      return "in the processor, but the operating system does not keep them";
+    case tile_access::refused:
+      return "in the processor, but the operating system refused them to this process";
+    case tile_access::granted:
+      return "granted to this process";
+  }
+  return "";
+}
+
 void print_device() {
   const device_facts& device = this_device();
   print(styled(style::bold, "Device") + "\n");
@@ -152,6 +168,7 @@ void print_device() {
     if (device.runs(target)) isas += (isas.empty() ? "" : ", ") + std::string(name_of(target));
   }
   line("back ends", isas);
+  line("AMX tiles", std::string(text_of(device.tiles)));
   line("cores", fmt::format("{} socket{}, {} cores, {} hardware threads, {} for this process",
                             device.sockets, device.sockets == 1 ? "" : "s", device.physical_cores,
                             device.hardware_threads, device.available_threads));
@@ -172,6 +189,9 @@ void print_ceilings(const bench::ceilings& limits) {
   line("bf16 dot", limits.bf16_dot_gflops > 0
                        ? fmt::format("{:8.1f} GFLOP/s", limits.bf16_dot_gflops)
                        : "       - the device has no bf16 dot product");
+  if (limits.amx_bf16_gflops > 0) {
+    line("bf16 AMX", fmt::format("{:8.1f} GFLOP/s", limits.amx_bf16_gflops));
+  }
   line("read", fmt::format("{:8.1f} GB/s      (one thread {:.1f}; {})", limits.read_gbytes,
                            limits.read_one_core, limits.read_pattern));
   line("copy", fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));

@@ -17,6 +17,7 @@
 #include "bench/support/ceilings.hpp"
 #include "bench/support/device_ceilings.hpp"
 #include "bench/support/gpu_workload.hpp"
+#include "bench/support/roofline.hpp"
 #include "bench/support/timing.hpp"
 #include "bench/support/workload.hpp"
 #include "command.hpp"
@@ -85,7 +86,7 @@ struct limits_of_device {
   /// `type` is that of the problem's first tensor.
   double peak_gflops(backend target, dtype type) const {
     if (device.kind == device_kind::cuda) return gpu.peak_gflops(type);
-    return target == backend::cpu_avx512_bf16 ? cpu.bf16_dot_gflops : cpu.fma_f32_gflops;
+    return bench::roofs_of(target, cpu).peak_gflops;
   }
   double read_gbytes() const {
     return device.kind == device_kind::cuda ? gpu.read_gbytes : cpu.read_gbytes;
@@ -244,7 +245,9 @@ std::string ceilings_text(const limits_of_device& limits) {
   return fmt::format(
       "Ceilings of this machine, just measured, {}: f32 FMA {:.0f} GFLOP/s,\n{}read {:.1f} GB/s",
       workers_text(limits.device, cpu.threads), cpu.fma_f32_gflops,
-      cpu.bf16_dot_gflops > 0 ? fmt::format("bf16 dot {:.0f} GFLOP/s, ", cpu.bf16_dot_gflops) : "",
+      (cpu.bf16_dot_gflops > 0 ? fmt::format("bf16 dot {:.0f} GFLOP/s, ", cpu.bf16_dot_gflops) : "") +
+          (cpu.amx_bf16_gflops > 0 ? fmt::format("bf16 AMX {:.0f} GFLOP/s, ", cpu.amx_bf16_gflops)
+                                   : ""),
       cpu.read_gbytes);
 }
 
@@ -263,6 +266,7 @@ json::object to_json(const limits_of_device& limits) {
   if (limits.device.kind == device_kind::cuda) return tool::to_json(limits.gpu);
   return {{"fma_f32_gflops_per_second", limits.cpu.fma_f32_gflops},
           {"bf16_dot_gflops_per_second", limits.cpu.bf16_dot_gflops},
+          {"amx_bf16_gflops_per_second", limits.cpu.amx_bf16_gflops},
           {"read_gigabytes_per_second", limits.cpu.read_gbytes}};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -11,16 +12,12 @@
 
 namespace tessera::kernels {
 
-/// Instantiated for every row that is compiled; `Broken` is the family's rule that the row breaks.
-/// The compiler's message shows `Kernel` and `Broken`.
+/// The same of a row on the CPU, which besides needs the instructions of its back end.
 template <class Kernel, auto Broken>
-struct row_is_legal {
-  static_assert(Broken == decltype(Broken)::none,
-                "this row breaks the rule named by the second template argument");
+struct cpu_row_is_legal : row_is_legal<Kernel, Broken> {
   static_assert(isa::of<Kernel::config.target>::compiled,
                 "this translation unit lacks the compiler flags of the row's backend "
                 "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
 };
 
 /// Runs a kernel that has `workspace_bytes(threads)` and `run(workspace, threads)`; refuses a

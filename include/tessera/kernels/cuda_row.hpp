@@ -1,5 +1,5 @@
-// What the rows of families on NVIDIA GPUs share: the assertion of their legality, the parts of a
-// workspace, a launch that is ready, its grid and its end.
+// What the rows of families on NVIDIA GPUs share: the assertion of their legality
+// (row_is_legal.hpp), the parts of a workspace, a launch that is ready, its grid and its end.
 #pragma once
 
 #include <algorithm>
@@ -8,21 +8,13 @@
 
 #include <cuda_runtime.h>
 
+#include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::cuda {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`,
-/// the rule of its family that the row breaks.
-template <class Kernel, auto Broken>
-struct row_is_legal {
-  static_assert(Broken == decltype(Broken)::none,
-                "this row breaks the rule named by the second template argument");
-  static constexpr bool value = true;
-};
 
 /// A kernel of a row, and the dynamic shared memory that it takes.
 template <class... Parameters>

@@ -5,7 +5,9 @@
 #include <span>
 
 #include <tessera/prim/cpu/parallel.hpp>
+#include <tessera/prim/cpu/tile_access.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -30,6 +32,15 @@ template <class Config, class Problem>
 status check_row(const Config& config, const Problem& problem) {
   if (runs(config, problem)) return {};
   return {status_code::ineligible_row, obstacle_of(config, problem)};
+}
+
+/// Refuses rows of AMX where this process may not use its registers.
+template <class Isa>
+status check_tiles() {
+  static const tile_access tiles = prim::find_tile_access<Isa>();
+  if (tiles == tile_access::granted) return {};
+  return refusal(status_code::device, {"the row needs ", name_of(backend::cpu_amx_bf16),
+                                       ", this processor does not give it", reason_of(tiles)});
 }
 
 }  // namespace direct

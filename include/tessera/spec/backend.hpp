@@ -15,13 +15,15 @@ enum class backend : std::uint8_t {
   cpu_avx2,         ///< x86 AVX2 + FMA + F16C
   cpu_avx512,       ///< x86 AVX-512 F, BW, DQ, VL
   cpu_avx512_bf16,  ///< the above with AVX512-BF16 (VDPBF16PS)
+  cpu_amx_bf16,     ///< the above with AMX-TILE and AMX-BF16 (TDPBF16PS)
   cuda_sm80,        ///< mma.sync, ldmatrix and cp.async: NVIDIA GPUs of compute capability >= 8.0
   cuda_sm90,        ///< wgmma and bulk tensor copies: compute capability 9.0 alone (sm_90a)
 };
 
 inline constexpr std::array all_backends{backend::cpu_generic, backend::cpu_avx2,
                                          backend::cpu_avx512,  backend::cpu_avx512_bf16,
-                                         backend::cuda_sm80,   backend::cuda_sm90};
+                                         backend::cpu_amx_bf16, backend::cuda_sm80,
+                                         backend::cuda_sm90};
 
 /// "cpu_avx512", ...: the spelling used in row names and on command lines.
 constexpr std::string_view name_of(backend target) noexcept {
@@ -34,6 +36,8 @@ constexpr std::string_view name_of(backend target) noexcept {
       return "cpu_avx512";
     case backend::cpu_avx512_bf16:
       return "cpu_avx512_bf16";
+    case backend::cpu_amx_bf16:
+      return "cpu_amx_bf16";
     case backend::cuda_sm80:
       return "cuda_sm80";
     case backend::cuda_sm90:
@@ -51,7 +55,15 @@ constexpr std::optional<backend> backend_named(std::string_view name) noexcept {
 }
 
 constexpr bool is_cpu(backend target) noexcept {
-  return target <= backend::cpu_avx512_bf16;
+  return target <= backend::cpu_amx_bf16;
+}
+/// CPU backends with instructions for products of bf16.
+constexpr bool has_bf16_products(backend target) noexcept {
+  return target == backend::cpu_avx512_bf16 || target == backend::cpu_amx_bf16;
+}
+/// CPU backends whose products are of tiles in registers of their own.
+constexpr bool has_tile_products(backend target) noexcept {
+  return target == backend::cpu_amx_bf16;
 }
 constexpr bool is_cuda(backend target) noexcept {
   return !is_cpu(target);
@@ -69,6 +81,7 @@ constexpr int vector_floats(backend target) noexcept {
       return 8;
     case backend::cpu_avx512:
     case backend::cpu_avx512_bf16:
+    case backend::cpu_amx_bf16:
       return 16;
   }
   return 0;

@@ -17,6 +17,29 @@ constexpr device_kind kind_of(backend target) noexcept {
   return is_cpu(target) ? device_kind::cpu : device_kind::cuda;
 }
 
+/// Whether this process may use the tile registers of AMX-BF16, and what is in the way.
+enum class tile_access : std::uint8_t {
+  absent,      ///< the processor has none
+  not_saved,   ///< the operating system does not keep them between threads (XCR0)
+  refused,     ///< it does, and did not let this process have them
+  granted,     ///< it does and did
+};
+
+/// The same in words, behind the name of something else that the processor has.
+constexpr std::string_view reason_of(tile_access tiles) noexcept {
+  switch (tiles) {
+    case tile_access::absent:
+      return ": it has no AMX";
+    case tile_access::not_saved:
+      return ": the operating system does not keep the registers of AMX";
+    case tile_access::refused:
+      return ": the operating system refused this process the registers of AMX";
+    case tile_access::granted:
+      break;
+  }
+  return {};
+}
+
 /// Facts of one device. Sizes in bytes; 0 where the device does not say, or where a fact is of the
 /// other kind of device.
 struct device_facts {
@@ -35,6 +58,7 @@ struct device_facts {
   /// VDPBF16PS a cycle as a percentage of f32 multiply-adds of that width; 0: not known, taken to
   /// be as many.
   int bf16_dot_percent = 0;
+  tile_access tiles = tile_access::absent;
   int ordinal = 0;             ///< among the devices of its kind
   int compute_capability = 0;  ///< 90 for 9.0
   int multiprocessors = 0;

@@ -84,7 +84,7 @@ TEST(Properties, UnknownEnvironmentValuesProduceOneWarningThatNamesTheValidOnes)
             "TESSERA_EXPLAIN: '4' is not a value it takes, and is ignored; valid are 0, 1, 2, 3");
   EXPECT_EQ(warning("TESSERA_CPU", "sse9"),
             "TESSERA_CPU: 'sse9' is not a value it takes, and is ignored; valid are generic, avx2, "
-            "avx512, avx512_bf16");
+            "avx512, avx512_bf16, amx_bf16");
   std::string ops;
   for (const family* kind : families()) {
     for (const operation& op : kind->operations) {
@@ -137,7 +137,7 @@ TEST(Device, ModelsTellHowOftenBf16ProductsStart) {
   EXPECT_EQ(percent(amd, 0x000806F8), 0) << "a model of another vendor";
   EXPECT_EQ(percent(0x68747541, 0x00A10F11), 0) << "a vendor that is not known";
   EXPECT_EQ(
-      detect_device().bf16_dot_percent > 0 && detect_device().highest != backend::cpu_avx512_bf16,
+      detect_device().bf16_dot_percent > 0 && !has_bf16_products(detect_device().highest),
       false);
 }
 
@@ -152,6 +152,14 @@ TEST(Device, AgreesWithTheCompilerAboutThisMachine) {
 #else
   EXPECT_EQ(detect_device().highest, backend::cpu_generic);
 #endif
+}
+
+TEST(Device, HasTilesWhereTheyAreGranted) {
+  const device_facts device = detect_device();
+  EXPECT_EQ(device.highest == backend::cpu_amx_bf16, device.tiles == tile_access::granted);
+  EXPECT_EQ(reason_of(tile_access::granted), "");
+  EXPECT_NE(reason_of(tile_access::absent), reason_of(tile_access::not_saved));
+  EXPECT_NE(reason_of(tile_access::not_saved), reason_of(tile_access::refused));
 }
 
 TEST(Device, RunsWhatItsInstructionSetContains) {

@@ -70,7 +70,7 @@ TEST(Select, EveryRowIsReachableByName) {
                                                 : row.config_as<attention_config>().head_dim);
     const std::string shape =
         "=[1,16,4," + size + "]" + std::string(name_of(row.config_as<attention_config>().type));
-    const backend highest = is_cuda(row.target) ? row.target : backend::cpu_avx512_bf16;
+    const backend highest = is_cuda(row.target) ? row.target : backend::cpu_amx_bf16;
     question one("flash_attention q" + shape + " k" + shape, highest);
     one.row_of_call = row.name;
     const auto chosen = one.answer();

@@ -48,6 +48,11 @@ std::vector<violation> violations() {
       {decode_rows_fit, {.phase = decode, .block_q = -1}},
       {bf16_dot_takes_bf16, {.target = backend::cpu_avx512_bf16, .type = dtype::f32}},
       {bf16_dot_takes_bf16, {.target = backend::cpu_avx512_bf16, .type = dtype::f16}},
+      {bf16_dot_takes_bf16, {.target = backend::cpu_amx_bf16, .type = dtype::f32}},
+      {block_q_is_whole_register_tiles,
+       {.target = backend::cpu_amx_bf16, .type = dtype::bf16, .block_q = 14}},
+      {amx_rows_are_prefill,
+       {.target = backend::cpu_amx_bf16, .type = dtype::bf16, .phase = decode}},
       {has_base_features, {.features = {}}},
       {has_base_features,
        {.features =
@@ -101,8 +106,9 @@ TEST(flash_rules, defaults_are_legal_on_every_backend) {
   for (const backend target : tessera::all_backends) {
     for (const attention_phase phase : {attention_phase::prefill, attention_phase::decode}) {
       const bool hopper = target == backend::cuda_sm90;  // prompts of 16 bits with tuned head dims
-      if (hopper && phase == attention_phase::decode) continue;
-      const bool half = hopper || target == backend::cpu_avx512_bf16;
+      const bool prompts_only = hopper || has_tile_products(target);
+      if (prompts_only && phase == attention_phase::decode) continue;
+      const bool half = hopper || has_bf16_products(target);
       const attention_config config{.target = target,
                                     .type = half ? dtype::bf16 : dtype::f32,
                                     .head_dim = hopper ? 64 : 0,
@@ -131,7 +137,7 @@ TEST(attention_config, resolved_fills_defaults_and_keeps_choices) {
     const attention_config filled = resolved(attention_config{.target = target, .head_dim = 96});
     EXPECT_EQ(filled.v_head_dim, 96);
     EXPECT_GT(filled.block_q, 0);
-    EXPECT_EQ(filled.block_q % tessera::register_rows(target), 0);
+    EXPECT_EQ(filled.block_q % tessera::prefill_rows(target), 0);
     EXPECT_GT(filled.block_kv, 0);
     EXPECT_EQ(filled.block_kv % tessera::register_columns(target), 0);
     EXPECT_EQ(resolved(filled), filled);

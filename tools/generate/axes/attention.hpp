@@ -111,6 +111,25 @@ inline std::vector<attention_axes> avx512_prefill_axes() {
   };
 }
 
+/// Prompts of bf16 on AMX.
+inline std::vector<attention_axes> amx_axes() {
+  using enum backend;
+  return {
+      {
+          .about = "amx: any problem",
+          .targets = {cpu_amx_bf16},
+          .features = {every_feature},
+          .tiles = {{896, 256}},
+      },
+      {
+          .about = "amx: common head dims",
+          .targets = {cpu_amx_bf16},
+          .dims = {{64}, {128}, {256}},
+          .tiles = {{1024, 512}},
+      },
+  };
+}
+
 /// Decode on the same.
 inline std::vector<attention_axes> avx512_decode_axes() {
   using enum backend;
@@ -143,7 +162,8 @@ inline std::vector<attention_axes> avx512_decode_axes() {
 
 inline std::vector<attention_axes> cpu_attention_axes() {
   std::vector<attention_axes> all;
-  for (const auto part : {&portable_axes, &avx2_axes, &avx512_prefill_axes, &avx512_decode_axes}) {
+  for (const auto part :
+       {&portable_axes, &avx2_axes, &avx512_prefill_axes, &avx512_decode_axes, &amx_axes}) {
     std::ranges::copy(part(), std::back_inserter(all));
   }
   return all;

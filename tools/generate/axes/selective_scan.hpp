@@ -34,6 +34,12 @@ inline std::vector<selective_scan_axes> selective_scan_blocks() {
           .recurrences = {rwkv4},
           .passes = {forward, backward},
       },
+      {
+          .about = "sm80: chunks of tokens side by side, states in registers",
+          .targets = {cuda_sm80},
+          .recurrences = {state_space_v1, state_space_v2, rwkv4},
+          .passes = {forward, backward},
+      },
   };
 }
 

@@ -122,6 +122,7 @@ constexpr int register_rows(backend target) noexcept {
       return 6;
     case backend::cpu_avx512:
     case backend::cpu_avx512_bf16:
+    case backend::cpu_amx_bf16:
       return 14;
     case backend::cuda_sm80:
       return 16;
@@ -129,6 +130,11 @@ constexpr int register_rows(backend target) noexcept {
       return 64;
   }
   return 0;
+}
+
+/// Query rows that prefill takes at once: a register tile, or two of AMX.
+constexpr int prefill_rows(backend target) noexcept {
+  return has_tile_products(target) ? 32 : register_rows(target);
 }
 
 /// Keys (or value columns) of one register tile.
@@ -227,7 +233,8 @@ constexpr attention_config resolved(attention_config config) noexcept {
   }
   const bool decode = config.phase == attention_phase::decode;
   if (config.block_q == 0) {
-    config.block_q = decode ? max_decode_rows : 64 * register_rows(config.target);
+    const int tiles = has_tile_products(config.target) ? 28 : 64;
+    config.block_q = decode ? max_decode_rows : tiles * prefill_rows(config.target);
   }
   if (config.block_kv == 0) config.block_kv = decode ? 128 : 256;
   return config;

@@ -131,7 +131,7 @@ inline work_estimate estimate_of(const attention_config& config, const attention
   const auto up = [](double size, double step) {
     return static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)) * step;
   };
-  const double row_step = decode ? 1 : register_rows(config.target);
+  const double row_step = decode ? 1 : prefill_rows(config.target);
   const double key_step = decode ? vector_floats(config.target) : register_columns(config.target);
   const double rows = up(std::max(facts.rows, 1.0), row_step);
   const double keys = up(std::max(facts.visible_keys, 1.0), key_step);
@@ -156,7 +156,7 @@ inline work_estimate estimate_of(const attention_config& config, const attention
     const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
     // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.2
     // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
-    const double per_lane = config.target == backend::cpu_avx512_bf16 ? 2.2
+    const double per_lane = has_bf16_products(config.target) ? 2.2
                             : config.target == backend::cpu_generic   ? 0.7
                                                                       : 1.4;
     work.most_products = per_lane * vector_floats(config.target);

@@ -86,6 +86,9 @@ struct attention_family {
     if (broken_table_rule(wanted) == attention_rule::bf16_dot_takes_bf16) {
       wanted.target = backend::cpu_avx512;
     }
+    if (broken_table_rule(wanted) == attention_rule::amx_rows_are_prefill) {
+      wanted.target = backend::cpu_avx512_bf16;
+    }
     if (broken_table_rule(wanted) == attention_rule::decode_has_no_weights) {
       wanted.phase = attention_phase::prefill;
     }

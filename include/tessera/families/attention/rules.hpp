@@ -18,6 +18,7 @@ enum class attention_rule : std::uint8_t {
   tile_fits_in_cache,
   decode_rows_fit,
   bf16_dot_takes_bf16,
+  amx_rows_are_prefill,
   has_base_features,
   table_rows_take_every_mask,
   decode_has_no_weights,
@@ -63,7 +64,9 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::decode_rows_fit:
       return "block_q of a decode row is 1 to 16";
     case attention_rule::bf16_dot_takes_bf16:
-      return "cpu_avx512_bf16 rows have type bf16";
+      return "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16";
+    case attention_rule::amx_rows_are_prefill:
+      return "cpu_amx_bf16 rows have phase prefill: one query row leaves a tile empty";
     case attention_rule::has_base_features:
       return "rows have varlen, lengths, sinks and unnormalized, which cost them nothing";
     case attention_rule::table_rows_take_every_mask:
@@ -112,7 +115,7 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
 /// The rules of CPU rows alone; `config` is resolved.
 constexpr attention_rule broken_cpu_rule(const attention_config& config) noexcept {
   const bool decode = config.phase == attention_phase::decode;
-  if (!decode && (config.block_q <= 0 || config.block_q % register_rows(config.target) != 0)) {
+  if (!decode && (config.block_q <= 0 || config.block_q % prefill_rows(config.target) != 0)) {
     return attention_rule::block_q_is_whole_register_tiles;
   }
   if (decode && (config.block_q < 1 || config.block_q > max_decode_rows)) {
@@ -124,9 +127,10 @@ constexpr attention_rule broken_cpu_rule(const attention_config& config) noexcep
   if (config.block_q > 1024 || config.block_kv > 1024) {
     return attention_rule::tile_fits_in_cache;
   }
-  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+  if (has_bf16_products(config.target) && config.type != dtype::bf16) {
     return attention_rule::bf16_dot_takes_bf16;
   }
+  if (has_tile_products(config.target) && decode) return attention_rule::amx_rows_are_prefill;
   if (config.tiling != cuda_tiling{}) return attention_rule::cpu_has_no_tiling;
   return attention_rule::none;
 }
@@ -226,15 +230,4 @@ constexpr attention_rule broken_table_rule(attention_config config) noexcept {
                                           : attention_rule::table_rows_take_every_mask;
 }
 
-namespace kernels::attention {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
-template <class Row, attention_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == attention_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static constexpr bool value = true;
-};
-
-}  // namespace kernels::attention
 }  // namespace tessera

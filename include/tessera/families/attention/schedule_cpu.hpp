@@ -65,7 +65,7 @@ struct call_sizes {
 /// Elements of the summed axis in a word of the products: bf16 go in pairs where they have an
 /// instruction.
 [[gnu::always_inline]] constexpr int k_pack(backend target) noexcept {
-  return target == backend::cpu_avx512_bf16 ? 2 : 1;
+  return has_bf16_products(target) ? 2 : 1;
 }
 
 /// Floats or words from one row of a buffer to the next. One cache line more than the data keeps
@@ -120,7 +120,7 @@ struct prefill_schedule {
   static constexpr prefill_schedule of(const attention_config& config, const call_sizes& sizes,
                                        int threads) noexcept {
     const std::int64_t workers = threads < 1 ? 1 : threads;
-    const int mr = register_rows(config.target);
+    const int mr = prefill_rows(config.target);
     const std::int64_t heads = (sizes.entries > 0 ? sizes.entries : 1) * sizes.kv_heads;
     const std::int64_t rows = sizes.q_len * sizes.group;
     const std::int64_t fair = workers > 1 ? rows * heads / (items_per_thread * workers) : rows;

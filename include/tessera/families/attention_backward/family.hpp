@@ -50,8 +50,9 @@ struct attention_backward_family {
     attention_backward_config wanted{
         .target = device.highest, .type = demand.scores.type, .head_dim = sizes.head_dim};
     if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
-    if (wanted.target == backend::cpu_avx512_bf16 && wanted.type != dtype::bf16) {
-      wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) {
+      wanted.target =
+          wanted.type == dtype::bf16 ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
     }
     if (broken_table_rule(wanted) != attention_backward_rule::none) return {};
     return std::string(name_of(resolved(wanted)).view());

@@ -74,7 +74,7 @@ constexpr attention_backward_rule broken_rule(attention_backward_config config) 
     return block_kv_is_whole_register_tiles;
   }
   if (config.block_q > 512 || config.block_kv > 512) return tile_fits_in_cache;
-  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+  if (has_bf16_products(config.target) && config.type != dtype::bf16) {
     return bf16_dot_takes_bf16;
   }
   return none;
@@ -86,15 +86,4 @@ constexpr attention_backward_rule broken_table_rule(
   return broken_rule(config);
 }
 
-namespace kernels::attention_backward {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Row` and `Broken`.
-template <class Row, attention_backward_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == attention_backward_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static constexpr bool value = true;
-};
-
-}  // namespace kernels::attention_backward
 }  // namespace tessera

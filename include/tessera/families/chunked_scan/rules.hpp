@@ -53,7 +53,7 @@ constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
     return known ? chunked_scan_rule::none : chunked_scan_rule::cuda_key_dim_is_known;
   }
   if (config.key_dim != 0) return chunked_scan_rule::cpu_rows_take_any_key_dim;
-  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+  if (has_bf16_products(config.target) && config.type != dtype::bf16) {
     return chunked_scan_rule::bf16_instructions_take_bf16;
   }
   return chunked_scan_rule::none;
@@ -63,7 +63,7 @@ constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
 constexpr chunked_scan_rule broken_table_rule(chunked_scan_config config) noexcept {
   const chunked_scan_rule broken = broken_rule(config);
   if (broken != chunked_scan_rule::none) return broken;
-  if (config.target == backend::cpu_avx512_bf16) {
+  if (has_bf16_products(config.target)) {
     return chunked_scan_rule::bf16_instructions_add_nothing;
   }
   return chunked_scan_rule::none;

@@ -48,7 +48,7 @@ struct delta_rule_family {
                                               const delta_rule_config&) {
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     delta_rule_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
-    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     if (is_cuda(wanted.target)) {
       wanted.target = backend::cuda_sm80;
       for (const int most : {1024, 256, 128, 64}) {

@@ -75,7 +75,7 @@ constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
       config.columns > most_delta_rule_registers * width) {
     return delta_rule_rule::columns_are_a_few_vectors;
   }
-  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+  if (has_bf16_products(config.target) && config.type != dtype::bf16) {
     return delta_rule_rule::bf16_instructions_take_bf16;
   }
   return delta_rule_rule::none;
@@ -85,7 +85,7 @@ constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
 constexpr delta_rule_rule broken_table_rule(delta_rule_config config) noexcept {
   const delta_rule_rule broken = broken_rule(config);
   if (broken != delta_rule_rule::none) return broken;
-  if (config.target == backend::cpu_avx512_bf16) {
+  if (has_bf16_products(config.target)) {
     return delta_rule_rule::bf16_instructions_add_nothing;
   }
   return delta_rule_rule::none;

@@ -41,7 +41,7 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
 /// Operands and sums of a tile, in bytes.
 constexpr double tile_bytes(const grouped_matmul_config& config) noexcept {
   const double m = config.block_m, n = config.block_n, k = config.block_k;
-  const double operand = config.target == backend::cpu_avx512_bf16 ? 2 : 4;
+  const double operand = has_bf16_products(config.target) ? 2 : 4;
   return operand * (m * k + k * n) + 4 * m * n;
 }
 

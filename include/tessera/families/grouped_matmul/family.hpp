@@ -52,8 +52,8 @@ struct grouped_matmul_family {
       wanted.target = backend::cuda_sm80;
       wanted.type = demand.is_of(demand.type) ? demand.type : dtype::f32;
     }
-    if (wanted.target == backend::cpu_avx512_bf16 && !demand.is_bf16()) {
-      wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) {
+      wanted.target = demand.is_bf16() ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
     }
     return std::string(tessera::name_of(resolved(wanted)).view());
   }

@@ -22,7 +22,7 @@ struct fits_of<grouped_matmul_config> {
       .holds =
           [](const config& row, const asked& wanted) noexcept {
             if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
-            return row.target != backend::cpu_avx512_bf16 || wanted.is_bf16();
+            return !has_bf16_products(row.target) || wanted.is_bf16();
           },
       .obstacle =
           [](const config& row, const asked& wanted) {

@@ -46,7 +46,7 @@ struct kv_cache_family {
                                               const device_facts& device, const kv_cache_config&) {
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     kv_cache_config wanted{.target = device.highest, .pass = demand.pass};
-    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     if (broken_table_rule(wanted) != kv_cache_rule::none) wanted.target = backend::cpu_generic;
     return std::string(tessera::name_of(wanted).view());
   }

@@ -45,7 +45,7 @@ struct losses_family {
                                               const device_facts& device, const losses_config&) {
     if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
     losses_config wanted{.target = device.highest, .loss = demand.loss, .pass = demand.pass};
-    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     return std::string(tessera::name_of(wanted).view());
   }
 };

@@ -73,7 +73,7 @@ constexpr mean_pooling_rule broken_rule(mean_pooling_config config) noexcept {
       return mean_pooling_rule::generic_stores_are_cached;
     }
   }
-  if (config.target == backend::cpu_avx512_bf16 && config.type != dtype::bf16) {
+  if (has_bf16_products(config.target) && config.type != dtype::bf16) {
     return mean_pooling_rule::bf16_instructions_take_bf16;
   }
   return mean_pooling_rule::none;
@@ -83,7 +83,7 @@ constexpr mean_pooling_rule broken_rule(mean_pooling_config config) noexcept {
 constexpr mean_pooling_rule broken_table_rule(mean_pooling_config config) noexcept {
   const mean_pooling_rule broken = broken_rule(config);
   if (broken != mean_pooling_rule::none) return broken;
-  if (config.target == backend::cpu_avx512_bf16) {
+  if (has_bf16_products(config.target)) {
     return mean_pooling_rule::bf16_instructions_add_nothing;
   }
   return mean_pooling_rule::none;

@@ -47,7 +47,7 @@ struct quantized_family {
                                               const device_facts& device, const quantized_config&) {
     if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
     quantized_config wanted{.target = device.highest, .pass = demand.pass};
-    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     return std::string(tessera::name_of(wanted).view());
   }
 };

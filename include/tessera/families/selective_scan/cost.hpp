@@ -29,8 +29,28 @@ inline selective_scan_facts facts_of(const selective_scan_demand& demand) noexce
       .bytes = 3 * tokens * channels * size + 8 * states * static_cast<double>(demand.sequences)};
 }
 
+/// Of a CUDA row, whose work items are chunks of 128 tokens of 64 channels and 16 states, or of
+/// what a thread of rwkv4 goes through.
+inline work_estimate estimate_on_gpu(const selective_scan_config& config,
+                                     const selective_scan_facts& facts) noexcept {
+  const selective_scan_demand& demand = facts.demand;
+  const bool backward = config.pass == scan_pass::backward;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = (backward ? 3.0 : 1.0) * facts.bytes;
+  const auto states = static_cast<double>(std::max<std::int64_t>(demand.states, 1));
+  work.vector_operations = facts.elements * states * (backward ? 120.0 : 30.0);
+  const std::int64_t sequences = std::max<std::int64_t>(demand.sequences, 1);
+  const std::int64_t chunks = sequences * ((demand.tokens / sequences + 127) / 128);
+  const std::int64_t blocks =
+      (demand.channels * std::max<std::int64_t>(demand.states, 16) + 1023) / 1024;
+  work.items = std::max<std::int64_t>(1, chunks * blocks);
+  return work;
+}
+
 inline work_estimate estimate_of(const selective_scan_config& config,
                                  const selective_scan_facts& facts, int /*workers*/) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const selective_scan_demand& demand = facts.demand;
   work_estimate work;
   work.footprint_bytes = facts.bytes;

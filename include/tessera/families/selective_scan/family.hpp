@@ -35,19 +35,21 @@ struct selective_scan_family {
   [[gnu::cold]] static std::string reason_of(const selective_scan_config& config,
                                              const selective_scan_facts& facts, int threads) {
     const std::int64_t items = estimate_of(config, facts, threads).items;
+    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
     return sentence({name_of(config.recurrence), " ", name_of(config.pass), ", ",
                      facts.demand.tokens, " tokens, ", items, " work item", items == 1 ? "" : "s",
-                     " for ", threads, " thread", threads == 1 ? "" : "s"});
+                     " for ", threads, worker, threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const selective_scan_demand& demand,
                                               const device_facts& device,
                                               const selective_scan_config&) {
-    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     selective_scan_config wanted{
         .target = device.highest, .recurrence = demand.recurrence, .pass = demand.pass};
-    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
+    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
     return std::string(tessera::name_of(wanted).view());
   }
 };

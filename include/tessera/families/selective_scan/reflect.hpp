@@ -18,7 +18,7 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(scan_recurrence, state_space_v1, state_space_v2, rwkv4)
 BOOST_DESCRIBE_ENUM(scan_pass, forward, backward)
-BOOST_DESCRIBE_ENUM(selective_scan_rule, none, target_is_a_cpu, bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(selective_scan_rule, none, cuda_rows_are_sm80, bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(state_space_op, state_space_v1, state_space_v2, state_space_v1_backward,
                     state_space_v2_backward)
 

@@ -12,21 +12,39 @@
 
 namespace tessera {
 
-namespace kernels::selective_scan::cpu {
+namespace kernels::selective_scan {
+namespace cpu {
 // Defined in kernels/selective_scan/cpu/launch.hpp, instantiated by the units.
 template <class Kernel>
 std::size_t workspace_bytes(const selective_scan_kernel_args& args, int threads);
 template <class Kernel>
 status launch(const selective_scan_kernel_args& args, const launch_context& context);
-}  // namespace kernels::selective_scan::cpu
+}  // namespace cpu
+
+// Likewise of kernels/selective_scan/sm80/launch.hpp.
+namespace sm80 {
+template <class Kernel>
+std::size_t workspace_bytes(const selective_scan_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const selective_scan_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm80
+}  // namespace kernels::selective_scan
 
 template <>
 struct table_entry<selective_scan_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    namespace target = kernels::selective_scan::cpu;
-    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-        "selective_scan", name, resolved_config<Kernel>);
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::selective_scan::sm80;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "selective_scan", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else {
+      namespace target = kernels::selective_scan::cpu;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "selective_scan", name, resolved_config<Kernel>);
+    }
   }
 };
 

@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class selective_scan_rule : std::uint8_t {
   none,
-  target_is_a_cpu,
+  cuda_rows_are_sm80,
   bf16_instructions_add_nothing,
 };
 
@@ -21,8 +21,8 @@ constexpr std::string_view sentence_of(selective_scan_rule rule) noexcept {
   switch (rule) {
     case selective_scan_rule::none:
       return "the row is legal";
-    case selective_scan_rule::target_is_a_cpu:
-      return "the row is for a CPU: recurrences have no CUDA kernels yet";
+    case selective_scan_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
     case selective_scan_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16, whose dot product does not help a recurrence";
   }
@@ -31,14 +31,16 @@ constexpr std::string_view sentence_of(selective_scan_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr selective_scan_rule broken_rule(selective_scan_config config) noexcept {
-  return is_cpu(config.target) ? selective_scan_rule::none : selective_scan_rule::target_is_a_cpu;
+  return is_cpu(config.target) || config.target == backend::cuda_sm80
+             ? selective_scan_rule::none
+             : selective_scan_rule::cuda_rows_are_sm80;
 }
 
 /// What a row of the generated table must meet besides.
 constexpr selective_scan_rule broken_table_rule(selective_scan_config config) noexcept {
   const selective_scan_rule broken = broken_rule(config);
   if (broken != selective_scan_rule::none) return broken;
-  return config.target == backend::cpu_avx512_bf16
+  return has_bf16_products(config.target)
              ? selective_scan_rule::bf16_instructions_add_nothing
              : selective_scan_rule::none;
 }

@@ -47,7 +47,7 @@ struct sparse_attention_family {
     if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
     sparse_attention_config wanted{
         .target = device.highest, .pattern = demand.pattern, .pass = demand.pass};
-    if (wanted.target == backend::cpu_avx512_bf16) wanted.target = backend::cpu_avx512;
+    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     return std::string(tessera::name_of(wanted).view());
   }
 };

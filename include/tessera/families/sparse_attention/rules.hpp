@@ -40,7 +40,7 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
 constexpr sparse_attention_rule broken_table_rule(sparse_attention_config config) noexcept {
   const sparse_attention_rule broken = broken_rule(config);
   if (broken != sparse_attention_rule::none) return broken;
-  return config.target == backend::cpu_avx512_bf16
+  return has_bf16_products(config.target)
              ? sparse_attention_rule::bf16_instructions_add_nothing
              : sparse_attention_rule::none;
 }

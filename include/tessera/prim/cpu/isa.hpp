@@ -46,6 +46,19 @@ struct of<backend::cpu_avx512_bf16> {
 #endif
 };
 
+/// The vector instructions are those of avx512_bf16; tiles: prim/cpu/gemm/tiles.hpp. (clang before
+/// 15 spells the macros its own way.)
+template <>
+struct of<backend::cpu_amx_bf16> {
+  using type = avx512_bf16;
+#if (defined(__AMX_TILE__) && defined(__AMX_BF16__)) || \
+    (defined(__AMXTILE__) && defined(__AMXBF16__)) || defined(TESSERA_EMULATED_TILES)
+  static constexpr bool compiled = of<backend::cpu_avx512_bf16>::compiled;
+#else
+  static constexpr bool compiled = false;  // needs also -mamx-tile -mamx-bf16
+#endif
+};
+
 }  // namespace tessera::isa
 
 namespace tessera {

@@ -1,4 +1,5 @@
 // Finding out what the devices are. The processor: CPUID and system calls only, no file is read.
+// A processor with AMX: the process asks for its tile registers here, before any kernel runs.
 // GPUs: facts found out once.
 #pragma once
 
@@ -14,6 +15,8 @@
 #include <string_view>
 #include <thread>
 
+#include <tessera/prim/cpu/isa.hpp>
+#include <tessera/prim/cpu/tile_access.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
@@ -127,7 +130,7 @@ void find_cores(device_facts& facts) noexcept {
 }
 
 void find_bf16_rate(device_facts& facts) noexcept {
-  if (facts.highest != backend::cpu_avx512_bf16) return;
+  if (!has_bf16_products(facts.highest)) return;
   facts.bf16_dot_percent =
       impl::bf16_dot_percent_of(impl::processor_model_of(cpuid(0).c, cpuid(1).a));
 }
@@ -154,6 +157,10 @@ device_facts detect_device() noexcept {
   find_threads(facts);
 #if defined(__x86_64__)
   facts.highest = highest_backend();
+  if (facts.highest == backend::cpu_avx512_bf16) {
+    facts.tiles = prim::find_tile_access<isa::generic>();
+  }
+  if (facts.tiles == tile_access::granted) facts.highest = backend::cpu_amx_bf16;
   find_cores(facts);
   find_caches(facts);
   find_bf16_rate(facts);

@@ -44,6 +44,7 @@ inline demand demand_for(const family& kind, const problem_view& problem,
   std::string text = sentence({"the row needs ", name_of(target), ", this device has "});
   if (device.kind == device_kind::cpu) {
     text += name_of(device.highest);
+    if (has_tile_products(target)) text += reason_of(device.tiles);
   } else {
     append(text, {"compute capability ", device.compute_capability / 10, ".",
                   device.compute_capability % 10});

@@ -34,6 +34,9 @@ status launch_direct(const Problem& problem, const attention_kernel_args& lowere
                      const tessera::cpu& where, const Hooks& hooks) {
   using isa_type = typename traits<Kernel>::isa_type;
   if (status done = direct::check_row(traits<Kernel>::config, problem); !done) return done;
+  if constexpr (traits<Kernel>::tiles) {
+    if (status done = direct::check_tiles<isa_type>(); !done) return done;
+  }
   const int threads = direct::threads_of(where);
   const std::size_t bytes = workspace_bytes<Kernel>(lowered, threads);
   std::span<std::byte> memory;
@@ -49,7 +52,8 @@ status launch_direct(const Problem& problem, const attention_kernel_args& lowere
 /// `flash_attention` (with args.weights: as `attention`), and nothing is looked up. `hooks` are
 /// compiled into the tile loop (see flash_hooks).
 ///
-/// Errors: those of `flash_attention`, and status_code::ineligible_row if the row's config does not
+/// Errors: those of `flash_attention`, status_code::device if a row of cpu_amx_bf16 may not use the
+/// tile registers here, and status_code::ineligible_row if the row's config does not
 /// take the problem ("head_dim is 96, the row has 128").
 template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,

@@ -1,9 +1,11 @@
 // The two products of a register tile of rows with a packed tile of keys: scores from Q and K,
-// accumulators from P and V. Only the columns that some row sees are computed and read.
+// accumulators from P and V. Only the columns that some row sees are computed and read. Rows whose
+// products are of AMX tiles: gemm_tiles.hpp.
 #pragma once
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/cpu/gemm_tiles.hpp>
 #include <tessera/kernels/attention/cpu/prefill_scratch.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
@@ -53,10 +55,14 @@ template <class Kernel>
 TESSERA_INLINE void gemm_qk(const attention_kernel_args& args, row_tile rows, float* k_panels,
                             const key_columns& used, const prefill_scratch<Kernel>& scratch,
                             prim::line_queue& lines) {
-  prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
-    gemm_qk_rows<Kernel, Rows>(args, scratch.q_row(rows.first), k_panels, used, scratch.scores,
-                               lines);
-  });
+  if constexpr (traits<Kernel>::tiles) {
+    gemm_qk_tiles<Kernel>(args, rows, k_panels, used, scratch, lines);
+  } else {
+    prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
+      gemm_qk_rows<Kernel, Rows>(args, scratch.q_row(rows.first), k_panels, used, scratch.scores,
+                                 lines);
+    });
+  }
 }
 
 /// How many whole registers of value columns share a microkernel with the last one, which is at
@@ -155,9 +161,13 @@ template <class Kernel>
 TESSERA_INLINE void gemm_pv(const attention_kernel_args& args, row_tile rows, const float* v_panels,
                             const key_columns& used, const prefill_scratch<Kernel>& scratch,
                             prim::line_queue& lines) {
-  prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
-    gemm_pv_rows<Kernel, Rows>(scratch, rows.first, v_panels, used, lines).run(args);
-  });
+  if constexpr (traits<Kernel>::tiles) {
+    gemm_pv_tiles<Kernel>(args, rows, v_panels, used, scratch, lines);
+  } else {
+    prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
+      gemm_pv_rows<Kernel, Rows>(scratch, rows.first, v_panels, used, lines).run(args);
+    });
+  }
 }
 
 /// Keys whose values stayed out of the panels: added row by row, where their weight is not zero.

@@ -112,6 +112,7 @@ void run_prefill(const attention_kernel_args& args, const Hooks& hooks,
                     &scratch);
         const std::int64_t block = blocks - 1 - item / heads;
         const std::int64_t head = item % heads;
+        [[maybe_unused]] const product_scope<Kernel> products;
         const query_rows<Kernel, Hooks> rows(
             args, hooks, head / args.kv_heads, static_cast<int>(head % args.kv_heads),
             block * space.schedule.item_rows, space.schedule.item_rows);

@@ -50,7 +50,7 @@ class tile_packer {
     tile.buffer = buffer;
     if (keys.empty()) return tile;
     const prim::key_interval used = prim::intersection(rows_.keys_of_all().some, keys.keys());
-    tile.used = {static_cast<int>(used.begin - keys.key0) / group * group,
+    tile.used = {static_cast<int>(used.begin - keys.key0) / shape::key_step * shape::key_step,
                  static_cast<int>(used.end - keys.key0)};
     tile.packed = tile.queued = tile.used.begin;
     tile.whole = rows_.all_see(keys.keys(), keys.seen);
@@ -79,6 +79,7 @@ class tile_packer {
           head_dim(), shape::k_panels(rows_.args(), scratch_.k[tile.buffer]));
       if (!pack_values(tile, {tile.packed, next}, nullptr)) tile.finite = false;
       tile.packed = next;
+      if (next == tile.used.end) clear_values_behind(tile);
     }
   }
 
@@ -133,6 +134,14 @@ class tile_packer {
     return prim::pack_rows<words>(
         values_of(tile, keys), keys, v_head_dim(), skip,
         shape::v_panels(rows_.args(), scratch_.v[tile.buffer], tile.keys.count));
+  }
+  /// Values that products read behind the last key, where they read more than a group.
+  void clear_values_behind(const packed_tile& tile) const {
+    if constexpr (shape::key_step > group) {
+      prim::clear_rows<words>(
+          {round_up(tile.used.end, group), round_up(tile.used.end, shape::key_step)},
+          shape::v_panels(rows_.args(), scratch_.v[tile.buffer], tile.keys.count));
+    }
   }
   /// At most a group.
   auto values_of(const packed_tile& tile, prim::row_range keys) const {

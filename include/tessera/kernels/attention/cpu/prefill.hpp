@@ -35,6 +35,15 @@ void load_q(const query_rows<Kernel, Hooks>& queries, row_tile rows,
     std::memset(scratch.out_row(r), 0,
                 static_cast<std::size_t>(scratch.out_stride()) * sizeof(float));
   }
+  if constexpr (shape::tiles) {  // Products take whole tiles.
+    constexpr int step = prim::tile_rows;
+    for (int r = rows.end(); r < rows.first + round_up(rows.rows, step); ++r) {
+      std::memset(scratch.q_row(r), 0, shape::q_stride * sizeof(float));
+      std::memset(scratch.out_row(r), 0,
+                  static_cast<std::size_t>(scratch.out_stride()) * sizeof(float));
+      scratch.softmax.clear(r);
+    }
+  }
 }
 
 /// Scores become logits, where anything is to be done about them.
@@ -57,12 +66,20 @@ void apply_score_mod(const query_rows<Kernel, Hooks>& queries, row_tile rows,
 template <class Kernel, class Hooks>
 void softmax(const query_rows<Kernel, Hooks>& queries, row_tile rows, const key_columns& used,
              const prefill_scratch<Kernel>& scratch) {
-  prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
+  const auto of_rows = [&]<int Rows>(int first) {
     softmax_tile<Kernel, Rows>(
-        queries.args(), queries.units(), scratch.scores, used,
-        [&](int r) { return queries.position_of(rows.first + r); },
-        scratch.softmax.from(rows.first), scratch.rescale);
-  });
+        queries.args(), queries.units(), scratch.score_row(first), used,
+        [&](int r) { return queries.position_of(rows.first + first + r); },
+        scratch.softmax.from(rows.first + first), scratch.rescale + first);
+  };
+  if constexpr (traits<Kernel>::tiles) {
+    for (int first = 0; first < rows.rows; first += prim::tile_rows) {
+      of_rows.template operator()<prim::tile_rows>(first);
+    }
+  } else {
+    prim::with_rows<traits<Kernel>::mr>(rows.rows,
+                                        [&]<int Rows>() { of_rows.template operator()<Rows>(0); });
+  }
 }
 
 /// Writes the rows.

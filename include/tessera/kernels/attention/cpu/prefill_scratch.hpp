@@ -55,7 +55,7 @@ struct prefill_scratch {
     take(&b.softmax.row_max, rows, 1);
     take(&b.softmax.row_sum, rows, 1);
     for (int i = 0; i < tiles; ++i) {
-      take(&b.k[i], shape::block_kv, prim::words_for<typename shape::words>(head_dim));
+      take(&b.k[i], shape::block_kv, shape::words_of_head(head_dim));
       take(&b.v[i], shape::block_kv, round_up(v_head_dim, shape::width));
       take(&b.nonfinite[i], shape::block_kv, 1);
     }

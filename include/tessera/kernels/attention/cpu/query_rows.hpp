@@ -123,8 +123,8 @@ class query_rows {
     columns.end = static_cast<int>(keys.end - tile.key0);
     columns.seen = tile.seen;
     if (tile.seen == prim::tile_visibility::partial) narrow(rows, keys, &columns);
-    columns.low = columns.begin / shape::width * shape::width;
-    columns.high = round_up(columns.end, shape::width);
+    columns.low = columns.begin / shape::key_step * shape::key_step;
+    columns.high = round_up(columns.end, shape::key_step);
     return columns;
   }
 
@@ -164,7 +164,10 @@ class query_rows {
   }
 
   TESSERA_INLINE row_tile tile_from(int first) const {
-    return {first, first < count_ ? prim::rows_of_tile<shape::mr>(count_ - first) : 0};
+    if (first >= count_) return {first, 0};
+    const int left = count_ - first;
+    if constexpr (shape::tiles) return {first, left < shape::mr ? left : shape::mr};
+    return {first, prim::rows_of_tile<shape::mr>(left)};
   }
 
   /// Asks masks, segments and functors again, for these rows alone, and takes columns of foreign

@@ -19,7 +19,7 @@ struct key_columns {
   std::int64_t key0 = 0;
   int count = 0;           ///< keys that exist; scores beyond are not read
   int begin = 0, end = 0;  ///< that some row of a register tile sees
-  int low = 0, high = 0;   ///< the same in whole registers
+  int low = 0, high = 0;   ///< the same in whole registers, or tiles of them
   prim::tile_visibility seen = prim::tile_visibility::skip;  ///< of [begin, end), intervals aside
 
   TESSERA_INLINE prim::key_interval keys() const { return {key0 + begin, key0 + end}; }

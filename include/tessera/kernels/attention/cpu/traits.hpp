@@ -8,6 +8,7 @@
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/families/attention/schedule_cpu.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/gemm/microkernel.hpp>
 #include <tessera/prim/cpu/gemm/panels.hpp>
@@ -15,28 +16,13 @@
 
 namespace tessera::kernels::attention::cpu {
 
-template <class Kernel>
-struct kernel_has_its_instructions {
-  static_assert(isa::of<Kernel::config.target>::compiled,
-                "this translation unit lacks the compiler flags of the row's backend "
-                "(see tessera/prim/cpu/isa.hpp, or use -march=native)");
-  static constexpr bool value = true;
-};
-
-/// Stops the compilation of a config that breaks a rule, naming both.
-template <class Kernel>
-constexpr bool require_legal() {
-  return row_is_legal<Kernel, broken_rule(Kernel::config)>::value &&
-         kernel_has_its_instructions<Kernel>::value;
-}
-
 using schedule_cpu::round_up;
 using schedule_cpu::strides;
 
 /// What a kernel is at compile time. Strides count 32-bit words.
 template <class Kernel>
 struct traits {
-  static_assert(require_legal<Kernel>());
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr attention_config config = resolved(Kernel::config);
   using isa_type = typename isa::of<config.target>::type;
   using words = typename prim::words_of<config.target>::type;
@@ -46,11 +32,15 @@ struct traits {
 
   static constexpr int width = vec::width;
   static_assert(words::k_pack == schedule_cpu::k_pack(config.target));
+  /// Products are of AMX tiles: 32 rows and 32 words or columns at a time.
+  static constexpr bool tiles = has_tile_products(config.target);
   /// The register tile of the microkernel: mr rows, nr columns.
-  static constexpr int mr = register_rows(config.target);
+  static constexpr int mr = prefill_rows(config.target);
   static constexpr int nr = register_columns(config.target);
   static constexpr int vectors = nr / width;
   using panels = prim::panels<isa_type, vectors>;
+  /// Keys that columns in use are rounded to.
+  static constexpr int key_step = tiles ? 32 : width;
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
 
@@ -76,11 +66,16 @@ struct traits {
 
   /// Keys of a tile as columns of B.
   static TESSERA_INLINE panels k_panels(const attention_kernel_args& args, float* data) {
-    return {data, prim::words_for<words>(head_dim(args)), block_kv};
+    return {data, words_of_head(head_dim(args)), block_kv};
+  }
+  /// Words of K's summed axis: whole tiles where there are tiles.
+  static constexpr int words_of_head(int head_dim) {
+    const int used = prim::words_for<words>(head_dim);
+    return tiles ? round_up(used, 16) : used;
   }
   /// Values of a tile of `count` keys as rows of B.
   static TESSERA_INLINE panels v_panels(const attention_kernel_args& args, float* data, int count) {
-    return {data, round_up(count, width) / words::k_pack, round_up(v_head_dim(args), width)};
+    return {data, round_up(count, key_step) / words::k_pack, round_up(v_head_dim(args), width)};
   }
 };
 

@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
+#include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/hooks.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
@@ -20,7 +21,7 @@ namespace forward = kernels::attention::cpu;
 /// The forward kernel of a row: its tile, every feature.
 template <class Row>
 struct score_kernel {
-  static_assert(row_is_legal<Row, broken_rule(Row::config)>::value);
+  static_assert(cpu_row_is_legal<Row, broken_rule(Row::config)>::value);
   static constexpr attention_config config = scores_of(resolved(Row::config));
 };
 

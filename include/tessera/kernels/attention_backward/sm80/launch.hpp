@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -20,7 +19,7 @@
 #include <tessera/kernels/attention_backward/sm80/key_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/rows.hpp>
-#include <tessera/prim/common/workspace.hpp>
+#include <tessera/kernels/cuda_row.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
@@ -35,18 +34,15 @@ struct scratch {
 
   scratch(const attention_backward_kernel_args& call, std::byte* base) {
     const attention_kernel_args& of = call.forward;
-    const auto take = [&](auto*& part, std::int64_t count) {
-      if (base != nullptr)
-        part = reinterpret_cast<std::remove_reference_t<decltype(part)>>(base + bytes);
-      bytes += (static_cast<std::size_t>(count) * sizeof(*part) + 63) / 64 * 64;
-    };
     const bool packed = of.cu_seqlens_q != nullptr;
     args.call = call;
     args.rows = packed ? of.q_len : of.batch * of.q_len;
     args.keys = packed ? of.kv_len : of.batch * of.kv_len;
-    take(args.shift, args.rows * of.q_heads);
-    take(args.correction, args.rows * of.q_heads);
-    take(args.taint, args.keys * of.kv_heads);
+    cuda::workspace_parts parts(base);
+    parts.take(args.shift, args.rows * of.q_heads);
+    parts.take(args.correction, args.rows * of.q_heads);
+    parts.take(args.taint, args.keys * of.kv_heads);
+    bytes = parts.bytes();
   }
 };
 
@@ -63,9 +59,7 @@ struct sized_pass {
   pass kernel = nullptr;
   int shared_bytes = 0;
   int (*of_head_dims)(int, int) = nullptr;  ///< what a call takes instead, if it is less
-  prim::cuda::kernel_entry entry() const {
-    return {reinterpret_cast<const void*>(kernel), shared_bytes};
-  }
+  prim::cuda::kernel_entry entry() const { return cuda::entry_of(kernel, shared_bytes); }
 };
 
 /// All kernels of a row.
@@ -131,8 +125,7 @@ struct row_kernels {
 /// the binary holds no code for. The first launch does the same.
 template <class Kernel>
 status prepare() {
-  int device = 0;
-  return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
+  return cuda::prepare<row_kernels<Kernel>>();
 }
 
 /// Launches kernels one behind the other; the first failure ends it.
@@ -142,11 +135,11 @@ class launcher {
 
   void run(const sized_pass& pass, const launch_args& args, std::int64_t blocks) {
     if (blocks <= 0 || code_ != cudaSuccess) return;
-    const dim3 grid(static_cast<unsigned>(std::min<std::int64_t>(blocks, INT32_MAX)));
     const int shared = pass.of_head_dims != nullptr
                            ? pass.of_head_dims(of_.head_dim, of_.v_head_dim)
                            : pass.shared_bytes;
-    code_ = prim::cuda::launch_kernel(pass.kernel, grid, threads, shared, stream_, false, args);
+    code_ = prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), threads, shared, stream_,
+                                      false, args);
   }
   /// A warp for each of the items.
   void run_warps(const sized_pass& pass, const launch_args& args, std::int64_t items) {
@@ -160,11 +153,7 @@ class launcher {
     args.tiles = (tokens + own - 1) / own;
     run(pass, args, entries * heads * args.tiles);
   }
-  status ended() const {
-    if (code_ == cudaSuccess) return {};
-    cudaGetLastError();
-    return prim::cuda::device_failure("kernel launch", code_);
-  }
+  status ended() const { return cuda::launched(code_); }
 
  private:
   const attention_kernel_args& of_;
@@ -179,13 +168,7 @@ status launch(const attention_backward_kernel_args& args, const launch_context& 
   using kernels_of = row_kernels<Kernel>;
   const attention_kernel_args& of = args.forward;
   const scratch memory(args, context.workspace);
-  if (status done =
-          prim::check_workspace({context.workspace, context.workspace_bytes}, memory.bytes);
-      !done) {
-    return done;
-  }
-  int device = 0;
-  if (status done = prim::cuda::readiness<kernels_of>::ready_current(device); !done) return done;
+  if (status done = cuda::ready<kernels_of>(context, memory.bytes); !done) return done;
   launcher kernels(of, static_cast<cudaStream_t>(context.stream));
   const bool modified = modifies_scores(of);
   launch_args launched = memory.args;

@@ -105,9 +105,9 @@ __global__ void __launch_bounds__(threads, 1)
     accumulator scores[count / 8], gradients[count / 8];
 #pragma unroll
     for (int n = 0; n < count / 8; ++n) {
-      const key_taint left = taint[n * 8 + lane % 4 * 2], right = taint[n * 8 + lane % 4 * 2 + 1];
-      scores[n] = {{left.k, right.k, left.k, right.k}};
-      gradients[n] = {{left.v, right.v, left.v, right.v}};
+      const key_taint* const of_two = taint + n * 8 + lane % 4 * 2;
+      scores[n] = {{of_two[0].k, of_two[1].k, of_two[0].k, of_two[1].k}};
+      gradients[n] = {{of_two[0].v, of_two[1].v, of_two[0].v, of_two[1].v}};
     }
     multiply_rows<Element, rows, keys>(scores, q + of_a, k + of_b);
     multiply_rows<Element, rows, keys>(gradients, d_out + of_a, v + of_b);

@@ -19,7 +19,7 @@ namespace tessera::kernels::chunked_scan::cpu {
 /// Compile-time shape of a row's kernel.
 template <class Kernel>
 struct traits {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr chunked_scan_config config = Kernel::config;
   using isa_type = typename isa::of<config.target>::type;
   using vec = prim::simd<isa_type>;

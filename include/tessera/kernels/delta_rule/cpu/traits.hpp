@@ -19,7 +19,7 @@ namespace tessera::kernels::delta_rule::cpu {
 /// Compile-time shape of a row's kernel.
 template <class Row>
 struct traits {
-  static_assert(row_is_legal<Row, broken_rule(Row::config)>::value);
+  static_assert(cpu_row_is_legal<Row, broken_rule(Row::config)>::value);
   static constexpr delta_rule_config config = resolved(Row::config);
   using isa_type = typename isa::of<config.target>::type;
   using vec = prim::simd<isa_type>;

@@ -33,7 +33,7 @@ inline constexpr bool is_forward = Kernel::config.pass == delta_rule_pass::forwa
 /// All kernels of a row.
 template <class Kernel>
 struct row_kernels {
-  static_assert(cuda::row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   using element = element_t<Kernel::config.type>;
   using shape = recurrence::sm80::tile_shape_of<resolved(Kernel::config).key_dim>;
   static constexpr int shared_bytes =

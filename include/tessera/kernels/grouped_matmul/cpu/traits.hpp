@@ -18,7 +18,7 @@ namespace tessera::kernels::grouped_matmul::cpu {
 /// Compile-time shape of a row's kernel. Strides count words.
 template <class Kernel>
 struct traits {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr grouped_matmul_config config = resolved(Kernel::config);
   using isa_type = typename isa::of<config.target>::type;
   using vec = prim::simd<isa_type>;

@@ -18,14 +18,14 @@ namespace tessera::kernels::kv_cache::cpu {
 /// None is needed.
 template <class Kernel>
 std::size_t workspace_bytes(const kv_cache_kernel_args&, int) {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   return 0;
 }
 
 /// Runs the row's kernel. `args` come from `lower`.
 template <class Kernel>
 status launch(const kv_cache_kernel_args& args, const launch_context& context) {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   using isa_type = typename isa::of<Kernel::config.target>::type;
   if constexpr (Kernel::config.pass == kv_cache_pass::append) {
     append<isa_type>(args.append, context.threads);

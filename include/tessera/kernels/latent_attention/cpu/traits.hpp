@@ -18,7 +18,7 @@ namespace tessera::kernels::latent_attention::cpu {
 /// Strides count floats.
 template <class Kernel>
 struct traits {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr latent_attention_config config = resolved(Kernel::config);
   using isa_type = typename isa::of<config.target>::type;
   using words = prim::f32_words<isa_type>;

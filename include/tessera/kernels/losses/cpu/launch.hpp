@@ -21,7 +21,7 @@ namespace tessera::kernels::losses::cpu {
 /// The launch of a row's loss and direction.
 template <class Kernel>
 auto launch_of(const losses_kernel_args& args) {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   constexpr bool backward = Kernel::config.pass == loss_pass::backward;
   if constexpr (Kernel::config.loss == loss_kind::kl_divergence) {
     using kernel =

@@ -8,13 +8,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <cuda_runtime.h>
 
 #include <tessera/families/mean_pooling/kernel_args.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/families/mean_pooling/schedule_sm80.hpp>
+#include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/mean_pooling/sm80/backward.hpp>
 #include <tessera/kernels/mean_pooling/sm80/counts.hpp>
 #include <tessera/kernels/mean_pooling/sm80/forward.hpp>
@@ -24,14 +24,6 @@
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::mean_pooling::sm80 {
-
-/// Instantiated for every row that is compiled. The compiler's message shows `Kernel` and `Broken`.
-template <class Kernel, mean_pooling_rule Broken>
-struct row_is_legal {
-  static_assert(Broken == mean_pooling_rule::none,
-                "this row breaks the rule named by the second template argument");
-  static constexpr bool value = true;
-};
 
 template <class Kernel>
 constexpr bool is_forward = Kernel::config.pass == pooling_pass::forward;
@@ -50,19 +42,16 @@ struct scratch {
   std::size_t bytes = 0;
 
   scratch(const mean_pooling_kernel_args& args, bool forward, int element_bytes, std::byte* base) {
-    const auto take = [&](auto*& part, std::int64_t count) {
-      using element = std::remove_reference_t<decltype(*part)>;
-      if (base != nullptr) part = reinterpret_cast<element*>(base + bytes);
-      bytes += (static_cast<std::size_t>(count) * sizeof(element) + 63) / 64 * 64;
-    };
-    if (args.cu_seqlens != nullptr && args.chunk > 0) take(chunks_before, args.sequences + 1);
+    cuda::workspace_parts parts(base);
+    if (args.cu_seqlens != nullptr && args.chunk > 0) parts.take(chunks_before, args.sequences + 1);
     if (args.mask != nullptr) {
       slices = std::max<std::int64_t>(1, (args.tokens + slice_weights - 1) / slice_weights);
-      take(totals, args.sequences);
-      if (slices > 1) take(slice_totals, args.sequences * slices);
+      parts.take(totals, args.sequences);
+      if (slices > 1) parts.take(slice_totals, args.sequences * slices);
     }
     const std::int64_t slots = pooling_schedule_of(args, {element_bytes}).slots;
-    if (forward && slots > 0) take(partials, slots * args.heads * args.columns);
+    if (forward && slots > 0) parts.take(partials, slots * args.heads * args.columns);
+    bytes = parts.bytes();
   }
 };
 
@@ -115,17 +104,14 @@ template <class Kernel>
 struct row_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static auto entries() {
-    const auto entry = [](auto* kernel) {
-      return prim::cuda::kernel_entry{reinterpret_cast<const void*>(kernel)};
-    };
-    return std::array{entry(pass_of_tokens<Kernel>(true, false)),
-                      entry(pass_of_tokens<Kernel>(true, true)),
-                      entry(pass_of_tokens<Kernel>(false, false)),
-                      entry(pass_of_tokens<Kernel>(false, true)),
-                      entry(&combine_pieces<Kernel>),
-                      entry(&count_chunks<Kernel>),
-                      entry(&add_weights<Kernel, weights_of_mask>),
-                      entry(&add_weights<Kernel, sums_of_slices>)};
+    return std::array{cuda::entry_of(pass_of_tokens<Kernel>(true, false)),
+                      cuda::entry_of(pass_of_tokens<Kernel>(true, true)),
+                      cuda::entry_of(pass_of_tokens<Kernel>(false, false)),
+                      cuda::entry_of(pass_of_tokens<Kernel>(false, true)),
+                      cuda::entry_of(&combine_pieces<Kernel>),
+                      cuda::entry_of(&count_chunks<Kernel>),
+                      cuda::entry_of(&add_weights<Kernel, weights_of_mask>),
+                      cuda::entry_of(&add_weights<Kernel, sums_of_slices>)};
   }
 };
 
@@ -133,12 +119,7 @@ struct row_kernels {
 /// the binary holds no code for. The first launch does the same.
 template <class Kernel>
 status prepare() {
-  int device = 0;
-  return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
-}
-
-inline dim3 grid_of(std::int64_t items) {
-  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(items, 1, INT32_MAX)));
+  return cuda::prepare<row_kernels<Kernel>>();
 }
 
 /// What kernels of tokens need beforehand.
@@ -153,9 +134,9 @@ cudaError_t launch_counts(const launch_args& args, const scratch& memory, cudaSt
   constexpr std::int64_t warps = pooling_threads_sm80 / 32;
   const auto add = [&](auto* kernel, const auto& values, std::int64_t count, std::int64_t slices,
                        std::int64_t slice, double* sums) {
-    return prim::cuda::launch_kernel(kernel, grid_of((call.sequences * slices + warps - 1) / warps),
-                                     pooling_threads_sm80, 0, stream, false, values, call.sequences,
-                                     count, slices, slice, sums);
+    return prim::cuda::launch_kernel(
+        kernel, cuda::grid_of((call.sequences * slices + warps - 1) / warps), pooling_threads_sm80,
+        0, stream, false, values, call.sequences, count, slices, slice, sums);
   };
   const bool sliced = memory.slices > 1;
   const cudaError_t code =
@@ -191,17 +172,15 @@ status launch(const mean_pooling_kernel_args& args, const launch_context& contex
   cudaError_t code = launch_counts<Kernel>(launched, memory, stream);
   if (code == cudaSuccess && launched.cut.items() > 0) {
     code = prim::cuda::launch_kernel(pass_of_tokens<Kernel>(wide, args.mask != nullptr),
-                                     grid_of(launched.cut.items()), pooling_threads_sm80, 0, stream,
-                                     false, launched);
+                                     cuda::grid_of(launched.cut.items()), pooling_threads_sm80, 0,
+                                     stream, false, launched);
   }
   if (code == cudaSuccess && is_forward<Kernel> && launched.cut.combine_items() > 0) {
-    code = prim::cuda::launch_kernel(&combine_pieces<Kernel>, grid_of(launched.cut.combine_items()),
-                                     pooling_threads_sm80, 0, stream, ready::dependent(device),
-                                     launched);
+    code = prim::cuda::launch_kernel(
+        &combine_pieces<Kernel>, cuda::grid_of(launched.cut.combine_items()), pooling_threads_sm80,
+        0, stream, ready::dependent(device), launched);
   }
-  if (code == cudaSuccess) return {};
-  cudaGetLastError();
-  return prim::cuda::device_failure("kernel launch", code);
+  return cuda::launched(code);
 }
 
 }  // namespace tessera::kernels::mean_pooling::sm80

@@ -21,7 +21,7 @@ namespace tessera::kernels::quantized::cpu {
 /// The launch of a row's pass.
 template <class Kernel>
 auto launch_of(const quantized_kernel_args& args) {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   if constexpr (Kernel::config.pass == quantized_pass::quantize) {
     return quantize<Kernel>(args);
   } else if constexpr (Kernel::config.pass == quantized_pass::dequantize) {

@@ -21,7 +21,7 @@ namespace tessera::kernels::selective_scan::cpu {
 /// The launch of a row's recurrence and direction.
 template <class Kernel>
 auto launch_of(const selective_scan_kernel_args& args) {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   constexpr bool backward = Kernel::config.pass == scan_pass::backward;
   if constexpr (Kernel::config.recurrence == scan_recurrence::rwkv4) {
     using kernel = std::conditional_t<backward, rwkv4_backward<Kernel>, rwkv4_forward<Kernel>>;

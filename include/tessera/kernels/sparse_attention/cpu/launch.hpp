@@ -21,7 +21,7 @@ namespace tessera::kernels::sparse_attention::cpu {
 /// The launch of a row's pattern and direction.
 template <class Kernel>
 auto launch_of(const sparse_attention_kernel_args& args) {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   constexpr bool backward = Kernel::config.pass == sparse_pass::backward;
   if constexpr (Kernel::config.pattern == sparse_pattern::blocksparse) {
     using kernel =

@@ -73,6 +73,17 @@ bool pack_rows(const Rows& rows, row_range used, int columns, const bool* skip,
   return vec::sum(nonfinite) == 0.0f;
 }
 
+/// Writes zeros to `cleared` of the rows of B, which begin and end whole words.
+template <class Words, class Isa, int Vectors>
+void clear_rows(row_range cleared, const panels<Isa, Vectors>& packed) {
+  using vec = simd<Isa>;
+  for (int column = 0; column < packed.columns; column += vec::width) {
+    for (int row = cleared.begin; row < cleared.end; row += Words::k_pack) {
+      vec::store(packed.at(row / Words::k_pack, column), vec::zero());
+    }
+  }
+}
+
 /// nonfinite[row] = some element of that row is NaN or infinite.
 template <class Isa, class Rows>
 void find_nonfinite(const Rows& rows, row_range used, int columns, bool* nonfinite) {

@@ -73,6 +73,8 @@ template <>
 struct words_of<backend::cpu_avx512_bf16> {
   using type = bf16_words<isa::avx512_bf16>;
 };
+template <>
+struct words_of<backend::cpu_amx_bf16> : words_of<backend::cpu_avx512_bf16> {};
 #endif
 
 }  // namespace tessera::prim

@@ -1,0 +1,104 @@
+// The two products of up to 32 rows with a packed tile of keys on AMX tiles, two rows and two
+// columns of them at a time. Operands lie as they do for VDPBF16PS: rows of A are words side by
+// side, and a word of a panel of B is a row of a tile. Rows behind the last are zeros (`load_q`).
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/kernels/attention/cpu/prefill_scratch.hpp>
+#include <tessera/kernels/attention/cpu/query_rows.hpp>
+#include <tessera/kernels/attention/cpu/score_mod.hpp>
+#include <tessera/kernels/attention/cpu/traits.hpp>
+#include <tessera/prim/cpu/gemm/tiles.hpp>
+#include <tessera/prim/cpu/line_queue.hpp>
+
+namespace tessera::kernels::attention::cpu {
+
+/// What a thread holds while it works on an item.
+template <class Kernel>
+struct product_scope {};
+template <class Kernel>
+requires traits<Kernel>::tiles struct product_scope<Kernel> : prim::tile_scope<prim::tiles> {
+};
+
+/// Calls body.template operator()<RowTiles>() for rows of one or two tiles.
+template <class Body>
+TESSERA_INLINE void with_row_tiles(int rows, const Body& body) {
+  if (rows > prim::tile_rows) {
+    body.template operator()<2>();
+  } else {
+    body.template operator()<1>();
+  }
+}
+
+/// scores[rows, low ... high) = Q K^T.
+template <class Kernel>
+void gemm_qk_tiles(const attention_kernel_args& args, row_tile rows, float* k_panels,
+                   const key_columns& used, const prefill_scratch<Kernel>& scratch,
+                   prim::line_queue& lines) {
+  using shape = traits<Kernel>;
+  const typename shape::panels k = shape::k_panels(args, k_panels);
+  const float* const q = scratch.q_row(rows.first);
+  with_row_tiles(rows.rows, [&]<int RowTiles>() {
+    prim::tile_product<prim::tiles, RowTiles, 2> product;
+    for (int column = used.low; column < used.high; column += shape::nr) {
+      lines.step();
+      const typename decltype(product)::operands from{q, shape::q_stride, k.at(0, column),
+                                                      shape::nr};
+      product.template begin<false>(from, scratch.scores + column, shape::score_stride);
+      product.add(product.next(from), k.words - prim::tile_width);
+    }
+    product.finish();
+  });
+}
+
+/// out[rows] *= rescale, where some factor is not 1.
+template <class Kernel>
+void rescale_rows(row_tile rows, int columns, const prefill_scratch<Kernel>& scratch) {
+  using vec = typename traits<Kernel>::vec;
+  for (int r = 0; r < rows.rows; ++r) {
+    if (scratch.rescale[r] == 1.0f) continue;
+    const auto factor = vec::broadcast(scratch.rescale[r]);
+    float* const out = scratch.out_row(rows.first + r);
+    for (int c = 0; c < columns; c += vec::width) {
+      vec::store(out + c, vec::mul(vec::load(out + c), factor));
+    }
+  }
+}
+
+/// out[rows] = rescale out[rows] + P V.
+template <class Kernel>
+void gemm_pv_tiles(const attention_kernel_args& args, row_tile rows, const float* v_panels,
+                   const key_columns& used, const prefill_scratch<Kernel>& scratch,
+                   prim::line_queue& lines) {
+  using shape = traits<Kernel>;
+  constexpr int k_pack = shape::words::k_pack;
+  const typename shape::panels v = shape::v_panels(args, const_cast<float*>(v_panels), used.count);
+  const int low = used.low / k_pack, words = (used.high - used.low) / k_pack;
+  const float* const p = scratch.scores + low;
+  float* const out = scratch.out_row(rows.first);
+  rescale_rows<Kernel>(rows, v.columns, scratch);
+  with_row_tiles(rows.rows, [&]<int RowTiles>() {
+    const auto add_to = [&](auto& product, int column) {
+      lines.step();
+      const typename std::remove_reference_t<decltype(product)>::operands from{
+          p, shape::score_stride, v.at(low, column), v.stride(column)};
+      product.template begin<true>(from, out + column, scratch.out_stride());
+      product.add(product.next(from), words - prim::tile_width);
+    };
+    int column = 0;
+    if (v.columns >= shape::nr) {
+      prim::tile_product<prim::tiles, RowTiles, 2> product;
+      for (; column + shape::nr <= v.columns; column += shape::nr) add_to(product, column);
+      product.finish();
+    }
+    if (column < v.columns) {
+      prim::tile_product<prim::tiles, RowTiles, 1> product;
+      add_to(product, column);
+      product.finish();
+    }
+  });
+}
+
+}  // namespace tessera::kernels::attention::cpu

@@ -1,0 +1,206 @@
+// One token of each sequence, as generation has them: states are read and written once, 16 bytes at
+// a time, those of a few channels under way in each thread.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::selective_scan::sm80 {
+
+/// Channels of a thread. Those of state_space_v1 have rates of their own in registers.
+template <bool SharesSteps>
+inline constexpr int step_batch = SharesSteps ? 8 : 4;
+
+/// True if every four states of the call lie side by side, at a multiple of 16 bytes.
+inline bool step_takes(const state_space_kernel_args& args) {
+  const auto is_wide = [](const scan_tensor& states) {
+    return states.data == nullptr ||
+           (reinterpret_cast<std::uintptr_t>(states.data) % 16 == 0 && states.state == 1 &&
+            states.column % 4 == 0 && states.head % 4 == 0 && states.entry % 4 == 0);
+  };
+  return args.sequences.cu_seqlens == nullptr && args.sequences.tokens == 1 &&
+         args.states % 4 == 0 && args.states > 0 && args.states <= most_states &&
+         is_wide(args.initial_state) && is_wide(args.final_state);
+}
+/// Channels of a head that a block has.
+template <bool SharesSteps>
+TESSERA_HD int step_channels(const state_space_cut& cut) {
+  return block_warps * step_batch<SharesSteps> * (8 >> cut.log_slices);
+}
+
+/// The channels of a thread, `apart` from each other, and four of their states.
+template <int Batch>
+struct step_place {
+  std::int64_t sequence, head, first;
+  int apart, count;  ///< channels of a warp at a time; those of the thread that there are
+  int lane, lane_of_channel, state;
+
+  template <bool SharesSteps>
+  static __device__ __forceinline__ step_place here(const state_space_launch& all, unsigned parts) {
+    // Quotients of 32 bits: those of 64 were a quarter of a block's instructions.
+    const unsigned block = blockIdx.x / parts;
+    const auto heads = static_cast<unsigned>(all.call.heads);
+    step_place mine;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    mine.lane = static_cast<int>(threadIdx.x) % 32;
+    mine.apart = 8 >> all.cut.log_slices;
+    mine.sequence = block / heads;
+    mine.head = block % heads;
+    mine.first =
+        static_cast<std::int64_t>(blockIdx.x % parts) * step_channels<SharesSteps>(all.cut) +
+        (warp * Batch * mine.apart + mine.lane / (32 / mine.apart));
+    mine.lane_of_channel = mine.lane % (32 / mine.apart);
+    mine.state = mine.lane_of_channel * thread_states;
+    const std::int64_t left = all.call.columns - mine.first;
+    mine.count =
+        left <= 0
+            ? 0
+            : static_cast<int>(min((left - 1) / mine.apart + 1, static_cast<std::int64_t>(Batch)));
+    return mine;
+  }
+  /// The states of the thread's first channel.
+  __device__ __forceinline__ float* states_in(const scan_tensor& tensor) const {
+    return static_cast<float*>(tensor.data) + sequence * tensor.entry + head * tensor.head +
+           first * tensor.column + state;
+  }
+  /// An element of each channel, in a tensor shaped like x.
+  __device__ __forceinline__ void load(float (&to)[Batch], const scan_tensor& from) const {
+    const std::int64_t row = row_of(from, sequence, 0, head) + first;
+    with_elements(from.data, from.type, [&](const auto* elements) {
+#pragma unroll
+      for (int k = 0; k < Batch; ++k) {
+        to[k] = k < count ? prim::cuda::float_of(elements[row + k * apart]) : 0.0f;
+      }
+    });
+  }
+};
+
+/// Of a channel, or of its head; absent: 0.
+template <bool SharesSteps>
+__device__ __forceinline__ float parameter_at(const scan_tensor& from, std::int64_t head,
+                                              std::int64_t column) {
+  if (from.data == nullptr) return 0.0f;
+  return number_at(from.data, from.type,
+                   head * from.head + (SharesSteps ? 0 : column * from.column));
+}
+
+/// Four elements of a token's B or C.
+__device__ __forceinline__ void load_four(float (&to)[thread_states], const scan_tensor& from,
+                                          std::int64_t row) {
+  with_elements(from.data, from.type, [&](const auto* elements) {
+#pragma unroll
+    for (int r = 0; r < thread_states; ++r) to[r] = prim::cuda::float_of(elements[row + r]);
+  });
+}
+
+template <bool SharesSteps>
+__global__ void __launch_bounds__(block_threads, 3)
+    step_states(__grid_constant__ const state_space_launch all, unsigned parts) {
+  constexpr int batch = step_batch<SharesSteps>;
+  using place = step_place<batch>;
+  const state_space_kernel_args& args = all.call;
+  const place mine = place::template here<SharesSteps>(all, parts);
+  const bool has_states = mine.state < args.states;
+  const int count = has_states ? mine.count : 0;
+  float4 h[batch];
+  const float* from = mine.states_in(args.initial_state);
+#pragma unroll
+  for (int k = 0; k < batch; ++k) {
+    h[k] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (args.initial_state.data != nullptr && k < count) {
+      h[k] = __ldcs(reinterpret_cast<const float4*>(from));
+    }
+    from += mine.apart * args.initial_state.column;
+  }
+  float b[thread_states] = {}, c[thread_states] = {}, x[batch];
+  const std::int64_t group =
+      static_cast<unsigned>(mine.head) / static_cast<unsigned>(args.heads_per_group);
+  if (has_states) {
+    load_four(b, args.B, row_of(args.B, mine.sequence, 0, group) + mine.state);
+    load_four(c, args.C, row_of(args.C, mine.sequence, 0, group) + mine.state);
+  }
+  mine.load(x, args.x);
+  float dt[batch], rates[SharesSteps ? 1 : batch][thread_states] = {}, of_head = 0.0f;
+  if constexpr (SharesSteps) {
+    const float raw =
+        number_at(args.dt.data, args.dt.type, row_of(args.dt, mine.sequence, 0, mine.head)) +
+        parameter_at<true>(args.dt_bias, mine.head, 0);
+    dt[0] = step_of(args, raw).step;
+    of_head = expf(number_at(args.A.data, args.A.type, mine.head * args.A.head) * dt[0]);
+  } else {
+    // Each of four lanes makes the step of one of the channels.
+    static_assert(batch == 4);
+    const int own_channel = mine.lane % batch;
+    const std::int64_t own_column = mine.first + own_channel * mine.apart;
+    float own_step = 0.0f;
+    if (own_channel < mine.count) {
+      const float raw = number_at(args.dt.data, args.dt.type,
+                                  row_of(args.dt, mine.sequence, 0, mine.head) + own_column);
+      own_step = step_of(args, raw + parameter_at<false>(args.dt_bias, mine.head, own_column)).step;
+    }
+#pragma unroll
+    for (int k = 0; k < batch; ++k) {
+      dt[k] = __shfl_sync(prim::cuda::all_lanes, own_step, mine.lane / batch * batch + k);
+      if (k >= count) continue;
+      const std::int64_t column = mine.first + k * mine.apart;
+      const thread_states_of own{column, mine.state, mine.head, column, thread_states};
+      own.load(rates[k], args.A, 0);
+    }
+  }
+  const bool is_fast = args.x.type != dtype::f32;
+  float y[8] = {};
+  float* to = mine.states_in(args.final_state);
+#pragma unroll
+  for (int k = 0; k < batch; ++k) {
+    const float step = dt[SharesSteps ? 0 : k], moved = step * x[k];
+    float states[thread_states] = {h[k].x, h[k].y, h[k].z, h[k].w};
+#pragma unroll
+    for (int r = 0; r < thread_states; ++r) {
+      float decay = of_head;
+      if constexpr (!SharesSteps) {
+        const float power = rates[k][r] * step;
+        decay = is_fast ? prim::cuda::exp2_fast(power * 1.44269504088896f) : expf(power);
+      }
+      states[r] = fmaf(moved, b[r], decay * states[r]);
+      if (k < count) y[k] = fmaf(states[r], c[r], y[k]);
+    }
+    if (args.final_state.data != nullptr && k < count) {
+      __stcs(reinterpret_cast<float4*>(to),
+             make_float4(states[0], states[1], states[2], states[3]));
+    }
+    to += mine.apart * args.final_state.column;
+  }
+  // Each lane ends with the sums of two of the channels, if there are as many.
+  fold_values<8, 1, 2>(y, mine.lane);
+  for (int step = 4; step < 32 / mine.apart; step *= 2) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      y[i] += __shfl_xor_sync(prim::cuda::all_lanes, y[i], step);
+    }
+  }
+  if (mine.lane_of_channel >= 4) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int k = (mine.lane % 2) * 4 + (mine.lane / 2 % 2) * 2 + i;
+    if (k >= mine.count) continue;
+    const std::int64_t column = mine.first + k * mine.apart;
+    const auto element = [&](const scan_tensor& rows) {
+      return row_of(rows, mine.sequence, 0, mine.head) + column;
+    };
+    const float of_x = number_at(args.x.data, args.x.type, element(args.x));
+    float out = fmaf(parameter_at<SharesSteps>(args.D, mine.head, column), of_x, y[i]);
+    if (args.norm) {
+      all.memory.columns[(mine.sequence * args.heads + mine.head) * args.columns + column] = out;
+      continue;
+    }
+    if (args.z.data != nullptr) {
+      out *= silu(number_at(args.z.data, args.z.type, element(args.z))).value;
+    }
+    put_number(args.out.data, args.out.type, element(args.out), out);
+  }
+}
+
+}  // namespace tessera::kernels::selective_scan::sm80

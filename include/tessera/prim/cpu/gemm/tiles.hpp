@@ -1,0 +1,259 @@
+// The tile registers of AMX: eight of sixteen rows of 64 bytes. A tile of f32 has 16 x 16 numbers,
+// one of bf16 words 16 x 16 pairs; an operand B has row k of its words in row k, as panels do.
+//
+// The assembler's text is written here because compilers' intrinsics do not say which memory they
+// touch. Where TESSERA_EMULATED_TILES is defined, memory stands in for the registers and the same
+// bits come out on any processor: so rows of tiles are tested where there are none.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::prim {
+
+/// What ldtilecfg reads.
+struct alignas(64) tile_shapes {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t unused[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+
+  /// Every register has its full size.
+  static constexpr tile_shapes full() {
+    tile_shapes shapes;
+    for (int t = 0; t < 8; ++t) {
+      shapes.row_bytes[t] = 64;
+      shapes.rows[t] = 16;
+    }
+    return shapes;
+  }
+};
+
+/// Numbers of f32, and words of bf16 pairs, in a row of a tile; rows of a tile.
+inline constexpr int tile_width = 16;
+inline constexpr int tile_rows = 16;
+
+/// Registers in memory, of each thread its own.
+class emulated_tiles {
+ public:
+  static void begin() {}
+  static void end() {}
+
+  template <int Tile>
+  static void zero() {
+    std::memset(memory(Tile), 0, sizeof(float) * tile_rows * tile_width);
+  }
+  /// Sixteen rows of 64 bytes, `stride` bytes apart.
+  template <int Tile>
+  static void load(const float* from, std::int64_t stride) {
+    for (int r = 0; r < tile_rows; ++r) {
+      std::memcpy(memory(Tile) + r * tile_width, reinterpret_cast<const char*>(from) + r * stride,
+                  64);
+    }
+  }
+  template <int Tile>
+  static void load_once(const float* from, std::int64_t stride) {
+    load<Tile>(from, stride);
+  }
+  template <int Tile>
+  static void store(float* to, std::int64_t stride) {
+    for (int r = 0; r < tile_rows; ++r) {
+      std::memcpy(reinterpret_cast<char*>(to) + r * stride, memory(Tile) + r * tile_width, 64);
+    }
+  }
+  /// C += A B as TDPBF16PS does it: low and high halves of the words are summed up by themselves,
+  /// in the order of the words, from zero on, and the two sums are added before C is. Fused,
+  /// rounded to the nearest, numbers too small to be normal are zeros.
+  template <int C, int A, int B>
+  static void multiply_add() {
+    for (int r = 0; r < tile_rows; ++r) {
+      float low[tile_width] = {}, high[tile_width] = {};
+      for (int k = 0; k < tile_width; ++k) {
+        const std::uint32_t a = word(A, r, k);
+        const float a_low = half(a << 16), a_high = half(a & 0xffff0000u);
+        for (int column = 0; column < tile_width; ++column) {
+          const std::uint32_t b = word(B, k, column);
+          low[column] = flushed(std::fma(a_low, half(b << 16), low[column]));
+          high[column] = flushed(std::fma(a_high, half(b & 0xffff0000u), high[column]));
+        }
+      }
+      float* const sums = memory(C) + r * tile_width;
+      for (int column = 0; column < tile_width; ++column) {
+        sums[column] = flushed(flushed(sums[column]) + flushed(low[column] + high[column]));
+      }
+    }
+  }
+
+ private:
+  static float* memory(int tile) {
+    alignas(64) static thread_local float registers[8][tile_rows * tile_width];
+    return registers[tile];
+  }
+  static std::uint32_t word(int tile, int row, int column) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, memory(tile) + row * tile_width + column, sizeof bits);
+    return bits;
+  }
+  static float half(std::uint32_t bits) {
+    float value = 0.0f;
+    std::memcpy(&value, &bits, sizeof value);
+    return flushed(value);
+  }
+  static float flushed(float x) {
+    return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+  }
+};
+
+/// The registers themselves. A thread may use them between begin() and end(), and only once the
+/// operating system has given the process leave (device_facts::highest is then cpu_amx_bf16).
+struct hardware_tiles {
+  static TESSERA_INLINE void begin() {
+    static constexpr tile_shapes shapes = tile_shapes::full();
+    asm volatile("ldtilecfg %0" ::"m"(shapes));
+  }
+  /// The operating system need not keep registers in their first state.
+  static TESSERA_INLINE void end() { asm volatile("tilerelease"); }
+
+  template <int Tile>
+  static TESSERA_INLINE void zero() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(Tile));
+  }
+  /// Sixteen rows of 64 bytes, `stride` bytes apart.
+  template <int Tile>
+  static TESSERA_INLINE void load(const float* from, std::int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(Tile) : "memory");
+  }
+  /// The same of what need not stay in the first-level cache.
+  template <int Tile>
+  static TESSERA_INLINE void load_once(const float* from, std::int64_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(Tile) : "memory");
+  }
+  template <int Tile>
+  static TESSERA_INLINE void store(float* to, std::int64_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(Tile) : "memory");
+  }
+  /// C += A B.
+  template <int C, int A, int B>
+  static TESSERA_INLINE void multiply_add() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+  }
+};
+
+#if defined(TESSERA_EMULATED_TILES)
+using tiles = emulated_tiles;
+#else
+using tiles = hardware_tiles;
+#endif
+
+/// The tile registers are this thread's as long as it lives.
+template <class Tiles>
+struct tile_scope {
+  tile_scope() { Tiles::begin(); }
+  ~tile_scope() { Tiles::end(); }
+  tile_scope(const tile_scope&) = delete;
+  tile_scope& operator=(const tile_scope&) = delete;
+};
+
+/// Products of 16 * RowTiles rows of A with 16 * ColumnTiles columns of B, one or two each: sums in
+/// tiles 0 to 3, A in 4 and 5, B in 6 and 7. Strides count words (or floats).
+///
+/// A store waits for the products of its tile. So the sums of one block of C are stored among the
+/// first products of the next (`begin`), each just before its tile is needed again, and only the
+/// last ones by themselves (`finish`).
+template <class Tiles, int RowTiles, int ColumnTiles>
+class tile_product {
+ public:
+  /// Where a block of C is, or null.
+  struct block {
+    float* c = nullptr;
+    std::int64_t stride = 0;
+  };
+  /// Rows of A are a_stride apart, words of B b_stride.
+  struct operands {
+    const float* a;
+    std::int64_t a_stride;
+    const float* b;
+    std::int64_t b_stride;
+  };
+
+  /// The products over the first tile_width words, after which come `add` and another `begin` or
+  /// `finish`. Sums start from what C holds if `Adds`, else from zero. Stores those of `before`
+  /// first.
+  template <bool Adds>
+  TESSERA_INLINE void begin(const operands& from, float* c, std::int64_t c_stride) {
+    const block before = stored_;
+    stored_ = {c, c_stride};
+    step(from, [&]<int Row, int Column>() {
+      constexpr int tile = 2 * Row + Column;
+      if (before.c != nullptr) Tiles::template store<tile>(at<Row, Column>(before), bytes(before));
+      if constexpr (Adds) {
+        Tiles::template load<tile>(at<Row, Column>(stored_), bytes(stored_));
+      } else {
+        Tiles::template zero<tile>();
+      }
+    });
+  }
+  /// Those over further `words`, a multiple of tile_width.
+  static TESSERA_INLINE void add(operands from, int words) {
+    for (int k = 0; k < words; k += tile_width) {
+      step(from, []<int Row, int Column>() {});
+      from = next(from);
+    }
+  }
+  static TESSERA_INLINE operands next(const operands& from) {
+    return {from.a + tile_width, from.a_stride, from.b + tile_width * from.b_stride, from.b_stride};
+  }
+  TESSERA_INLINE void finish() {
+    store<0, 0>();
+    if constexpr (ColumnTiles == 2) store<0, 1>();
+    if constexpr (RowTiles == 2) store<1, 0>();
+    if constexpr (RowTiles == 2 && ColumnTiles == 2) store<1, 1>();
+    stored_ = {};
+  }
+
+ private:
+  static constexpr std::int64_t word_bytes = 4;
+
+  template <int Row, int Column>
+  static TESSERA_INLINE float* at(const block& one) {
+    return one.c + Row * tile_rows * one.stride + Column * tile_width;
+  }
+  static TESSERA_INLINE std::int64_t bytes(const block& one) { return one.stride * word_bytes; }
+  template <int Row, int Column>
+  TESSERA_INLINE void store() {
+    Tiles::template store<2 * Row + Column>(at<Row, Column>(stored_), bytes(stored_));
+  }
+  /// `before.operator()<Row, Column>()` comes just before the sums of that tile grow.
+  template <class Before>
+  static TESSERA_INLINE void step(const operands& from, const Before& before) {
+    const std::int64_t a_bytes = from.a_stride * word_bytes, b_bytes = from.b_stride * word_bytes;
+    Tiles::template load<4>(from.a, a_bytes);
+    Tiles::template load_once<6>(from.b, b_bytes);
+    before.template operator()<0, 0>();
+    Tiles::template multiply_add<0, 4, 6>();
+    if constexpr (ColumnTiles == 2) {
+      Tiles::template load_once<7>(from.b + tile_width, b_bytes);
+      before.template operator()<0, 1>();
+      Tiles::template multiply_add<1, 4, 7>();
+    }
+    if constexpr (RowTiles == 2) {
+      Tiles::template load<5>(from.a + tile_rows * from.a_stride, a_bytes);
+      before.template operator()<1, 0>();
+      Tiles::template multiply_add<2, 5, 6>();
+      if constexpr (ColumnTiles == 2) {
+        before.template operator()<1, 1>();
+        Tiles::template multiply_add<3, 5, 7>();
+      }
+    }
+  }
+
+  block stored_{};  ///< whose sums are in the tiles
+};
+
+}  // namespace tessera::prim

@@ -1,0 +1,53 @@
+// Whether this process may use the tile registers of AMX-BF16: CPUID, XCR0, and the leave that
+// Linux gives a process which asks for it.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/spec/device_facts.hpp>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace tessera::prim {
+
+/// Asks for the registers, for all threads of this process; once is enough, again does no harm.
+/// They make signal frames 8 KB larger, which is why a process must ask.
+template <class Isa>
+bool ask_for_tiles() noexcept {
+#if defined(__linux__) && defined(__x86_64__)
+  constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long tile_data = 18;
+  return ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
+/// Looks, and asks where there are any.
+template <class Isa>
+tile_access find_tile_access() noexcept {
+#if defined(TESSERA_EMULATED_TILES)
+  return tile_access::granted;
+#elif defined(__x86_64__)
+  constexpr unsigned osxsave = 1u << 27, amx_tile = 1u << 24, amx_bf16 = 1u << 22;
+  constexpr unsigned tile_states = 0x60000;  // of XCR0
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return tile_access::absent;
+  if ((d & amx_tile) == 0 || (d & amx_bf16) == 0) return tile_access::absent;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & osxsave) == 0) return tile_access::not_saved;
+  unsigned low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & tile_states) != tile_states) return tile_access::not_saved;
+  return ask_for_tiles<Isa>() ? tile_access::granted : tile_access::refused;
+#else
+  return tile_access::absent;
+#endif
+}
+
+}  // namespace tessera::prim

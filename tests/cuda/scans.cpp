@@ -1,0 +1,85 @@
+// Elementwise recurrences over several chunks, in rows that the matrix unit takes, and single
+// tokens of aligned states: random calls are shorter, or lie as neither wants them.
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/call_data.hpp"
+#include "tests/support/call_judge.hpp"
+#include "tests/support/call_run.hpp"
+
+namespace tessera::support {
+namespace {
+
+/// The problem of a text, with a final state if the operation gives one.
+owned_problem problem_with_final_state(const operation& op, std::string_view text) {
+  owned_problem problem = whole_problem(op, text, false).value();
+  std::size_t initial = 0, last = 0;
+  for (std::size_t at = 0; at < op.form->tensors.size(); ++at) {
+    if (op.form->tensors[at].name == "initial_state") initial = at;
+    if (op.form->tensors[at].name == "final_state") last = at;
+  }
+  if (!std::string_view(op.name).ends_with("_backward")) {
+    problem.tensors[last] = problem.tensors[initial];
+  }
+  return problem;
+}
+
+class scans : public testing::TestWithParam<const char*> {};
+
+TEST_P(scans, of_aligned_rows_are_right) {
+  const std::string_view text = GetParam();
+  const std::string_view name = text.substr(0, text.find(' '));
+  const found_operation known = operation_named(name);
+  if (const std::string why = why_not_here(*known.kind); !why.empty()) GTEST_SKIP() << why;
+  random_source random(3);
+  call_data data(problem_with_final_state(*known.op, text.substr(name.size() + 1)), random,
+                 {.aligned = true});
+  ASSERT_TRUE(data.refusal()) << data.refusal().message();
+  const call_expectation expectation(data.call());
+  std::vector<std::vector<std::byte>> first;
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(complaints_of_call(*known.kind, data, expectation, {}, first), "") << data.text();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    recurrences, scans,
+    testing::Values(
+        "state_space_v2 x=[2,300,3,64]bf16 A=[3]f32 B=[2,300,1,128] D=[3]f32 z=[2,300,3,64] "
+        "initial_state=[2,3,64,128]f32 dt_softplus=true",
+        "state_space_v2 x=[1,700,4,72]bf16 A=[4]f32 B=[1,700,2,24] dt_bias=[4]f32 "
+        "cu_seqlens=[5]i32 initial_state=[4,4,72,24]f32",
+        "state_space_v2 x=[1,260,4,136]bf16 A=[4]f32 B=[1,260,4,64] D=[4]f32 z=[1,260,4,136] "
+        "norm_weight=[544]f32 initial_state=[1,4,136,64]f32 norm=true norm_group_size=136",
+        "state_space_v2 x=[2,300,3,8]f16 A=[3]f32 B=[2,300,1,16] initial_state=[2,3,8,16]f32",
+        "state_space_v2 x=[1,400,2,24]f32 A=[2]f32 B=[1,400,1,300] cu_seqlens=[4]i32 "
+        "initial_state=[3,2,24,300]f32",
+        "state_space_v2_backward x=[1,300,2,64]bf16 A=[2]f32 B=[1,300,1,128] D=[2]f32 "
+        "z=[1,300,2,64] initial_state=[1,2,64,128]f32 dt_softplus=true norm=true",
+        "state_space_v2_backward x=[1,400,4,24]f32 A=[4]f32 B=[1,400,2,144] z=[1,400,4,24] "
+        "cu_seqlens=[4]i32 initial_state=[3,4,24,144]f32",
+        "state_space_v2 x=[5,1,3,72]bf16 A=[3]f32 B=[5,1,1,128] D=[3]f32 dt_bias=[3]f32 "
+        "initial_state=[5,3,72,128]f32 dt_softplus=true",
+        "state_space_v2 x=[2,1,4,20]f32 A=[4]f32 B=[2,1,2,36] z=[2,1,4,20] "
+        "initial_state=[2,4,20,36]f32 norm=true",
+        "state_space_v1 x=[3,1,300]bf16 A=[300,16]f32 B=[3,1,16] D=[300]f32 z=[3,1,300] "
+        "dt_bias=[300]f32 initial_state=[3,300,16]f32 dt_softplus=true",
+        "state_space_v1 x=[3,1,40]f32 A=[40,60]f32 B=[3,1,2,60] initial_state=[3,40,60]f32",
+        "state_space_v1 x=[2,300,100]bf16 A=[100,16]f32 B=[2,300,16] z=[2,300,100] "
+        "initial_state=[2,100,16]f32 dt_softplus=true",
+        "state_space_v1 x=[1,700,40]f32 A=[40,150]f32 B=[1,700,2,150] cu_seqlens=[6]i32 "
+        "initial_state=[5,40,150]f32",
+        "state_space_v1_backward x=[2,300,100]bf16 A=[100,16]f32 B=[2,300,16] z=[2,300,100] "
+        "initial_state=[2,100,16]f32 dt_softplus=true",
+        "state_space_v1_backward x=[1,500,40]f32 A=[40,150]f32 B=[1,500,2,150] D=[40]f32 "
+        "cu_seqlens=[6]i32 initial_state=[5,40,150]f32",
+        "rwkv4 k=[2,700,200]bf16 initial_state=[2,3,200]f32",
+        "rwkv4 k=[1,900,70]f32 cu_seqlens=[5]i32 initial_state=[4,3,70]f32",
+        "rwkv4_backward k=[1,900,70]f32 cu_seqlens=[5]i32 initial_state=[4,3,70]f32"));
+
+}  // namespace
+}  // namespace tessera::support
