@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include <tessera/prim/common/tile_access.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
-#include <tessera/prim/cpu/tile_access.hpp>
 #include <tessera/spec/fits.hpp>
 #include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>

@@ -95,7 +95,10 @@ void expect_fields_change_names(std::span<const instance> rows) {
       });
     });
   }
-  EXPECT_GE(varied.size() + 1, member_count<Config>)
+  // A build without rows for GPUs lacks those that vary a field of theirs alone.
+  const std::size_t of_gpus =
+      std::ranges::none_of(rows, [](const instance& row) { return is_cuda(row.target); });
+  EXPECT_GE(varied.size() + 1 + of_gpus, member_count<Config>)
       << "a field that no legal row may vary is not tunable";
 }
 

@@ -15,8 +15,7 @@
 #include <string_view>
 #include <thread>
 
-#include <tessera/prim/cpu/isa.hpp>
-#include <tessera/prim/cpu/tile_access.hpp>
+#include <tessera/prim/common/tile_access.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
@@ -158,7 +157,7 @@ device_facts detect_device() noexcept {
 #if defined(__x86_64__)
   facts.highest = highest_backend();
   if (facts.highest == backend::cpu_avx512_bf16) {
-    facts.tiles = prim::find_tile_access<isa::generic>();
+    facts.tiles = prim::find_tile_access<void>();
   }
   if (facts.tiles == tile_access::granted) facts.highest = backend::cpu_amx_bf16;
   find_cores(facts);

@@ -1,5 +1,6 @@
 // Whether this process may use the tile registers of AMX-BF16: CPUID, XCR0, and the leave that
-// Linux gives a process which asks for it.
+// Linux gives a process which asks for it. `Unit` is the instruction set of who calls, or void: an
+// inline function of a unit with wider instructions must not stand in for everybody's.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace tessera::prim {
 
 /// Asks for the registers, for all threads of this process; once is enough, again does no harm.
 /// They make signal frames 8 KB larger, which is why a process must ask.
-template <class Isa>
+template <class Unit>
 bool ask_for_tiles() noexcept {
 #if defined(__linux__) && defined(__x86_64__)
   constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
@@ -30,7 +31,7 @@ bool ask_for_tiles() noexcept {
 }
 
 /// Looks, and asks where there are any.
-template <class Isa>
+template <class Unit>
 tile_access find_tile_access() noexcept {
 #if defined(TESSERA_EMULATED_TILES)
   return tile_access::granted;
@@ -44,7 +45,7 @@ tile_access find_tile_access() noexcept {
   unsigned low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   if ((low & tile_states) != tile_states) return tile_access::not_saved;
-  return ask_for_tiles<Isa>() ? tile_access::granted : tile_access::refused;
+  return ask_for_tiles<Unit>() ? tile_access::granted : tile_access::refused;
 #else
   return tile_access::absent;
 #endif
