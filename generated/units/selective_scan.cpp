@@ -57,7 +57,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "358cde795bfc5b0f";
-  if (kind == device_kind::cuda) return "8758dc3f796ac60c";
+  if (kind == device_kind::cuda) return "1db44fb86cdf64e9";
   return {};
 }
 
