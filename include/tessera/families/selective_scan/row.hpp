@@ -8,6 +8,7 @@
 #include <tessera/families/selective_scan/config.hpp>
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -38,8 +39,13 @@ struct table_entry<selective_scan_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::selective_scan::sm80;
-      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "selective_scan", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      // A packed sequence of one chunk gets its last state from the carry if others are longer.
+      if constexpr (Kernel::config.recurrence != scan_recurrence::rwkv4) {
+        row.properties.batch_invariant = batch_invariance::none;
+      }
+      return row;
     } else {
       namespace target = kernels::selective_scan::cpu;
       return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <cuda_runtime.h>
+
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/prim/common/host_device.hpp>
 

@@ -14,6 +14,7 @@
 #include <tessera/kernels/selective_scan/sm80/chunks.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_forward.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_rows.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
 
@@ -236,7 +237,7 @@ __device__ __forceinline__ void store_parameters(const state_space_launch& all,
 template <bool SharesSteps>
 __global__ void __launch_bounds__(block_threads, 2)
     step_chunks_back(__grid_constant__ const state_space_launch all) {
-  extern __shared__ __align__(16) unsigned char memory[];
+  extern __shared__ __align__(128) unsigned char memory[];
   backward_rows& shared = *reinterpret_cast<backward_rows*>(memory);
   const state_space_kernel_args& args = all.call;
   const state_space_cut& cut = all.cut;

@@ -9,6 +9,7 @@
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/sm80/chunks.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_rows.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
 

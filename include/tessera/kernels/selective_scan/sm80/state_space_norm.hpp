@@ -9,6 +9,7 @@
 
 #include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_rows.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
 

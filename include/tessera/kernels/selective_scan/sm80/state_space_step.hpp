@@ -6,6 +6,7 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
+#include <tessera/kernels/selective_scan/sm80/state_space_rows.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
