@@ -17,7 +17,7 @@ from consumer import ROOT, Failed, script
 MOST_OF_UNIT = 60
 UNKNOWN = 8
 # Of one core. The parts that every family shares count as one; a family that is not named gets NEW_FAMILY.
-BUDGETS = {"shared parts": 1150, "attention": 560}
+BUDGETS = {"shared parts": 1150, "attention": 560, "GPU tests": 250}
 NEW_FAMILY = 150
 
 
@@ -25,7 +25,9 @@ def family_of(path, families):
     """The family of a file or test: of the folder tests/op/<family> and of references that begin with its
     name; what else is in op/ serves all of them."""
     parts = path.split("/")
-    if parts[0] in ("cuda", "tiles"):
+    if parts[0] == "cuda":
+        return "GPU tests"
+    if parts[0] == "tiles":
         return "attention"
     if parts[0] == "reference":
         return max((one for one in families if parts[1].startswith(one)), key=len, default="shared parts")
