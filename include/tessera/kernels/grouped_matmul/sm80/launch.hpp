@@ -31,7 +31,7 @@ namespace tessera::kernels::grouped_matmul::sm80 {
 /// All kernels of a row.
 template <class Kernel>
 struct row_kernels {
-  static_assert(cuda::row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr grouped_matmul_config config = resolved(Kernel::config);
   static constexpr bool has_floats = config.type == dtype::f32;
   using element = element_t<config.type>;

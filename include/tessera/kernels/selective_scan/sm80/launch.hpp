@@ -23,7 +23,7 @@ namespace tessera::kernels::selective_scan::sm80 {
 /// A row's recurrence and direction.
 template <class Kernel>
 struct row_of_config {
-  static_assert(cuda::row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr bool is_rwkv4 = Kernel::config.recurrence == scan_recurrence::rwkv4;
   static constexpr bool shares_steps = Kernel::config.recurrence == scan_recurrence::state_space_v2;
   static constexpr bool backward = Kernel::config.pass == scan_pass::backward;
