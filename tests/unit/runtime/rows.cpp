@@ -146,6 +146,7 @@ TEST(Properties, EveryInstanceIsReachableByOverride) {
                  " k=[1,16,4," + text(config.head_dim, 40) + "] v=[1,16,4," +
                  text(config.v_head_dim, 40) + "]");
     if (is_cuda(config.target)) one.device = support::h200();
+    if (has_tile_products(config.target)) one.device.highest = config.target;
     inquiry asked = one.asked();
     asked.instances = default_table();
     asked.row_of_call = row.name;
