@@ -57,7 +57,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9a47f2cfbc17bd6e";
-  if (kind == device_kind::cuda) return "ad7156bf0b1696e8";
+  if (kind == device_kind::cuda) return "b3993fceac4bd3bd";
   return {};
 }
 
