@@ -19,10 +19,10 @@ constexpr device_kind kind_of(backend target) noexcept {
 
 /// Whether this process may use the tile registers of AMX-BF16, and what is in the way.
 enum class tile_access : std::uint8_t {
-  absent,      ///< the processor has none
-  not_saved,   ///< the operating system does not keep them between threads (XCR0)
-  refused,     ///< it does, and did not let this process have them
-  granted,     ///< it does and did
+  absent,     ///< the processor has none
+  not_saved,  ///< the operating system does not keep them between threads (XCR0)
+  refused,    ///< it does, and did not let this process have them
+  granted,    ///< it does and did
 };
 
 /// The same in words, behind the name of something else that the processor has.
