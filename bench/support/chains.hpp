@@ -97,8 +97,8 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) inline float bf1
   return lane[0] + lane[15];
 }
 
-/// Four products of AMX tiles whose operands stay in registers. They hold numbers: products of zeros
-/// are faster than any others. The assembler needs no compiler flags.
+/// Four products of AMX tiles whose operands stay in registers. They hold numbers: products of
+/// zeros are faster than any others. The assembler needs no compiler flags.
 inline float tile_products(std::int64_t rounds) {
   struct alignas(64) {
     std::uint8_t palette = 1, start_row = 0, unused[14] = {};

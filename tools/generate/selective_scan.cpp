@@ -37,12 +37,10 @@ family selective_scan_family() {
   family made = described_family<description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/selective_scan/sm80/launch.hpp",
-                                .limits = {.rows = 8,
-                                           .seconds = 90,
-                                           .bytes = 4 << 20,
-                                           .unit_seconds = 30,
-                                           .unit_mebibytes = 2048}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/selective_scan/sm80/launch.hpp",
+      .limits = {
+          .rows = 8, .seconds = 90, .bytes = 4 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
   return made;
 }
 

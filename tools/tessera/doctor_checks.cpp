@@ -29,16 +29,18 @@ void check_instructions(const device_facts& device, std::vector<finding>& findin
                         "unset TESSERA_CPU to use all of it"});
   }
   if (whole.tiles == tile_access::refused) {
-    findings.push_back({"the operating system refused this process the tile registers of AMX, "
-                        "which cpu_amx_bf16 rows need",
-                        "give signal stacks (sigaltstack) 8 KB more, or lift the seccomp filter of "
-                        "arch_prctl"});
+    findings.push_back(
+        {"the operating system refused this process the tile registers of AMX, "
+         "which cpu_amx_bf16 rows need",
+         "give signal stacks (sigaltstack) 8 KB more, or lift the seccomp filter of "
+         "arch_prctl"});
   }
   if (whole.tiles == tile_access::not_saved) {
-    findings.push_back({"the operating system does not keep the tile registers of AMX, which "
-                        "cpu_amx_bf16 rows need",
-                        "use Linux 5.16 or newer; in a virtual machine, let it have amx-tile and "
-                        "amx-bf16"});
+    findings.push_back(
+        {"the operating system does not keep the tile registers of AMX, which "
+         "cpu_amx_bf16 rows need",
+         "use Linux 5.16 or newer; in a virtual machine, let it have amx-tile and "
+         "amx-bf16"});
   }
   std::size_t here = 0, all = 0;
   for (const family* one : all_families()) {

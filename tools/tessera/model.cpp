@@ -245,7 +245,8 @@ std::string ceilings_text(const limits_of_device& limits) {
   return fmt::format(
       "Ceilings of this machine, just measured, {}: f32 FMA {:.0f} GFLOP/s,\n{}read {:.1f} GB/s",
       workers_text(limits.device, cpu.threads), cpu.fma_f32_gflops,
-      (cpu.bf16_dot_gflops > 0 ? fmt::format("bf16 dot {:.0f} GFLOP/s, ", cpu.bf16_dot_gflops) : "") +
+      (cpu.bf16_dot_gflops > 0 ? fmt::format("bf16 dot {:.0f} GFLOP/s, ", cpu.bf16_dot_gflops)
+                               : "") +
           (cpu.amx_bf16_gflops > 0 ? fmt::format("bf16 AMX {:.0f} GFLOP/s, ", cpu.amx_bf16_gflops)
                                    : ""),
       cpu.read_gbytes);

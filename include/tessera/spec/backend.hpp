@@ -20,10 +20,9 @@ enum class backend : std::uint8_t {
   cuda_sm90,        ///< wgmma and bulk tensor copies: compute capability 9.0 alone (sm_90a)
 };
 
-inline constexpr std::array all_backends{backend::cpu_generic, backend::cpu_avx2,
-                                         backend::cpu_avx512,  backend::cpu_avx512_bf16,
-                                         backend::cpu_amx_bf16, backend::cuda_sm80,
-                                         backend::cuda_sm90};
+inline constexpr std::array all_backends{
+    backend::cpu_generic,  backend::cpu_avx2,  backend::cpu_avx512, backend::cpu_avx512_bf16,
+    backend::cpu_amx_bf16, backend::cuda_sm80, backend::cuda_sm90};
 
 /// "cpu_avx512", ...: the spelling used in row names and on command lines.
 constexpr std::string_view name_of(backend target) noexcept {

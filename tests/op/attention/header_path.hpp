@@ -18,9 +18,8 @@ namespace tessera::support {
 
 /// Where bf16 has instructions of its own, rows of bf16: those of f32 are the ones of the back end
 /// before.
-constexpr backend header_path_target = isa::of<backend::cpu_amx_bf16>::compiled
-                                           ? backend::cpu_amx_bf16
-                                           : native_cpu_bf16_backend;
+constexpr backend header_path_target =
+    isa::of<backend::cpu_amx_bf16>::compiled ? backend::cpu_amx_bf16 : native_cpu_bf16_backend;
 constexpr dtype header_path_type = has_bf16_products(header_path_target) ? dtype::bf16 : dtype::f32;
 
 struct prefill_row {

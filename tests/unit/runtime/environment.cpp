@@ -136,9 +136,8 @@ TEST(Device, ModelsTellHowOftenBf16ProductsStart) {
   EXPECT_EQ(percent(intel, 0x0005065B), 0) << "Cooper Lake: family 6, model 85";
   EXPECT_EQ(percent(amd, 0x000806F8), 0) << "a model of another vendor";
   EXPECT_EQ(percent(0x68747541, 0x00A10F11), 0) << "a vendor that is not known";
-  EXPECT_EQ(
-      detect_device().bf16_dot_percent > 0 && !has_bf16_products(detect_device().highest),
-      false);
+  EXPECT_EQ(detect_device().bf16_dot_percent > 0 && !has_bf16_products(detect_device().highest),
+            false);
 }
 
 TEST(Device, AgreesWithTheCompilerAboutThisMachine) {

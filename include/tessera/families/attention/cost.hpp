@@ -156,9 +156,9 @@ inline work_estimate estimate_of(const attention_config& config, const attention
     const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
     // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.2
     // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
-    const double per_lane = has_bf16_products(config.target) ? 2.2
-                            : config.target == backend::cpu_generic   ? 0.7
-                                                                      : 1.4;
+    const double per_lane = has_bf16_products(config.target)        ? 2.2
+                            : config.target == backend::cpu_generic ? 0.7
+                                                                    : 1.4;
     work.most_products = per_lane * vector_floats(config.target);
     work.bytes = facts.heads * blocks * keys * key_bytes;
     // Widened a few keys at a time.

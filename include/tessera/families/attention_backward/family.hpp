@@ -51,8 +51,7 @@ struct attention_backward_family {
         .target = device.highest, .type = demand.scores.type, .head_dim = sizes.head_dim};
     if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
     if (has_bf16_products(wanted.target)) {
-      wanted.target =
-          wanted.type == dtype::bf16 ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
+      wanted.target = wanted.type == dtype::bf16 ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
     }
     if (broken_table_rule(wanted) != attention_backward_rule::none) return {};
     return std::string(name_of(resolved(wanted)).view());

@@ -45,8 +45,7 @@ constexpr kv_cache_rule broken_rule(kv_cache_config config) noexcept {
 constexpr kv_cache_rule broken_table_rule(kv_cache_config config) noexcept {
   const kv_cache_rule broken = broken_rule(config);
   if (broken != kv_cache_rule::none) return broken;
-  if (has_bf16_products(config.target))
-    return kv_cache_rule::bf16_instructions_add_nothing;
+  if (has_bf16_products(config.target)) return kv_cache_rule::bf16_instructions_add_nothing;
   if (config.pass == kv_cache_pass::copy && is_cpu(config.target) &&
       config.target != backend::cpu_generic) {
     return kv_cache_rule::copies_are_portable;

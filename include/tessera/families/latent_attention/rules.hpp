@@ -45,9 +45,8 @@ constexpr latent_attention_rule broken_rule(latent_attention_config config) noex
 constexpr latent_attention_rule broken_table_rule(latent_attention_config config) noexcept {
   const latent_attention_rule broken = broken_rule(config);
   if (broken != latent_attention_rule::none) return broken;
-  return has_bf16_products(config.target)
-             ? latent_attention_rule::bf16_instructions_add_nothing
-             : latent_attention_rule::none;
+  return has_bf16_products(config.target) ? latent_attention_rule::bf16_instructions_add_nothing
+                                          : latent_attention_rule::none;
 }
 
 }  // namespace tessera

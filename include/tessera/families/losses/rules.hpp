@@ -38,7 +38,7 @@ constexpr losses_rule broken_table_rule(losses_config config) noexcept {
   const losses_rule broken = broken_rule(config);
   if (broken != losses_rule::none) return broken;
   return has_bf16_products(config.target) ? losses_rule::bf16_instructions_add_nothing
-                                                   : losses_rule::none;
+                                          : losses_rule::none;
 }
 
 }  // namespace tessera

@@ -39,7 +39,7 @@ constexpr quantized_rule broken_table_rule(quantized_config config) noexcept {
   const quantized_rule broken = broken_rule(config);
   if (broken != quantized_rule::none) return broken;
   return has_bf16_products(config.target) ? quantized_rule::bf16_instructions_add_nothing
-                                                   : quantized_rule::none;
+                                          : quantized_rule::none;
 }
 
 }  // namespace tessera

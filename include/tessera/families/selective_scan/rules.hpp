@@ -40,9 +40,8 @@ constexpr selective_scan_rule broken_rule(selective_scan_config config) noexcept
 constexpr selective_scan_rule broken_table_rule(selective_scan_config config) noexcept {
   const selective_scan_rule broken = broken_rule(config);
   if (broken != selective_scan_rule::none) return broken;
-  return has_bf16_products(config.target)
-             ? selective_scan_rule::bf16_instructions_add_nothing
-             : selective_scan_rule::none;
+  return has_bf16_products(config.target) ? selective_scan_rule::bf16_instructions_add_nothing
+                                          : selective_scan_rule::none;
 }
 
 }  // namespace tessera

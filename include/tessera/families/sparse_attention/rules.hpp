@@ -40,9 +40,8 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
 constexpr sparse_attention_rule broken_table_rule(sparse_attention_config config) noexcept {
   const sparse_attention_rule broken = broken_rule(config);
   if (broken != sparse_attention_rule::none) return broken;
-  return has_bf16_products(config.target)
-             ? sparse_attention_rule::bf16_instructions_add_nothing
-             : sparse_attention_rule::none;
+  return has_bf16_products(config.target) ? sparse_attention_rule::bf16_instructions_add_nothing
+                                          : sparse_attention_rule::none;
 }
 
 }  // namespace tessera
