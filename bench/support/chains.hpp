@@ -4,6 +4,7 @@
 // `chains::amx_bf16`.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 #include <immintrin.h>
 #endif
 
+#include <tessera/prim/cpu/gemm/tiles.hpp>
 #include <tessera/runtime/device_facts.hpp>
 
 namespace tessera::bench {
@@ -100,30 +102,21 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) inline float bf1
 /// Four products of AMX tiles whose operands stay in registers. They hold numbers: products of
 /// zeros are faster than any others. The assembler needs no compiler flags.
 inline float tile_products(std::int64_t rounds) {
-  struct alignas(64) {
-    std::uint8_t palette = 1, start_row = 0, unused[14] = {};
-    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } const shapes;
-  alignas(64) std::uint16_t halves[512];
-  for (std::uint16_t& half : halves) half = 0x2f80;  // 2^-32
-  const std::int64_t stride = 64;
-  asm volatile("ldtilecfg %0" ::"m"(shapes));
-  asm volatile(
-      "tileloadd (%0,%1,1), %%tmm0\n\ttileloadd (%0,%1,1), %%tmm1\n\t"
-      "tileloadd (%0,%1,1), %%tmm2\n\ttileloadd (%0,%1,1), %%tmm3\n\t"
-      "tileloadd (%0,%1,1), %%tmm4\n\ttileloadd (%0,%1,1), %%tmm5\n\t"
-      "tileloadd (%0,%1,1), %%tmm6\n\ttileloadd (%0,%1,1), %%tmm7" ::"r"(halves),
-      "r"(stride)
-      : "memory");
+  using tiles = prim::hardware_tiles;
+  alignas(64) float words[prim::tile_rows * prim::tile_width];
+  const std::int64_t stride = sizeof(float) * prim::tile_width;
+  for (float& word : words) word = std::bit_cast<float>(0x2f802f80u);  // 2^-32, twice
+  const prim::tile_scope<tiles> scope;
+  tiles::load<0>(words, stride), tiles::load<1>(words, stride);
+  tiles::load<2>(words, stride), tiles::load<3>(words, stride);
+  tiles::load<4>(words, stride), tiles::load<5>(words, stride);
+  tiles::load<6>(words, stride), tiles::load<7>(words, stride);
   for (std::int64_t round = 0; round < rounds; ++round) {
-    asm volatile(
-        "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
-        "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
+    tiles::multiply_add<0, 4, 6>(), tiles::multiply_add<1, 4, 7>();
+    tiles::multiply_add<2, 5, 6>(), tiles::multiply_add<3, 5, 7>();
   }
-  alignas(64) float sums[256];
-  asm volatile("tilestored %%tmm3, (%0,%1,1)\n\ttilerelease" ::"r"(sums), "r"(stride) : "memory");
-  return sums[0] + sums[255];
+  tiles::store<3>(words, stride);
+  return words[0] + words[prim::tile_rows * prim::tile_width - 1];
 }
 
 /// Dependent multiplications, three cycles each on Intel and AMD cores since 2008: what is measured

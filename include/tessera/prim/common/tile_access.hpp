@@ -1,10 +1,10 @@
 // Whether this process may use the tile registers of AMX-BF16: CPUID, XCR0, and the leave that
-// Linux gives a process which asks for it. `Unit` is the instruction set of who calls, or void: an
-// inline function of a unit with wider instructions must not stand in for everybody's.
+// Linux gives a process which asks for it. `Unit`: see register_states.hpp.
 #pragma once
 
 #include <cstdint>
 
+#include <tessera/prim/common/register_states.hpp>
 #include <tessera/spec/device_facts.hpp>
 
 #if defined(__x86_64__)
@@ -36,15 +36,12 @@ tile_access find_tile_access() noexcept {
 #if defined(TESSERA_EMULATED_TILES)
   return tile_access::granted;
 #elif defined(__x86_64__)
-  constexpr unsigned osxsave = 1u << 27, amx_tile = 1u << 24, amx_bf16 = 1u << 22;
-  constexpr unsigned tile_states = 0x60000;  // of XCR0
+  constexpr unsigned amx_tile = 1u << 24, amx_bf16 = 1u << 22;
+  constexpr std::uint64_t tile_states = 0x60000;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return tile_access::absent;
   if ((d & amx_tile) == 0 || (d & amx_bf16) == 0) return tile_access::absent;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & osxsave) == 0) return tile_access::not_saved;
-  unsigned low = 0, high = 0;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  if ((low & tile_states) != tile_states) return tile_access::not_saved;
+  if ((saved_register_states<Unit>() & tile_states) != tile_states) return tile_access::not_saved;
   return ask_for_tiles<Unit>() ? tile_access::granted : tile_access::refused;
 #else
   return tile_access::absent;

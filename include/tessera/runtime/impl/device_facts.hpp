@@ -53,21 +53,12 @@ constexpr bool bit(unsigned word, int index) noexcept {
   return (word >> index & 1u) != 0;
 }
 
-/// Register states that the operating system saves (XCR0).
-std::uint64_t saved_states() noexcept {
-  std::uint32_t low = 0;
-  std::uint32_t high = 0;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return std::uint64_t{high} << 32 | low;
-}
-
 backend highest_backend() noexcept {
   const cpuid_words basic = cpuid(1);
   const cpuid_words extended = cpuid(7);
-  constexpr std::uint64_t ymm = 0x06;                  // SSE and AVX state
-  constexpr std::uint64_t zmm = 0xE6;                  // and opmask, upper halves, upper registers
-  if (!bit(basic.c, 27)) return backend::cpu_generic;  // OSXSAVE
-  const std::uint64_t states = saved_states();
+  constexpr std::uint64_t ymm = 0x06;  // SSE and AVX state
+  constexpr std::uint64_t zmm = 0xE6;  // and opmask, upper halves, upper registers
+  const std::uint64_t states = prim::saved_register_states<void>();
   const bool avx2 = (states & ymm) == ymm && bit(basic.c, 28) && bit(basic.c, 12) &&
                     bit(basic.c, 29) && bit(extended.b, 5);  // AVX, FMA, F16C, AVX2
   const bool avx512 = avx2 && (states & zmm) == zmm && bit(extended.b, 16) && bit(extended.b, 17) &&

@@ -158,7 +158,7 @@ class gemm_pv_rows {
 };
 
 template <class Kernel>
-TESSERA_INLINE void gemm_pv(const attention_kernel_args& args, row_tile rows, const float* v_panels,
+TESSERA_INLINE void gemm_pv(const attention_kernel_args& args, row_tile rows, float* v_panels,
                             const key_columns& used, const prefill_scratch<Kernel>& scratch,
                             prim::line_queue& lines) {
   if constexpr (traits<Kernel>::tiles) {

@@ -69,12 +69,12 @@ void rescale_rows(row_tile rows, int columns, const prefill_scratch<Kernel>& scr
 
 /// out[rows] = rescale out[rows] + P V.
 template <class Kernel>
-void gemm_pv_tiles(const attention_kernel_args& args, row_tile rows, const float* v_panels,
+void gemm_pv_tiles(const attention_kernel_args& args, row_tile rows, float* v_panels,
                    const key_columns& used, const prefill_scratch<Kernel>& scratch,
                    prim::line_queue& lines) {
   using shape = traits<Kernel>;
   constexpr int k_pack = shape::words::k_pack;
-  const typename shape::panels v = shape::v_panels(args, const_cast<float*>(v_panels), used.count);
+  const typename shape::panels v = shape::v_panels(args, v_panels, used.count);
   const int low = used.low / k_pack, words = (used.high - used.low) / k_pack;
   const float* const p = scratch.scores + low;
   float* const out = scratch.out_row(rows.first);

@@ -28,21 +28,18 @@ void load_q(const query_rows<Kernel, Hooks>& queries, row_tile rows,
             const prefill_scratch<Kernel>& scratch) {
   using shape = traits<Kernel>;
   typename shape::element room[max_head_dim];
-  for (int r = rows.first; r < rows.end(); ++r) {
-    prim::pack_a<typename shape::isa_type, typename shape::words>(
-        queries.operand(r, room), shape::head_dim(queries.args()), scratch.q_row(r));
+  // Products of tiles take whole ones: the rows behind the last are zeros.
+  const int end = shape::tiles ? rows.first + round_up(rows.rows, prim::tile_rows) : rows.end();
+  for (int r = rows.first; r < end; ++r) {
+    if (r < rows.end()) {
+      prim::pack_a<typename shape::isa_type, typename shape::words>(
+          queries.operand(r, room), shape::head_dim(queries.args()), scratch.q_row(r));
+    } else {
+      std::memset(scratch.q_row(r), 0, shape::q_stride * sizeof(float));
+    }
     scratch.softmax.clear(r);
     std::memset(scratch.out_row(r), 0,
                 static_cast<std::size_t>(scratch.out_stride()) * sizeof(float));
-  }
-  if constexpr (shape::tiles) {  // Products take whole tiles.
-    constexpr int step = prim::tile_rows;
-    for (int r = rows.end(); r < rows.first + round_up(rows.rows, step); ++r) {
-      std::memset(scratch.q_row(r), 0, shape::q_stride * sizeof(float));
-      std::memset(scratch.out_row(r), 0,
-                  static_cast<std::size_t>(scratch.out_stride()) * sizeof(float));
-      scratch.softmax.clear(r);
-    }
   }
 }
 

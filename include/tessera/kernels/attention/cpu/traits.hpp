@@ -12,6 +12,7 @@
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/gemm/microkernel.hpp>
 #include <tessera/prim/cpu/gemm/panels.hpp>
+#include <tessera/prim/cpu/gemm/tiles.hpp>
 #include <tessera/prim/cpu/gemm/words.hpp>
 
 namespace tessera::kernels::attention::cpu {
@@ -32,7 +33,7 @@ struct traits {
 
   static constexpr int width = vec::width;
   static_assert(words::k_pack == schedule_cpu::k_pack(config.target));
-  /// Products are of AMX tiles: 32 rows and 32 words or columns at a time.
+  /// Products are of AMX tiles: two rows and two columns of them at a time.
   static constexpr bool tiles = has_tile_products(config.target);
   /// The register tile of the microkernel: mr rows, nr columns.
   static constexpr int mr = prefill_rows(config.target);
@@ -40,7 +41,7 @@ struct traits {
   static constexpr int vectors = nr / width;
   using panels = prim::panels<isa_type, vectors>;
   /// Keys that columns in use are rounded to.
-  static constexpr int key_step = tiles ? 32 : width;
+  static constexpr int key_step = tiles ? 2 * prim::tile_width : width;
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
 
@@ -71,7 +72,7 @@ struct traits {
   /// Words of K's summed axis: whole tiles where there are tiles.
   static constexpr int words_of_head(int head_dim) {
     const int used = prim::words_for<words>(head_dim);
-    return tiles ? round_up(used, 16) : used;
+    return tiles ? round_up(used, prim::tile_width) : used;
   }
   /// Values of a tile of `count` keys as rows of B.
   static TESSERA_INLINE panels v_panels(const attention_kernel_args& args, float* data, int count) {

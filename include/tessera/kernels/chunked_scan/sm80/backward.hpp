@@ -198,7 +198,7 @@ class scan_steps {
                                                 std::int64_t column,
                                                 const column_values<Shape>& values) const {
     const std::int64_t row = row_of(to, all_.entry, all_.token(step), head_) + column;
-    recurrence::sm80::with_elements(to.data, to.type, [&](auto* elements) {
+    prim::cuda::with_elements(to.data, to.type, [&](auto* elements) {
       using element = std::remove_pointer_t<decltype(elements)>;
       store_columns<element, Shape>(elements + row, call_.values - column, mine_, values);
     });
@@ -210,7 +210,7 @@ class scan_steps {
     if (to.data == nullptr) return;
     const std::int64_t at = row_of(to, all_.entry, token, head);
     reader::for_each_channel([&](int c) {
-      if (c < call_.keys) put_number(to.data, to.type, at + c, value(c));
+      if (c < call_.keys) prim::cuda::put_number(to.data, to.type, at + c, value(c));
     });
   }
   __device__ void store_token(std::int64_t token, const token_rows& d_of) const {
@@ -226,16 +226,16 @@ class scan_steps {
     if (call_.d_g.data != nullptr) {
       float sum = 0.0f;
       reader::for_each_channel([&](int c) { sum += c < call_.keys ? d_of.decay[c] : 0.0f; });
-      sum = sum_of_warp(sum);
+      sum = prim::cuda::sum_of_warp(sum);
       if (threadIdx.x % 32 == 0) {
-        put_number(call_.d_g.data, call_.d_g.type, row_of(call_.d_g, all_.entry, token, head_),
-                   sum);
+        prim::cuda::put_number(call_.d_g.data, call_.d_g.type,
+                               row_of(call_.d_g, all_.entry, token, head_), sum);
       }
     }
     put_row(call_.d_gk, token, head_, [&](int c) {
       if (!call_.raw_decay || all_.is_rest) return d_of.decay[c];  // the rest may hold anything
       const std::int64_t at = row_of(call_.gk, all_.entry, token, head_) + c;
-      const float raw = number_at(call_.gk.data, call_.gk.type, at);
+      const float raw = prim::cuda::number_at(call_.gk.data, call_.gk.type, at);
       return d_of.decay[c] * log_decay_of_raw(raw);  // the derivative of -exp(w) is itself
     });
   }
@@ -280,8 +280,8 @@ __global__ void __launch_bounds__(256) add_bonus_sums(__grid_constant__ const ba
       sum += args.d_u[n * call.heads * call.keys + at];
     }
   }
-  put_number(call.d_u.data, call.d_u.type, at / call.keys * call.d_u.head + at % call.keys,
-             static_cast<float>(sum));
+  prim::cuda::put_number(call.d_u.data, call.d_u.type,
+                         at / call.keys * call.d_u.head + at % call.keys, static_cast<float>(sum));
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

@@ -6,8 +6,8 @@
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
 
@@ -16,10 +16,7 @@ using recurrence::sequence;
 using recurrence::sequence_of;
 using recurrence::sequences_with_rest;
 using recurrence::sm80::column_values;
-using recurrence::sm80::number_at;
-using recurrence::sm80::put_number;
 using recurrence::sm80::state_tile;
-using recurrence::sm80::sum_of_warp;
 using recurrence::sm80::thread_place;
 
 /// Names the code that a sequence is found by.
@@ -80,8 +77,9 @@ class token_reader {
   __device__ void load_bonus(token_memory<Shape>& to) const {
     if (args_.u.data == nullptr || threadIdx.x >= 32) return;
     for_each_channel([&](int c) {
-      to.u[c] =
-          c < args_.keys ? number_at(args_.u.data, args_.u.type, head_ * args_.u.head + c) : 0.0f;
+      to.u[c] = c < args_.keys
+                    ? prim::cuda::number_at(args_.u.data, args_.u.type, head_ * args_.u.head + c)
+                    : 0.0f;
     });
   }
 
@@ -95,13 +93,14 @@ class token_reader {
       float bonus = 0.0f;
       for_each_channel([&](int c) {
         const bool used = c < args_.keys;
-        rows.query[c] = used ? args_.scale * number_at(args_.q.data, args_.q.type, q + c) : 0.0f;
-        rows.key[c] = used ? number_at(args_.k.data, args_.k.type, k + c) : 0.0f;
+        rows.query[c] =
+            used ? args_.scale * prim::cuda::number_at(args_.q.data, args_.q.type, q + c) : 0.0f;
+        rows.key[c] = used ? prim::cuda::number_at(args_.k.data, args_.k.type, k + c) : 0.0f;
         if (args_.u.data != nullptr) bonus = fmaf(rows.query[c] * to.u[c], rows.key[c], bonus);
       });
       load_decay(rows.decay, token);
       if (args_.u.data == nullptr) continue;
-      bonus = sum_of_warp(bonus);
+      bonus = prim::cuda::sum_of_warp(bonus);
       if (threadIdx.x % 32 == 0) to.bonus[i] = bonus;
     }
   }
@@ -117,7 +116,7 @@ class token_reader {
       float x = 0.0f;
       if (column + j < args_.values) {
         const std::int64_t row = row_of(from, tokens_.entry, tokens_.token(first + i), head);
-        x = number_at(from.data, from.type, row + column + j);
+        x = prim::cuda::number_at(from.data, from.type, row + column + j);
         if (decays) x = expf(x);
       }
       to[i][j] = x;
@@ -145,8 +144,8 @@ class token_reader {
   __device__ void load_decay(float* to, std::int64_t token) const {
     float of_head = gamma_;
     if (args_.g.data != nullptr) {
-      of_head +=
-          number_at(args_.g.data, args_.g.type, row_of(args_.g, tokens_.entry, token, head_));
+      of_head += prim::cuda::number_at(args_.g.data, args_.g.type,
+                                       row_of(args_.g, tokens_.entry, token, head_));
     }
     if (args_.gk.data == nullptr) {
       const float factor = expf(of_head);
@@ -156,7 +155,7 @@ class token_reader {
     for_each_channel([&](int c) {
       to[c] = 1.0f;
       if (c >= args_.keys) return;
-      const float x = number_at(args_.gk.data, args_.gk.type, row + c);
+      const float x = prim::cuda::number_at(args_.gk.data, args_.gk.type, row + c);
       to[c] = expf((args_.raw_decay ? log_decay_of_raw(x) : x) + of_head);
     });
   }

@@ -66,12 +66,12 @@ class token_gradients {
     if (to.data == nullptr) return;
     const std::int64_t at = row_of(to, tokens_.entry, token, head_);
     reader::for_each_channel([&](int c) {
-      if (c < call_.key_dim) put_number(to.data, to.type, at + c, value(c));
+      if (c < call_.key_dim) prim::cuda::put_number(to.data, to.type, at + c, value(c));
     });
   }
   __device__ void put_one(const delta_rule_output& to, std::int64_t token, float x) const {
     if (to.data == nullptr || threadIdx.x % 32 != 0) return;
-    put_number(to.data, to.type, row_of(to, tokens_.entry, token, head_), x);
+    prim::cuda::put_number(to.data, to.type, row_of(to, tokens_.entry, token, head_), x);
   }
   /// Of q or k: to the tensor, or to the share of the value head.
   template <class Value>
@@ -99,7 +99,7 @@ class token_gradients {
         along = fmaf(x, d_row[c], along);
       });
       inverse = inverse_length(squares);
-      along = sum_of_warp(along) * inverse * inverse;
+      along = prim::cuda::sum_of_warp(along) * inverse * inverse;
     }
     put_shared(to, shares, token, [&](int c) {
       float d_x = d_row[c];
@@ -115,7 +115,7 @@ class token_gradients {
 
   __device__ void store_beta(std::int64_t token, float d_beta) const {
     if (call_.beta_is_raw) {
-      const float share = sigmoid<device_code>(number_at(
+      const float share = sigmoid<device_code>(prim::cuda::number_at(
           call_.beta.data, call_.beta.type, row_of(call_.beta, tokens_.entry, token, head_)));
       d_beta *= call_.beta_most * share * (1.0f - share);
     }
@@ -142,17 +142,17 @@ class token_gradients {
     if (call_.decay_has_channels) {
       reader::for_each_channel([&](int c) {
         if (c >= call_.key_dim) return;
-        d_of.decay[c] = through_gate(number_at(decay.data, decay.type, at + c), c,
+        d_of.decay[c] = through_gate(prim::cuda::number_at(decay.data, decay.type, at + c), c,
                                      of.decay[c] * d_of.decay[c], d_of);
       });
       return put_row(call_.d_decay, token, [&](int c) { return d_of.decay[c]; });
     }
     float sum = 0.0f;
     reader::for_each_channel([&](int c) { sum = fmaf(of.decay[c], d_of.decay[c], sum); });
-    sum = sum_of_warp(sum);
+    sum = prim::cuda::sum_of_warp(sum);
     if (threadIdx.x % 32 != 0) return;
     put_one(call_.d_decay, token,
-            through_gate(number_at(decay.data, decay.type, at), 0, sum, d_of));
+            through_gate(prim::cuda::number_at(decay.data, decay.type, at), 0, sum, d_of));
   }
 
   /// The gradient of a raw gate from that of its log decay.

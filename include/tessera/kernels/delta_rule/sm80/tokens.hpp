@@ -13,15 +13,11 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/gates.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 
 namespace tessera::kernels::delta_rule::sm80 {
-
-using recurrence::sm80::number_at;
-using recurrence::sm80::put_number;
-using recurrence::sm80::sum_of_warp;
 
 /// Names the code that `sigmoid` and its like are compiled into.
 struct device_code;
@@ -38,7 +34,7 @@ enum class step_kind : std::int8_t { padding, goes_on, starts_anew };
 
 /// 1 / sqrt(sum x^2 + 1e-6), from the lane's part of the sum.
 __device__ __forceinline__ float inverse_length(float sum_of_squares) {
-  return 1.0f / sqrtf(sum_of_warp(sum_of_squares) + 1e-6f);
+  return 1.0f / sqrtf(prim::cuda::sum_of_warp(sum_of_squares) + 1e-6f);
 }
 
 /// Rows of a token: what the step takes, or their gradients.
@@ -136,8 +132,9 @@ class token_reader {
   }
   __device__ __forceinline__ float beta(std::int64_t token) const {
     if (args_.beta.data == nullptr) return 0.0f;
-    return beta_of<device_code>(args_, number_at(args_.beta.data, args_.beta.type,
-                                                 row_of(args_.beta, tokens_.entry, token, head_)));
+    return beta_of<device_code>(
+        args_, prim::cuda::number_at(args_.beta.data, args_.beta.type,
+                                     row_of(args_.beta, tokens_.entry, token, head_)));
   }
 
  private:
@@ -173,13 +170,13 @@ class token_reader {
     if (decay.data == nullptr || !args_.decay_has_channels) {
       float factor = 1.0f;
       if (decay.data != nullptr) {
-        factor = expf(gate_.log_decay(number_at(decay.data, decay.type, at), 0));
+        factor = expf(gate_.log_decay(prim::cuda::number_at(decay.data, decay.type, at), 0));
       }
       return for_each_channel([&](int c) { to[c] = factor; });
     }
     for_each_channel([&](int c) {
       to[c] = c < args_.key_dim
-                  ? expf(gate_.log_decay(number_at(decay.data, decay.type, at + c), c))
+                  ? expf(gate_.log_decay(prim::cuda::number_at(decay.data, decay.type, at + c), c))
                   : 1.0f;
     });
   }

@@ -8,8 +8,8 @@
 #include <cuda_runtime.h>
 
 #include <tessera/kernels/recurrence/common/sequence.hpp>
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::recurrence::sm80 {
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(256)
     for (std::int64_t member = 0; member < from.group; ++member) {
       sum += first[member * from.columns];
     }
-    put_number(to.data, to.type,
-               row_of(to, token / from.tokens, token % from.tokens, head) + column, sum);
+    prim::cuda::put_number(
+        to.data, to.type, row_of(to, token / from.tokens, token % from.tokens, head) + column, sum);
   }
 }
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -183,7 +183,7 @@ __device__ void gather_tile(const void* data, dtype type, const state_place& pla
     std::int64_t offset;
     const bool used = place.find(mine, i, offset) && data != nullptr;
     tile[i * Shape::threads + static_cast<int>(threadIdx.x)] =
-        used ? number_at(data, type, offset) : 0.0f;
+        used ? prim::cuda::number_at(data, type, offset) : 0.0f;
   }
 }
 /// And back; zeros instead, if it is not wanted.
@@ -195,7 +195,7 @@ __device__ void scatter_tile(const float* tile, bool wanted, void* data, dtype t
   for (int i = 0; i < Shape::floats_of_thread; ++i) {
     std::int64_t offset;
     const float x = tile[i * Shape::threads + static_cast<int>(threadIdx.x)];
-    if (place.find(mine, i, offset)) put_number(data, type, offset, wanted ? x : 0.0f);
+    if (place.find(mine, i, offset)) prim::cuda::put_number(data, type, offset, wanted ? x : 0.0f);
   }
 }
 
@@ -251,7 +251,7 @@ struct state_tile {
         x = *reinterpret_cast<const float4*>(static_cast<const float*>(data) + offset);
       });
     }
-    with_elements(data, type, [&](const auto* elements) {
+    prim::cuda::with_elements(data, type, [&](const auto* elements) {
       for_each_in(place, [&](float& x, std::int64_t offset) {
         x = prim::cuda::float_of(elements[offset]);
       });
@@ -265,7 +265,7 @@ struct state_tile {
         *reinterpret_cast<float4*>(static_cast<float*>(data) + offset) = x;
       });
     }
-    with_elements(data, type, [&](auto* elements) {
+    prim::cuda::with_elements(data, type, [&](auto* elements) {
       using element = std::remove_pointer_t<decltype(elements)>;
       for_each_in(place, [&](float& x, std::int64_t offset) {
         elements[offset] = prim::nearest<element>(x);

@@ -74,8 +74,8 @@ __device__ __forceinline__ void load_decays(chunk_decays& to, const state_space_
   __syncthreads();
   if (thread >= 32) return;
   constexpr int each = rows_of_chunk / 32;
-  const double rate = 1.4426950408889634 *
-                      static_cast<double>(number_at(args.A.data, args.A.type, head * args.A.head));
+  const double rate = 1.4426950408889634 * static_cast<double>(prim::cuda::number_at(
+                                               args.A.data, args.A.type, head * args.A.head));
   double sums[each], sum = 0, all_steps = 0;
 #pragma unroll
   for (int i = 0; i < each; ++i) {

@@ -9,9 +9,9 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/selective_scan/sm80/chunks.hpp>
 #include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
 
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(block_threads)
     } else {
       place += token * rows.row;
     }
-    recurrence::sm80::put_number(rows.data, rows.type, place, 0.0f);
+    prim::cuda::put_number(rows.data, rows.type, place, 0.0f);
   }
 }
 

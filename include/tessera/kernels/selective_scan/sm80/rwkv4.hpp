@@ -11,11 +11,11 @@
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/selective_scan/sm80/chunks.hpp>
 #include <tessera/kernels/selective_scan/sm80/queue.hpp>
 #include <tessera/prim/common/element_cast.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
@@ -58,9 +58,8 @@ struct rwkv4_channel {
 
   __device__ rwkv4_channel(const rwkv4_kernel_args& call, std::int64_t number)
       : args(call), channel(number) {
-    using recurrence::sm80::number_at;
-    decay = -expf(number_at(args.w.data, args.w.type, channel * args.w.channel));
-    bonus = number_at(args.u.data, args.u.type, channel * args.u.channel);
+    decay = -expf(prim::cuda::number_at(args.w.data, args.w.type, channel * args.w.channel));
+    bonus = prim::cuda::number_at(args.u.data, args.u.type, channel * args.u.channel);
   }
   __device__ __forceinline__ Element* at(const channel_rows& rows, std::int64_t token) const {
     return static_cast<Element*>(rows.data) + entry * rows.entry + token * rows.row + channel;
@@ -274,7 +273,7 @@ __global__ void __launch_bounds__(block_threads)
     bonus += parameters[args.channels];
   }
   const auto put = [&](const channel_rows& to, double x) {
-    recurrence::sm80::put_number(to.data, to.type, channel * to.channel, static_cast<float>(x));
+    prim::cuda::put_number(to.data, to.type, channel * to.channel, static_cast<float>(x));
   };
   const rwkv4_channel<Element> own(args, channel);
   put(args.d_w, static_cast<double>(own.decay) * decay);

@@ -204,8 +204,8 @@ __device__ __forceinline__ void finish_head(const state_space_launch& all,
   const int i = static_cast<int>(threadIdx.x);
   if (i >= chunk.length) return;
   const float d_raw = head_steps[i] * step_of(args, reader.raw_step(i)).slope;
-  put_number(args.d_dt.data, args.d_dt.type, row_of(args.d_dt, chunk.entry, reader.token(i), head),
-             d_raw);
+  prim::cuda::put_number(args.d_dt.data, args.d_dt.type,
+                         row_of(args.d_dt, chunk.entry, reader.token(i), head), d_raw);
   parameters.bias += d_raw;
 }
 
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(block_threads, 2)
   const thread_place mine = thread_place::here(cut);
   const int leaves = (chunk.length + stage_tokens - 1) / stage_tokens;
   const float head_rate =
-      SharesSteps ? number_at(args.A.data, args.A.type, owner * args.A.head) : 0.0f;
+      SharesSteps ? prim::cuda::number_at(args.A.data, args.A.type, owner * args.A.head) : 0.0f;
   const std::int64_t row_stride = owners * 2 * args.states;
   parameter_sums parameters;
   for (int i = static_cast<int>(threadIdx.x); i < chunk_tokens; i += block_threads) {

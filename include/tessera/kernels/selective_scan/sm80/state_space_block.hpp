@@ -10,17 +10,13 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/selective_scan/sm80/chunks.hpp>
 #include <tessera/kernels/selective_scan/sm80/queue.hpp>
 #include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
-
-using recurrence::sm80::number_at;
-using recurrence::sm80::put_number;
-using recurrence::sm80::with_elements;
 
 inline constexpr int block_warps = block_threads / 32;
 inline constexpr int stage_tokens = 16;  ///< whose rows are in shared memory at a time
@@ -150,7 +146,7 @@ struct thread_states_of {
 #pragma unroll
     for (int r = 0; r < thread_states; ++r) {
       to[r] = from.data != nullptr && r < count
-                  ? number_at(from.data, from.type, at + r * from.state)
+                  ? prim::cuda::number_at(from.data, from.type, at + r * from.state)
                   : 0.0f;
     }
   }

@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(block_threads)
   const scan_sequence own =
       sequence_at(args.sequences, index / cut.state_stride / cut.channels_of_call);
   const std::int64_t head = channel / args.columns, column = channel % args.columns;
-  const float rate =
-      number_at(args.A.data, args.A.type,
-                head * args.A.head + (SharesSteps ? 0 : column * args.A.column + n * args.A.state));
+  const float rate = prim::cuda::number_at(
+      args.A.data, args.A.type,
+      head * args.A.head + (SharesSteps ? 0 : column * args.A.column + n * args.A.state));
   const scan_tensor& from = Back ? args.d_final_state : args.initial_state;
   float state = 0.0f;
   if (from.data != nullptr) {

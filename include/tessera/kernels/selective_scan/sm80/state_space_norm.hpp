@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_rows.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
 
@@ -18,8 +18,8 @@ inline constexpr std::int64_t norm_segment = 32;  ///< rows that a block goes ba
 /// Sums of two values over a block of any number of whole warps, for all its threads.
 __device__ __forceinline__ float2 sums_of_block(float a, float b) {
   __shared__ float2 of_warps[32];
-  a = recurrence::sm80::sum_of_warp(a);
-  b = recurrence::sm80::sum_of_warp(b);
+  a = prim::cuda::sum_of_warp(a);
+  b = prim::cuda::sum_of_warp(b);
   __syncthreads();
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = make_float2(a, b);
   __syncthreads();
@@ -51,7 +51,7 @@ struct norm_group {
            (column - head * static_cast<int>(all.call.columns));
   }
   __device__ __forceinline__ float element(const scan_tensor& tensor, std::int64_t at) const {
-    return number_at(tensor.data, tensor.type, place(tensor, at));
+    return prim::cuda::number_at(tensor.data, tensor.type, place(tensor, at));
   }
   __device__ __forceinline__ silu_value gate(std::int64_t at) const {
     return all.call.z.data != nullptr ? silu(element(all.call.z, at)) : silu_value{1.0f, 0.0f};
@@ -60,7 +60,7 @@ struct norm_group {
     const scan_tensor& weights = all.call.norm_weight;
     return weights.data == nullptr
                ? 1.0f
-               : number_at(weights.data, weights.type, (first + at) * weights.column);
+               : prim::cuda::number_at(weights.data, weights.type, (first + at) * weights.column);
   }
 };
 
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(block_threads)
   for (int at = static_cast<int>(threadIdx.x); at < size; at += static_cast<int>(blockDim.x)) {
     float out = own.column(at) * (own.weight(at) * r);
     if (gated && before_gate) out *= own.gate(at).value;
-    put_number(args.out.data, args.out.type, own.place(args.out, at), out);
+    prim::cuda::put_number(args.out.data, args.out.type, own.place(args.out, at), out);
   }
 }
 
@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(block_threads)
       const float d_u = fmaf(u, shared, r * (d * w));
       const float d_gate = before_gate ? d_out * (y * r * w) : d_u * y;
       if (args.d_z.data != nullptr) {
-        put_number(args.d_z.data, args.d_z.type, own.place(args.d_z, at), d_gate * gate.slope);
+        prim::cuda::put_number(args.d_z.data, args.d_z.type, own.place(args.d_z, at),
+                               d_gate * gate.slope);
       }
       own.column(at) = before_gate ? d_u : d_u * gate.value;
     }
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(block_threads)
     sum += static_cast<double>(all.memory.weights[segment * all.cut.channels_of_call + channel]);
   }
   const scan_tensor& to = all.call.d_norm_weight;
-  put_number(to.data, to.type, channel * to.column, static_cast<float>(sum));
+  prim::cuda::put_number(to.data, to.type, channel * to.column, static_cast<float>(sum));
 }
 
 }  // namespace tessera::kernels::selective_scan::sm80

@@ -61,6 +61,21 @@ __device__ __forceinline__ void scale_columns(states_memory& shared,
   }
 }
 
+/// What a block of the two kernels works on: up to product_columns channels of a head of a chunk,
+/// which may not exist.
+struct product_block {
+  std::int64_t slot;
+  scan_chunk chunk;
+  channel_block channels;
+
+  __device__ product_block(const state_space_kernel_args& args, std::int64_t blocks_of_head)
+      : slot(blockIdx.x / (args.heads * blocks_of_head)), chunk(chunk_at(args.sequences, slot)) {
+    const std::int64_t first = blockIdx.x % blocks_of_head * product_columns;
+    channels = {blockIdx.x % (args.heads * blocks_of_head) / blocks_of_head, first,
+                static_cast<int>(min(args.columns - first, std::int64_t{product_columns}))};
+  }
+};
+
 /// The states of each chunk that starts from 0, and the sum of its steps.
 template <class Element>
 __global__ void __launch_bounds__(block_threads, 2)
@@ -70,14 +85,11 @@ __global__ void __launch_bounds__(block_threads, 2)
   extern __shared__ __align__(128) unsigned char memory[];
   states_memory& shared = *reinterpret_cast<states_memory*>(memory);
   const state_space_kernel_args& args = all.call;
-  const std::int64_t blocks = args.heads * blocks_of_head, slot = blockIdx.x / blocks;
-  const scan_chunk chunk = chunk_at(args.sequences, slot);
+  const product_block of(args, blocks_of_head);
+  const scan_chunk& chunk = of.chunk;
   if (!chunk.exists) return;
-  const std::int64_t head = blockIdx.x % blocks / blocks_of_head;
-  const std::int64_t first = blockIdx.x % blocks_of_head * product_columns;
-  const int columns = static_cast<int>(min(args.columns - first, std::int64_t{product_columns}));
-  const channel_block block{head, first, columns};
-  const row_reader<true> reader(all, chunk, block);
+  const auto [head, first, columns] = of.channels;
+  const row_reader<true> reader(all, chunk, of.channels);
   const std::uint32_t b = prim::cuda::shared_address(shared.b);
   copy_rows<Element, states_tile>(
       b, args.B.data, row_of(args.B, chunk.entry, chunk.begin, head / args.heads_per_group),
@@ -116,7 +128,7 @@ __global__ void __launch_bounds__(block_threads, 2)
     }
     float* const to =
         all.memory.states +
-        (slot * all.cut.channels_of_call + head * args.columns + first) * all.cut.state_stride;
+        (of.slot * all.cut.channels_of_call + head * args.columns + first) * all.cut.state_stride;
 #pragma unroll
     for (int tile = 0; tile < product_columns / 8; ++tile) {
 #pragma unroll
@@ -130,7 +142,7 @@ __global__ void __launch_bounds__(block_threads, 2)
     }
   }
   if (threadIdx.x == 0 && first == 0) {
-    all.memory.step_sums[slot * args.heads + head] = shared.decays.step_sum;
+    all.memory.step_sums[of.slot * args.heads + head] = shared.decays.step_sum;
   }
 }
 
@@ -233,14 +245,11 @@ __global__ void __launch_bounds__(block_threads, 2)
   extern __shared__ __align__(128) unsigned char memory[];
   outputs_memory& shared = *reinterpret_cast<outputs_memory*>(memory);
   const state_space_kernel_args& args = all.call;
-  const std::int64_t blocks = args.heads * blocks_of_head, slot = blockIdx.x / blocks;
-  const scan_chunk chunk = chunk_at(args.sequences, slot);
+  const product_block of(args, blocks_of_head);
+  const scan_chunk& chunk = of.chunk;
   if (!chunk.exists) return;
-  const std::int64_t head = blockIdx.x % blocks / blocks_of_head;
-  const std::int64_t first = blockIdx.x % blocks_of_head * product_columns;
-  const int columns = static_cast<int>(min(args.columns - first, std::int64_t{product_columns}));
-  const channel_block block{head, first, columns};
-  const row_reader<true> reader(all, chunk, block);
+  const auto [head, first, columns] = of.channels;
+  const row_reader<true> reader(all, chunk, of.channels);
   const std::uint32_t c = prim::cuda::shared_address(shared.c);
   const std::uint32_t b = prim::cuda::shared_address(shared.b);
   const std::uint32_t x = prim::cuda::shared_address(shared.x);
@@ -257,7 +266,7 @@ __global__ void __launch_bounds__(block_threads, 2)
   load_front<Element>(
       shared,
       all.memory.states +
-          (slot * all.cut.channels_of_call + head * args.columns + first) * all.cut.state_stride,
+          (of.slot * all.cut.channels_of_call + head * args.columns + first) * all.cut.state_stride,
       all.cut.state_stride, static_cast<int>(args.states), columns);
   load_decays(shared.decays, args, reader, head, chunk.length);
   prim::cuda::wait_copies<0>();

@@ -5,11 +5,11 @@
 #include <cstdint>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
-#include <tessera/kernels/recurrence/sm80/numbers.hpp>
 #include <tessera/kernels/selective_scan/sm80/activations.hpp>
 #include <tessera/kernels/selective_scan/sm80/chunks.hpp>
 #include <tessera/kernels/selective_scan/sm80/state_space_block.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
@@ -55,7 +55,8 @@ class row_reader {
       if (i >= count) return;
       const float step = step_of(args_, raw_step(first + i)).step;
       to.dt[i] = step;
-      const float rate = number_at(args_.A.data, args_.A.type, block_.head * args_.A.head);
+      const float rate =
+          prim::cuda::number_at(args_.A.data, args_.A.type, block_.head * args_.A.head);
       to.dt[stage_tokens + i] = expf(rate * step);
     } else {
       load_rows(to.dt, args_.dt, first, count,
@@ -89,7 +90,7 @@ class row_reader {
         row_of(from, chunk_.entry, chunk_.begin + first, block_.head / args_.heads_per_group) +
         state;
     const int row = static_cast<int>(threadIdx.x) >> log, apart = block_threads >> log;
-    with_elements(from.data, from.type, [&](const auto* elements) {
+    prim::cuda::with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll 4
       for (int i = row; i < count; i += apart) {
         to[i * most_states + n] =
@@ -100,11 +101,11 @@ class row_reader {
 
   /// An element of a tensor shaped like x.
   __device__ __forceinline__ float element_of(const scan_tensor& from, int i, int column) const {
-    return number_at(from.data, from.type, place_of(from, i) + column);
+    return prim::cuda::number_at(from.data, from.type, place_of(from, i) + column);
   }
   __device__ __forceinline__ void put_element(const scan_tensor& to, int i, int column,
                                               float x) const {
-    put_number(to.data, to.type, place_of(to, i) + column, x);
+    prim::cuda::put_number(to.data, to.type, place_of(to, i) + column, x);
   }
   /// The block's columns of a token in a tensor shaped like x.
   template <class Element>
@@ -116,7 +117,7 @@ class row_reader {
     const std::int64_t at = SharesSteps ? row_of(args_.dt, chunk_.entry, token(i), block_.head)
                                         : place_of(args_.dt, i) + column_;
     const float bias = SharesSteps ? parameter_of(args_.dt_bias) : bias_;
-    return number_at(args_.dt.data, args_.dt.type, at) + bias;
+    return prim::cuda::number_at(args_.dt.data, args_.dt.type, at) + bias;
   }
   /// D of the thread's column, or of the head.
   __device__ __forceinline__ float skip() const {
@@ -156,13 +157,13 @@ class row_reader {
   __device__ __forceinline__ float parameter_of(const scan_tensor& from) const {
     if (from.data == nullptr) return 0.0f;
     const std::int64_t at = SharesSteps ? 0 : (block_.first + column_) * from.column;
-    return number_at(from.data, from.type, block_.head * from.head + at);
+    return prim::cuda::number_at(from.data, from.type, block_.head * from.head + at);
   }
   template <class Make>
   __device__ void load_rows(float* to, const scan_tensor& from, int first, int count,
                             const Make& make) const {
     const std::int64_t place = place_of(from, first) + column_;
-    with_elements(from.data, from.type, [&](const auto* elements) {
+    prim::cuda::with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll 4
       for (int i = first_row_; i < count; i += rows_apart_) {
         to[i * most_channels + column_] =

@@ -70,7 +70,7 @@ struct step_place {
   /// An element of each channel, in a tensor shaped like x.
   __device__ __forceinline__ void load(float (&to)[Batch], const scan_tensor& from) const {
     const std::int64_t row = row_of(from, sequence, 0, head) + first;
-    with_elements(from.data, from.type, [&](const auto* elements) {
+    prim::cuda::with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll
       for (int k = 0; k < Batch; ++k) {
         to[k] = k < count ? prim::cuda::float_of(elements[row + k * apart]) : 0.0f;
@@ -84,14 +84,14 @@ template <bool SharesSteps>
 __device__ __forceinline__ float parameter_at(const scan_tensor& from, std::int64_t head,
                                               std::int64_t column) {
   if (from.data == nullptr) return 0.0f;
-  return number_at(from.data, from.type,
-                   head * from.head + (SharesSteps ? 0 : column * from.column));
+  return prim::cuda::number_at(from.data, from.type,
+                               head * from.head + (SharesSteps ? 0 : column * from.column));
 }
 
 /// Four elements of a token's B or C.
 __device__ __forceinline__ void load_four(float (&to)[thread_states], const scan_tensor& from,
                                           std::int64_t row) {
-  with_elements(from.data, from.type, [&](const auto* elements) {
+  prim::cuda::with_elements(from.data, from.type, [&](const auto* elements) {
 #pragma unroll
     for (int r = 0; r < thread_states; ++r) to[r] = prim::cuda::float_of(elements[row + r]);
   });
@@ -126,11 +126,12 @@ __global__ void __launch_bounds__(block_threads, 3)
   mine.load(x, args.x);
   float dt[batch], rates[SharesSteps ? 1 : batch][thread_states] = {}, of_head = 0.0f;
   if constexpr (SharesSteps) {
-    const float raw =
-        number_at(args.dt.data, args.dt.type, row_of(args.dt, mine.sequence, 0, mine.head)) +
-        parameter_at<true>(args.dt_bias, mine.head, 0);
+    const float raw = prim::cuda::number_at(args.dt.data, args.dt.type,
+                                            row_of(args.dt, mine.sequence, 0, mine.head)) +
+                      parameter_at<true>(args.dt_bias, mine.head, 0);
     dt[0] = step_of(args, raw).step;
-    of_head = expf(number_at(args.A.data, args.A.type, mine.head * args.A.head) * dt[0]);
+    of_head =
+        expf(prim::cuda::number_at(args.A.data, args.A.type, mine.head * args.A.head) * dt[0]);
   } else {
     // Each of four lanes makes the step of one of the channels.
     static_assert(batch == 4);
@@ -138,8 +139,8 @@ __global__ void __launch_bounds__(block_threads, 3)
     const std::int64_t own_column = mine.first + own_channel * mine.apart;
     float own_step = 0.0f;
     if (own_channel < mine.count) {
-      const float raw = number_at(args.dt.data, args.dt.type,
-                                  row_of(args.dt, mine.sequence, 0, mine.head) + own_column);
+      const float raw = prim::cuda::number_at(
+          args.dt.data, args.dt.type, row_of(args.dt, mine.sequence, 0, mine.head) + own_column);
       own_step = step_of(args, raw + parameter_at<false>(args.dt_bias, mine.head, own_column)).step;
     }
 #pragma unroll
@@ -191,16 +192,16 @@ __global__ void __launch_bounds__(block_threads, 3)
     const auto element = [&](const scan_tensor& rows) {
       return row_of(rows, mine.sequence, 0, mine.head) + column;
     };
-    const float of_x = number_at(args.x.data, args.x.type, element(args.x));
+    const float of_x = prim::cuda::number_at(args.x.data, args.x.type, element(args.x));
     float out = fmaf(parameter_at<SharesSteps>(args.D, mine.head, column), of_x, y[i]);
     if (args.norm) {
       all.memory.columns[(mine.sequence * args.heads + mine.head) * args.columns + column] = out;
       continue;
     }
     if (args.z.data != nullptr) {
-      out *= silu(number_at(args.z.data, args.z.type, element(args.z))).value;
+      out *= silu(prim::cuda::number_at(args.z.data, args.z.type, element(args.z))).value;
     }
-    put_number(args.out.data, args.out.type, element(args.out), out);
+    prim::cuda::put_number(args.out.data, args.out.type, element(args.out), out);
   }
 }
 

@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(block_threads)
       c += static_cast<double>(shares[(2 * member + 1) * states]);
     }
     const auto put = [&](const scan_tensor& to, double sum) {
-      put_number(to.data, to.type, row_of(to, row / tokens, row % tokens, group) + n,
-                 static_cast<float>(sum));
+      prim::cuda::put_number(to.data, to.type, row_of(to, row / tokens, row % tokens, group) + n,
+                             static_cast<float>(sum));
     };
     put(args.d_B, b);
     put(args.d_C, c);
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(block_threads)
   const std::int64_t column = SharesSteps ? 0 : at % args.columns;
   const auto put = [&](const scan_tensor& to, double sum) {
     if (to.data == nullptr) return;
-    put_number(to.data, to.type, head * to.head + column * to.column, static_cast<float>(sum));
+    prim::cuda::put_number(to.data, to.type, head * to.head + column * to.column,
+                           static_cast<float>(sum));
   };
   put(args.d_D, sums[0]);
   put(args.d_dt_bias, sums[1]);
@@ -90,9 +91,10 @@ __global__ void __launch_bounds__(block_threads)
         all.memory.gradients[(slot * cut.channels_of_call + channel) * cut.state_stride + n]);
   });
   const scan_tensor& to = args.d_A;
-  put_number(to.data, to.type,
-             channel / args.columns * to.head + channel % args.columns * to.column + n * to.state,
-             static_cast<float>(sum));
+  prim::cuda::put_number(
+      to.data, to.type,
+      channel / args.columns * to.head + channel % args.columns * to.column + n * to.state,
+      static_cast<float>(sum));
 }
 
 }  // namespace tessera::kernels::selective_scan::sm80
