@@ -38,6 +38,12 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::grouped_matmul_cuda_sm90_bf16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_bf16_128x256x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_f16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_f16_128x256x64, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -47,8 +53,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3ec9b6d7be9d4741";
-  if (kind == device_kind::cuda) return "9cf5ac58bb1bf3af";
+  if (kind == device_kind::cpu) return "b94ee385434f6235";
+  if (kind == device_kind::cuda) return "2ffd421eefc12bf4";
   return {};
 }
 

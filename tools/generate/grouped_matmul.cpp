@@ -44,8 +44,12 @@ family grouped_matmul_family() {
                                .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/grouped_matmul/sm80/launch.hpp",
-      .limits = {
-          .rows = 8, .seconds = 120, .bytes = 8 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/grouped_matmul/sm90/launch.hpp"}},
+      .limits = {.rows = 12,
+                 .seconds = 240,
+                 .bytes = 12 << 20,
+                 .unit_seconds = 60,
+                 .unit_mebibytes = 3072}};
   return made;
 }
 

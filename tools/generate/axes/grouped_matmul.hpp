@@ -47,6 +47,13 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .block_n = {128, 256},
       },
       {
+          .about = "sm90: the same with wgmma, on Hopper alone",
+          .targets = {cuda_sm90},
+          .types = {dtype::f16, dtype::bf16},
+          .block_m = {128},
+          .block_n = {128, 256},
+      },
+      {
           .about = "sm80: products of f32, or of anything as f32",
           .targets = {cuda_sm80},
           .types = {dtype::f32},

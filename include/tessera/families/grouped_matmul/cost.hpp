@@ -51,6 +51,7 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
                                      const grouped_matmul_facts& facts) noexcept {
   const grouped_matmul_demand& demand = facts.demand;
   const bool small = config.block_m <= 64, wide = config.block_n > 128;
+  const bool panels = config.target == backend::cuda_sm90;
   const double groups = std::max(facts.groups, 1.0);
   const double rows = static_cast<double>(demand.m) / groups, n = static_cast<double>(demand.n);
   const auto up = [](double count, double step) {
@@ -63,22 +64,25 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
                                      : std::max(1.0, up(rows, config.block_m));
   const double filled = demand.grouped ? rows + side / 2 : up(rows, side) * side;
   // Beginning and end of a tile cost as much as so many more elements of the summed axis.
-  const double depth = static_cast<double>(demand.k) + (wide ? 400 : 250);
+  const double depth = static_cast<double>(demand.k) + (panels ? 150 : wide ? 400 : 250);
   const double passes = demand.backward ? 2 : 1;
   const double products = 2 * passes * groups * filled * up(n, side) * side * depth;
   work_estimate work;
   work.items = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(groups * high * std::max(1.0, up(n, config.block_n))));
-  work.items_per_core = wide ? 1 : small ? 4 : 2;
+  work.items_per_core = wide || panels ? 1 : small ? 4 : 2;
   if (config.type == dtype::f32) {
     work.vector_operations = products / 2 / (small ? 0.61 : 0.66);  // a multiply-add is one
   } else {
     work.flops = products;
     work.product_share = wide ? 1.03 : small ? 0.66 : 0.98;
+    if (panels) work.product_share = wide ? 0.75 : 0.69;
   }
   work.footprint_bytes = facts.bytes;
   // A multiprocessor has room for two pairs of wide tiles only: their copies hide less.
-  work.bytes = wide ? 1.15 * facts.bytes : facts.bytes;
+  work.bytes = wide && !panels ? 1.15 * facts.bytes : facts.bytes;
+  // One block of a multiprocessor waits longer for weights that few rows are multiplied by.
+  if (panels && rows <= 32) work.bytes *= 1.4;
   work.launches = (demand.backward ? 2 : 1) + (demand.grouped ? 1 : 0);
   return work;
 }

@@ -52,6 +52,10 @@ constexpr tensor_text like_lhs(tensor_text text) {
   text.like = "lhs";
   return text;
 }
+constexpr tensor_text with_aligned_rows(tensor_text text) {
+  text.aligned_rows = true;
+  return text;
+}
 constexpr tensor_text as_output(tensor_text text) {
   text.use = tensor_use::output;
   return text;
@@ -67,19 +71,20 @@ constexpr tensor_text result() {
 }
 
 inline constexpr std::array tensor_texts{
-    matrix("lhs", of_inputs, false),
+    with_aligned_rows(matrix("lhs", of_inputs, false)),
     tensor_text{.name = "rhs",
                 .shapes = of_weights,
                 .types = dtype::i8,
                 .like = "lhs",
-                .contiguous_rows = true},
+                .contiguous_rows = true,
+                .aligned_rows = true},
     tensor_text{
         .name = "group_sizes", .shapes = of_sizes, .types = dtype::i32, .contiguous_rows = true},
     matrix("rhs_scale", of_scales, false),
     matrix("rhs_bias", of_biases, true),
     matrix("out_init", of_results, true),
     result(),
-    like_lhs(matrix("d_out", of_results, false)),
+    with_aligned_rows(like_lhs(matrix("d_out", of_results, false))),
     gradient_of("lhs", matrix("d_lhs", of_inputs, false)),
     gradient_of("rhs", matrix("d_rhs", of_weights, true)),
     gradient_of("rhs_scale", matrix("d_rhs_scale", of_scales, true)),

@@ -20,8 +20,8 @@ struct grouped_matmul_demand {
   dtype d_out_type = dtype::none;
   bool transposed = false;
   bool scaled = false;
-  bool grouped = true;  ///< rows lie group by group
-  std::uint8_t unused = 0;
+  bool grouped = true;      ///< rows lie group by group
+  bool aligned = true;      ///< rows of operands are at multiples of 16 bytes, or on the CPU
   std::int64_t groups = 0;  ///< matrices
   std::int64_t m = 0;       ///< rows of all
   std::int64_t n = 0;
@@ -44,7 +44,7 @@ struct grouped_matmul_demand {
 
 constexpr grouped_matmul_demand demand_of(grouped_matmul_op op, const grouped_matmul_args& args,
                                           const grouped_matmul_options& options,
-                                          bool /*unaligned*/) noexcept {
+                                          bool unaligned) noexcept {
   const auto& lhs = args.lhs.extent;
   const auto& rhs = args.rhs.extent;
   const bool batched = !has_groups(op) && args.lhs.rank == 3;
@@ -56,6 +56,7 @@ constexpr grouped_matmul_demand demand_of(grouped_matmul_op op, const grouped_ma
           .transposed = options.transpose_rhs,
           .scaled = args.rhs_scale.present(),
           .grouped = has_groups(op),
+          .aligned = !unaligned,
           .groups = of_rhs == 1 ? rhs[0] : 1,
           .m = batched ? lhs[0] * lhs[1] : lhs[0],
           .n = rhs[of_rhs + (options.transpose_rhs ? 0 : 1)],
@@ -94,6 +95,8 @@ inline constexpr std::array table{
     demand_field{"transposed", key_part::identity, &value<&grouped_matmul_demand::transposed>,
                  words_of_flags},
     demand_field{"scaled", key_part::identity, &value<&grouped_matmul_demand::scaled>,
+                 words_of_flags},
+    demand_field{"aligned", key_part::identity, &value<&grouped_matmul_demand::aligned>,
                  words_of_flags},
     demand_field{"groups", key_part::size, &value<&grouped_matmul_demand::groups>},
     demand_field{"m", key_part::size, &value<&grouped_matmul_demand::m>},

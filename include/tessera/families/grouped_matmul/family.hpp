@@ -49,8 +49,9 @@ struct grouped_matmul_family {
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     grouped_matmul_config wanted{.target = device.highest};
     if (is_cuda(wanted.target)) {
-      wanted.target = backend::cuda_sm80;
       wanted.type = demand.is_of(demand.type) ? demand.type : dtype::f32;
+      const bool panels = demand.aligned && wanted.type == demand.rhs_type;
+      if (wanted.type == dtype::f32 || !panels) wanted.target = backend::cuda_sm80;
     }
     if (has_bf16_products(wanted.target)) {
       wanted.target = demand.is_bf16() ? backend::cpu_avx512_bf16 : backend::cpu_avx512;

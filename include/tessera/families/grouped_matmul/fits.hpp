@@ -16,25 +16,37 @@ struct fits_of<grouped_matmul_config> {
   using config = grouped_matmul_config;
   using asked = grouped_matmul_demand;
 
-  static constexpr std::array rules{fit_rule<config, asked>{
-      .name = "operands",
-      .distance = 2,
-      .holds =
-          [](const config& row, const asked& wanted) noexcept {
-            if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
-            return !has_bf16_products(row.target) || wanted.is_bf16();
-          },
-      .obstacle =
-          [](const config& row, const asked& wanted) {
-            const dtype has = is_cuda(row.target) ? row.type : dtype::bf16;
-            const bool whole = is_cuda(row.target) && wanted.rhs_type == dtype::i8;
-            dtype other = wanted.type == has && !whole ? wanted.rhs_type : wanted.type;
-            if (other == has && wanted.backward) other = wanted.d_out_type;
-            if (wanted.scaled && other == has) {
-              return sentence({"rhs_scale is given, the row multiplies ", name_of(has)});
-            }
-            return sentence(
-                {"operands are ", name_of(other), ", the row multiplies ", name_of(has)});
+  static constexpr std::array rules{
+      fit_rule<config, asked>{
+          .name = "operands",
+          .distance = 2,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                if (row.target == backend::cuda_sm90 && wanted.rhs_type != row.type) return false;
+                if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
+                return !has_bf16_products(row.target) || wanted.is_bf16();
+              },
+          .obstacle =
+              [](const config& row, const asked& wanted) {
+                const dtype has = is_cuda(row.target) ? row.type : dtype::bf16;
+                const bool whole = row.target == backend::cuda_sm80 && wanted.rhs_type == dtype::i8;
+                dtype other = wanted.type == has && !whole ? wanted.rhs_type : wanted.type;
+                if (other == has && wanted.backward) other = wanted.d_out_type;
+                if (wanted.scaled && other == has) {
+                  return sentence({"rhs_scale is given, the row multiplies ", name_of(has)});
+                }
+                return sentence(
+                    {"operands are ", name_of(other), ", the row multiplies ", name_of(has)});
+              }},
+      fit_rule<config, asked>{
+          .name = "alignment",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return wanted.aligned || row.target != backend::cuda_sm90;
+              },
+          .obstacle = [](const config&, const asked&) -> std::string {
+            return "lhs, rhs, d_out: not every row starts at a multiple of 16 bytes, which the row "
+                   "needs";
           }}};
 };
 

@@ -34,10 +34,14 @@ using grouped_matmul_problem =
     basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>;
 
 /// The shapes and options of a call. Copies; validates nothing.
-constexpr grouped_matmul_problem problem_of(
+inline grouped_matmul_problem problem_of(
     const grouped_matmul_args& args, const grouped_matmul_options& options = {},
     grouped_matmul_op op = grouped_matmul_op::grouped_matmul) noexcept {
-  return {.op = op, .tensors = args, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.lhs, args.rhs) ||
+                       (args.d_out.present() && are_unaligned(args.d_out)),
+          .options = options};
 }
 
 }  // namespace tessera

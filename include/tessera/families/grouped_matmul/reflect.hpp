@@ -15,7 +15,7 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(grouped_rows, global, local)
-BOOST_DESCRIBE_ENUM(grouped_matmul_rule, none, cuda_rows_are_sm80, cuda_type_is_floating,
+BOOST_DESCRIBE_ENUM(grouped_matmul_rule, none, cuda_type_is_floating, sm90_type_has_16_bits,
                     cuda_tile_is_known, cpu_rows_take_any_type, block_m_is_whole_register_tiles,
                     block_n_is_whole_register_tiles, block_k_is_whole_vectors, tile_is_small)
 BOOST_DESCRIBE_ENUM(grouped_matmul_op, grouped_matmul, grouped_matmul_backward, matmul,

@@ -31,13 +31,27 @@ status launch(const grouped_matmul_kernel_args& args, const launch_context& cont
 template <class Kernel>
 status prepare();
 }  // namespace sm80
+
+// Likewise of kernels/grouped_matmul/sm90/launch.hpp.
+namespace sm90 {
+template <class Kernel>
+std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const grouped_matmul_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm90
 }  // namespace kernels::grouped_matmul
 
 template <>
 struct table_entry<grouped_matmul_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    if constexpr (is_cuda(Kernel::config.target)) {
+    if constexpr (Kernel::config.target == backend::cuda_sm90) {
+      namespace target = kernels::grouped_matmul::sm90;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "grouped_matmul", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::grouped_matmul::sm80;
       return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "grouped_matmul", name, resolved_config<Kernel>, &target::prepare<Kernel>);

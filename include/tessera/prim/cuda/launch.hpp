@@ -106,6 +106,25 @@ class __attribute__((visibility("hidden"))) readiness {
   static inline std::atomic<std::uint64_t> dependent_{0};
 };
 
+/// Launches a kernel whose blocks form clusters of so many (compute capability 9.0).
+template <class... Parameters, class... Arguments>
+cudaError_t launch_clusters(void (*kernel)(Parameters...), dim3 grid, int blocks_of_cluster,
+                            int threads, int shared_bytes, cudaStream_t stream,
+                            const Arguments&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks_of_cluster);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
 /// Launches a kernel; with `dependent` before the kernel before it in the stream has ended, which
 /// it must wait for.
 template <class... Parameters, class... Arguments>

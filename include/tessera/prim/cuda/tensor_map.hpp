@@ -22,6 +22,7 @@ inline constexpr int panel_row_bytes = 128;
 
 /// How long lines of a copy stay in the L2 cache (cache-hint words of cp.async.bulk).
 enum class cache_hint : std::uint64_t {
+  evict_normal = 0x1000000000000000u,
   evict_first = 0x12F0000000000000u,
   evict_last = 0x14F0000000000000u,
 };
@@ -34,6 +35,19 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& ma
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
       "l"(&map), "r"(barrier), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
+      "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+/// The same for the blocks of a cluster whose bits are set in `blocks`: the box arrives at the same
+/// place in the shared memory of each, and counts at the same barrier of each.
+__device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUtensorMap& map,
+                                                   std::uint32_t barrier, const int (&at)[4],
+                                                   std::uint16_t blocks, cache_hint hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "h"(blocks),
       "l"(static_cast<std::uint64_t>(hint))
       : "memory");
 }

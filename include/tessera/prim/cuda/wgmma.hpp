@@ -6,8 +6,8 @@
 //
 // | operand | a row of its panels is | 16 deeper is | the next panel has |
 // |---|---|---|---|
-// | A, and B of `scores` | a row of A, a column of B | 32 bytes on | the next 64 deep |
-// | B of `sums_of` | 16 deep: a row is one deep | 16 rows, 2048 bytes on | the next 64 columns |
+// | A and B | a row of A, a column of B | 32 bytes on | the next 64 deep |
+// | across, and B of `sums_of` | one deep | 16 rows, 2048 bytes on | the next 64 rows, columns |
 //
 // Sum 4 i + e of lane l of warp w is in row 16 w + l / 4, + 8 for e >= 2, and column
 // 8 i + l % 4 * 2 + e % 2. So sums packed to 16 bits, four words each of 16 columns, are A of a
@@ -40,8 +40,9 @@ struct warpgroup_a {
   std::uint32_t word[4];
 };
 
-/// Products with N columns. `scores`: sums (+)= A B^T, both in shared memory, `add` false to begin
-/// with 0. `sums_of`: sums += A B with A in registers. Between begin_products and commit_products.
+/// Products with N columns. `multiply`: sums (+)= A B, both in shared memory, lying across or not,
+/// `add` false to begin with 0. `scores`: neither lies across. `sums_of`: sums += A B with A in
+/// registers. Between begin_products and commit_products.
 template <class Element, int N>
 struct warpgroup_product;
 
@@ -87,14 +88,21 @@ struct warpgroup_product;
 #define TESSERA_PRODUCT(element, ptx, n, registers, o0, o1, o2, o3, o4)                           \
   template <>                                                                                     \
   struct warpgroup_product<element, n> {                                                          \
-    static __device__ __forceinline__ void scores(float (&sum)[registers], std::uint64_t a,       \
-                                                  std::uint64_t b, bool add) {                    \
+    template <bool AcrossA, bool AcrossB>                                                         \
+    static __device__ __forceinline__ void multiply(float (&sum)[registers], std::uint64_t a,     \
+                                                    std::uint64_t b, bool add) {                  \
       asm volatile("{ .reg .pred add; setp.ne.b32 add, " o2                                       \
                    ", 0;\n"                                                                       \
                    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx "." ptx                  \
-                   " {" TESSERA_NAMES_##registers "}, " o0 ", " o1 ", add, 1, 1, 0, 0; }"         \
+                   " {" TESSERA_NAMES_##registers "}, " o0 ", " o1 ", add, 1, 1, " o3 ", " o4     \
+                                                  "; }"                                           \
                    : TESSERA_SUMS_##registers                                                     \
-                   : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                 \
+                   : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(AcrossA ? 1 : 0),            \
+                     "n"(AcrossB ? 1 : 0));                                                       \
+    }                                                                                             \
+    static __device__ __forceinline__ void scores(float (&sum)[registers], std::uint64_t a,       \
+                                                  std::uint64_t b, bool add) {                    \
+      multiply<false, false>(sum, a, b, add);                                                     \
     }                                                                                             \
     static __device__ __forceinline__ void sums_of(float (&sum)[registers], const warpgroup_a& a, \
                                                    std::uint64_t b) {                             \

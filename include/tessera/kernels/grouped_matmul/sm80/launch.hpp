@@ -54,6 +54,17 @@ struct row_kernels {
     }
   }
 
+  /// Whether tiles of it are copied as they are stored, 16 bytes at a time or of f32 4.
+  static bool copies(const grouped_matrix& matrix, std::int64_t columns) {
+    if (matrix.type != config.type) return false;
+    if constexpr (has_floats) return true;
+    const auto bits = reinterpret_cast<std::uintptr_t>(matrix.data) |
+                      static_cast<std::uintptr_t>(matrix.row * 2) |
+                      static_cast<std::uintptr_t>(matrix.group * 2) |
+                      static_cast<std::uintptr_t>(columns * 2);
+    return bits % 16 == 0;
+  }
+
   static auto entries() {
     const auto of = [](bool a, bool b, bool direct) {
       return cuda::entry_of(
@@ -111,21 +122,39 @@ status prepare() {
   return cuda::prepare<row_kernels<Kernel>>();
 }
 
-/// The products of a call, and the kernels around them.
+/// Products with a block for each tile; of groups as many as there can be.
 template <class Kernel>
-class grouped_launch {
+struct tile_products {
   using kernels_of = row_kernels<Kernel>;
   using shape = typename kernels_of::shape;
 
+  static constexpr int tile_rows = shape::rows;
+
+  static cudaError_t multiply(const product_args& args, cudaStream_t stream) {
+    const std::int64_t tiles = args.tiles(shape::rows, shape::columns);
+    if (tiles == 0) return cudaSuccess;
+    return prim::cuda::launch_kernel(kernels_of::of_operands(args.a, args.b), cuda::grid_of(tiles),
+                                     shape::threads, shape::shared_bytes, stream, false, args);
+  }
+};
+
+/// The products of a call, as `Products` makes them, and the kernels around them.
+template <class Kernel, class Products = tile_products<Kernel>>
+class grouped_launch {
+  using kernels_of = row_kernels<Kernel>;
+
  public:
-  grouped_launch(const grouped_matmul_kernel_args& args, const launch_context& context)
+  grouped_launch(const grouped_matmul_kernel_args& args, const launch_context& context,
+                 const Products& products = {})
       : args_(args),
+        products_(products),
         memory_(memory_of<Kernel>(args, context.workspace)),
         stream_(static_cast<cudaStream_t>(context.stream)) {}
 
   cudaError_t run() {
     if (memory_.table.rows != nullptr) {
-      enqueue(&place_groups, 1, prim::cuda::warp_size, 0, args_, memory_.table, shape::rows);
+      enqueue(&place_groups, 1, prim::cuda::warp_size, 0, args_, memory_.table,
+              int{products_.tile_rows});
     }
     if (args_.d_out.data == nullptr) {
       multiply(forward());
@@ -140,17 +169,8 @@ class grouped_launch {
   }
 
  private:
-  /// Whether tiles of it are copied as they are stored, 16 bytes at a time or of f32 4.
   static bool is_direct(const factor& operand, std::int64_t columns) {
-    if (operand.matrix.type != kernels_of::config.type || operand.scale.data != nullptr) {
-      return false;
-    }
-    if constexpr (kernels_of::has_floats) return true;
-    const auto bits = reinterpret_cast<std::uintptr_t>(operand.matrix.data) |
-                      static_cast<std::uintptr_t>(operand.matrix.row * 2) |
-                      static_cast<std::uintptr_t>(operand.matrix.group * 2) |
-                      static_cast<std::uintptr_t>(columns * 2);
-    return bits % 16 == 0;
+    return operand.scale.data == nullptr && kernels_of::copies(operand.matrix, columns);
   }
   static factor rows_of(const grouped_matrix& matrix, std::int64_t columns, bool across) {
     factor operand{.matrix = matrix, .across = across};
@@ -174,52 +194,45 @@ class grouped_launch {
   }
   /// out = lhs W + rhs_bias + out_init.
   product_args forward() const {
-    product_args made = product();
-    made.a = rows_of(args_.lhs, args_.k, false);
-    made.b = weights(true);
-    made.to = args_.out;
-    made.bias = args_.rhs_bias;
-    made.init = args_.out_init;
-    made.columns = args_.n;
-    made.depth = args_.k;
-    return made;
+    product_args args = product();
+    args.a = rows_of(args_.lhs, args_.k, false);
+    args.b = weights(true);
+    args.to = args_.out;
+    args.bias = args_.rhs_bias;
+    args.init = args_.out_init;
+    args.columns = args_.n;
+    args.depth = args_.k;
+    return args;
   }
   /// d_lhs = d_out W^T.
   product_args gradient_of_rows() const {
-    product_args made = product();
-    made.a = rows_of(args_.d_out, args_.n, false);
-    made.b = weights(false);
-    made.to = args_.d_lhs;
-    made.columns = args_.k;
-    made.depth = args_.n;
-    return made;
+    product_args args = product();
+    args.a = rows_of(args_.d_out, args_.n, false);
+    args.b = weights(false);
+    args.to = args_.d_lhs;
+    args.columns = args_.k;
+    args.depth = args_.n;
+    return args;
   }
   /// d_rhs = lhs^T d_out, laid out as rhs.
   product_args gradient_of_weights() const {
-    product_args made = product();
-    made.sums_rows = true;
-    made.a = rows_of(args_.lhs, args_.k, true);
-    made.b = rows_of(args_.d_out, args_.n, true);
-    if (args_.transpose_rhs) std::swap(made.a, made.b);
-    made.to = args_.d_rhs;
-    made.rows = args_.transpose_rhs ? args_.n : args_.k;
-    made.columns = args_.transpose_rhs ? args_.k : args_.n;
-    made.depth = args_.m;
-    made.weights = weights(true);
-    made.scale_sums = memory_.scale_sums;
-    made.scale_blocks = args_.scale_blocks;
-    return made;
+    product_args args = product();
+    args.sums_rows = true;
+    args.a = rows_of(args_.lhs, args_.k, true);
+    args.b = rows_of(args_.d_out, args_.n, true);
+    if (args_.transpose_rhs) std::swap(args.a, args.b);
+    args.to = args_.d_rhs;
+    args.rows = args_.transpose_rhs ? args_.n : args_.k;
+    args.columns = args_.transpose_rhs ? args_.k : args_.n;
+    args.depth = args_.m;
+    args.weights = weights(true);
+    args.scale_sums = memory_.scale_sums;
+    args.scale_blocks = args_.scale_blocks;
+    return args;
   }
 
-  /// A block for each tile; of groups as many as there can be.
   void multiply(const product_args& args) {
-    const bool by_table = args.table.rows != nullptr && !args.sums_rows;
-    const std::int64_t high = by_table ? ceil_div(args.rows, shape::rows) + args.table.segments
-                                       : ceil_div(args.rows, shape::rows) * args.matrices;
-    const std::int64_t tiles = high * ceil_div(args.columns, shape::columns);
-    if (args.rows == 0 || tiles == 0) return;
-    enqueue(kernels_of::of_operands(args.a, args.b), tiles, shape::threads, shape::shared_bytes,
-            args);
+    if (code_ == cudaSuccess) code_ = products_.multiply(args, stream_);
   }
 
   void run_sums() {
@@ -247,6 +260,7 @@ class grouped_launch {
   }
 
   const grouped_matmul_kernel_args& args_;
+  Products products_;
   launch_memory memory_;
   cudaStream_t stream_;
   cudaError_t code_ = cudaSuccess;

@@ -100,7 +100,7 @@ template <class Element, class Shape, bool AcrossA, bool AcrossB, bool Direct>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     multiply_matrices(const __grid_constant__ product_args args) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const tile_place at = place_of<Shape::rows, Shape::columns>(args, blockIdx.x);
+  const tile_place at = place_of(args, blockIdx.x, Shape::rows, Shape::columns);
   if (!at.exists) return;
   // Read again at the end, so that no register holds it till then.
   tile_place& kept = *reinterpret_cast<tile_place*>(shared);

@@ -47,6 +47,15 @@ struct product_args {
   factor weights{};
   float* scale_sums = nullptr;
   std::int64_t scale_blocks = 1;
+
+  /// Tiles of so many rows and columns; of groups as many as there can be.
+  std::int64_t tiles(int tile_rows, int tile_columns) const {
+    if (rows == 0) return 0;
+    const bool by_table = table.rows != nullptr && !sums_rows;
+    const std::int64_t high = (rows + tile_rows - 1) / tile_rows;
+    return (by_table ? high + table.segments : high * matrices) *
+           ((columns + tile_columns - 1) / tile_columns);
+  }
 };
 
 /// The tile of a block.
@@ -79,46 +88,46 @@ __device__ __forceinline__ std::int64_t segment_of(const row_table& table, std::
   return low;
 }
 
-/// Tile number `within` of a matrix of `high` x `wide` tiles: bands of 16 tiles high, column by
-/// column, so that blocks that run together read few operands.
+/// Tile number `within` of a matrix of `high` x `wide` tiles: bands of so many tiles high, column
+/// by column, so that blocks that run together read few operands.
 __device__ __forceinline__ void place_in_bands(std::int64_t within, std::int64_t high,
-                                               std::int64_t wide, std::int64_t& row,
-                                               std::int64_t& column) {
-  constexpr std::int64_t band = 16;
+                                               std::int64_t wide, std::int64_t band,
+                                               std::int64_t& row, std::int64_t& column) {
   const std::int64_t above = within / (band * wide) * band, inside = within - above * wide;
   const std::int64_t height = high - above < band ? high - above : band;
   row = above + inside % height;
   column = inside / height;
 }
 
-template <int TileRows, int TileColumns>
-__device__ __forceinline__ tile_place place_of(const product_args& args, std::int64_t block) {
+/// Where tile number `tile` of so many rows and columns is. All lanes of a warp ask together.
+__device__ __forceinline__ tile_place place_of(const product_args& args, std::int64_t tile,
+                                               int tile_rows, int tile_columns, int band = 16) {
   tile_place at;
-  const std::int64_t wide = ceil_div(args.columns, TileColumns);
+  const std::int64_t wide = ceil_div(args.columns, tile_columns);
   std::int64_t within = 0;
   if (args.table.rows != nullptr && !args.sums_rows) {
-    if (block / wide >= args.table.tiles[args.table.segments]) return at;
-    const std::int64_t segment = segment_of(args.table, block / wide);
+    if (tile / wide >= args.table.tiles[args.table.segments]) return at;
+    const std::int64_t segment = segment_of(args.table, tile / wide);
     at.matrix = segment == 0 || segment + 1 == args.table.segments ? -1 : segment - 1;
     at.first = args.table.rows[segment];
     at.rows = args.table.rows[segment + 1] - at.first;
     at.depth = at.matrix < 0 ? 0 : args.depth;
-    within = block - args.table.tiles[segment] * wide;
+    within = tile - args.table.tiles[segment] * wide;
   } else {
-    const std::int64_t tiles = ceil_div(args.rows, TileRows) * wide;
-    at.matrix = block / tiles;
+    const std::int64_t tiles = ceil_div(args.rows, tile_rows) * wide;
+    at.matrix = tile / tiles;
     if (at.matrix >= args.matrices) return at;
     at.rows = args.rows;
     at.depth = args.depth;
-    within = block - at.matrix * tiles;
+    within = tile - at.matrix * tiles;
     if (args.table.rows != nullptr) {
       at.first = args.table.rows[at.matrix + 1];
       at.depth = args.table.rows[at.matrix + 2] - at.first;
     }
   }
-  place_in_bands(within, ceil_div(at.rows, TileRows), wide, at.row, at.column);
-  at.row *= TileRows;
-  at.column *= TileColumns;
+  place_in_bands(within, ceil_div(at.rows, tile_rows), wide, band, at.row, at.column);
+  at.row *= tile_rows;
+  at.column *= tile_columns;
   at.exists = true;
   return at;
 }

@@ -1,0 +1,145 @@
+// Entry points of grouped matrix products with wgmma (compute capability 9.0, compiled for sm_90a).
+// What the copy unit cannot address (rows that are not at multiples of 16 bytes, negative strides)
+// is multiplied by the kernels of sm80.
+//
+// Compile with nvcc -std=c++20 --expt-relaxed-constexpr, for sm_90a alone.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/product.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+
+namespace tessera::kernels::grouped_matmul::sm90 {
+
+/// All kernels of a row.
+template <class Kernel>
+struct row_kernels {
+  using of_tiles = sm80::row_kernels<Kernel>;
+  static constexpr grouped_matmul_config config = of_tiles::config;
+  using element = element_t<config.type>;
+  using shape = tile_shape<config.block_n>;
+  using product = void (*)(product_launch);
+
+  static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));
+
+  static product of_operands(bool across_a, bool across_b) {
+    if (across_a) return &multiply_panels<element, shape, true, true>;
+    return across_b ? &multiply_panels<element, shape, false, true>
+                    : &multiply_panels<element, shape, false, false>;
+  }
+
+  static auto entries() {
+    const auto of = [](bool a, bool b) { return cuda::entry_of(of_operands(a, b), shared_bytes); };
+    const std::array own{of(false, false), of(false, true), of(true, true)};
+    const auto others = of_tiles::entries();
+    std::array<prim::cuda::kernel_entry, own.size() + others.size()> all{};
+    std::copy(others.begin(), others.end(), std::copy(own.begin(), own.end(), all.begin()));
+    return all;
+  }
+};
+
+/// Products with blocks that stay for the whole launch, alone or in pairs.
+template <class Kernel>
+class panel_products {
+  using kernels_of = row_kernels<Kernel>;
+  using shape = typename kernels_of::shape;
+  using of_tiles = sm80::tile_products<Kernel>;
+
+ public:
+  panel_products(const grouped_matmul_kernel_args& args, int multiprocessors)
+      : multiprocessors_(multiprocessors), boxed_(are_boxed(args)) {
+    const bool cut = args.group_sizes != nullptr && args.groups > 1;
+    if (boxed_) tile_rows = rows_for(cut ? args.m / args.groups : args.m);
+  }
+
+  /// Rows that the table of groups is cut into.
+  int tile_rows = of_tiles::tile_rows;
+
+  cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
+    if (!boxed_) return of_tiles::multiply(args, stream);
+    const bool by_table = args.table.rows != nullptr && !args.sums_rows;
+    const int rows = by_table ? tile_rows : rows_for(args.rows), blocks = rows / shape::rows;
+    const std::int64_t tiles = args.tiles(rows, shape::columns);
+    if (tiles == 0) return cudaSuccess;
+    product_launch all{.product = args, .a = {}, .b = {}};
+    if (args.depth > 0 && !(make_map(all.a, args.a, args.rows, args, shape::rows) &&
+                            make_map(all.b, args.b, args.columns, args, shape::columns / 2))) {
+      return cudaErrorNotSupported;
+    }
+    const std::int64_t clusters =
+        std::min<std::int64_t>(tiles, std::max(multiprocessors_ / blocks, 1));
+    return prim::cuda::launch_clusters(kernels_of::of_operands(args.a.across, args.b.across),
+                                       cuda::grid_of(clusters * blocks), blocks, shape::threads,
+                                       kernels_of::shared_bytes, stream, all);
+  }
+
+ private:
+  /// Rows of the tiles of a cluster, for matrices with so many: two blocks read B once, but both
+  /// wait where the rows of one end.
+  static int rows_for(std::int64_t rows) {
+    return rows >= 2 * shape::rows ? 2 * shape::rows : shape::rows;
+  }
+
+  /// Whether the copy unit addresses all operands.
+  static bool are_boxed(const grouped_matmul_kernel_args& args) {
+    constexpr std::int64_t most = INT32_MAX / 2;  // positions are numbers of 32 bits
+    const auto is_boxed = [](const grouped_matrix& matrix, std::int64_t columns) {
+      return columns > 0 && kernels_of::of_tiles::copies(matrix, 0) && matrix.row >= 0 &&
+             matrix.group >= 0;
+    };
+    return args.m <= most && args.n <= most && args.k <= most && args.groups <= most &&
+           args.rhs_scale.data == nullptr && is_boxed(args.lhs, args.k) &&
+           is_boxed(args.rhs, args.transpose_rhs ? args.k : args.n) &&
+           (args.d_out.data == nullptr || is_boxed(args.d_out, args.n));
+  }
+
+  /// Of an operand with `extent` rows or columns of the result, boxes of so many of them.
+  static bool make_map(CUtensorMap& map, const sm80::factor& of, std::int64_t extent,
+                       const product_args& args, int box) {
+    const std::int64_t matrices = of.matrix.group == 0 ? 1 : args.matrices;
+    const std::int64_t columns = of.across ? extent : args.depth;
+    const std::int64_t lines = of.across ? args.depth : extent;
+    return prim::cuda::make_tensor_map(
+        map, {of.matrix.data,
+              {columns, lines, matrices, 1},
+              {1, of.matrix.row, of.matrix.group, 0},
+              {prim::cuda::panel_columns, of.across ? shape::depth : box, 1, 1}});
+  }
+
+  int multiprocessors_;
+  bool boxed_;
+};
+
+/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
+template <class Kernel>
+std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multiprocessors) {
+  return sm80::workspace_bytes<Kernel>(args, multiprocessors);
+}
+
+/// Readies the current device for launches of the row: refuses (status_code::device) a device that
+/// the binary holds no code for. The first launch does the same.
+template <class Kernel>
+status prepare() {
+  return cuda::prepare<row_kernels<Kernel>>();
+}
+
+/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
+/// done. Can be captured in a graph once the device is ready (see `prepare`).
+template <class Kernel>
+status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
+  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
+  if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
+  const panel_products<Kernel> products(args, context.threads);
+  return cuda::launched(
+      sm80::grouped_launch<Kernel, panel_products<Kernel>>(args, context, products).run());
+}
+
+}  // namespace tessera::kernels::grouped_matmul::sm90

@@ -1,0 +1,132 @@
+// The end of a tile: sums of a warpgroup, from registers to the rows of the result.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+
+namespace tessera::kernels::grouped_matmul::sm90 {
+
+/// Words of two elements each of 32 columns, of which lane q of a quad has columns 8 i + 2 q and
+/// the next in word i: exchanged, so that lane q has the columns 8 q to 8 q + 7.
+__device__ __forceinline__ uint4 neighbours_of_quad(const std::uint32_t (&word)[4]) {
+  const unsigned quarter = threadIdx.x % 4;
+  const bool high = (quarter & 2) != 0, odd = (quarter & 1) != 0;
+  // Word i of lane q belongs to lane i: first pairs of lanes change halves, then neighbours.
+  const std::uint32_t far0 = __shfl_xor_sync(prim::cuda::all_lanes, high ? word[0] : word[2], 2);
+  const std::uint32_t far1 = __shfl_xor_sync(prim::cuda::all_lanes, high ? word[1] : word[3], 2);
+  const std::uint32_t w0 = high ? far0 : word[0], w1 = high ? far1 : word[1];
+  const std::uint32_t w2 = high ? word[2] : far0, w3 = high ? word[3] : far1;
+  const std::uint32_t near0 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w0 : w1, 1);
+  const std::uint32_t near1 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w2 : w3, 1);
+  return odd ? make_uint4(near0, w1, near1, w3) : make_uint4(w0, near0, w2, near1);
+}
+
+/// Where a thread's sums belong: two rows of the result, eight apart, and columns 8 i + 2 q and the
+/// next of each 32, q being its lane in a quad.
+struct result_rows {
+  const sm80::product_args& args;
+  const sm80::tile_place& at;
+  std::int64_t row;  ///< of the matrix, of the first
+  int quarter;
+
+  __device__ __forceinline__ bool exists(int half) const { return row + 8 * half < at.rows; }
+  __device__ __forceinline__ std::int64_t offset(const grouped_matrix& of, int half,
+                                                 std::int64_t column) const {
+    return of.offset(at.stored_matrix(), (args.sums_rows ? 0 : at.first) + row + 8 * half, column);
+  }
+
+  /// Calls visit(i, half, column) for 16 sums, of the 32 columns from `column` on.
+  template <class Visit>
+  __device__ __forceinline__ void for_each(std::int64_t column, const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int half = i / 2 % 2;
+      const std::int64_t at_column = column + i / 4 * 8 + quarter * 2 + i % 2;
+      if (exists(half) && at_column < args.columns) visit(i, half, at_column);
+    }
+  }
+};
+
+/// Completes and stores 16 sums, of the 32 columns from `column` on: any type, address and option.
+__device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t column,
+                                          float (&sum)[16]) {
+  const sm80::product_args& args = rows.args;
+  if (args.bias.data != nullptr && rows.at.matrix >= 0) {
+    prim::cuda::with_elements(args.bias.data, args.bias.type, [&](const auto* bias) {
+      rows.for_each(column, [&](int i, int, std::int64_t at_column) {
+        sum[i] += prim::cuda::float_of(bias[args.bias.offset(rows.at.matrix, 0, at_column)]);
+      });
+    });
+  }
+  if (args.init.data != nullptr) {
+    prim::cuda::with_elements(args.init.data, args.init.type, [&](const auto* init) {
+      rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+        sum[i] += prim::cuda::float_of(init[rows.offset(args.init, half, at_column)]);
+      });
+    });
+  }
+  prim::cuda::with_elements(args.to.data, args.to.type, [&]<class To>(To* to) {
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      to[rows.offset(args.to, half, at_column)] = prim::nearest<To>(sum[i]);
+    });
+  });
+}
+
+/// Stores 16 sums as elements of 16 bits, eight columns at a time.
+template <class Element>
+__device__ __forceinline__ void store_eights(const result_rows& rows, std::int64_t column,
+                                             const float* sum) {
+  using words = prim::cuda::half_words<Element>;
+  const std::int64_t first = column + rows.quarter * 8;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    std::uint32_t word[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      word[i] = words::pack(sum[4 * i + 2 * half], sum[4 * i + 2 * half + 1]);
+    }
+    const uint4 eight = neighbours_of_quad(word);
+    if (!rows.exists(half) || first >= rows.args.columns) continue;
+    *reinterpret_cast<uint4*>(static_cast<Element*>(rows.args.to.data) +
+                              rows.offset(rows.args.to, half, first)) = eight;
+  }
+}
+
+/// Completes and stores the sums of a warpgroup, whose rows of the tile begin at `first_row`.
+template <class Element, int Sums>
+__device__ __forceinline__ void store_sums(const sm80::product_args& args,
+                                           const sm80::tile_place& at, int first_row,
+                                           const float (&sums)[Sums]) {
+  const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
+  const result_rows rows{args, at, at.row + first_row + thread / 32 * 16 + thread % 32 / 4,
+                         thread % 4};
+  const auto bits = reinterpret_cast<std::uintptr_t>(args.to.data) |
+                    static_cast<std::uintptr_t>((args.to.row | args.to.group | args.columns) * 2);
+  if (args.to.type == dtype_of<Element>::value && bits % 16 == 0 && args.init.data == nullptr &&
+      (args.bias.data == nullptr || at.matrix < 0)) {
+#pragma unroll
+    for (int group = 0; group < Sums / 16; ++group) {
+      const std::int64_t column = at.column + group * 32;
+      if (column < args.columns) store_eights<Element>(rows, column, sums + group * 16);
+    }
+    return;
+  }
+  // One text for all groups of sums, which registers cannot be indexed by: each is moved there.
+#pragma unroll 1
+  for (int group = 0; group < Sums / 16 && at.column + group * 32 < args.columns; ++group) {
+    float sum[16];
+#pragma unroll
+    for (int i = 0; i < Sums; ++i) {
+      if (i / 16 == group) sum[i % 16] = sums[i];
+    }
+    store_any(rows, at.column + group * 32, sum);
+  }
+}
+
+}  // namespace tessera::kernels::grouped_matmul::sm90

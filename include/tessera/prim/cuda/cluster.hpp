@@ -1,0 +1,42 @@
+// Blocks that run side by side and reach each other's shared memory (sm_90): a cluster.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::prim::cuda {
+
+/// Number of this block in its cluster, and how many there are.
+__device__ __forceinline__ std::uint32_t block_in_cluster() {
+  std::uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ std::uint32_t blocks_of_cluster() {
+  std::uint32_t count;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+  return count;
+}
+
+/// All threads of all blocks wait for each other: before the first access to another block's memory
+/// and, as that must still be there, behind the last.
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+/// Arrives at the barrier that a block of the cluster has at the place where this one has
+/// `barrier`. What this thread has read or written before is ordered for its own block only: a
+/// release for the whole cluster waits for the memory of the device, and took most of the time of a
+/// matrix product.
+__device__ __forceinline__ void arrive_at_block(std::uint32_t barrier, std::uint32_t block) {
+  asm volatile(
+      "{ .reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+
+}  // namespace tessera::prim::cuda
