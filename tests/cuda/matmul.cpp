@@ -54,7 +54,8 @@ TEST_P(matmul_tiles, are_right_however_they_are_stored) {
   std::uint64_t seed = 0;
   for (const operation& op : GetParam().kind->operations) {
     for (int call = 0; call < 2; ++call) expect_right(op, ++seed, 72, 264);
-    expect_right(op, ++seed, 77, 259);
+    // Rows at multiples of 16 bytes: what those of sm90 ask for, and `fits` refuses them otherwise.
+    if (GetParam().row->target != backend::cuda_sm90) expect_right(op, ++seed, 77, 259);
   }
 }
 
@@ -101,12 +102,13 @@ struct grouped_rows_call {
 };
 
 TEST(matmul_groups, have_the_bits_that_they_have_alone) {
-  for (const std::string_view row :
-       {"grouped_matmul.cuda_sm80.bf16.128x256x64", "grouped_matmul.cuda_sm80.bf16.128x128x64",
-        "grouped_matmul.cuda_sm80.bf16.64x64x64", "grouped_matmul.cuda_sm80.f32.128x128x16"}) {
+  for (const support::tested_row& tested : matmul_rows()) {
+    const std::string_view row = tested.row->name;
+    if (row.find(".f16.") != row.npos) continue;  // tensors are bf16
     SCOPED_TRACE(row);
-    grouped_rows_call together({130, 0, 61, 200}, 391), alone({130, 0, 61, 200}, 391);
-    ASSERT_TRUE(together.run(row, 0, 391, 0, together.sizes));
+    // Tiles of sm90 rows are paired where a group has 256 rows, but not on average here.
+    grouped_rows_call together({130, 0, 61, 300}, 491), alone({130, 0, 61, 300}, 491);
+    ASSERT_TRUE(together.run(row, 0, 491, 0, together.sizes));
     std::int64_t first = 0;
     for (std::size_t group = 0; group < alone.sizes.size(); ++group) {
       const std::int32_t rows = alone.sizes[group];
