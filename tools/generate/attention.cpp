@@ -2,6 +2,7 @@
 #include "axes/attention.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/attention/family.hpp>
+#include <tessera/families/attention/lower.hpp>
 
 #include "axes/attention_cuda.hpp"
 #include "axes/attention_paged.hpp"
@@ -24,6 +26,13 @@ namespace {
 struct description {
   using config_type = attention_config;
   using runtime_family = tessera::attention_family;
+  using problems = std::tuple<flash_problem, page_problem, ragged_decode_problem, unified_problem,
+                              ragged_page_problem>;
+  static constexpr std::array<std::string_view, 5> api_headers{
+      "flash_attention", "page_attention", "ragged_decode_attention", "ragged_page_attention",
+      "unified_attention"};
+  static constexpr std::string_view host_family = "attention_of_build";
+  static constexpr std::string_view host_header = "tessera/runtime/impl/attention.hpp";
   static constexpr const auto& names = attention_names;
 
   static std::vector<attention_axes> blocks() {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/attention_backward/family.hpp>
+#include <tessera/families/attention_backward/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +19,7 @@ namespace {
 struct description {
   using config_type = attention_backward_config;
   using runtime_family = tessera::attention_backward_family;
+  using problems = std::tuple<attention_backward_problem>;
   static constexpr const auto& names = attention_backward_names;
 
   static std::vector<attention_backward_axes> blocks() { return attention_backward_blocks(); }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/chunked_scan/family.hpp>
+#include <tessera/families/chunked_scan/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +19,7 @@ namespace {
 struct description {
   using config_type = chunked_scan_config;
   using runtime_family = tessera::chunked_scan_family;
+  using problems = std::tuple<recurrent_problem, rwkv6_problem>;
   static constexpr const auto& names = chunked_scan_names;
 
   static std::vector<chunked_scan_axes> blocks() { return chunked_scan_blocks(); }

@@ -1,13 +1,16 @@
 // The delta rule: from axes to rows.
 #include "axes/delta_rule.hpp"
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <tessera/families/delta_rule/family.hpp>
+#include <tessera/families/delta_rule/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +21,10 @@ namespace {
 struct description {
   using config_type = delta_rule_config;
   using runtime_family = tessera::delta_rule_family;
+  using problems = std::tuple<delta_rule_problem, rwkv7_problem, ragged_delta_rule_problem,
+                              ragged_delta_rule_v2_problem>;
+  static constexpr std::array<std::string_view, 3> api_headers{"delta_rule", "ragged_delta_rule",
+                                                               "rwkv7"};
   static constexpr const auto& names = delta_rule_names;
 
   static std::vector<delta_rule_axes> blocks() { return delta_rule_blocks(); }

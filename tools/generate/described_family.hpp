@@ -4,6 +4,9 @@
 // | member | what |
 // |---|---|
 // | config_type, runtime_family | its config; its runtime struct |
+// | problems | a tuple of its problems' types |
+// | api_headers | optional: what declares its functions, where that is not one header of its name |
+// | host_family, host_header | optional: what its record is made of, if not of runtime_family |
 // | names | spelling of its rows' names (spec/row_name.hpp) |
 // | blocks() | the default table: a list of blocks of axes |
 // | axes | a tuple of `axis`: which values a block crosses, outermost first |
@@ -220,6 +223,29 @@ std::string identity_of_problem(std::string_view line) {
   return identity_of(runtime_family::fields, std::get<demand>(asked));
 }
 
+/// A type as it is called inside of namespace tessera.
+template <class Type>
+std::string name_of_type() {
+  const std::string whole = boost::typeindex::type_id<Type>().pretty_name();
+  return whole.substr(whole.rfind(':') + 1);
+}
+
+template <class... Problems>
+std::vector<operation_types> types_of(const std::tuple<Problems...>*) {
+  std::vector<operation_types> all;
+  const auto add = [&]<class Problem>(const Problem*) {
+    operation_types& types = all.emplace_back();
+    types.op = name_of_type<typename Problem::op_type>();
+    types.args = name_of_type<typename Problem::args_type>();
+    types.options = name_of_type<typename Problem::options_type>();
+    for (const operation& one : operation_table<typename Problem::op_type>::operations) {
+      types.operations.emplace_back(one.name);
+    }
+  };
+  (add(static_cast<const Problems*>(nullptr)), ...);
+  return all;
+}
+
 /// The members of `family` that follow from the description; what remains is text.
 template <class Described>
 family described_family() {
@@ -235,6 +261,17 @@ family described_family() {
     if (!made.config_members.empty()) made.config_members += ", ";
     made.config_members += name;
   });
+  made.api_headers = {made.name};
+  if constexpr (requires { Described::api_headers; }) {
+    made.api_headers.assign(Described::api_headers.begin(), Described::api_headers.end());
+  }
+  made.runtime_struct = name_of_type<typename Described::runtime_family>();
+  made.runtime_header = fmt::format("tessera/families/{}/family.hpp", made.name);
+  if constexpr (requires { Described::host_family; }) {
+    made.runtime_struct = Described::host_family;
+    made.runtime_header = Described::host_header;
+  }
+  made.problems = types_of(static_cast<const typename Described::problems*>(nullptr));
   made.number = Described::runtime_family::number;
   made.operations = Described::runtime_family::operations;
   made.default_table = &default_table_of<Described>;

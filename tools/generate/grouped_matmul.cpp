@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/grouped_matmul/family.hpp>
+#include <tessera/families/grouped_matmul/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +19,7 @@ namespace {
 struct description {
   using config_type = grouped_matmul_config;
   using runtime_family = tessera::grouped_matmul_family;
+  using problems = std::tuple<grouped_matmul_problem>;
   static constexpr const auto& names = grouped_matmul_names;
 
   static std::vector<grouped_matmul_axes> blocks() { return grouped_matmul_blocks(); }

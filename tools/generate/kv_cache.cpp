@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/families/kv_cache/family.hpp>
+#include <tessera/families/kv_cache/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -16,6 +17,7 @@ namespace {
 struct description {
   using config_type = kv_cache_config;
   using runtime_family = tessera::kv_cache_family;
+  using problems = std::tuple<kv_cache_problem>;
   static constexpr const auto& names = kv_cache_names;
 
   static std::vector<kv_cache_axes> blocks() { return kv_cache_blocks(); }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/latent_attention/family.hpp>
+#include <tessera/families/latent_attention/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +19,8 @@ namespace {
 struct description {
   using config_type = latent_attention_config;
   using runtime_family = tessera::latent_attention_family;
+  using problems = std::tuple<flash_mla_problem, flash_mla_decode_problem, deepseek_attn_problem,
+                              latent_ragged_problem>;
   static constexpr const auto& names = latent_attention_names;
 
   static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/losses/family.hpp>
+#include <tessera/families/losses/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +19,8 @@ namespace {
 struct description {
   using config_type = losses_config;
   using runtime_family = tessera::losses_family;
+  using problems =
+      std::tuple<cross_entropy_problem, kl_divergence_problem, linear_cross_entropy_problem>;
   static constexpr const auto& names = losses_names;
 
   static std::vector<losses_axes> blocks() { return losses_blocks(); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/families/mean_pooling/family.hpp>
+#include <tessera/families/mean_pooling/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -16,6 +17,7 @@ namespace {
 struct description {
   using config_type = mean_pooling_config;
   using runtime_family = tessera::mean_pooling_family;
+  using problems = std::tuple<mean_pooling_problem>;
   static constexpr const auto& names = mean_pooling_names;
 
   static std::vector<mean_pooling_axes> blocks() { return mean_pooling_blocks(); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/families/quantized/family.hpp>
+#include <tessera/families/quantized/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -16,6 +17,7 @@ namespace {
 struct description {
   using config_type = quantized_config;
   using runtime_family = tessera::quantized_family;
+  using problems = std::tuple<weight_problem, quantized_matmul_problem>;
   static constexpr const auto& names = quantized_names;
 
   static std::vector<quantized_axes> blocks() { return quantized_blocks(); }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/selective_scan/family.hpp>
+#include <tessera/families/selective_scan/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +19,7 @@ namespace {
 struct description {
   using config_type = selective_scan_config;
   using runtime_family = tessera::selective_scan_family;
+  using problems = std::tuple<state_space_problem, rwkv4_problem>;
   static constexpr const auto& names = selective_scan_names;
 
   static std::vector<selective_scan_axes> blocks() { return selective_scan_blocks(); }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/sparse_attention/family.hpp>
+#include <tessera/families/sparse_attention/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"
@@ -18,6 +19,8 @@ namespace {
 struct description {
   using config_type = sparse_attention_config;
   using runtime_family = tessera::sparse_attention_family;
+  using problems = std::tuple<blocksparse_problem, blocksparse_backward_problem,
+                              native_sparse_problem, native_sparse_backward_problem>;
   static constexpr const auto& names = sparse_attention_names;
 
   static std::vector<sparse_attention_axes> blocks() { return sparse_attention_blocks(); }

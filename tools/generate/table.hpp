@@ -82,6 +82,12 @@ struct family_part {
   }
 };
 
+/// The structs of some operations of a family, as C++ names them, and the operations: enumerators.
+struct operation_types {
+  std::string op, args, options;
+  std::vector<std::string> operations;
+};
+
 /// Text that the generated files of a family need.
 struct family {
   std::string_view name;       ///< "attention": first part of row and file names
@@ -90,6 +96,11 @@ struct family {
   std::string config_members;  ///< its members in order
   /// Declares what spec/fits.hpp needs to say which problems a row runs.
   std::string fits_header;
+  /// What declares its functions: tessera/api/<header>.hpp.
+  std::vector<std::string_view> api_headers;
+  /// The runtime struct that its record is made of, and the header that has it.
+  std::string runtime_struct, runtime_header;
+  std::vector<operation_types> problems;
   int number = 0;                                        ///< that of tessera::family
   std::span<const operation> operations;                 ///< that its rows run
   std::array<family_part, device_parts.size()> parts{};  ///< by device_part

@@ -97,16 +97,55 @@ std::string instances_text(const std::vector<row>& rows, const cost_file& costs)
   return text + guard.end() + "    >::checked();\n}  // namespace\n\n";
 }
 
+std::string includes_of(const family& family) {
+  std::set<std::string> headers{fmt::format("tessera/families/{}/lower.hpp", family.name),
+                                fmt::format("tessera/families/{}/registry.hpp", family.name),
+                                fmt::format("tessera/families/{}/row.hpp", family.name),
+                                family.runtime_header,
+                                "tessera/runtime/operation.hpp",
+                                "tessera/spec/table.hpp"};
+  for (const std::string_view api : family.api_headers) {
+    headers.insert(fmt::format("tessera/api/{}.hpp", api));
+  }
+  std::string text;
+  for (const std::string& header : headers) text += fmt::format("#include <{}>\n", header);
+  return text;
+}
+
+/// The record of a family, and what its operations are to a user: each a function, plans and
+/// explanations of their problems.
+std::string functions_text(const family& family) {
+  std::string text = fmt::format(
+      "constinit const family {0}_record =\n"
+      "    family_of<{1}, &{0}_registry, &{0}_code_version>();\n",
+      family.name, family.runtime_struct);
+  for (const operation_types& types : family.problems) {
+    text += "\n";
+    for (const std::string& operation : types.operations) {
+      text += fmt::format(
+          "status {}(const {}& args, const {}& options, const context& where) {{\n"
+          "  return call_of({}_record, {}::{}, args, options, where);\n}}\n",
+          operation, types.args, types.options, family.name, types.op, operation);
+    }
+    const std::string problem =
+        fmt::format("basic_problem<{}, {}, {}>", types.op, types.args, types.options);
+    text += fmt::format(
+        "result<basic_plan<{0}>> plan(\n    const {0}& problem,\n    const context& where) {{\n"
+        "  return plan_of({1}_record, problem, where);\n}}\n"
+        "result<explanation> explain(\n    const {0}& problem,\n    const context& where, "
+        "const device_facts* device) {{\n"
+        "  return explain_operation({1}_record, numbered(problem), where, device);\n}}\n",
+        problem, family.name);
+  }
+  return text;
+}
+
 std::string registry_text(const family& family, const std::vector<row>& rows,
                           const cost_file& costs, const code_versions& versions) {
   std::string text = banner("//",
                             "the host code of a family: its registry, checked when it is "
                             "compiled, and its operations.");
-  text += fmt::format(
-      "#include <tessera/families/{0}/row.hpp>\n#include <tessera/runtime/impl/{0}.hpp>\n"
-      "#include <tessera/spec/table.hpp>\n\n",
-      family.name);
-  text += "namespace tessera {\nnamespace rows {\n";
+  text += includes_of(family) + "\nnamespace tessera {\nnamespace rows {\n";
   text += fmt::format(
       "#define {}(type, name, ...) \\\n"
       "  struct type {{                    \\\n"
@@ -132,7 +171,7 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
     text += fmt::format("  if (kind == device_kind::{}) return \"{}\";\n",
                         part == device_part::cpu ? "cpu" : "cuda", version);
   }
-  return text + "  return {};\n}\n\n}  // namespace tessera\n";
+  return text + "  return {};\n}\n\n" + functions_text(family) + "\n}  // namespace tessera\n";
 }
 
 /// The families that the build has rows for; a program that calls none of the others does not link

@@ -157,8 +157,8 @@ inline std::int64_t extent_of(const bound_call& call, const axis_form& axis) noe
                                                        const axis_form& axis, std::int64_t extent,
                                                        status& failure) {
   const std::string_view name = call.form().tensors[tensor].name;
+  const std::string_view label = call.form().label_of(axis);
   if (axis.dim < 0) {
-    const std::string_view label = axis.label.empty() ? "extent" : axis.label;
     return refuse(failure, name, ": ", label, " is ", extent, ", ",
                   call.form().layouts[static_cast<std::size_t>(call.layout)], " tensors have ",
                   static_cast<int>(axis.plus));
@@ -179,7 +179,7 @@ inline std::int64_t extent_of(const bound_call& call, const axis_form& axis) noe
   } else if (axis.rule == extent_rule::at_least) {
     note = " (more is legal)";
   }
-  return refuse(failure, name, ": ", axis.label, " is ", extent, ", ", owner, " has ",
+  return refuse(failure, name, ": ", label, " is ", extent, ", ", owner, " has ",
                 extent_of(call, axis), note);
 }
 
@@ -215,8 +215,8 @@ inline bool bind_factor(bound_call& call, std::size_t tensor, const axis_form& a
                   " tensors need one of ", factor.least, " to ", factor.most);
   }
   if (extent % value != 0) {
-    return refuse(failure, call.form().tensors[tensor].name, ": ", axis.label, " is ", extent,
-                  ", not a multiple of ", factor.option, ", which is ", value);
+    return refuse(failure, call.form().tensors[tensor].name, ": ", call.form().label_of(axis),
+                  " is ", extent, ", not a multiple of ", factor.option, ", which is ", value);
   }
   call.dims[index] = value;
   call.owners[index] = static_cast<std::int8_t>(tensor);
@@ -231,8 +231,8 @@ inline bool bind_dim(bound_call& call, std::size_t tensor, const axis_form& axis
     extent /= call.dims[static_cast<std::size_t>(axis.times)];
   }
   if (extent % axis.factor != 0) {
-    return refuse(failure, call.form().tensors[tensor].name, ": ", axis.label, " is ", extent,
-                  ", not a multiple of ", static_cast<int>(axis.factor));
+    return refuse(failure, call.form().tensors[tensor].name, ": ", call.form().label_of(axis),
+                  " is ", extent, ", not a multiple of ", static_cast<int>(axis.factor));
   }
   const auto index = static_cast<std::size_t>(axis.dim);
   const dim& kind = call.form().dims[index];
@@ -243,8 +243,8 @@ inline bool bind_dim(bound_call& call, std::size_t tensor, const axis_form& axis
       return refuse(failure, name, ": length is ", extent, ", must be at least ", axis.plus, " (",
                     kind.label, " + ", axis.plus, ")");
     }
-    return refuse(failure, name, ": ", axis.label, " is ", value, ", must be ", kind.least, " to ",
-                  kind.most);
+    return refuse(failure, name, ": ", call.form().label_of(axis), " is ", value, ", must be ",
+                  kind.least, " to ", kind.most);
   }
   call.dims[index] = value;
   call.owners[index] = static_cast<std::int8_t>(tensor);

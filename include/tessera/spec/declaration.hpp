@@ -76,6 +76,24 @@ inline constexpr dtype_set floating_types = dtype::f32 | dtype::f16 | dtype::bf1
 /// What the extent of an axis must be, relative to its dim.
 enum class extent_rule : std::uint8_t { exact, one_or_exact, one_or_at_least, at_least };
 
+/// What sentences call an axis where it is not what its dim is called.
+enum class axis_label : std::uint8_t {
+  of_dim,
+  batch,
+  channels,
+  heads,
+  inputs,
+  keys,
+  length,
+  outputs,
+  rows,
+  sequences,
+  slots,
+};
+inline constexpr std::array<std::string_view, 11> axis_labels{
+    "",       "batch",   "channels", "heads",     "inputs", "keys",
+    "length", "outputs", "rows",     "sequences", "slots"};
+
 /// One axis of a shape. A literal extent has no dim.
 struct axis_form {
   std::int8_t dim = -1;
@@ -83,7 +101,7 @@ struct axis_form {
   std::int8_t factor = 1;  ///< the number it is multiplied by
   std::int8_t plus = 0;    ///< added to the dim; the extent itself where there is none
   extent_rule rule = extent_rule::exact;
-  std::string_view label{};
+  axis_label label = axis_label::of_dim;
 };
 
 /// The axes of a tensor in one layout.
@@ -256,6 +274,10 @@ struct signature {
 
   constexpr const shape_form& shape(std::size_t tensor, int layout) const noexcept {
     return shapes[tensor * layouts.size() + static_cast<std::size_t>(layout)];
+  }
+  constexpr std::string_view label_of(const axis_form& axis) const noexcept {
+    if (axis.label != axis_label::of_dim) return axis_labels[static_cast<std::size_t>(axis.label)];
+    return axis.dim < 0 ? "extent" : dims[static_cast<std::size_t>(axis.dim)].label;
   }
 };
 

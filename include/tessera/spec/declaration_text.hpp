@@ -47,11 +47,18 @@ constexpr std::string_view next_word(std::string_view& rest) noexcept {
   return word;
 }
 
+constexpr axis_label label_named(std::string_view name) {
+  for (std::size_t i = 1; i < axis_labels.size(); ++i) {
+    if (axis_labels[i] == name) return static_cast<axis_label>(i);
+  }
+  throw "an axis is called something that axis_label does not have";
+}
+
 constexpr axis_form axis_in(std::string_view text, std::span<const dim> dims) {
   axis_form axis;
   std::string_view word = text;
   if (const auto colon = word.find(':'); colon != std::string_view::npos) {
-    axis.label = word.substr(colon + 1);
+    axis.label = label_named(word.substr(colon + 1));
     word = word.substr(0, colon);
   }
   if (is_digits(word)) {
@@ -86,7 +93,6 @@ constexpr axis_form axis_in(std::string_view text, std::span<const dim> dims) {
     word = word.substr(0, star);
   }
   axis.dim = dim_named(dims, word);
-  if (axis.label.empty()) axis.label = dims[static_cast<std::size_t>(axis.dim)].label;
   return axis;
 }
 

@@ -152,6 +152,10 @@ constexpr std::array<size_form, Count> sizes_in(const std::array<size_text, Coun
   return sizes;
 }
 
+/// Kernel args whose members are what their struct says; one object for all operations of a family.
+template <class Args>
+inline constexpr Args plain_args{};
+
 /// The args that begin as `Defaults` and are filled by these tables, `finish` last.
 template <const auto& Defaults>
 consteval lowering lowering_of(std::span<const size_form> sizes,

@@ -170,7 +170,7 @@ inline constexpr signature form = declared::signature_of<delta_rule_problem>({
 
 // Where a kernel finds them.
 
-inline constexpr kernel kernel_defaults{};
+inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
 
 /// Rows [B,T,head,...], at `at` in the kernel args.
 consteval binding_text rows_at(std::string_view name, std::size_t at, std::string_view heads) {

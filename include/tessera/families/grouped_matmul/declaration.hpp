@@ -164,7 +164,7 @@ inline constexpr signature form = declared::signature_of<grouped_matmul_problem>
 // Where a kernel finds them.
 
 using kernel = grouped_matmul_kernel_args;
-inline constexpr kernel kernel_defaults{};
+inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
 
 /// A matrix, or one for each group. Rows of weights are along K or N; see `finish`.
 consteval binding_text matrix_at(std::string_view name, std::size_t at,

@@ -144,7 +144,7 @@ inline constexpr signature backward_form = declared::signature_of<deepseek_attn_
 
 // Where a kernel finds them.
 
-inline constexpr kernel kernel_defaults{};
+inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
 inline constexpr std::size_t indexer = offsetof(kernel, indexer);
 inline constexpr auto size_texts = declared::with(
     flash_mla_table::size_texts, size_text{"Hi", indexer + offsetof(key_indexer, heads)},

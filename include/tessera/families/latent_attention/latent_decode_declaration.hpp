@@ -109,7 +109,7 @@ inline constexpr signature form = declared::signature_of<flash_mla_decode_proble
 
 // Where a kernel finds them.
 
-inline constexpr kernel kernel_defaults{};
+inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
 inline constexpr std::size_t pages = offsetof(kernel, pages);
 inline constexpr auto sizes = declared::sizes_in(
     std::array{size_text{"B", offsetof(kernel, entries)}, size_text{"Sq", offsetof(kernel, length)},

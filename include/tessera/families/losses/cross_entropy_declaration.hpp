@@ -124,7 +124,8 @@ inline constexpr signature form = declared::signature_of<cross_entropy_problem>(
 // Where a kernel finds them.
 
 using kernel = cross_entropy_kernel_args;
-inline constexpr losses_kernel_args kernel_defaults{};
+inline constexpr const losses_kernel_args& kernel_defaults =
+    declared::plain_args<losses_kernel_args>;
 inline constexpr std::size_t base = offsetof(losses_kernel_args, cross_entropy);
 inline constexpr std::size_t tokens = base + offsetof(kernel, tokens);
 inline constexpr std::size_t of_form = base + offsetof(kernel, form);

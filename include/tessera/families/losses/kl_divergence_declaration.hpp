@@ -98,7 +98,8 @@ inline constexpr signature form = declared::signature_of<kl_divergence_problem>(
 // Where a kernel finds them.
 
 using kernel = kl_divergence_kernel_args;
-inline constexpr losses_kernel_args kernel_defaults{};
+inline constexpr const losses_kernel_args& kernel_defaults =
+    declared::plain_args<losses_kernel_args>;
 inline constexpr std::size_t base = offsetof(losses_kernel_args, kl_divergence);
 inline constexpr std::size_t tokens = base + offsetof(kernel, tokens);
 

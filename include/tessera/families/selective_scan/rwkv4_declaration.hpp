@@ -111,7 +111,8 @@ inline constexpr signature form = declared::signature_of<rwkv4_problem>({
 
 using kernel = rwkv4_kernel_args;
 inline constexpr std::size_t base = offsetof(selective_scan_kernel_args, rwkv4);
-inline constexpr selective_scan_kernel_args kernel_defaults{};
+inline constexpr const selective_scan_kernel_args& kernel_defaults =
+    declared::plain_args<selective_scan_kernel_args>;
 
 consteval binding_text rows_at(std::string_view name, std::size_t at) {
   at += offsetof(selective_scan_kernel_args, rwkv4);

@@ -220,7 +220,8 @@ inline constexpr signature form = declared::signature_of<state_space_problem>({
 // Where a kernel finds them.
 
 using kernel = state_space_kernel_args;
-inline constexpr selective_scan_kernel_args kernel_defaults{};
+inline constexpr const selective_scan_kernel_args& kernel_defaults =
+    declared::plain_args<selective_scan_kernel_args>;
 static_assert(offsetof(selective_scan_kernel_args, state_space) == 0);
 
 /// A tensor of tokens. Its column has stride 1.

@@ -215,7 +215,8 @@ inline constexpr signature backward_form = declared::signature_of<blocksparse_ba
 // Where a kernel finds them.
 
 using kernel = blocksparse_kernel_args;
-inline constexpr sparse_attention_kernel_args kernel_defaults{};
+inline constexpr const sparse_attention_kernel_args& kernel_defaults =
+    declared::plain_args<sparse_attention_kernel_args>;
 static_assert(offsetof(sparse_attention_kernel_args, blocksparse) == 0);
 
 consteval binding_text rows_at(std::string_view name, std::size_t at) {

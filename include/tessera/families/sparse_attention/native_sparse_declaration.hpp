@@ -200,7 +200,7 @@ inline constexpr signature backward_form = declared::signature_of<native_sparse_
 // Where a kernel finds them.
 
 using kernel_args = sparse_attention_kernel_args;
-inline constexpr kernel_args kernel_defaults{};
+inline constexpr const kernel_args& kernel_defaults = declared::plain_args<kernel_args>;
 consteval std::size_t at(std::size_t member) {
   return offsetof(kernel_args, native_sparse) + member;
 }
