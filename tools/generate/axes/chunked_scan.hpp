@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/recurrent_keys.hpp>
 
 namespace tessera::generate {
 
@@ -41,7 +42,7 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .targets = {cuda_sm80},
           .passes = {forward, backward},
           .forms = {step},
-          .key_dims = {64, 128, 256, 1024},
+          .key_dims = {recurrent_key_dims.begin(), recurrent_key_dims.end()},
       },
   };
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/recurrent_keys.hpp>
 
 namespace tessera::generate {
 
@@ -39,7 +40,7 @@ inline std::vector<delta_rule_axes> delta_rule_blocks() {
           .about = "sm80: a tile of the state stays in the registers of a block",
           .targets = {cuda_sm80},
           .passes = {forward, backward},
-          .key_dims = {64, 128, 256, 1024},
+          .key_dims = {recurrent_key_dims.begin(), recurrent_key_dims.end()},
       },
   };
 }

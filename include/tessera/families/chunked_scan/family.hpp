@@ -13,6 +13,7 @@
 #include <tessera/families/chunked_scan/operations.hpp>
 #include <tessera/families/chunked_scan/reflect.hpp>
 #include <tessera/families/chunked_scan/rules.hpp>
+#include <tessera/families/recurrent_keys.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/sentence.hpp>
@@ -51,9 +52,7 @@ struct chunked_scan_family {
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     if (is_cuda(wanted.target)) {
       wanted.target = backend::cuda_sm80;
-      for (const int most : {1024, 256, 128, 64}) {
-        if (demand.keys <= most) wanted.key_dim = most;
-      }
+      wanted.key_dim = recurrent_key_dim_for(demand.keys);
       if (wanted.key_dim == 0) return {};
     }
     return std::string(name_of(wanted).view());

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/recurrent_keys.hpp>
 
 namespace tessera {
 
@@ -48,8 +49,7 @@ constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
   if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
   if (is_cuda(config.target)) {
     if (config.target != backend::cuda_sm80) return chunked_scan_rule::cuda_rows_are_sm80;
-    const bool known = config.key_dim == 64 || config.key_dim == 128 || config.key_dim == 256 ||
-                       config.key_dim == 1024;
+    const bool known = is_recurrent_key_dim(config.key_dim);
     return known ? chunked_scan_rule::none : chunked_scan_rule::cuda_key_dim_is_known;
   }
   if (config.key_dim != 0) return chunked_scan_rule::cpu_rows_take_any_key_dim;

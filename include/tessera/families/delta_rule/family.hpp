@@ -12,6 +12,7 @@
 #include <tessera/families/delta_rule/operations.hpp>
 #include <tessera/families/delta_rule/reflect.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/families/recurrent_keys.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/sentence.hpp>
@@ -51,9 +52,7 @@ struct delta_rule_family {
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     if (is_cuda(wanted.target)) {
       wanted.target = backend::cuda_sm80;
-      for (const int most : {1024, 256, 128, 64}) {
-        if (demand.sizes.key_dim <= most) wanted.key_dim = most;
-      }
+      wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
     }
     return std::string(tessera::name_of(resolved(wanted)).view());
   }

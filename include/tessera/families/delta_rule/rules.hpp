@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/recurrent_keys.hpp>
 
 namespace tessera {
 
@@ -60,8 +61,7 @@ constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
     if (config.target != backend::cuda_sm80) return delta_rule_rule::cuda_rows_are_sm80;
     const bool cut = config.chunk != 0 || config.columns != 0;
     if (cut) return delta_rule_rule::cuda_rows_cut_by_key_dim;
-    const bool known = config.key_dim == 64 || config.key_dim == 128 || config.key_dim == 256 ||
-                       config.key_dim == 1024;
+    const bool known = is_recurrent_key_dim(config.key_dim);
     return known ? delta_rule_rule::none : delta_rule_rule::cuda_key_dim_is_known;
   }
   if (config.key_dim != 0) return delta_rule_rule::cpu_rows_take_any_key_dim;
