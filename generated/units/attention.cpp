@@ -233,8 +233,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b3d71ad6b2e32f1e";
-  if (kind == device_kind::cuda) return "4dafdd186799761e";
+  if (kind == device_kind::cpu) return "c190760ed0ecdfc1";
+  if (kind == device_kind::cuda) return "711a626cdd99ffa3";
   return {};
 }
 

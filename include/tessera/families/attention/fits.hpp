@@ -74,13 +74,12 @@ struct fits_of<attention_config> {
            .distance = 2,
            .holds =
                [](const config& row, const asked& wanted) noexcept {
-                 return wanted.pool_type == dtype::none || is_cpu(row.target);
+                 return wanted.pool_type == dtype::none || is_cpu(row.target) || row.head_dim == 0;
                },
            .obstacle =
                [](const config& row, const asked& wanted) {
                  return "the pool holds " + std::string(name_of(wanted.pool_type)) +
-                        ", rows for GPUs read pages of q's type: make the pool " +
-                        std::string(name_of(row.type)) + " or run on the CPU";
+                        ", the row reads pages of q's type, " + std::string(name_of(row.type));
                }},
       rule{.name = "features",
            .holds =

@@ -33,7 +33,9 @@ __device__ __forceinline__ prim::softmax_result finished(const attention_kernel_
   return result;
 }
 
-/// The same for a state whose weights are 2^headroom larger than its maximum says.
+/// The same for a state whose weights are 2^headroom larger than its maximum says. Values of 8 bits
+/// may have a scale for each of their heads.
+template <bool TakesCodes>
 __device__ __forceinline__ prim::softmax_result finished_sums(const launch_args& args, int head,
                                                               prim::softmax_state state) {
   const float smaller = prim::cuda::exp2_fast(-args.headroom);
@@ -41,6 +43,11 @@ __device__ __forceinline__ prim::softmax_result finished_sums(const launch_args&
   state.denominator *= smaller;
   prim::softmax_result result = finished(args.call, head, state);
   result.scale *= smaller;
+  if constexpr (TakesCodes) {
+    if (args.call.v_scales != nullptr) {
+      result.scale *= args.call.v_scales[args.group.quotient(head)];
+    }
+  }
   return result;
 }
 
@@ -124,7 +131,8 @@ class epilogue {
     float own_scale = 0.0f;
     if (own_row < block_.work.used) {
       const query_row row = query_at(args_, block_, own_row);
-      const prim::softmax_result result = finished_sums(args_, row.head, mine);
+      const prim::softmax_result result =
+          finished_sums<takes_codes(Traits::config)>(args_, row.head, mine);
       own_scale = result.scale;
       if (quarter < 2 * row_tiles) report(args_.call, block_.work.seq, row, result);
     }

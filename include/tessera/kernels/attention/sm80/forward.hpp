@@ -29,17 +29,26 @@ template <class Traits, class Hooks>
 using state_of_block = block_state<Traits::config.mask, key_source_of<Traits>,
                                    typename tile_iterator<Traits, Hooks>::bits_type>;
 
-/// Two elements of q, or one of f32, divided.
+/// Two elements of q, or one of f32, divided, and rounded to the type of the pool where that is
+/// asked for.
 template <class Traits>
-__device__ __forceinline__ std::uint32_t divided_word(std::uint32_t word, float divisor) {
+__device__ __forceinline__ std::uint32_t divided_word(std::uint32_t word,
+                                                      const attention_kernel_args& call) {
   using element = typename Traits::element;
+  const auto changed = [&call](float x) {
+    x = divided<element>(x, call.q_divisor);
+    if constexpr (takes_codes(Traits::config)) {
+      if (call.q_as_codes) return prim::cuda::rounded_to_code(call.pool_type, x);
+    }
+    return x;
+  };
   if constexpr (Traits::use_3xtf32) {
-    return __float_as_uint(divided<element>(__uint_as_float(word), divisor));
+    return __float_as_uint(changed(__uint_as_float(word)));
   } else {
     using words = prim::cuda::half_words<element>;
     const float low = words::unpack(static_cast<std::uint16_t>(word));
     const float high = words::unpack(static_cast<std::uint16_t>(word >> 16));
-    return words::pack(divided<element>(low, divisor), divided<element>(high, divisor));
+    return words::pack(changed(low), changed(high));
   }
 }
 
@@ -55,7 +64,7 @@ __device__ __forceinline__ void change_queries(const launch_args& args, State& b
     std::uint32_t four[4];
     prim::cuda::load_shared_16(four, q_tile + at);
     for (std::uint32_t& word : four) {
-      if (Traits::paged) word = divided_word<Traits>(word, args.call.q_divisor);
+      if (Traits::paged) word = divided_word<Traits>(word, args.call);
       if (args.negative_scale) word ^= signs;
     }
     prim::cuda::store_shared_16(q_tile + at, four);
@@ -117,7 +126,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     block.k = pass.k;
     block.v = pass.v;
     block.careful = false;
-    block.changes_queries = args.negative_scale || (Traits::paged && args.call.q_divisor != 1.0f);
+    block.changes_queries = args.negative_scale || (Traits::paged && args.call.q_divisor != 1.0f) ||
+                            (takes_codes(Traits::config) && args.call.q_as_codes);
   }
   if (split == 0 && work.used < work.rows) write_empty_rows<Traits>(args, work, work.used);
   if (work.used == 0) return false;

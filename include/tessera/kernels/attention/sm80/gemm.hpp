@@ -9,6 +9,7 @@
 #include <tessera/kernels/attention/sm80/softmax.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/split_products.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -316,6 +317,20 @@ __device__ __forceinline__ void gemm_pv(warp_tile<Traits, State>& warp,
   }
 }
 
+/// Element `column` of a row of values as it lies in memory.
+template <class Traits, class Place>
+__device__ __forceinline__ float value_at(const attention_kernel_args& call, const Place* row,
+                                          int column) {
+  if constexpr (Traits::widens_codes) {
+    if (Traits::has_codes(call)) {
+      return prim::cuda::with_code_type(call.pool_type, [&](auto code) -> float {
+        return prim::cuda::floats_of<decltype(code)>(row[column]).x;
+      });
+    }
+  }
+  return Traits::access::load(reinterpret_cast<const typename Traits::stored*>(row)[column]);
+}
+
 /// Adds to a warp's sums the products of P and the values of one tile that are infinite or NaN,
 /// which lie at 0 in the tile then, for the rows that see them. Where P is 0 nothing is added, as
 /// if the key were hidden. Comes before `gemm_pv`, which needs the registers.
@@ -343,14 +358,13 @@ __device__ __forceinline__ void add_not_finite(warp_tile<Traits, State>& warp, i
         weight[m][half] = p_of(warp, mine, thread, m, half, key0 + j);
       }
     }
-    const auto* row = reinterpret_cast<const typename Traits::stored*>(
-        warp.block.v.row(Traits::units * call.v_strides.row, key0 + j));
+    const auto* row = warp.block.v.row(Traits::places_of(call, call.v_strides.row), key0 + j);
 #pragma unroll
     for (int d = 0; d < Traits::v_tiles; ++d) {
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
         const int column = d * 8 + lane % 4 * 2 + odd;
-        const float value = column < call.v_head_dim ? Traits::access::load(row[column]) : 0.0f;
+        const float value = column < call.v_head_dim ? value_at<Traits>(call, row, column) : 0.0f;
         if (isfinite(value)) continue;
 #pragma unroll
         for (int m = 0; m < Traits::row_tiles; ++m) {

@@ -120,14 +120,31 @@ class kv_tiles {
   template <class Located>
   __device__ __forceinline__ void copy_keys(const Located& k, int first, int limit,
                                             int stage) const {
-    k_loader::copy(k_tile(stage), k, Traits::units * args_.call.k_strides.row, first, limit,
-                   Traits::qk_units(args_.call), first < limit);
+    copy_tokens<k_loader>(k_tile(stage), k, args_.call.k_strides.row, first, limit,
+                          Traits::qk_units(args_.call));
   }
   template <class Located>
   __device__ __forceinline__ void copy_values(const Located& v, int first, int limit,
                                               int stage) const {
-    v_loader::copy(v_tile(stage), v, Traits::units * args_.call.v_strides.row, first, limit,
-                   Traits::v_units(args_.call), first < limit);
+    copy_tokens<v_loader>(v_tile(stage), v, args_.call.v_strides.row, first, limit,
+                          Traits::v_units(args_.call));
+  }
+
+  /// `stride` in elements, `width` in units of the tile.
+  template <class Loader, class Located>
+  __device__ __forceinline__ void copy_tokens(std::uint32_t tile, const Located& from,
+                                              std::int64_t stride, int first, int limit,
+                                              int width) const {
+    if constexpr (Traits::widens_codes) {
+      if (Traits::has_codes(args_.call)) {
+        if (first >= limit) return;
+        Loader::widen_rows(tile, from, stride, first, limit, width / Traits::units,
+                           args_.call.pool_type);
+        return;
+      }
+    }
+    Loader::copy(tile, from, Traits::places_of(args_.call, stride), first, limit, width,
+                 first < limit);
   }
 
   const launch_args& args_;

@@ -147,7 +147,7 @@ template <class Kernel, class Hooks>
 void set_features(launch_args& launched, const attention_kernel_args& args) {
   constexpr attention_config config = resolved(Kernel::config);
   constexpr attention_features features = config.features;
-  launched.plain = !Hooks::has_logits;
+  launched.plain = !Hooks::has_logits && args.k_scales == nullptr;
   if constexpr (features.has(attention_feature::soft_cap)) {
     if (args.soft_cap > 0.0f) {
       launched.plain = false;
@@ -323,7 +323,12 @@ status write_new_tokens(const attention_kernel_args& args, cudaStream_t stream) 
   if (args.written.k == nullptr) return {};
   using element = element_t<Kernel::config.type>;
   const kv_append_args writes = append_args_of(args);
-  const cudaError_t code = kv_cache::sm80::append_unchanged<element>(writes, stream);
+  cudaError_t code = cudaSuccess;
+  if constexpr (takes_codes(Kernel::config)) {
+    code = kv_cache::sm80::append_to_any_pool<element>(writes, stream);
+  } else {
+    code = kv_cache::sm80::append_unchanged<element>(writes, stream);
+  }
   if (code == cudaSuccess) return {};
   cudaGetLastError();
   return prim::cuda::device_failure("kernel launch", code);
@@ -352,7 +357,8 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
     if (status done = write_new_tokens<Kernel>(args, place.stream); !done) return done;
   }
   const launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
-  const bool aligned = tokens_are_aligned(args, Kernel::config.type);
+  const bool aligned =
+      !prim::cuda::is_code_type(args.pool_type) && tokens_are_aligned(args, Kernel::config.type);
   if constexpr (takes_any_head_dim<Kernel>) {
     return aligned ? launch_any<Kernel, aligned_tokens>(launched, hooks, place)
                    : launch_any<Kernel, any_tokens>(launched, hooks, place);

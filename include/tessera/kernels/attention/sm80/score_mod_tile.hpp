@@ -79,7 +79,7 @@ class score_mod_tile {
   /// Products become logits.
   __device__ __forceinline__ void change() {
     const attention_kernel_args& call = args_.call;
-    float scale = call.softmax_scale;
+    float scale = scale_of_head<Traits>(args_, row_at_(0).head);  // rows of one group
     if constexpr (Traits::has_biases) {
       if (call.bias_pre.data != nullptr) {
         add_bias(call.bias_pre, scale);

@@ -12,6 +12,7 @@
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/dropout.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 
@@ -51,6 +52,11 @@ struct any_tokens {};
 
 constexpr int round_up_to(int value, int step) {
   return (value + step - 1) / step * step;
+}
+
+/// Kernels that take tokens anywhere read pools of 8 bits too.
+constexpr bool takes_codes(const attention_config& config) noexcept {
+  return config.keys == key_storage::paged && config.head_dim == 0;
 }
 
 /// The widths that a config for any head dimension is compiled for.
@@ -155,6 +161,24 @@ struct kernel_traits {
   static constexpr bool has_biases = has(attention_feature::bias) && !paged;
   static constexpr bool has_position_biases = has(attention_feature::bias) && paged;
 
+  /// Keys and values may be of 8 bits, known at run time, and are widened on their way to shared
+  /// memory.
+  static constexpr bool widens_codes = takes_codes(config) && !aligned;
+  /// What rows of keys and values are counted in where they lie: units of 16 bits, or bytes.
+  using place = std::conditional_t<widens_codes, unsigned char, std::uint16_t>;
+  static __device__ __forceinline__ bool has_codes(const attention_kernel_args& call) {
+    return widens_codes && prim::cuda::is_code_type(call.pool_type);
+  }
+  /// `elements` of keys or values, in places.
+  static __device__ __forceinline__ std::int64_t places_of(const attention_kernel_args& call,
+                                                           std::int64_t elements) {
+    if constexpr (widens_codes) {
+      return elements * (has_codes(call) ? 1 : static_cast<int>(sizeof(stored)));
+    } else {
+      return units * elements;
+    }
+  }
+
   static_assert(config.target == backend::cuda_sm80, "the config has target cuda_sm80");
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(shared_bytes <= shared_memory_bytes(config));
@@ -214,6 +238,18 @@ struct launch_args {
   int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
   int slices_of_block = 1;  ///< slices of rows that each of them combines
 };
+
+/// What products with the keys of a query head's group are multiplied by.
+template <class Traits>
+__device__ __forceinline__ float scale_of_head(const launch_args& args, int head) {
+  const attention_kernel_args& call = args.call;
+  if constexpr (takes_codes(Traits::config)) {
+    if (call.k_scales != nullptr) {
+      return call.softmax_scale * call.k_scales[args.group.quotient(head)];
+    }
+  }
+  return call.softmax_scale;
+}
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
 

@@ -249,6 +249,27 @@ cudaError_t append_unchanged(const kv_append_args& args, cudaStream_t stream) {
   return append_as<Element, Element>(launch, stream);
 }
 
+/// Queues the writes of new tokens of type `Element` to a pool of that type or of 8 bits, and of
+/// tokens of 8 bits to a pool that has their type. No scale.
+template <class Element>
+cudaError_t append_to_any_pool(const kv_append_args& args, cudaStream_t stream) {
+  if (!has_tokens(args)) return cudaSuccess;
+  append_launch launch = launch_of(args);
+  if (args.new_type == args.pool_type && size_of(args.pool_type) == 1) {
+    return append_as<std::int8_t, std::int8_t>(launch, stream);
+  }
+  switch (args.pool_type) {
+    case dtype::f8_e4m3:
+      return append_as<Element, f8_e4m3>(launch, stream);
+    case dtype::f8_e5m2:
+      return append_as<Element, f8_e5m2>(launch, stream);
+    case dtype::i8:
+      return append_as<Element, std::int8_t>(launch, stream);
+    default:
+      return append_as<Element, Element>(launch, stream);
+  }
+}
+
 /// Queues the writes of the new tokens on a stream of the current device; can be captured.
 inline cudaError_t append(const kv_append_args& args, cudaStream_t stream) {
   if (!has_tokens(args)) return cudaSuccess;
