@@ -86,6 +86,16 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .features = features,
           .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 3}}},
       },
+      {
+          .about = "sm80, pages of 8 bits: decode with common head dims",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{64}, {128}},
+          .phases = decode,
+          .keys = {key_storage::coded},
+          .features = features,
+          .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 6}}},
+      },
   };
 }
 
@@ -165,6 +175,15 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .types = halves,
           .dims = {{128}},
           .keys = pages,
+          .features = features,
+          .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80, pages of 8 bits: chunks with common head dims",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{64}, {128}},
+          .keys = {key_storage::coded},
           .features = features,
           .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
       },

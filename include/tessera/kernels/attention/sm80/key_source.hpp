@@ -382,7 +382,11 @@ struct tile_loader {
       prim::cuda::load_shared_16(words, at);
 #pragma unroll
       for (const std::uint32_t word : words) {
-        any = any || prim::cuda::any_not_finite<typename Traits::element>(word);
+        if constexpr (Traits::codes) {
+          any = any || prim::cuda::any_code_not_finite<typename Traits::code>(word);
+        } else {
+          any = any || prim::cuda::any_not_finite<typename Traits::element>(word);
+        }
       }
     });
     return any;
@@ -395,7 +399,11 @@ struct tile_loader {
       prim::cuda::load_shared_16(words, at);
 #pragma unroll
       for (std::uint32_t& word : words) {
-        word = prim::cuda::finite_only<typename Traits::element>(word);
+        if constexpr (Traits::codes) {
+          word = prim::cuda::finite_codes<typename Traits::code>(word);
+        } else {
+          word = prim::cuda::finite_only<typename Traits::element>(word);
+        }
       }
       prim::cuda::store_shared_16(at, words);
     });
@@ -427,7 +435,7 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
     loader::copy(tile,
                  contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
                                                work.seq.q_begin + work.first_row, work.kv_head),
-                 Traits::units * call.q_strides.row, 0, work.used, Traits::qk_units(call), true);
+                 Traits::units * call.q_strides.row, 0, work.used, Traits::q_units(call), true);
     if (Traits::aligned && work.used < Traits::block_q) loader::clear_from(tile, work.used);
     return;
   }
@@ -440,7 +448,7 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
                      contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
                                                    work.seq.q_begin + row.query, row.head)
                          .token0,
-                     Traits::qk_units(call), present, loader::chunk());
+                     Traits::q_units(call), present, loader::chunk());
   }
 }
 
