@@ -22,20 +22,217 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::attention_cuda_sm80_bf16_d128_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_coded_soft_cap_16x64_w1b6, 0, 0, 0, 0>
+    table_row<rows::attention_cpu_amx_bf16_bf16_d128_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_every_896x256, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_384x128, 2200, 41458>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_decode_16x128, 2260, 42697>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_paged_soft_cap_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_bf16_d256_384x128, 2830, 43219>
+    , table_row<rows::attention_cpu_avx2_bf16_d64_384x128, 2570, 40684>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_every_16x128, 3470, 117052>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_every_384x128, 4990, 168234>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_bias_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f16_d128_384x128, 2030, 41212>
+    , table_row<rows::attention_cpu_avx2_f16_d128_decode_16x128, 2010, 40831>
+    , table_row<rows::attention_cpu_avx2_f16_d128_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f16_d128_paged_soft_cap_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f16_d256_384x128, 2530, 41041>
+    , table_row<rows::attention_cpu_avx2_f16_d64_384x128, 2850, 45185>
+    , table_row<rows::attention_cpu_avx2_f16_dany_decode_every_16x128, 3360, 117687>
+    , table_row<rows::attention_cpu_avx2_f16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f16_dany_every_384x128, 4960, 173584>
+    , table_row<rows::attention_cpu_avx2_f16_dany_paged_soft_cap_bias_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f32_d128_384x128, 1950, 42718>
+    , table_row<rows::attention_cpu_avx2_f32_d128_decode_16x128, 1860, 40610>
+    , table_row<rows::attention_cpu_avx2_f32_d128_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f32_d128_paged_soft_cap_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f32_d256_384x128, 2460, 41463>
+    , table_row<rows::attention_cpu_avx2_f32_d64_384x128, 2420, 41240>
+    , table_row<rows::attention_cpu_avx2_f32_dany_decode_every_16x128, 2960, 99679>
+    , table_row<rows::attention_cpu_avx2_f32_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx2_f32_dany_every_384x128, 4960, 166655>
+    , table_row<rows::attention_cpu_avx2_f32_dany_paged_soft_cap_bias_384x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_896x256, 2030, 55135>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_decode_16x128, 2110, 57351>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_segments_896x256, 2450, 66405>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_896x128, 2000, 56277>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_16x128, 1940, 54328>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_soft_cap_16x128, 2030, 56861>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_soft_cap_896x128, 2120, 59414>
+    , table_row<rows::attention_cpu_avx512_bf16_d64_896x256, 2280, 54297>
+    , table_row<rows::attention_cpu_avx512_bf16_d64_decode_16x128, 2300, 54705>
+    , table_row<rows::attention_cpu_avx512_bf16_d64_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_d96_896x256, 2870, 55496>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_every_16x128, 3250, 102433>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_every_896x256, 6140, 193878>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_d128_896x256, 2170, 59362>
+    , table_row<rows::attention_cpu_avx512_f16_d128_decode_16x128, 2100, 57510>
+    , table_row<rows::attention_cpu_avx512_f16_d128_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_d128_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_d128_segments_896x256, 2590, 70658>
+    , table_row<rows::attention_cpu_avx512_f16_d256_896x128, 2140, 55698>
+    , table_row<rows::attention_cpu_avx512_f16_d256_decode_16x128, 2010, 52311>
+    , table_row<rows::attention_cpu_avx512_f16_d256_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_d256_decode_soft_cap_16x128, 2100, 54776>
+    , table_row<rows::attention_cpu_avx512_f16_d256_soft_cap_896x128, 2270, 59051>
+    , table_row<rows::attention_cpu_avx512_f16_d64_896x256, 2550, 56751>
+    , table_row<rows::attention_cpu_avx512_f16_d64_decode_16x128, 2440, 54224>
+    , table_row<rows::attention_cpu_avx512_f16_d64_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_d96_896x256, 2960, 58115>
+    , table_row<rows::attention_cpu_avx512_f16_dany_decode_every_16x128, 3400, 99718>
+    , table_row<rows::attention_cpu_avx512_f16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f16_dany_every_896x256, 6620, 194165>
+    , table_row<rows::attention_cpu_avx512_f16_dany_paged_soft_cap_bias_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_d128_896x256, 2130, 55821>
+    , table_row<rows::attention_cpu_avx512_f32_d128_decode_16x128, 2130, 55913>
+    , table_row<rows::attention_cpu_avx512_f32_d128_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_d128_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_d128_segments_896x256, 2570, 67371>
+    , table_row<rows::attention_cpu_avx512_f32_d256_896x128, 2150, 58137>
+    , table_row<rows::attention_cpu_avx512_f32_d256_decode_16x128, 2100, 56898>
+    , table_row<rows::attention_cpu_avx512_f32_d256_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_d256_decode_soft_cap_16x128, 2200, 59539>
+    , table_row<rows::attention_cpu_avx512_f32_d256_soft_cap_896x128, 2270, 61522>
+    , table_row<rows::attention_cpu_avx512_f32_d32_896x256, 2870, 53080>
+    , table_row<rows::attention_cpu_avx512_f32_d64_896x256, 2130, 54485>
+    , table_row<rows::attention_cpu_avx512_f32_d64_decode_16x128, 2300, 58720>
+    , table_row<rows::attention_cpu_avx512_f32_d64_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_d96_896x256, 2910, 55530>
+    , table_row<rows::attention_cpu_avx512_f32_dany_decode_every_16x128, 3190, 97292>
+    , table_row<rows::attention_cpu_avx512_f32_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_f32_dany_every_896x256, 6310, 192508>
+    , table_row<rows::attention_cpu_avx512_f32_dany_paged_soft_cap_bias_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_896x256, 2330, 64090>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_16x128, 2320, 63923>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_paged_soft_cap_896x256, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_segments_896x256, 2740, 75352>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_896x128, 2300, 65078>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_16x128, 2250, 63791>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x128, 2340, 66338>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_soft_cap_896x128, 2410, 68348>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_896x256, 2720, 63122>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_decode_16x128, 2320, 53704>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_decode_paged_soft_cap_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d96_896x256, 3310, 64540>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_every_16x128, 4030, 103698>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_every_896x256, 7090, 182535>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
+    , table_row<rows::attention_cpu_generic_bf16_dany_decode_every_16x128, 3570, 102271>
+    , table_row<rows::attention_cpu_generic_bf16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_generic_bf16_dany_every_128x64, 5990, 171874>
+    , table_row<rows::attention_cpu_generic_bf16_dany_paged_soft_cap_bias_128x64, 0, 0>
+    , table_row<rows::attention_cpu_generic_f16_dany_decode_every_16x128, 6700, 244165>
+    , table_row<rows::attention_cpu_generic_f16_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_generic_f16_dany_every_128x64, 4650, 169352>
+    , table_row<rows::attention_cpu_generic_f16_dany_paged_soft_cap_bias_128x64, 0, 0>
+    , table_row<rows::attention_cpu_generic_f32_dany_decode_every_16x128, 2550, 85674>
+    , table_row<rows::attention_cpu_generic_f32_dany_decode_paged_soft_cap_bias_16x128, 0, 0>
+    , table_row<rows::attention_cpu_generic_f32_dany_every_128x64, 5040, 169422>
+    , table_row<rows::attention_cpu_generic_f32_dany_paged_soft_cap_bias_128x64, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::attention_cuda_sm80_bf16_d128_128x64_w4b2, 4110, 304384, 255, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_bias_mask_128x48_w4b2, 5290, 391552, 255, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_16x64_w1b3, 7790, 456064, 196, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_every_128x32_w4b2, 7640, 565632, 250, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x64_w1b6, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_soft_cap_segments_128x64_w4b2, 5940, 440192, 255, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d192_64x48_w4b2, 6010, 269184, 188, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d192v128_128x64_w8b1, 5890, 253312, 166, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d256_64x32_w4b2r, 4050, 288768, 255, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d256_decode_16x32_w1b3, 7130, 479104, 214, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d256_decode_soft_cap_16x32_w1b3, 7320, 492416, 215, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d256_every_64x32_w4b2, 7220, 514816, 222, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d256_soft_cap_64x32_w4b2r, 4220, 301184, 255, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d40_128x64_w4b2, 6150, 262272, 180, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_128x64_w4b2r, 3730, 270720, 227, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_16x64_w1b6, 8290, 401408, 144, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_paged_soft_cap_16x64_w1b6, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_every_128x64_w4b2, 8690, 629760, 247, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_soft_cap_segments_128x64_w4b2r, 5790, 419840, 255, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d72_128x64_w4b2, 6850, 287744, 223, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d80_128x64_w4b2, 6580, 283392, 221, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d96_128x64_w4b2, 6830, 291328, 239, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d96_decode_16x64_w1b3, 7960, 423424, 162, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_dany_decode_every_16x32_w1b3, 39770, 3030016, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_dany_decode_paged_soft_cap_bias_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_dany_every_64x32_w4b2, 25560, 1956992, 244, 0>
     , table_row<rows::attention_cuda_sm80_bf16_dany_paged_soft_cap_bias_64x32_w4b2, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d128_decode_coded_soft_cap_16x64_w1b6, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_128x64_w4b2, 3940, 304384, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_bias_mask_128x48_w4b2, 5070, 391424, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_decode_16x64_w1b3, 7970, 456064, 196, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_every_128x32_w4b2, 7330, 565632, 250, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_soft_cap_segments_128x64_w4b2, 5700, 440192, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d192_64x48_w4b2, 6310, 269184, 188, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d192v128_128x64_w8b1, 5950, 253312, 166, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d256_64x32_w4b2r, 3880, 288768, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d256_decode_16x32_w1b3, 6300, 479104, 214, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d256_decode_soft_cap_16x32_w1b3, 6480, 492416, 215, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d256_every_64x32_w4b2, 6920, 514816, 222, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d256_soft_cap_64x32_w4b2r, 4050, 301184, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d40_128x64_w4b2, 6280, 262272, 180, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_128x64_w4b2r, 3250, 270720, 227, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d64_decode_coded_soft_cap_16x64_w1b6, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_decode_16x64_w1b6, 7160, 401408, 144, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_decode_paged_soft_cap_16x64_w1b6, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_every_128x64_w4b2, 7560, 629760, 247, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_soft_cap_segments_128x64_w4b2r, 5040, 419840, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d72_128x64_w4b2, 6330, 287744, 223, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d80_128x64_w4b2, 6270, 283392, 221, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d96_128x64_w4b2, 6440, 291328, 239, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d96_decode_16x64_w1b3, 7560, 423424, 162, 0>
+    , table_row<rows::attention_cuda_sm80_f16_dany_decode_every_16x32_w1b3, 40860, 3029632, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_dany_decode_paged_soft_cap_bias_16x32_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_dany_every_64x32_w4b2, 23900, 1956864, 244, 0>
     , table_row<rows::attention_cuda_sm80_f16_dany_paged_soft_cap_bias_64x32_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f32_d128_64x32_w4b2, 6750, 297600, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f32_d256_64x16_w4b2, 7690, 339712, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f32_d64_64x32_w4b3, 6030, 249472, 167, 0>
     , table_row<rows::attention_cuda_sm80_f32_dany_decode_paged_soft_cap_bias_16x16_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f32_dany_every_64x16_w4b2, 26110, 2052864, 255, 0>
     , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_bias_64x16_w4b2, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d192_128x96_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d192v128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d256_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d192_128x96_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d192v128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d256_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d96_192x96_w16b1, 0, 0, 0, 0>
+#endif
+#endif
     >::checked();
 }  // namespace
 

@@ -18,8 +18,36 @@ namespace rows {
 #undef TESSERA_ATTENTION_BACKWARD_ROW
 }  // namespace rows
 
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
+namespace {
+constexpr std::array instances = row_table<
+    table_row<rows::attention_backward_cpu_avx2_bf16_dany_72x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_avx2_f16_dany_72x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_avx2_f32_dany_72x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_avx512_bf16_dany_112x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_avx512_f16_dany_112x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_avx512_f32_dany_112x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_avx512_bf16_bf16_dany_112x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_generic_bf16_dany_64x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_generic_f16_dany_64x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_generic_f32_dany_64x128, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d128_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d96_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_dany_16x16, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d128_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d64_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d96_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_dany_16x16, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f32_dany_16x16, 0, 0, 0, 0>
+#endif
+    >::checked();
+}  // namespace
+
 std::span<const instance> attention_backward_registry() noexcept {
-  return {};
+  return instances;
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {

@@ -18,8 +18,59 @@ namespace rows {
 #undef TESSERA_CHUNKED_SCAN_ROW
 }  // namespace rows
 
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
+namespace {
+constexpr std::array instances = row_table<
+    table_row<rows::chunked_scan_cpu_avx2_bf16_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_bf16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_f16_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_f16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_f32_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx2_f32_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_bf16_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_bf16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_f16_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_f16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_f32_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_avx512_f32_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_bf16_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_bf16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_f16_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_f16_forward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_f32_backward_step, 0, 0>
+    , table_row<rows::chunked_scan_cpu_generic_f32_forward_step, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k1024, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k256, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k64, 0, 0, 0, 0>
+#endif
+    >::checked();
+}  // namespace
+
 std::span<const instance> chunked_scan_registry() noexcept {
-  return {};
+  return instances;
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {

@@ -18,8 +18,59 @@ namespace rows {
 #undef TESSERA_DELTA_RULE_ROW
 }  // namespace rows
 
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
+namespace {
+constexpr std::array instances = row_table<
+    table_row<rows::delta_rule_cpu_avx2_bf16_backward_c64_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_bf16_forward_c1_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_f16_backward_c64_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_f16_forward_c1_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_f32_backward_c64_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx2_f32_forward_c1_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_bf16_backward_c64_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_bf16_forward_c1_v64, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f16_backward_c64_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f16_forward_c1_v64, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f32_backward_c64_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f32_forward_c1_v64, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_bf16_backward_c64_v8, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_bf16_forward_c1_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_f16_backward_c64_v8, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_f16_forward_c1_v16, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 0, 0>
+    , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k1024, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k256, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k64, 0, 0, 0, 0>
+#endif
+    >::checked();
+}  // namespace
+
 std::span<const instance> delta_rule_registry() noexcept {
-  return {};
+  return instances;
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {

@@ -6,10 +6,20 @@
 namespace tessera {
 
 extern const family attention_record;
+extern const family mean_pooling_record;
+extern const family attention_backward_record;
 extern const family kv_cache_record;
+extern const family chunked_scan_record;
+extern const family delta_rule_record;
+extern const family selective_scan_record;
+extern const family latent_attention_record;
+extern const family quantized_record;
+extern const family sparse_attention_record;
+extern const family grouped_matmul_record;
+extern const family losses_record;
 
 std::span<const family* const> families() noexcept {
-  static constexpr std::array<const family*, 2> all{&attention_record, &kv_cache_record};
+  static constexpr std::array<const family*, 12> all{&attention_record, &mean_pooling_record, &attention_backward_record, &kv_cache_record, &chunked_scan_record, &delta_rule_record, &selective_scan_record, &latent_attention_record, &quantized_record, &sparse_attention_record, &grouped_matmul_record, &losses_record};
   return all;
 }
 

@@ -18,8 +18,32 @@ namespace rows {
 #undef TESSERA_GROUPED_MATMUL_ROW
 }  // namespace rows
 
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
+namespace {
+constexpr std::array instances = row_table<
+    table_row<rows::grouped_matmul_cpu_avx2_258x256x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx2_48x128x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_266x256x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_bf16_266x256x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_generic_256x256x256, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x128x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x256x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 0, 0, 0, 0>
+#endif
+    >::checked();
+}  // namespace
+
 std::span<const instance> grouped_matmul_registry() noexcept {
-  return {};
+  return instances;
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {

@@ -18,8 +18,30 @@ namespace rows {
 #undef TESSERA_LATENT_ATTENTION_ROW
 }  // namespace rows
 
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
+namespace {
+constexpr std::array instances = row_table<
+    table_row<rows::latent_attention_cpu_avx2_absorbed_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx2_expanded_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx2_expanded_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx2_selected_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx2_selected_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_absorbed_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_expanded_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_expanded_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_selected_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_selected_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_generic_absorbed_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_generic_expanded_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_generic_expanded_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_generic_selected_backward, 0, 0>
+    , table_row<rows::latent_attention_cpu_generic_selected_forward, 0, 0>
+    >::checked();
+}  // namespace
+
 std::span<const instance> latent_attention_registry() noexcept {
-  return {};
+  return instances;
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {

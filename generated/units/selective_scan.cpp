@@ -18,8 +18,41 @@ namespace rows {
 #undef TESSERA_SELECTIVE_SCAN_ROW
 }  // namespace rows
 
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
+namespace {
+constexpr std::array instances = row_table<
+    table_row<rows::selective_scan_cpu_avx2_rwkv4_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_rwkv4_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_rwkv4_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_rwkv4_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_rwkv4_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_rwkv4_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v1_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v1_forward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v2_backward, 0, 0>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v2_forward, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::selective_scan_cuda_sm80_rwkv4_backward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_rwkv4_forward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_backward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_forward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_backward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_forward, 0, 0, 0, 0>
+#endif
+    >::checked();
+}  // namespace
+
 std::span<const instance> selective_scan_registry() noexcept {
-  return {};
+  return instances;
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {

@@ -18,8 +18,27 @@ namespace rows {
 #undef TESSERA_SPARSE_ATTENTION_ROW
 }  // namespace rows
 
+// Each row with milliseconds to compile and bytes of code; CUDA rows also with registers and
+// bytes of local memory. 0: not measured.
+namespace {
+constexpr std::array instances = row_table<
+    table_row<rows::sparse_attention_cpu_avx2_blocksparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_native_sparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_native_sparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_generic_blocksparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_generic_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_generic_native_sparse_backward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_generic_native_sparse_forward, 0, 0>
+    >::checked();
+}  // namespace
+
 std::span<const instance> sparse_attention_registry() noexcept {
-  return {};
+  return instances;
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {

@@ -94,7 +94,7 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .phases = decode,
           .keys = {key_storage::coded},
           .features = features,
-          .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 6}}},
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 8}}},
       },
   };
 }
