@@ -146,7 +146,7 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA)
     , table_row<rows::attention_cuda_sm80_bf16_d128_128x64_w4b2, 4110, 304384, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_bias_mask_128x48_w4b2, 5290, 391552, 255, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d128_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_coded_soft_cap_128x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_16x64_w1b3, 7790, 456064, 196, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
@@ -179,7 +179,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_dany_paged_soft_cap_bias_64x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_128x64_w4b2, 3940, 304384, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_bias_mask_128x48_w4b2, 5070, 391424, 255, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d128_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_coded_soft_cap_128x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_16x64_w1b3, 7970, 456064, 196, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>

@@ -179,13 +179,22 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
       },
       {
-          .about = "sm80, pages of 8 bits: chunks with common head dims",
+          .about = "sm80, pages of 8 bits: chunks with head dim 64",
           .targets = {cuda_sm80},
           .types = halves,
-          .dims = {{64}, {128}},
+          .dims = {{64}},
           .keys = {key_storage::coded},
           .features = features,
           .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80, pages of 8 bits: chunks with head dim 128; no registers for wider tiles",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{128}},
+          .keys = {key_storage::coded},
+          .features = features,
+          .tiles = {{128, 32, {.warps = 4, .blocks_per_sm = 2}}},
       },
   };
 }
