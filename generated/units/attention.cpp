@@ -164,7 +164,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d64_128x64_w4b2r, 3730, 270720, 227, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_decode_16x64_w1b6, 8290, 401408, 144, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_decode_paged_soft_cap_16x64_w1b6, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_every_128x64_w4b2, 8690, 629760, 247, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>
@@ -197,7 +197,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d64_128x64_w4b2r, 3250, 270720, 227, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_decode_16x64_w1b6, 7160, 401408, 144, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d64_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_decode_coded_soft_cap_16x32_w1b10, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_decode_paged_soft_cap_16x64_w1b6, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_every_128x64_w4b2, 7560, 629760, 247, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>

@@ -3,12 +3,12 @@
 
 namespace tessera {
 namespace rows {
-struct attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b8 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::decode, key_storage::coded, base_features | attention_feature::soft_cap, 16, 32, {1, 8, false}};
+struct attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10 {
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 64, 64, mask_mode::window, attention_phase::decode, key_storage::coded, base_features | attention_feature::soft_cap, 16, 32, {1, 10, false}};
 };
 }  // namespace rows
 
-template std::size_t kernels::attention::sm80::workspace_bytes<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b8>(const attention_kernel_args&, int);
-template status kernels::attention::sm80::launch<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b8>(const attention_kernel_args&, const launch_context&);
-template status kernels::attention::sm80::prepare<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b8>();
+template std::size_t kernels::attention::sm80::workspace_bytes<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10>(const attention_kernel_args&, int);
+template status kernels::attention::sm80::launch<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10>(const attention_kernel_args&, const launch_context&);
+template status kernels::attention::sm80::prepare<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10>();
 }  // namespace tessera

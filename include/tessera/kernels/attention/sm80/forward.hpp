@@ -79,7 +79,10 @@ __device__ __forceinline__ void change_queries(const launch_args& args, State& b
                                                std::uint32_t q_tile) {
   if (!block.changes_queries) return;
   const std::uint32_t signs = Traits::use_3xtf32 ? 0x80000000u : 0x80008000u;
-  for (std::uint32_t at = threadIdx.x * 16; at < Traits::q_tile::bytes;
+  // Nothing but the order changes where elements have 8 bits and nothing else is asked for.
+  const bool as_they_are =
+      Traits::codes && !args.negative_scale && args.call.q_divisor == 1.0f && !args.call.q_as_codes;
+  for (std::uint32_t at = threadIdx.x * 16; !as_they_are && at < Traits::q_tile::bytes;
        at += Traits::threads * 16) {
     std::uint32_t four[4];
     prim::cuda::load_shared_16(four, q_tile + at);
