@@ -57,8 +57,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b94ee385434f6235";
-  if (kind == device_kind::cuda) return "2ffd421eefc12bf4";
+  if (kind == device_kind::cpu) return "47124e00ba780de1";
+  if (kind == device_kind::cuda) return "e551b6f0face5e10";
   return {};
 }
 

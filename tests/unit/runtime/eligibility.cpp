@@ -52,19 +52,35 @@ TEST(Eligibility, IsKnownWhenCompiling) {
   EXPECT_EQ(obstacle_of(row, problem), "head_dim is 64, the row has 128");
 }
 
-TEST(Eligibility, PoolsOfEightBitsAreForProcessors) {
-  const auto obstacle_on = [](backend target) {
-    const attention_config paged{
-        .target = target, .head_dim = 64, .keys = key_storage::paged, .features = every_feature};
+TEST(Eligibility, PoolsOfEightBitsAreReadByRowsThatWiden) {
+  const auto obstacle_on = [](backend target, int head_dim) {
+    const attention_config paged{.target = target,
+                                 .head_dim = head_dim,
+                                 .keys = key_storage::paged,
+                                 .features = every_feature};
     const auto problem = parse_problem<page_problem>(
         "page_attention q=[2,8,64]f32 k_pages=[9,2,16,64]f8_e4m3 block_table=[2,4]i32");
     EXPECT_TRUE(problem) << problem.message();
     return obstacle_of(paged, *problem);
   };
-  EXPECT_EQ(obstacle_on(backend::cpu_generic), "the row runs the problem");
-  EXPECT_EQ(obstacle_on(backend::cuda_sm80),
-            "the pool holds f8_e4m3, rows for GPUs read pages of q's type: make the pool f32 or "
-            "run on the CPU");
+  EXPECT_EQ(obstacle_on(backend::cpu_generic, 64), "the row runs the problem");
+  EXPECT_EQ(obstacle_on(backend::cuda_sm80, 0), "the row runs the problem");
+  EXPECT_EQ(obstacle_on(backend::cuda_sm80, 64),
+            "the pool holds f8_e4m3, the row reads pages of q's type, f32");
+}
+
+TEST(Eligibility, RowsForPoolsOfEightBitsReadNoOthers) {
+  const attention_config coded{
+      .target = backend::cuda_sm80, .type = dtype::f16, .head_dim = 64, .keys = key_storage::coded};
+  const auto obstacle = [&](const char* text) {
+    const auto problem = parse_problem<page_problem>(text);
+    EXPECT_TRUE(problem) << problem.message();
+    return obstacle_of(coded, *problem);
+  };
+  EXPECT_EQ(obstacle("page_attention q=[2,8,64]f16 k_pages=[9,2,16,64]i8 block_table=[2,4]i32"),
+            "the row runs the problem");
+  EXPECT_EQ(obstacle("page_attention q=[2,8,64]f16 k_pages=[9,2,16,64] block_table=[2,4]i32"),
+            "the pool has the type of q, the row reads pools of 8 bits");
 }
 
 TEST(Eligibility, FeatureNamesAreThoseOfTheReflection) {

@@ -81,7 +81,7 @@ struct attention_kernel_args {
   void* out = nullptr;
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
   page_table pages{};
-  /// Pools of 8 bits, on the CPU: what elements of k and v are multiplied by, a number for each of
+  /// Pools of 8 bits: what elements of k and v are multiplied by, a number for each of
   /// their heads; null: 1.
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;

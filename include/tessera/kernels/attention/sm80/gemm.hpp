@@ -9,6 +9,7 @@
 #include <tessera/kernels/attention/sm80/softmax.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/split_products.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -188,6 +189,72 @@ struct gemm_3xtf32 {
   }
 };
 
+// Elements of 8 bits. ldmatrix moves pairs of them as it moves elements of 16 bits, so that a lane
+// has neighbours that it widens to the operands of two products. What that does to the order of
+// columns, of 16 each:
+//
+// | of | place | holds column |
+// |---|---|---|
+// | queries, `permute_queries` | 2t + e; 8 + 2t + e | 4t + e; 4t + 2 + e |
+// | sums, `column_of_sum` | 2t + e of the first eight; of the second | 4t + 2e; 4t + 2e + 1 |
+
+/// Keys 16 g to 16 g + 15 and 16 columns as the operand of products. `pairs` are those of 32
+/// columns, kept from an even step for the odd one behind it.
+template <class Traits>
+__device__ __forceinline__ prim::cuda::fragment_b2 key_operand(std::uint32_t (&pairs)[4],
+                                                               std::uint32_t lane, int g,
+                                                               int step) {
+  prim::cuda::fragment_b2 k;
+  if constexpr (Traits::codes) {
+    using code = typename Traits::code;
+    using element = typename Traits::element;
+    if (step % 2 == 0) {
+      prim::cuda::load_matrices(pairs, Traits::k_tile::step(lane, g, step / 2));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t four = pairs[2 * half + step % 2];
+      k.reg[2 * half] = prim::cuda::widened_pair<code, element>(four);
+      k.reg[2 * half + 1] = prim::cuda::widened_pair<code, element>(four >> 16);
+    }
+  } else {
+    prim::cuda::load_matrices(k.reg, Traits::k_tile::step(lane, g, step));
+  }
+  return k;
+}
+
+/// Values of 16 keys and 16 columns, likewise.
+template <class Traits>
+__device__ __forceinline__ prim::cuda::fragment_b2 value_operand(std::uint32_t (&pairs)[4],
+                                                                 std::uint32_t lane, int g,
+                                                                 int step) {
+  prim::cuda::fragment_b2 v;
+  if constexpr (Traits::codes) {
+    using code = typename Traits::code;
+    using element = typename Traits::element;
+    if (step % 2 == 0) {
+      prim::cuda::load_matrices_transposed(pairs, Traits::v_tile::step(lane, g, step / 2));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // Two columns of two keys: the columns apart, each of both keys.
+      const std::uint32_t four = __byte_perm(pairs[2 * (step % 2) + half], 0, 0x3120u);
+      v.reg[half] = prim::cuda::widened_pair<code, element>(four);
+      v.reg[2 + half] = prim::cuda::widened_pair<code, element>(four >> 16);
+    }
+  } else {
+    prim::cuda::load_matrices_transposed(v.reg, Traits::v_tile::step(lane, g, step));
+  }
+  return v;
+}
+
+/// The column of element `odd` of a lane's sums of tile d.
+template <class Traits>
+__device__ __forceinline__ int column_of_sum(int lane, int d, int odd) {
+  if constexpr (Traits::codes) return d / 2 * 16 + lane % 4 * 4 + 2 * odd + d % 2;
+  return d * 8 + lane % 4 * 2 + odd;
+}
+
 /// scores = Q K^T of one tile. The addresses of the lane's operands, and what f32 sums apart; steps
 /// are 32 bytes of a token each.
 template <class Traits, class State>
@@ -225,8 +292,7 @@ class gemm_qk {
       } else {
 #pragma unroll
         for (int g = 0; g < Traits::key_groups; ++g) {
-          prim::cuda::fragment_b2 k;
-          prim::cuda::load_matrices(k.reg, Traits::k_tile::step(k_lane_, g, step));
+          const auto k = key_operand<Traits>(pairs_[Traits::codes ? g : 0], k_lane_, g, step);
 #pragma unroll
           for (int m = 0; m < row_tiles; ++m) {
             words::template multiply_add<0>(warp_.scores[m][2 * g], q[m], k);
@@ -262,6 +328,7 @@ class gemm_qk {
   std::uint32_t k_tile_;
   std::uint32_t k_lane_;
   unsigned thread_;
+  std::uint32_t pairs_[Traits::codes ? Traits::key_groups : 1][4];  ///< see key_operand
   prim::cuda::accumulator small_[Traits::use_3xtf32 ? row_tiles : 1]
                                 [Traits::use_3xtf32 ? Traits::key_tiles : 1];
 };
@@ -292,10 +359,10 @@ __device__ __forceinline__ void gemm_pv(warp_tile<Traits, State>& warp,
 #pragma unroll
     for (int g = 0; g < Traits::key_groups; ++g) {
       int done = 0;
+      std::uint32_t pairs[4];
 #pragma unroll
       for (int d = 0; d < steps; ++d) {
-        prim::cuda::fragment_b2 v;
-        prim::cuda::load_matrices_transposed(v.reg, Traits::v_tile::step(base, g, d));
+        const auto v = value_operand<Traits>(pairs, base, g, d);
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) {
           if (Rescales && g == 0) rescale_columns(warp, m, d);
@@ -314,6 +381,25 @@ __device__ __forceinline__ void gemm_pv(warp_tile<Traits, State>& warp,
       }
     }
   }
+}
+
+/// Element `column` of a row of values as it lies in memory.
+template <class Traits, class Place>
+__device__ __forceinline__ float value_at(const attention_kernel_args& call, const Place* row,
+                                          int column) {
+  if constexpr (Traits::codes) {
+    const auto pair = static_cast<std::uint32_t>(row[column / 2]);
+    return prim::cuda::floats_of<typename Traits::code>(pair >> (column % 2 * 8)).x;
+  }
+  if constexpr (Traits::widens_codes) {
+    if (Traits::has_codes(call)) {
+      return prim::cuda::with_code_type(call.pool_type, [&](auto code) -> float {
+        return prim::cuda::floats_of<decltype(code)>(row[column]).x;
+      });
+    }
+  }
+  using stored = typename Traits::stored;
+  return Traits::access::load(reinterpret_cast<const stored*>(row)[column]);
 }
 
 /// Adds to a warp's sums the products of P and the values of one tile that are infinite or NaN,
@@ -343,14 +429,13 @@ __device__ __forceinline__ void add_not_finite(warp_tile<Traits, State>& warp, i
         weight[m][half] = p_of(warp, mine, thread, m, half, key0 + j);
       }
     }
-    const auto* row = reinterpret_cast<const typename Traits::stored*>(
-        warp.block.v.row(Traits::units * call.v_strides.row, key0 + j));
+    const auto* row = warp.block.v.row(Traits::places_of(call, call.v_strides.row), key0 + j);
 #pragma unroll
     for (int d = 0; d < Traits::v_tiles; ++d) {
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
-        const int column = d * 8 + lane % 4 * 2 + odd;
-        const float value = column < call.v_head_dim ? Traits::access::load(row[column]) : 0.0f;
+        const int column = column_of_sum<Traits>(lane, d, odd);
+        const float value = column < call.v_head_dim ? value_at<Traits>(call, row, column) : 0.0f;
         if (isfinite(value)) continue;
 #pragma unroll
         for (int m = 0; m < Traits::row_tiles; ++m) {

@@ -12,7 +12,7 @@
 // | `walk(stride, token, unit)` | a walk down the rows as one thread copies them, from there |
 //
 // Walks go past the last token; what `at` is there is not read. Everything is counted in units of
-// 16 bits.
+// 16 bits, but where pools of 8 bits are taken: in bytes (`Traits::place`).
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -86,8 +87,9 @@ struct contiguous_tokens {
 /// The key source of a pool of pages: token j lies in the page that the sequence's line of the
 /// block table says. Tokens behind the last are taken to be the last, and numbers of no page to be
 /// one: nobody has looked at tables in device memory.
+template <class Place>
 struct paged_tokens {
-  const std::uint16_t* page0;   ///< slot 0 of page 0, of the head
+  const Place* page0;           ///< slot 0 of page 0, of the head
   const std::int32_t* numbers;  ///< of the sequence's pages
   std::int64_t page_stride;
   divisor page;
@@ -99,13 +101,13 @@ struct paged_tokens {
                                                     const launch_args& args,
                                                     const work_tile& work) {
     const page_table& pages = args.call.pages;
-    const auto* head0 = static_cast<const typename Traits::stored*>(pool);
-    return {reinterpret_cast<const std::uint16_t*>(head0 + work.kv_head * strides.head),
-            pages.numbers + work.seq.index * pages.row,
-            Traits::units * strides.batch,
-            args.page,
-            max(0, static_cast<int>(work.seq.k_len) - 1),
-            static_cast<std::uint32_t>(pages.page_count - 1)};
+    return {
+        static_cast<const Place*>(pool) + Traits::places_of(args.call, work.kv_head * strides.head),
+        pages.numbers + work.seq.index * pages.row,
+        Traits::places_of(args.call, strides.batch),
+        args.page,
+        max(0, static_cast<int>(work.seq.k_len) - 1),
+        static_cast<std::uint32_t>(pages.page_count - 1)};
   }
   template <class Traits>
   static __device__ __forceinline__ paged_tokens keys_of(const launch_args& args,
@@ -129,7 +131,7 @@ struct paged_tokens {
     return {static_cast<std::uint32_t>(numbers[index]),
             token - index * static_cast<int>(page.value)};
   }
-  __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
+  __device__ __forceinline__ const Place* row(std::int64_t stride, int token) const {
     const token_place place = place_of(token);
     return page0 + min(place.number, last_page) * page_stride + place.slot * stride;
   }
@@ -143,16 +145,17 @@ struct paged_tokens {
 /// The tokens of one tile: each warp has looked all of them up, a lane each. The reads are under
 /// way when the tile is located, and waited for when its rows are copied. All lanes ask together,
 /// for rows of the same 32.
+template <class Place>
 template <int Rows>
-struct paged_tokens::tile {
+struct paged_tokens<Place>::tile {
   static constexpr int parts = (Rows + prim::cuda::warp_size - 1) / prim::cuda::warp_size;
-  const std::uint16_t* page0;
+  const Place* page0;
   std::int64_t page_stride;
   std::uint32_t last_page;
   int first;
   token_place places[parts];
 
-  __device__ __forceinline__ const std::uint16_t* row(std::int64_t stride, int token) const {
+  __device__ __forceinline__ const Place* row(std::int64_t stride, int token) const {
     const int in_tile = token - first;
     std::int64_t offset = 0;
 #pragma unroll
@@ -171,19 +174,25 @@ struct paged_tokens::tile {
     int token;
     unsigned unit;
 
-    __device__ __forceinline__ const std::uint16_t* at() const {
-      return rows.row(stride, token) + unit;
-    }
+    __device__ __forceinline__ const Place* at() const { return rows.row(stride, token) + unit; }
     __device__ __forceinline__ void down(int count) { token += count; }
     __device__ __forceinline__ void forget() {}
   };
   __device__ __forceinline__ row_walk walk(std::int64_t stride, int token, unsigned unit) const {
     return {*this, stride, token, unit};
   }
+
+  /// True if all rows lie at multiples of `bytes`, a power of two.
+  __device__ __forceinline__ bool are_multiples_of(int bytes, std::int64_t stride) const {
+    const auto all = reinterpret_cast<std::uintptr_t>(page0) |
+                     static_cast<std::uintptr_t>((page_stride | stride) * sizeof(Place));
+    return all % static_cast<std::uintptr_t>(bytes) == 0;
+  }
 };
 
+template <class Place>
 template <int Rows>
-__device__ __forceinline__ paged_tokens::tile<Rows> paged_tokens::located(int first) const {
+__device__ __forceinline__ auto paged_tokens<Place>::located(int first) const -> tile<Rows> {
   tile<Rows> found{page0, page_stride, last_page, first, {}};
 #pragma unroll
   for (int part = 0; part < tile<Rows>::parts; ++part) {
@@ -197,7 +206,7 @@ __device__ __forceinline__ paged_tokens::tile<Rows> paged_tokens::located(int fi
 /// The kind of key source that a kernel has.
 template <class Traits>
 using key_source_of =
-    std::conditional_t<Traits::config.keys == key_storage::paged, paged_tokens, contiguous_tokens>;
+    std::conditional_t<Traits::paged, paged_tokens<typename Traits::place>, contiguous_tokens>;
 
 /// Eight units of a row, from `column` on; columns from `width` on are 0. Any alignment.
 __device__ __forceinline__ void copy_elements(std::uint32_t to, const std::uint16_t* row,
@@ -319,8 +328,49 @@ struct tile_loader {
     const auto thread = static_cast<int>(prim::cuda::thread_index());
 #pragma unroll 1
     for (int in_tile = thread / 8; in_tile < Tile::rows; in_tile += rows_at_once) {
-      copy_row(tile, in_tile, source.row(stride, first + in_tile), width, first + in_tile < limit,
-               thread % 8);
+      const auto* row = reinterpret_cast<const std::uint16_t*>(source.row(stride, first + in_tile));
+      copy_row(tile, in_tile, row, width, first + in_tile < limit, thread % 8);
+    }
+  }
+
+  /// Rows [first, first + Tile::rows) of a source of 8-bit elements, `width` in a row, widened; row
+  /// `limit` and later and columns from `width` on are zeros. Some rows are under way at once.
+  template <class Source>
+  static __device__ __forceinline__ void widen_rows(std::uint32_t tile, const Source& source,
+                                                    std::int64_t stride, int first, int limit,
+                                                    int width, dtype type) {
+    using element = typename Traits::element;
+    constexpr int count = 16 / static_cast<int>(sizeof(element));  // elements of a chunk
+    constexpr int at_once = passes < 4 ? passes : 4;
+    const bool whole = source.are_multiples_of(count, stride);
+#pragma unroll 1
+    for (int in_tile = row(); in_tile < Tile::rows; in_tile += at_once * rows_at_once) {
+      const unsigned char* rows[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        rows[i] = source.row(stride, first + in_tile + i * rows_at_once);
+      }
+#pragma unroll 1
+      for (int at = chunk(); at < Tile::chunks; at += 8) {
+        uint2 codes[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          const bool present = first + in_tile + i * rows_at_once < limit;
+          codes[i] = prim::cuda::load_codes<count>(rows[i] + at * count,
+                                                   present ? width - at * count : 0, whole);
+        }
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          std::uint32_t words[4];
+          prim::cuda::with_code_type(type, [&](auto code) {
+            prim::cuda::widen<decltype(code), element>(words, codes[i]);
+          });
+          prim::cuda::store_shared_16(
+              tile + Tile::offset(static_cast<unsigned>(in_tile + i * rows_at_once),
+                                  static_cast<unsigned>(at)),
+              words);
+        }
+      }
     }
   }
 
@@ -332,7 +382,11 @@ struct tile_loader {
       prim::cuda::load_shared_16(words, at);
 #pragma unroll
       for (const std::uint32_t word : words) {
-        any = any || prim::cuda::any_not_finite<typename Traits::element>(word);
+        if constexpr (Traits::codes) {
+          any = any || prim::cuda::any_code_not_finite<typename Traits::code>(word);
+        } else {
+          any = any || prim::cuda::any_not_finite<typename Traits::element>(word);
+        }
       }
     });
     return any;
@@ -345,7 +399,11 @@ struct tile_loader {
       prim::cuda::load_shared_16(words, at);
 #pragma unroll
       for (std::uint32_t& word : words) {
-        word = prim::cuda::finite_only<typename Traits::element>(word);
+        if constexpr (Traits::codes) {
+          word = prim::cuda::finite_codes<typename Traits::code>(word);
+        } else {
+          word = prim::cuda::finite_only<typename Traits::element>(word);
+        }
       }
       prim::cuda::store_shared_16(at, words);
     });
@@ -377,7 +435,7 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
     loader::copy(tile,
                  contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
                                                work.seq.q_begin + work.first_row, work.kv_head),
-                 Traits::units * call.q_strides.row, 0, work.used, Traits::qk_units(call), true);
+                 Traits::units * call.q_strides.row, 0, work.used, Traits::q_units(call), true);
     if (Traits::aligned && work.used < Traits::block_q) loader::clear_from(tile, work.used);
     return;
   }
@@ -390,7 +448,7 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
                      contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
                                                    work.seq.q_begin + row.query, row.head)
                          .token0,
-                     Traits::qk_units(call), present, loader::chunk());
+                     Traits::q_units(call), present, loader::chunk());
   }
 }
 

@@ -73,10 +73,10 @@ class kv_tiles {
   /// Zeros where tiles are wider than tokens: nothing else is written there.
   __device__ __forceinline__ void clear_columns() const {
     using q_loader = tile_loader<Traits, typename Traits::q_tile>;
-    q_loader::clear_columns(q_tile_, Traits::qk_units(args_.call));
+    q_loader::clear_columns(q_tile_, Traits::q_units(args_.call));
 #pragma unroll
     for (int stage = 0; stage < Traits::stages; ++stage) {
-      k_loader::clear_columns(k_tile(stage), Traits::qk_units(args_.call));
+      k_loader::clear_columns(k_tile(stage), Traits::k_units(args_.call));
       v_loader::clear_columns(v_tile(stage), Traits::v_units(args_.call));
     }
   }
@@ -120,14 +120,31 @@ class kv_tiles {
   template <class Located>
   __device__ __forceinline__ void copy_keys(const Located& k, int first, int limit,
                                             int stage) const {
-    k_loader::copy(k_tile(stage), k, Traits::units * args_.call.k_strides.row, first, limit,
-                   Traits::qk_units(args_.call), first < limit);
+    copy_tokens<k_loader>(k_tile(stage), k, args_.call.k_strides.row, first, limit,
+                          Traits::k_units(args_.call));
   }
   template <class Located>
   __device__ __forceinline__ void copy_values(const Located& v, int first, int limit,
                                               int stage) const {
-    v_loader::copy(v_tile(stage), v, Traits::units * args_.call.v_strides.row, first, limit,
-                   Traits::v_units(args_.call), first < limit);
+    copy_tokens<v_loader>(v_tile(stage), v, args_.call.v_strides.row, first, limit,
+                          Traits::v_units(args_.call));
+  }
+
+  /// `stride` in elements, `width` in units of the tile.
+  template <class Loader, class Located>
+  __device__ __forceinline__ void copy_tokens(std::uint32_t tile, const Located& from,
+                                              std::int64_t stride, int first, int limit,
+                                              int width) const {
+    if constexpr (Traits::widens_codes) {
+      if (Traits::has_codes(args_.call)) {
+        if (first >= limit) return;
+        Loader::widen_rows(tile, from, stride, first, limit, width / Traits::units,
+                           args_.call.pool_type);
+        return;
+      }
+    }
+    Loader::copy(tile, from, Traits::places_of(args_.call, stride), first, limit, width,
+                 first < limit);
   }
 
   const launch_args& args_;
@@ -270,13 +287,13 @@ class kv_pipeline<Traits, State, true> : public kv_tiles<Traits, State> {
                                            Traits::v_units(this->args_.call));
       } else {
         copy_pass<typename base::k_loader>(pass - values, to_, k_,
-                                           Traits::qk_units(this->args_.call));
+                                           Traits::k_units(this->args_.call));
       }
     }
   }
   __device__ __forceinline__ void prefetch_keys(const same_rows&) {
     if constexpr (!Traits::spreads_copies) {
-      base::k_loader::copy_lines(to_, k_, left_, Traits::qk_units(this->args_.call), chunk_);
+      base::k_loader::copy_lines(to_, k_, left_, Traits::k_units(this->args_.call), chunk_);
     }
     pipeline::commit();
   }

@@ -109,8 +109,9 @@ struct score_mod_row {
                                                 float (&x)[Count], const position& row,
                                                 const Near& near, unsigned& hidden) {
     const attention_kernel_args& call = args.call;
+    const float scale = scale_of_head<Traits>(args, row.head);
 #pragma unroll
-    for (int e = 0; e < Count; ++e) x[e] *= call.softmax_scale;
+    for (int e = 0; e < Count; ++e) x[e] *= scale;
     if constexpr (biases) {
       if (call.bias_pre.data != nullptr) add_bias(call.bias_pre, x, row, near, hidden);
     }

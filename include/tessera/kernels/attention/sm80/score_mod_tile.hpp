@@ -79,7 +79,7 @@ class score_mod_tile {
   /// Products become logits.
   __device__ __forceinline__ void change() {
     const attention_kernel_args& call = args_.call;
-    float scale = call.softmax_scale;
+    float scale = scale_of_head<Traits>(args_, row_at_(0).head);  // rows of one group
     if constexpr (Traits::has_biases) {
       if (call.bias_pre.data != nullptr) {
         add_bias(call.bias_pre, scale);
@@ -95,7 +95,11 @@ class score_mod_tile {
     if constexpr (Traits::has_biases) {
       if (call.bias_post.data != nullptr) add_bias(call.bias_post, scale);
     }
-    if constexpr (Traits::has_position_biases) add_position_biases(call.positions, scale);
+    if constexpr (Traits::has_position_biases) {
+      add_position_biases(call.positions, scale);
+    } else if constexpr (Traits::codes) {
+      if (scale != 1.0f) for_each([&](float& x) { x *= scale; });
+    }
   }
 
   /// -inf where the mask or the segments hide.

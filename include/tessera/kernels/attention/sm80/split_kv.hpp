@@ -107,7 +107,8 @@ class slice_combiner {
       state.denominator = mine ? of[u].state.denominator : state.denominator;
     }
     const attention_kernel_args& call = args.call;
-    const prim::softmax_result result = finished_sums(args, own.row.head, state);
+    const prim::softmax_result result =
+        finished_sums<takes_codes(Kernel::config)>(args, own.row.head, state);
     if (lane() < Slices && first + lane() < end && in_row == 0) {
       report(call, own.seq, own.row, result);
     }

@@ -201,24 +201,6 @@ cudaError_t append_as(append_launch& launch, cudaStream_t stream) {
                                    stream, false, launch);
 }
 
-template <class From>
-cudaError_t append_from(append_launch& launch, cudaStream_t stream) {
-  switch (launch.call.pool_type) {
-    case dtype::f32:
-      return append_as<From, float>(launch, stream);
-    case dtype::f16:
-      return append_as<From, f16>(launch, stream);
-    case dtype::bf16:
-      return append_as<From, bf16>(launch, stream);
-    case dtype::f8_e4m3:
-      return append_as<From, f8_e4m3>(launch, stream);
-    case dtype::f8_e5m2:
-      return append_as<From, f8_e5m2>(launch, stream);
-    default:
-      return append_as<From, std::int8_t>(launch, stream);
-  }
-}
-
 /// True if there is a token, and a place where it may go.
 inline bool has_tokens(const kv_append_args& args) {
   return args.tokens > 0 && args.sequences > 0 && args.table_pages > 0 && args.page_count > 0 &&
@@ -249,17 +231,24 @@ cudaError_t append_unchanged(const kv_append_args& args, cudaStream_t stream) {
   return append_as<Element, Element>(launch, stream);
 }
 
-/// Queues the writes of the new tokens on a stream of the current device; can be captured.
-inline cudaError_t append(const kv_append_args& args, cudaStream_t stream) {
+/// Queues the writes of new tokens of type `Element` to a pool of that type or of 8 bits, and of
+/// tokens of 8 bits to a pool that has their type. No scale.
+template <class Element>
+cudaError_t append_to_any_pool(const kv_append_args& args, cudaStream_t stream) {
   if (!has_tokens(args)) return cudaSuccess;
   append_launch launch = launch_of(args);
-  switch (args.new_type) {
-    case dtype::f32:
-      return append_from<float>(launch, stream);
-    case dtype::f16:
-      return append_from<f16>(launch, stream);
+  if (args.new_type == args.pool_type && size_of(args.pool_type) == 1) {
+    return append_as<std::int8_t, std::int8_t>(launch, stream);
+  }
+  switch (args.pool_type) {
+    case dtype::f8_e4m3:
+      return append_as<Element, f8_e4m3>(launch, stream);
+    case dtype::f8_e5m2:
+      return append_as<Element, f8_e5m2>(launch, stream);
+    case dtype::i8:
+      return append_as<Element, std::int8_t>(launch, stream);
     default:
-      return append_from<bf16>(launch, stream);
+      return append_as<Element, Element>(launch, stream);
   }
 }
 
