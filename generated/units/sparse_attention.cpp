@@ -34,6 +34,12 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_forward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_forward, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_backward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -42,7 +48,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e09ffad4dbfa5e1b";
+  if (kind == device_kind::cpu) return "52ab41f8c1f02798";
+  if (kind == device_kind::cuda) return "69ce4e1096073c92";
   return {};
 }
 

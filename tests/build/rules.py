@@ -185,7 +185,7 @@ FAMILIES = [
         "rule": "sparse_attention_rule", "launch": "sparse_attention",
         "arguments": "sparse_attention_kernel_args",
         "legal": ".pattern = sparse_pattern::blocksparse",
-        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "broken": {"cuda_rows_are_sm80": ".target = backend::cuda_sm90"},
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pattern = sparse_pattern::blocksparse",
                    ".pattern = sparse_pattern::native_sparse"),

@@ -31,6 +31,12 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .patterns = {sparse_pattern::native_sparse},
           .passes = {sparse_pass::forward, sparse_pass::backward},
       },
+      {
+          .about = "sm80: any type and head dim, products of floats",
+          .targets = {cuda_sm80},
+          .patterns = {sparse_pattern::blocksparse, sparse_pattern::native_sparse},
+          .passes = {sparse_pass::forward, sparse_pass::backward},
+      },
   };
 }
 

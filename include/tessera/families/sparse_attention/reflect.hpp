@@ -18,7 +18,7 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(sparse_pattern, blocksparse, native_sparse)
 BOOST_DESCRIBE_ENUM(sparse_pass, forward, backward)
-BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, target_is_a_cpu, bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, cuda_rows_are_sm80, bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(blocksparse_op, blocksparse_attention)
 BOOST_DESCRIBE_ENUM(blocksparse_backward_op, blocksparse_attention_backward)
 

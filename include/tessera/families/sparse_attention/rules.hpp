@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class sparse_attention_rule : std::uint8_t {
   none,
-  target_is_a_cpu,
+  cuda_rows_are_sm80,
   bf16_instructions_add_nothing,
 };
 
@@ -21,8 +21,8 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
   switch (rule) {
     case sparse_attention_rule::none:
       return "the row is legal";
-    case sparse_attention_rule::target_is_a_cpu:
-      return "the row is for a CPU: sparse attention has no CUDA kernels yet";
+    case sparse_attention_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
     case sparse_attention_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16, whose dot product does not help products in "
              "f32";
@@ -32,8 +32,9 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noexcept {
-  return is_cpu(config.target) ? sparse_attention_rule::none
-                               : sparse_attention_rule::target_is_a_cpu;
+  return is_cpu(config.target) || config.target == backend::cuda_sm80
+             ? sparse_attention_rule::none
+             : sparse_attention_rule::cuda_rows_are_sm80;
 }
 
 /// What a row of the generated table must meet besides.
