@@ -37,6 +37,10 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA)
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d64, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_backward, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward, 0, 0, 0, 0>
 #endif
@@ -48,8 +52,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "52ab41f8c1f02798";
-  if (kind == device_kind::cuda) return "69ce4e1096073c92";
+  if (kind == device_kind::cpu) return "cc6232ac51f72f3e";
+  if (kind == device_kind::cuda) return "a2e6a126e584085e";
   return {};
 }
 

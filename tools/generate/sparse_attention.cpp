@@ -24,10 +24,15 @@ struct description {
   static constexpr std::tuple axes{
       axis{"targets", &sparse_attention_axes::targets, &sparse_attention_config::target},
       axis{"patterns", &sparse_attention_axes::patterns, &sparse_attention_config::pattern},
-      axis{"passes", &sparse_attention_axes::passes, &sparse_attention_config::pass}};
+      axis{"passes", &sparse_attention_axes::passes, &sparse_attention_config::pass},
+      axis{"types", &sparse_attention_axes::types, &sparse_attention_config::type},
+      axis{"head dims", &sparse_attention_axes::head_dims, &sparse_attention_config::head_dim}};
 
   static std::string unit_of(const sparse_attention_config& config) {
-    return fmt::format("{}_{}", enumerator_name(config.pattern), enumerator_name(config.pass));
+    const std::string unit =
+        fmt::format("{}_{}", enumerator_name(config.pattern), enumerator_name(config.pass));
+    if (config.type == dtype::none) return unit;
+    return fmt::format("{}_{}_d{}", unit, enumerator_name(config.type), config.head_dim);
   }
 };
 

@@ -14,6 +14,8 @@ struct sparse_attention_axes {
   std::vector<backend> targets;
   std::vector<sparse_pattern> patterns;
   std::vector<sparse_pass> passes;
+  std::vector<dtype> types = {dtype::none};
+  std::vector<int> head_dims = {0};
 };
 
 inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
@@ -36,6 +38,14 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .targets = {cuda_sm80},
           .patterns = {sparse_pattern::blocksparse, sparse_pattern::native_sparse},
           .passes = {sparse_pass::forward, sparse_pass::backward},
+      },
+      {
+          .about = "sm80: tiles of the dense kernels for the matrix unit that a mask shows",
+          .targets = {cuda_sm80},
+          .patterns = {sparse_pattern::blocksparse},
+          .passes = {sparse_pass::forward},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {64, 128},
       },
   };
 }

@@ -49,7 +49,13 @@ struct sparse_attention_family {
     sparse_attention_config wanted{
         .target = device.highest, .pattern = demand.pattern, .pass = demand.pass};
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
-    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
+    if (is_cuda(wanted.target)) {
+      wanted.target = backend::cuda_sm80;
+      sparse_attention_config fast = wanted;
+      fast.type = demand.type;
+      fast.head_dim = static_cast<int>(demand.head_dim);
+      if (broken_rule(fast) == sparse_attention_rule::none && runs(fast, demand)) wanted = fast;
+    }
     return std::string(tessera::name_of(wanted).view());
   }
 };

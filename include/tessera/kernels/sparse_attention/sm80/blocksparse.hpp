@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <cuda_runtime.h>
-
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/sparse_attention/sm80/blocksparse_backward.hpp>
@@ -14,6 +12,8 @@
 #include <tessera/kernels/sparse_attention/sm80/blocksparse_rows.hpp>
 #include <tessera/kernels/sparse_attention/sm80/kernel_queue.hpp>
 #include <tessera/kernels/sparse_attention/sm80/visible_pairs.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
@@ -47,13 +47,13 @@ class blocksparse_forward_row {
         cuda::entry_of(&make_bounds<Kernel>),
         cuda::entry_of(&blocksparse_attend<Kernel>, attend_bytes(most_head_dim, most_head_dim))};
   }
-  cudaError_t launch(cudaStream_t stream) const {
+  status launch(const launch_context& context) const {
     const blocksparse_kernel_args& call = launch_.call;
-    kernel_queue queue(stream);
+    kernel_queue queue(context);
     queue_bounds<Kernel>(queue, launch_.pairs, call.batch);
     queue.run_items(&blocksparse_attend<Kernel>, call.batch * call.q_heads * launch_.row_tiles(),
                     threads, attend_bytes(call.head_dim, call.v_head_dim), launch_);
-    return queue.code();
+    return queue.ended();
   }
 
  private:
@@ -80,11 +80,11 @@ class blocksparse_backward_row {
                       cuda::entry_of(&blocksparse_key_gradients<Kernel>, most),
                       cuda::entry_of(&blocksparse_sink_gradients<Kernel>)};
   }
-  cudaError_t launch(cudaStream_t stream) const {
+  status launch(const launch_context& context) const {
     const blocksparse_kernel_args& call = launch_.call;
     const int shared = gradient_bytes(call.head_dim, call.v_head_dim);
     const std::int64_t row_items = call.batch * call.q_heads * launch_.row_tiles();
-    kernel_queue queue(stream);
+    kernel_queue queue(context);
     queue_bounds<Kernel>(queue, launch_.pairs, call.batch);
     queue.run_items(&blocksparse_corrections<Kernel>, row_items, threads, 0, launch_);
     queue.run_items(&blocksparse_query_gradients<Kernel>, row_items, threads, shared, launch_);
@@ -94,7 +94,7 @@ class blocksparse_backward_row {
       queue.run(&blocksparse_sink_gradients<Kernel>, call.sink_rows * call.sink_count, threads, 0,
                 launch_);
     }
-    return queue.code();
+    return queue.ended();
   }
 
  private:

@@ -7,13 +7,16 @@
 
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/prim/cuda/launch.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
 /// Launches kernels of one stream, until one fails.
 class kernel_queue {
  public:
-  explicit kernel_queue(cudaStream_t stream) : stream_(stream) {}
+  explicit kernel_queue(const launch_context& context)
+      : stream_(static_cast<cudaStream_t>(context.stream)) {}
 
   /// Nothing for no blocks.
   template <class... Parameters, class... Arguments>
@@ -29,7 +32,7 @@ class kernel_queue {
                  const Arguments&... arguments) {
     run(kernel, items, threads, shared_bytes, arguments..., items);
   }
-  cudaError_t code() const { return code_; }
+  status ended() const { return cuda::launched(code_); }
 
  private:
   cudaStream_t stream_;

@@ -5,32 +5,50 @@
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
-
-#include <cuda_runtime.h>
 
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/families/sparse_attention/rules.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/sparse_attention/sm80/blocksparse.hpp>
+#include <tessera/kernels/sparse_attention/sm80/dense.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
-/// A row's pattern and direction.
+/// Of a row's pattern, direction and operands.
+template <class Kernel, sparse_pattern Pattern, bool Backward, bool OnMatrixUnit>
+struct row_type;
+template <class Kernel>
+struct row_type<Kernel, sparse_pattern::blocksparse, false, false> {
+  using type = blocksparse_forward_row<Kernel>;
+};
+template <class Kernel>
+struct row_type<Kernel, sparse_pattern::blocksparse, true, false> {
+  using type = blocksparse_backward_row<Kernel>;
+};
+template <class Kernel>
+struct row_type<Kernel, sparse_pattern::blocksparse, false, true> {
+  using type = dense_blocksparse_row<Kernel>;
+};
+template <class Kernel>
+struct row_type<Kernel, sparse_pattern::native_sparse, false, false> {
+  using type = native_sparse_forward_row<Kernel>;
+};
+template <class Kernel>
+struct row_type<Kernel, sparse_pattern::native_sparse, true, false> {
+  using type = native_sparse_backward_row<Kernel>;
+};
+
 template <class Kernel>
 struct row_of_config {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr bool is_blocksparse = Kernel::config.pattern == sparse_pattern::blocksparse;
-  static constexpr bool backward = Kernel::config.pass == sparse_pass::backward;
-  using blocksparse = std::conditional_t<backward, blocksparse_backward_row<Kernel>,
-                                         blocksparse_forward_row<Kernel>>;
-  using native_sparse = std::conditional_t<backward, native_sparse_backward_row<Kernel>,
-                                           native_sparse_forward_row<Kernel>>;
-  using type = std::conditional_t<is_blocksparse, blocksparse, native_sparse>;
+  using type = typename row_type<Kernel, Kernel::config.pattern,
+                                 Kernel::config.pass == sparse_pass::backward,
+                                 Kernel::config.type != dtype::none>::type;
 
   static type of(const sparse_attention_kernel_args& args, int multiprocessors,
                  std::byte* workspace) {
@@ -62,8 +80,7 @@ status launch(const sparse_attention_kernel_args& args, const launch_context& co
   using row = row_of_config<Kernel>;
   const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
   if (status done = cuda::ready<typename row::type>(context, bytes); !done) return done;
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  return cuda::launched(row::of(args, context.threads, context.workspace).launch(stream));
+  return row::of(args, context.threads, context.workspace).launch(context);
 }
 
 }  // namespace tessera::kernels::sparse_attention::sm80

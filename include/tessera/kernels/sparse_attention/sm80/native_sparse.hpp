@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <cuda_runtime.h>
-
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/sparse_attention/sm80/kernel_queue.hpp>
@@ -16,6 +14,8 @@
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_queries.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_rows.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_selection.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
@@ -102,9 +102,9 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
         cuda::entry_of(&native_sparse_attend<Kernel>, attend_bytes(most_head_dim, most_head_dim)),
         cuda::entry_of(&clear_unused_rows<Kernel>), cuda::entry_of(&clear_unused_slots<Kernel>)};
   }
-  cudaError_t launch(cudaStream_t stream) const {
+  status launch(const launch_context& context) const {
     const native_sparse_kernel_args& call = launch_.call;
-    kernel_queue queue(stream);
+    kernel_queue queue(context);
     if (launch_.selects() || is_compressed()) queue_means(queue);
     if (launch_.selects()) {
       queue.run(&native_sparse_select<Kernel>, workers_, threads, selection_bytes(call.head_dim),
@@ -118,7 +118,7 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
                 clearing_blocks(call.sequences.tokens * call.kv_heads * call.block_count), threads,
                 0, call);
     }
-    return queue.code();
+    return queue.ended();
   }
 
  private:
@@ -153,10 +153,10 @@ class native_sparse_backward_row : native_sparse_memory<Kernel> {
                       cuda::entry_of(&native_sparse_mean_gradients<Kernel>, most),
                       cuda::entry_of(&native_sparse_key_gradients<Kernel>, most)};
   }
-  cudaError_t launch(cudaStream_t stream) const {
+  status launch(const launch_context& context) const {
     const native_sparse_kernel_args& call = launch_.call;
     const int shared = gradient_bytes(call.head_dim, call.v_head_dim);
-    kernel_queue queue(stream);
+    kernel_queue queue(context);
     if (is_compressed()) queue_means(queue);
     queue.run_items(&native_sparse_query_gradients<Kernel>, row_items(), threads, shared, launch_);
     if (is_compressed()) {
@@ -174,7 +174,7 @@ class native_sparse_backward_row : native_sparse_memory<Kernel> {
     for (const sparse_rows* gate : {&call.d_g_slc, &call.d_g_cmp, &call.d_g_swa}) {
       queue_clearing(queue, *gate, call.q_heads, 1);
     }
-    return queue.code();
+    return queue.ended();
   }
 };
 
