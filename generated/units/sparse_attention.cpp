@@ -43,6 +43,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d64, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_backward, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d64, 0, 0, 0, 0>
 #endif
     >::checked();
 }  // namespace
@@ -52,8 +56,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cc6232ac51f72f3e";
-  if (kind == device_kind::cuda) return "a2e6a126e584085e";
+  if (kind == device_kind::cpu) return "da685d3788d30cdb";
+  if (kind == device_kind::cuda) return "de6e673096f9e8d0";
   return {};
 }
 

@@ -40,9 +40,9 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .passes = {sparse_pass::forward, sparse_pass::backward},
       },
       {
-          .about = "sm80: tiles of the dense kernels for the matrix unit that a mask shows",
+          .about = "sm80: tiles that a mask shows, and selected blocks, on the matrix unit",
           .targets = {cuda_sm80},
-          .patterns = {sparse_pattern::blocksparse},
+          .patterns = {sparse_pattern::blocksparse, sparse_pattern::native_sparse},
           .passes = {sparse_pass::forward},
           .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 128},

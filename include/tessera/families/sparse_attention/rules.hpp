@@ -34,7 +34,7 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
     case sparse_attention_rule::matrix_unit_head_dim_is_64_or_128:
       return "head_dim of a CUDA row with a type is 64 or 128";
     case sparse_attention_rule::matrix_unit_goes_forward:
-      return "CUDA rows with a type are those of blocksparse attention, forward";
+      return "pass of a CUDA row with a type is forward";
     case sparse_attention_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16, whose dot product does not help products in "
              "f32";
@@ -51,9 +51,7 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
   if (any) return none;
   if (config.type != dtype::f16 && config.type != dtype::bf16) return matrix_unit_takes_16_bits;
   if (config.head_dim != 64 && config.head_dim != 128) return matrix_unit_head_dim_is_64_or_128;
-  return config.pattern == sparse_pattern::blocksparse && config.pass == sparse_pass::forward
-             ? none
-             : matrix_unit_goes_forward;
+  return config.pass == sparse_pass::forward ? none : matrix_unit_goes_forward;
 }
 
 /// What a row of the generated table must meet besides.

@@ -33,8 +33,8 @@ template <class Kernel>
 struct row_type<Kernel, sparse_pattern::blocksparse, false, true> {
   using type = dense_blocksparse_row<Kernel>;
 };
-template <class Kernel>
-struct row_type<Kernel, sparse_pattern::native_sparse, false, false> {
+template <class Kernel, bool OnMatrixUnit>
+struct row_type<Kernel, sparse_pattern::native_sparse, false, OnMatrixUnit> {
   using type = native_sparse_forward_row<Kernel>;
 };
 template <class Kernel>

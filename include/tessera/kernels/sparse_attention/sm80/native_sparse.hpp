@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
@@ -14,6 +15,7 @@
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_queries.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_rows.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_selection.hpp>
+#include <tessera/kernels/sparse_attention/sm80/selected_blocks.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -80,6 +82,13 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
                             std::byte* workspace)
       : memory(call, workspace) {
     if (launch_.selects() || is_compressed()) place_means();
+    if (on_matrix_unit && has_others()) {
+      const std::int64_t width = call.v_head_dim, tokens = call.sequences.tokens;
+      float* rows = nullptr;
+      parts_.take(rows, launch_.all_tokens() * call.q_heads * width);
+      launch_.others =
+          sparse_rows{rows, dtype::f32, tokens * call.q_heads * width, width, call.q_heads * width};
+    }
     if (!launch_.selects()) return;
     const std::int64_t lists = launch_.parts(launch_.tokens_of_list());
     workers_ = std::min<std::int64_t>(lists * call.kv_heads, std::max(1, multiprocessors) * 4);
@@ -96,11 +105,16 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
   std::size_t bytes() const { return parts_.bytes(); }
 
   static auto entries() {
-    return std::array{
+    std::vector<prim::cuda::kernel_entry> all{
         cuda::entry_of(&native_sparse_means<Kernel>),
         cuda::entry_of(&native_sparse_select<Kernel>, selection_bytes(most_head_dim)),
         cuda::entry_of(&native_sparse_attend<Kernel>, attend_bytes(most_head_dim, most_head_dim)),
         cuda::entry_of(&clear_unused_rows<Kernel>), cuda::entry_of(&clear_unused_slots<Kernel>)};
+    if constexpr (on_matrix_unit) {
+      all.push_back(cuda::entry_of(&native_sparse_attend_selected<Kernel>,
+                                   selected_tiles<Kernel>::shared_bytes));
+    }
+    return all;
   }
   status launch(const launch_context& context) const {
     const native_sparse_kernel_args& call = launch_.call;
@@ -110,8 +124,11 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
       queue.run(&native_sparse_select<Kernel>, workers_, threads, selection_bytes(call.head_dim),
                 launch_, launch_.parts(launch_.tokens_of_list()));
     }
-    queue.run_items(&native_sparse_attend<Kernel>, row_items(), threads,
-                    attend_bytes(call.head_dim, call.v_head_dim), launch_);
+    if (!on_matrix_unit || has_others()) {
+      queue.run_items(&native_sparse_attend<Kernel>, row_items(), threads,
+                      attend_bytes(call.head_dim, call.v_head_dim), launch_);
+    }
+    if constexpr (on_matrix_unit) queue_selected(queue);
     queue_clearing(queue, call.out, call.q_heads, call.v_head_dim);
     if (launch_.packed() && call.selected.data != nullptr) {
       queue.run(&clear_unused_slots<Kernel>,
@@ -122,6 +139,16 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
   }
 
  private:
+  static constexpr bool on_matrix_unit = Kernel::config.type != dtype::none;
+
+  bool has_others() const { return is_compressed() || launch_.call.g_swa.data != nullptr; }
+  void queue_selected(kernel_queue& queue) const {
+    using tiles = selected_tiles<Kernel>;
+    const std::int64_t items = launch_.parts(1) * launch_.call.kv_heads * launch_.lists_of_group();
+    queue.run(&native_sparse_attend_selected<Kernel>, (items + tiles::warps - 1) / tiles::warps,
+              tiles::warps * prim::cuda::warp_size, tiles::shared_bytes, launch_, items);
+  }
+
   std::int64_t workers_ = 0;  ///< blocks of the selection, each with weights of its own
 };
 

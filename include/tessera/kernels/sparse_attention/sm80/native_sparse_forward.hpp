@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(threads, 1)
     for (int number = 0; number < sparse_branches; ++number) {
       const auto branch = static_cast<sparse_branch>(number);
       if (!launch.has(branch)) continue;
+      if (branch == sparse_branch::selected && launch.others.data != nullptr) continue;
       attention_line line;
       line.start();
       list.for_each_tile(launch, branch, [&](std::int64_t first, int count, bool is_for_row) {
@@ -55,10 +56,9 @@ __global__ void __launch_bounds__(threads, 1)
       for (int i = 0; i < most_columns; ++i) out.at[i] = fmaf(gate, line.sums.at[i], out.at[i]);
     }
     if (r >= list.rows) continue;
-    out.store(
-        call.out,
-        native_sparse_launch::offset(call.out, list.tokens, list.token_of(r), list.head_of(r)),
-        call.v_head_dim, 1.0f);
+    const sparse_rows& to = launch.others.data != nullptr ? launch.others : call.out;
+    out.store(to, native_sparse_launch::offset(to, list.tokens, list.token_of(r), list.head_of(r)),
+              call.v_head_dim, 1.0f);
   }
 }
 

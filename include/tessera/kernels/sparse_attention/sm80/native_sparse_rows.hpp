@@ -45,6 +45,8 @@ struct native_sparse_launch {
   /// What tokens look at: `given`, or what was selected.
   sparse_slots looked_at{};
   std::int64_t looked_slots = 0;
+  /// Where the other branches leave their outputs if selected blocks have a kernel of their own.
+  sparse_rows others{};
   float* weights = nullptr;     ///< of a selection: [workers][tokens of a list][blocks]
   float* lse = nullptr;         ///< of each branch and row: [3][tokens][q_heads]
   float* correction = nullptr;  ///< D = gate <d_out, output of the branch>
