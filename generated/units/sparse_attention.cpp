@@ -38,6 +38,20 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_forward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_forward, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_backward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d64, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -46,7 +60,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e09ffad4dbfa5e1b";
+  if (kind == device_kind::cpu) return "da685d3788d30cdb";
+  if (kind == device_kind::cuda) return "de6e673096f9e8d0";
   return {};
 }
 

@@ -346,6 +346,18 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/selective_scan_state_space_v1_forward.cu
   units/cuda_sm80/selective_scan_state_space_v2_backward.cu
   units/cuda_sm80/selective_scan_state_space_v2_forward.cu
+  units/cuda_sm80/sparse_attention_blocksparse_backward.cu
+  units/cuda_sm80/sparse_attention_blocksparse_forward.cu
+  units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d128.cu
+  units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d64.cu
+  units/cuda_sm80/sparse_attention_blocksparse_forward_f16_d128.cu
+  units/cuda_sm80/sparse_attention_blocksparse_forward_f16_d64.cu
+  units/cuda_sm80/sparse_attention_native_sparse_backward.cu
+  units/cuda_sm80/sparse_attention_native_sparse_forward.cu
+  units/cuda_sm80/sparse_attention_native_sparse_forward_bf16_d128.cu
+  units/cuda_sm80/sparse_attention_native_sparse_forward_bf16_d64.cu
+  units/cuda_sm80/sparse_attention_native_sparse_forward_f16_d128.cu
+  units/cuda_sm80/sparse_attention_native_sparse_forward_f16_d64.cu
   units/cuda_sm80/grouped_matmul_bf16_m128n128.cu
   units/cuda_sm80/grouped_matmul_bf16_m128n256.cu
   units/cuda_sm80/grouped_matmul_bf16_m64n64.cu

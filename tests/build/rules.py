@@ -186,7 +186,16 @@ FAMILIES = [
         "rule": "sparse_attention_rule", "launch": "sparse_attention",
         "arguments": "sparse_attention_kernel_args",
         "legal": ".pattern = sparse_pattern::blocksparse",
-        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "broken": {
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "cpu_rows_take_any_type": ".type = dtype::bf16",
+            "matrix_unit_takes_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
+            "matrix_unit_head_dim_is_64_or_128":
+                ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 96",
+            "matrix_unit_goes_forward":
+                ".target = backend::cuda_sm80, .pass = sparse_pass::backward, "
+                ".type = dtype::bf16, .head_dim = 64",
+        },
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pattern = sparse_pattern::blocksparse",
                    ".pattern = sparse_pattern::native_sparse"),

@@ -27,10 +27,15 @@ struct description {
   static constexpr std::tuple axes{
       axis{"targets", &sparse_attention_axes::targets, &sparse_attention_config::target},
       axis{"patterns", &sparse_attention_axes::patterns, &sparse_attention_config::pattern},
-      axis{"passes", &sparse_attention_axes::passes, &sparse_attention_config::pass}};
+      axis{"passes", &sparse_attention_axes::passes, &sparse_attention_config::pass},
+      axis{"types", &sparse_attention_axes::types, &sparse_attention_config::type},
+      axis{"head dims", &sparse_attention_axes::head_dims, &sparse_attention_config::head_dim}};
 
   static std::string unit_of(const sparse_attention_config& config) {
-    return fmt::format("{}_{}", enumerator_name(config.pattern), enumerator_name(config.pass));
+    const std::string unit =
+        fmt::format("{}_{}", enumerator_name(config.pattern), enumerator_name(config.pass));
+    if (config.type == dtype::none) return unit;
+    return fmt::format("{}_{}_d{}", unit, enumerator_name(config.type), config.head_dim);
   }
 };
 
@@ -40,6 +45,12 @@ family sparse_attention_family() {
   family made = described_family<description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
+                                .limits = {.rows = 12,
+                                           .seconds = 150,
+                                           .bytes = 4 << 20,
+                                           .unit_seconds = 30,
+                                           .unit_mebibytes = 2048}};
   return made;
 }
 

@@ -14,6 +14,8 @@ struct sparse_attention_axes {
   std::vector<backend> targets;
   std::vector<sparse_pattern> patterns;
   std::vector<sparse_pass> passes;
+  std::vector<dtype> types = {dtype::none};
+  std::vector<int> head_dims = {0};
 };
 
 inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
@@ -30,6 +32,20 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .patterns = {sparse_pattern::native_sparse},
           .passes = {sparse_pass::forward, sparse_pass::backward},
+      },
+      {
+          .about = "sm80: any type and head dim, products of floats",
+          .targets = {cuda_sm80},
+          .patterns = {sparse_pattern::blocksparse, sparse_pattern::native_sparse},
+          .passes = {sparse_pass::forward, sparse_pass::backward},
+      },
+      {
+          .about = "sm80: tiles that a mask shows, and selected blocks, on the matrix unit",
+          .targets = {cuda_sm80},
+          .patterns = {sparse_pattern::blocksparse, sparse_pattern::native_sparse},
+          .passes = {sparse_pass::forward},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {64, 128},
       },
   };
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera {
 
@@ -31,11 +32,13 @@ constexpr std::string_view name_of(sparse_pass pass) noexcept {
   return sparse_pass_names[static_cast<std::size_t>(pass)];
 }
 
-/// One row of the table. Kernels take every element type and size.
+/// One row of the table.
 struct sparse_attention_config {
   backend target = backend::cpu_generic;
   sparse_pattern pattern = sparse_pattern::blocksparse;
   sparse_pass pass = sparse_pass::forward;
+  dtype type = dtype::none;  ///< of the matrix unit's operands; none: any, products are of floats
+  int head_dim = 0;          ///< of queries, keys and values; 0: any
   friend constexpr bool operator==(const sparse_attention_config&,
                                    const sparse_attention_config&) = default;
 };

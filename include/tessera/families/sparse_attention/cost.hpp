@@ -27,8 +27,36 @@ inline sparse_attention_facts facts_of(const sparse_attention_demand& demand) no
                    of(static_cast<std::int64_t>(size_of(demand.type)))};
 }
 
+/// Of a CUDA row, whose work items are tiles of 16 rows, or of 128 for the matrix unit.
+inline work_estimate estimate_on_gpu(const sparse_attention_config& config,
+                                     const sparse_attention_facts& facts) noexcept {
+  const sparse_attention_demand& demand = facts.demand;
+  const bool backward = config.pass == sparse_pass::backward;
+  const bool on_matrix_unit = config.type != dtype::none;
+  const auto head_dims = static_cast<double>(demand.head_dim + demand.v_head_dim);
+  work_estimate work;
+  work.footprint_bytes = facts.bytes * (backward ? 2.0 : 1.0);
+  work.bytes = work.footprint_bytes;
+  if (on_matrix_unit) {
+    work.flops = 2 * facts.pairs * head_dims;
+    work.product_share = 0.55;
+    work.items_per_core = 2;
+  } else {
+    // An operand comes from shared memory for each multiply-add.
+    work.vector_operations = facts.pairs * head_dims * (backward ? 16.0 : 4.0);
+    work.items_per_core = 4;
+  }
+  const std::int64_t rows = on_matrix_unit ? 128 : 16;
+  const double items = static_cast<double>(demand.batch) * static_cast<double>(demand.q_heads) *
+                       static_cast<double>((demand.q_len + rows - 1) / rows);
+  work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
+  work.launches = backward ? 3 : on_matrix_unit ? 1 : 2;
+  return work;
+}
+
 inline work_estimate estimate_of(const sparse_attention_config& config,
                                  const sparse_attention_facts& facts, int /*workers*/) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const sparse_attention_demand& demand = facts.demand;
   const bool forward = config.pass == sparse_pass::forward;
   const auto head_dims = static_cast<double>(demand.head_dim + demand.v_head_dim);

@@ -18,7 +18,8 @@ struct sparse_attention_demand {
   sparse_pass pass = sparse_pass::forward;
   dtype type = dtype::none;  ///< of the queries
   bool packed = false;
-  std::uint32_t unused_too = 0;
+  bool aligned16 = true;  ///< rows of q, k and v start and end at multiples of 16 bytes
+  std::array<std::uint8_t, 3> unused{};
   std::int64_t batch = 0;
   std::int64_t q_heads = 0, kv_heads = 0;
   std::int64_t q_len = 0, kv_len = 0;
@@ -28,12 +29,14 @@ struct sparse_attention_demand {
 };
 
 template <class Args>
-constexpr sparse_attention_demand blocksparse_demand(const Args& args, sparse_pass pass) noexcept {
+constexpr sparse_attention_demand blocksparse_demand(const Args& args, sparse_pass pass,
+                                                     bool unaligned) noexcept {
   const auto& q = args.q.extent;
   const auto& k = args.k.extent;
   return {.pattern = sparse_pattern::blocksparse,
           .pass = pass,
           .type = args.q.type,
+          .aligned16 = !unaligned,
           .batch = q[0],
           .q_heads = q[1],
           .kv_heads = k[1],
@@ -44,24 +47,25 @@ constexpr sparse_attention_demand blocksparse_demand(const Args& args, sparse_pa
 }
 constexpr sparse_attention_demand demand_of(blocksparse_op, const blocksparse_attention_args& args,
                                             const blocksparse_attention_options&,
-                                            bool /*unaligned*/) noexcept {
-  return blocksparse_demand(args, sparse_pass::forward);
+                                            bool unaligned) noexcept {
+  return blocksparse_demand(args, sparse_pass::forward, unaligned);
 }
 constexpr sparse_attention_demand demand_of(blocksparse_backward_op,
                                             const blocksparse_attention_backward_args& args,
                                             const blocksparse_attention_options&,
-                                            bool /*unaligned*/) noexcept {
-  return blocksparse_demand(args, sparse_pass::backward);
+                                            bool unaligned) noexcept {
+  return blocksparse_demand(args, sparse_pass::backward, unaligned);
 }
 
 template <class Args>
-constexpr sparse_attention_demand native_sparse_demand(const Args& args,
-                                                       sparse_pass pass) noexcept {
+constexpr sparse_attention_demand native_sparse_demand(const Args& args, sparse_pass pass,
+                                                       bool unaligned) noexcept {
   const auto& q = args.q.extent;
   return {.pattern = sparse_pattern::native_sparse,
           .pass = pass,
           .type = args.q.type,
           .packed = args.cu_seqlens.present(),
+          .aligned16 = !unaligned,
           .batch = q[0],
           .q_heads = q[2],
           .kv_heads = args.k.extent[2],
@@ -73,14 +77,14 @@ constexpr sparse_attention_demand native_sparse_demand(const Args& args,
 constexpr sparse_attention_demand demand_of(native_sparse_op,
                                             const native_sparse_attention_args& args,
                                             const native_sparse_attention_options&,
-                                            bool /*unaligned*/) noexcept {
-  return native_sparse_demand(args, sparse_pass::forward);
+                                            bool unaligned) noexcept {
+  return native_sparse_demand(args, sparse_pass::forward, unaligned);
 }
 constexpr sparse_attention_demand demand_of(native_sparse_backward_op,
                                             const native_sparse_attention_backward_args& args,
                                             const native_sparse_attention_options&,
-                                            bool /*unaligned*/) noexcept {
-  return native_sparse_demand(args, sparse_pass::backward);
+                                            bool unaligned) noexcept {
+  return native_sparse_demand(args, sparse_pass::backward, unaligned);
 }
 
 /// One entry; packed, a sequence of 512 tokens: neither the others nor lengths that depend on them
@@ -106,6 +110,11 @@ inline constexpr std::array table{
     demand_field{"type", key_part::identity, &value<&sparse_attention_demand::type>, dtype_names},
     demand_field{"packed", key_part::identity, &value<&sparse_attention_demand::packed>,
                  words_of_flags},
+    demand_field{.name = "aligned16",
+                 .part = key_part::identity,
+                 .value = &value<&sparse_attention_demand::aligned16>,
+                 .words = words_of_flags,
+                 .usual = 1},
     demand_field{"head_dim", key_part::size, &value<&sparse_attention_demand::head_dim>},
     demand_field{"v_head_dim", key_part::size, &value<&sparse_attention_demand::v_head_dim>},
     demand_field{"batch", key_part::size, &value<&sparse_attention_demand::batch>},

@@ -35,19 +35,27 @@ struct sparse_attention_family {
   [[gnu::cold]] static std::string reason_of(const sparse_attention_config& config,
                                              const sparse_attention_facts& facts, int threads) {
     const std::int64_t items = estimate_of(config, facts, threads).items;
+    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
     return sentence({name_of(config.pattern), " ", name_of(config.pass), ", ", facts.demand.q_len,
                      " queries, ", items, " work item", items == 1 ? "" : "s", " for ", threads,
-                     " thread", threads == 1 ? "" : "s"});
+                     worker, threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const sparse_attention_demand& demand,
                                               const device_facts& device,
                                               const sparse_attention_config&) {
-    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     sparse_attention_config wanted{
         .target = device.highest, .pattern = demand.pattern, .pass = demand.pass};
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
+    if (is_cuda(wanted.target)) {
+      wanted.target = backend::cuda_sm80;
+      sparse_attention_config fast = wanted;
+      fast.type = demand.type;
+      fast.head_dim = static_cast<int>(demand.head_dim);
+      if (broken_rule(fast) == sparse_attention_rule::none && runs(fast, demand)) wanted = fast;
+    }
     return std::string(tessera::name_of(wanted).view());
   }
 };

@@ -1,25 +1,67 @@
-// Which rows of sparse attention can run which problems: rows take every type, size and
-// option.
+// Which rows of sparse attention can run which problems. Rows for the matrix unit take their type,
+// both head dims of their size, at multiples of 16 bytes; the others take everything.
 #pragma once
 
 #include <array>
+#include <string>
 
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/demand.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/sentence.hpp>
 
 namespace tessera {
 
 template <>
 struct fits_of<sparse_attention_config> {
+  using config = sparse_attention_config;
+  using asked = sparse_attention_demand;
+
   static constexpr std::array rules{
       same_value<&sparse_attention_config::pattern, &sparse_attention_demand::pattern>("pattern",
                                                                                        2),
       same_value<&sparse_attention_config::pass, &sparse_attention_demand::pass>("pass"),
+      fit_rule<config, asked>{
+          .name = "type",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return row.type == dtype::none || row.type == wanted.type;
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part {
+            return name_of(wanted.type);
+          },
+          .present = [](const config& row) noexcept -> sentence_part { return name_of(row.type); }},
+      fit_rule<config, asked>{
+          .name = "head_dim",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return row.head_dim == 0 || row.head_dim == wanted.head_dim;
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.head_dim; },
+          .present = [](const config& row) noexcept -> sentence_part { return row.head_dim; }},
+      fit_rule<config, asked>{
+          .name = "v_head_dim",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return row.head_dim == 0 || row.head_dim == wanted.v_head_dim;
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.v_head_dim; },
+          .present = [](const config& row) noexcept -> sentence_part { return row.head_dim; }},
+      fit_rule<config, asked>{
+          .name = "alignment",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return row.head_dim == 0 || wanted.aligned16;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs");
+              }},
   };
 };
 
-/// No row is a last resort: all of them take every size.
+/// No row is a last resort.
 constexpr bool is_generic(const sparse_attention_config&) noexcept {
   return false;
 }

@@ -35,28 +35,40 @@ using native_sparse_backward_problem =
                   native_sparse_attention_options>;
 
 /// The shapes and options of a call. Copies; validates nothing.
-constexpr blocksparse_problem problem_of(
+inline blocksparse_problem problem_of(
     const blocksparse_attention_args& args, const blocksparse_attention_options& options = {},
     blocksparse_op op = blocksparse_op::blocksparse_attention) noexcept {
-  return {.op = op, .tensors = args, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.q, args.k, args.v),
+          .options = options};
 }
-constexpr blocksparse_backward_problem problem_of(
+inline blocksparse_backward_problem problem_of(
     const blocksparse_attention_backward_args& args,
     const blocksparse_attention_options& options = {},
     blocksparse_backward_op op = blocksparse_backward_op::blocksparse_attention_backward) noexcept {
-  return {.op = op, .tensors = args, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.q, args.k, args.v),
+          .options = options};
 }
-constexpr native_sparse_problem problem_of(
+inline native_sparse_problem problem_of(
     const native_sparse_attention_args& args, const native_sparse_attention_options& options = {},
     native_sparse_op op = native_sparse_op::native_sparse_attention) noexcept {
-  return {.op = op, .tensors = args, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.q, args.k, args.v),
+          .options = options};
 }
-constexpr native_sparse_backward_problem problem_of(
+inline native_sparse_backward_problem problem_of(
     const native_sparse_attention_backward_args& args,
     const native_sparse_attention_options& options = {},
     native_sparse_backward_op op =
         native_sparse_backward_op::native_sparse_attention_backward) noexcept {
-  return {.op = op, .tensors = args, .options = options};
+  return {.op = op,
+          .tensors = args,
+          .unaligned = are_unaligned(args.q, args.k, args.v),
+          .options = options};
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 // Reflection over the sparse attention family, and the names of its rows.
 #pragma once
 
+#include <string_view>
+
 #include <boost/describe/class.hpp>
 #include <boost/describe/enum.hpp>
 
@@ -18,14 +20,16 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(sparse_pattern, blocksparse, native_sparse)
 BOOST_DESCRIBE_ENUM(sparse_pass, forward, backward)
-BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, target_is_a_cpu, bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, cuda_rows_are_sm80, cpu_rows_take_any_type,
+                    matrix_unit_takes_16_bits, matrix_unit_head_dim_is_64_or_128,
+                    matrix_unit_goes_forward, bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(blocksparse_op, blocksparse_attention)
 BOOST_DESCRIBE_ENUM(blocksparse_backward_op, blocksparse_attention_backward)
 
 BOOST_DESCRIBE_ENUM(native_sparse_op, native_sparse_attention)
 BOOST_DESCRIBE_ENUM(native_sparse_backward_op, native_sparse_attention_backward)
 
-BOOST_DESCRIBE_STRUCT(sparse_attention_config, (), (target, pattern, pass))
+BOOST_DESCRIBE_STRUCT(sparse_attention_config, (), (target, pattern, pass, type, head_dim))
 BOOST_DESCRIBE_STRUCT(blocksparse_attention_options, (),
                       (softmax_scale, causal, causal_alignment, window_left, window_right,
                        logits_soft_cap, chunk_size, block_q, block_k))
@@ -45,11 +49,27 @@ BOOST_DESCRIBE_STRUCT(native_sparse_attention_backward_args, (),
                       (q, k, v, g_slc, g_cmp, g_swa, selected_blocks, block_counts, cu_seqlens,
                        d_out, d_q, d_k, d_v, d_g_slc, d_g_cmp, d_g_swa))
 
-/// `sparse_attention.<backend>.<pattern>.<pass>`.
+/// ".bf16.d128": operands of the matrix unit, of rows that have such.
+struct spelled_sparse_operands {
+  static constexpr spelling::word type{&sparse_attention_config::type};
+  static constexpr spelling::number head_dim{".d", &sparse_attention_config::head_dim};
+
+  constexpr void write(row_name& name, const sparse_attention_config& row) const {
+    if (row.type == dtype::none && row.head_dim == 0) return;
+    type.write(name, row);
+    head_dim.write(name, row);
+  }
+  constexpr bool read(std::string_view& rest, sparse_attention_config& row) const {
+    return rest.empty() || (type.read(rest, row) && head_dim.read(rest, row));
+  }
+};
+
+/// `sparse_attention.<backend>.<pattern>.<pass>`, of rows for the matrix unit with
+/// `.<dtype>.d<head_dim>` behind it.
 inline constexpr auto sparse_attention_names = row_names<sparse_attention_config>(
     "sparse_attention", spelling::word{&sparse_attention_config::target},
     spelling::word{&sparse_attention_config::pattern},
-    spelling::word{&sparse_attention_config::pass});
+    spelling::word{&sparse_attention_config::pass}, spelled_sparse_operands{});
 
 /// The stable name of a row.
 constexpr row_name name_of(const sparse_attention_config& config) {

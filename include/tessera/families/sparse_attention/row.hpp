@@ -12,21 +12,39 @@
 
 namespace tessera {
 
-namespace kernels::sparse_attention::cpu {
+namespace kernels::sparse_attention {
+namespace cpu {
 // Defined in kernels/sparse_attention/cpu/launch.hpp, instantiated by the units.
 template <class Kernel>
 std::size_t workspace_bytes(const sparse_attention_kernel_args& args, int threads);
 template <class Kernel>
 status launch(const sparse_attention_kernel_args& args, const launch_context& context);
-}  // namespace kernels::sparse_attention::cpu
+}  // namespace cpu
+
+// Likewise of kernels/sparse_attention/sm80/launch.hpp.
+namespace sm80 {
+template <class Kernel>
+std::size_t workspace_bytes(const sparse_attention_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const sparse_attention_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm80
+}  // namespace kernels::sparse_attention
 
 template <>
 struct table_entry<sparse_attention_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    namespace target = kernels::sparse_attention::cpu;
-    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-        "sparse_attention", name, resolved_config<Kernel>);
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::sparse_attention::sm80;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "sparse_attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else {
+      namespace target = kernels::sparse_attention::cpu;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "sparse_attention", name, resolved_config<Kernel>);
+    }
   }
 };
 

@@ -12,7 +12,11 @@ namespace tessera {
 
 enum class sparse_attention_rule : std::uint8_t {
   none,
-  target_is_a_cpu,
+  cuda_rows_are_sm80,
+  cpu_rows_take_any_type,
+  matrix_unit_takes_16_bits,
+  matrix_unit_head_dim_is_64_or_128,
+  matrix_unit_goes_forward,
   bf16_instructions_add_nothing,
 };
 
@@ -21,8 +25,16 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
   switch (rule) {
     case sparse_attention_rule::none:
       return "the row is legal";
-    case sparse_attention_rule::target_is_a_cpu:
-      return "the row is for a CPU: sparse attention has no CUDA kernels yet";
+    case sparse_attention_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case sparse_attention_rule::cpu_rows_take_any_type:
+      return "type and head_dim of a CPU row are none and 0: it takes any";
+    case sparse_attention_rule::matrix_unit_takes_16_bits:
+      return "type of a CUDA row is f16 or bf16, or none with head_dim 0, which takes any";
+    case sparse_attention_rule::matrix_unit_head_dim_is_64_or_128:
+      return "head_dim of a CUDA row with a type is 64 or 128";
+    case sparse_attention_rule::matrix_unit_goes_forward:
+      return "pass of a CUDA row with a type is forward";
     case sparse_attention_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16, whose dot product does not help products in "
              "f32";
@@ -32,8 +44,14 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noexcept {
-  return is_cpu(config.target) ? sparse_attention_rule::none
-                               : sparse_attention_rule::target_is_a_cpu;
+  using enum sparse_attention_rule;
+  const bool any = config.type == dtype::none && config.head_dim == 0;
+  if (is_cpu(config.target)) return any ? none : cpu_rows_take_any_type;
+  if (config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
+  if (any) return none;
+  if (config.type != dtype::f16 && config.type != dtype::bf16) return matrix_unit_takes_16_bits;
+  if (config.head_dim != 64 && config.head_dim != 128) return matrix_unit_head_dim_is_64_or_128;
+  return config.pass == sparse_pass::forward ? none : matrix_unit_goes_forward;
 }
 
 /// What a row of the generated table must meet besides.

@@ -1,0 +1,163 @@
+// Blocksparse attention of f16 and bf16 by the dense kernels for the matrix unit, whose tile
+// iterator goes over the tiles that are seen (listed_tiles.hpp): the same loop, and with nothing
+// hidden the same bits. Without positions, causality and windows are intervals of keys there too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/sparse_attention/kernel_args.hpp>
+#include <tessera/kernels/attention/sm80/launch.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/sparse_attention/sm80/blocksparse.hpp>
+#include <tessera/kernels/sparse_attention/sm80/kernel_queue.hpp>
+#include <tessera/kernels/sparse_attention/sm80/listed_tiles.hpp>
+#include <tessera/kernels/sparse_attention/sm80/visible_pairs.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::sparse_attention::sm80 {
+
+/// The row of attention that a row of blocksparse attention stands on.
+template <class Kernel>
+struct dense_row {
+  static constexpr attention_config config{
+      .target = backend::cuda_sm80,
+      .type = Kernel::config.type,
+      .head_dim = Kernel::config.head_dim,
+      .features = base_features | attention_feature::soft_cap,
+      .tiling = {.warps = 4, .blocks_per_sm = 2, .q_in_registers = Kernel::config.head_dim <= 64}};
+};
+
+/// Head `number` of each group, of which there are `group`; of a tensor that is absent, nothing.
+template <class Tensor>
+Tensor heads_of(Tensor tensor, std::int64_t number, std::int64_t group) {
+  if (tensor.data == nullptr) return tensor;
+  if constexpr (requires { tensor.type; }) {
+    const auto bytes = static_cast<std::int64_t>(size_of(tensor.type));
+    tensor.data = static_cast<std::byte*>(tensor.data) + number * tensor.head * bytes;
+  } else {
+    tensor.data += number * tensor.head;
+  }
+  tensor.head *= group;
+  return tensor;
+}
+
+/// The dense call without what the mask of pairs says.
+inline attention_kernel_args dense_call(const blocksparse_kernel_args& call) {
+  const auto strides = [](const sparse_rows& of) {
+    return row_strides{.batch = of.entry, .row = of.token, .head = of.head};
+  };
+  const auto reach = [](std::int64_t window) {
+    return window == blocksparse_kernel_args::far ? unbounded : window;
+  };
+  attention_kernel_args dense;
+  dense.q = call.q.data;
+  dense.k = call.k.data;
+  dense.v = call.v.data;
+  dense.out = call.out.data;
+  dense.q_strides = strides(call.q);
+  dense.k_strides = strides(call.k);
+  dense.v_strides = strides(call.v);
+  dense.out_strides = strides(call.out);
+  dense.lse = {call.lse.data, call.lse.entry, call.lse.head, call.lse.token};
+  dense.sinks = call.sinks.data;
+  dense.sink_head_stride = call.sinks.head;
+  dense.sink_stride = call.sinks.sink;
+  dense.sink_count = static_cast<int>(call.sink_count);
+  dense.batch = call.batch;
+  dense.q_len = call.q_len;
+  dense.kv_len = call.kv_len;
+  dense.q_heads = static_cast<int>(call.q_heads);
+  dense.kv_heads = static_cast<int>(call.kv_heads);
+  dense.head_dim = static_cast<int>(call.head_dim);
+  dense.v_head_dim = static_cast<int>(call.v_head_dim);
+  dense.softmax_scale = call.softmax_scale;
+  dense.soft_cap = call.soft_cap;
+  dense.top_left = call.first_position == 0;
+  if (call.q_positions.data != nullptr) return dense;
+  dense.causal = call.causal;
+  dense.window_left = reach(call.window_left);
+  dense.window_right = reach(call.window_right);
+  return dense;
+}
+
+template <class Kernel>
+class dense_blocksparse_row {
+  using row = dense_row<Kernel>;
+
+ public:
+  dense_blocksparse_row(const blocksparse_kernel_args& call, int multiprocessors,
+                        std::byte* workspace)
+      : call_(call), pairs_(visible_pairs::of(call)), parts_(workspace) {
+    place_bounds(pairs_, call.batch, parts_);
+    dense_bytes_ = attention::sm80::workspace_bytes<row>(dense_call(of_part(0)), multiprocessors);
+    parts_.take(dense_workspace_, static_cast<std::int64_t>(dense_bytes_));
+  }
+  std::size_t bytes() const { return parts_.bytes(); }
+
+  static auto entries() {
+    auto all = attention::sm80::row_kernels<row, blocksparse_hooks>::entries();
+    all.push_back(cuda::entry_of(&make_bounds<Kernel>));
+    return all;
+  }
+  status launch(const launch_context& context) const {
+    kernel_queue queue(context);
+    queue_bounds<Kernel>(queue, pairs_, call_.batch);
+    if (status done = queue.ended(); !done) return done;
+    launch_context dense = context;
+    dense.workspace = dense_workspace_;
+    dense.workspace_bytes = dense_bytes_;
+    for (std::int64_t part = 0; part < parts(); ++part) {
+      const blocksparse_kernel_args call = of_part(part);
+      visible_pairs pairs = pairs_;
+      pairs.mask = call.mask;
+      pairs.block_mask = call.block_mask;
+      if (call.q_positions.data == nullptr) {
+        pairs.causal = false;
+        pairs.window_left = pairs.window_right = visible_pairs::far;
+      }
+      const status done =
+          attention::sm80::launch_with<row>(dense_call(call), blocksparse_hooks({}, pairs), dense);
+      if (!done) return done;
+    }
+    return {};
+  }
+
+ private:
+  /// Heads of a group are rows of the same tile, unless they have masks of their own: then each
+  /// has launches of its own.
+  std::int64_t parts() const {
+    const auto has_heads = [](const sparse_mask& mask) {
+      return mask.data != nullptr && mask.head != 0;
+    };
+    const std::int64_t group = call_.q_heads / call_.kv_heads;
+    return has_heads(call_.mask) || has_heads(call_.block_mask) ? group : 1;
+  }
+  /// Head `number` of each group.
+  blocksparse_kernel_args of_part(std::int64_t number) const {
+    const std::int64_t group = parts();
+    blocksparse_kernel_args part = call_;
+    if (group == 1) return part;
+    part.q_heads = call_.kv_heads;
+    part.q = heads_of(call_.q, number, group);
+    part.out = heads_of(call_.out, number, group);
+    part.lse = heads_of(call_.lse, number, group);
+    part.mask = heads_of(call_.mask, number, group);
+    part.block_mask = heads_of(call_.block_mask, number, group);
+    part.sinks = heads_of(call_.sinks, number, group);
+    return part;
+  }
+
+  blocksparse_kernel_args call_;
+  visible_pairs pairs_;
+  cuda::workspace_parts parts_;
+  std::byte* dense_workspace_ = nullptr;
+  std::size_t dense_bytes_ = 0;
+};
+
+}  // namespace tessera::kernels::sparse_attention::sm80

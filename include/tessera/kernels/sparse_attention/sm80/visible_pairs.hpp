@@ -1,0 +1,268 @@
+// Who sees whom in blocksparse attention, asked pair by pair or of whole tiles: a mask functor of
+// the kernels of attention, and what rows of any type go by. Causality, window and chunks are
+// together an interval of positions for each row; segments, the mask and the mask of blocks hide
+// more. Bounds of positions and segments that lie in memory are made first.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <tessera/families/sparse_attention/kernel_args.hpp>
+#include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/visibility.hpp>
+
+namespace tessera::kernels::sparse_attention::sm80 {
+
+inline constexpr int bounds_step = 16;  ///< rows or keys whose bounds are known together
+inline constexpr int bounds_threads = 128;
+
+/// Bounds of some numbers; of none, `least` is above `most`.
+template <class Number>
+struct number_bounds {
+  Number least = std::numeric_limits<Number>::max();
+  Number most = std::numeric_limits<Number>::min();
+
+  __device__ __forceinline__ void add(const number_bounds& other) {
+    least = other.least < least ? other.least : least;
+    most = other.most > most ? other.most : most;
+  }
+  __device__ __forceinline__ void add(Number number) { add(number_bounds{number, number}); }
+  __device__ __forceinline__ bool meets(const number_bounds& other) const {
+    return least <= other.most && other.least <= most;
+  }
+  __device__ __forceinline__ bool is_one_number() const { return least == most; }
+};
+
+/// Of keys.
+struct key_bounds {
+  number_bounds<std::int64_t> positions{};
+  number_bounds<std::int32_t> segments{};
+  __device__ void add(const key_bounds& other) {
+    positions.add(other.positions);
+    segments.add(other.segments);
+  }
+};
+
+/// Of the rows that see anything: both ends of their intervals of positions.
+struct row_bounds {
+  number_bounds<std::int64_t> first{}, last{};
+  number_bounds<std::int32_t> segments{};
+  bool all_see = true;  ///< no row has an empty interval
+  __device__ void add(const row_bounds& other) {
+    first.add(other.first);
+    last.add(other.last);
+    segments.add(other.segments);
+    all_see = all_see && other.all_see;
+  }
+};
+
+/// Positions [first, last] and the segment that a row sees.
+struct row_view {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::int32_t segment = 0;
+};
+
+/// Which pairs of a launch see each other.
+struct visible_pairs {
+  sparse_numbers q_segments{}, kv_segments{}, q_positions{}, kv_positions{};
+  sparse_mask mask{}, block_mask{};
+  std::int64_t q_len = 0, kv_len = 0;
+  std::int64_t first_position = 0, window_left = 0, window_right = 0, chunk_size = 0;
+  std::int64_t block_q = 1, block_k = 1;
+  bool causal = false;
+  /// Of each 16 rows and keys of each entry; null: they follow from their numbers.
+  key_bounds* keys = nullptr;
+  row_bounds* rows = nullptr;
+
+  static constexpr std::int64_t far = blocksparse_kernel_args::far;
+  static visible_pairs of(const blocksparse_kernel_args& call) {
+    return {.q_segments = call.q_segments,
+            .kv_segments = call.kv_segments,
+            .q_positions = call.q_positions,
+            .kv_positions = call.kv_positions,
+            .mask = call.mask,
+            .block_mask = call.block_mask,
+            .q_len = call.q_len,
+            .kv_len = call.kv_len,
+            .first_position = call.first_position,
+            .window_left = call.window_left,
+            .window_right = call.window_right,
+            .chunk_size = call.chunk_size,
+            .block_q = call.block_q,
+            .block_k = call.block_k,
+            .causal = call.causal};
+  }
+
+  bool needs_bounds() const { return q_segments.data != nullptr || q_positions.data != nullptr; }
+  std::int64_t row_steps() const { return (q_len + bounds_step - 1) / bounds_step; }
+  std::int64_t key_steps() const { return (kv_len + bounds_step - 1) / bounds_step; }
+
+  /// What a row sees; nothing, if its interval is empty.
+  __device__ __forceinline__ row_view view_of(std::int64_t entry, std::int64_t row) const {
+    const std::int64_t position =
+        q_positions.data == nullptr ? row + first_position : number(q_positions, entry, row);
+    row_view view{.first = -far, .last = causal ? position : far};
+    if (window_left != far) view.first = position - window_left;
+    if (window_right != far) view.last = least(view.last, position + window_right);
+    if (chunk_size > 0) {
+      std::int64_t chunk = position / chunk_size;
+      if (position % chunk_size < 0) --chunk;
+      const std::int64_t begin = chunk * chunk_size;
+      view.first = view.first > begin ? view.first : begin;
+      view.last = least(view.last, begin + chunk_size - 1);
+    }
+    if (q_segments.data != nullptr) view.segment = number(q_segments, entry, row);
+    if (view.segment < 0) view = {.first = 1, .last = 0, .segment = 0};
+    return view;
+  }
+
+  /// Whether a row whose view is known sees a key.
+  __device__ __forceinline__ bool sees(const row_view& view, std::int64_t entry, std::int64_t head,
+                                       std::int64_t row, std::int64_t key) const {
+    const std::int64_t position = key_position(entry, key);
+    if (position < view.first || position > view.last) return false;
+    if (key_segment(entry, key) != view.segment) return false;
+    if (mask.data != nullptr && at(mask, entry, head, row, key) == 0) return false;
+    return block_mask.data == nullptr ||
+           at(block_mask, entry, head, row / block_q, key / block_k) != 0;
+  }
+  __device__ __forceinline__ bool operator()(const position& of) const {
+    return sees(view_of(of.batch, of.query), of.batch, of.head, of.query, of.key);
+  }
+
+  /// How much of a tile its rows see. What the mask hides is not looked at.
+  __device__ prim::tile_visibility classify(const prim::score_tile& tile) const {
+    using enum prim::tile_visibility;
+    const row_bounds of_rows = bounds_of_rows(tile.entry, tile.query_begin, tile.query_end);
+    const key_bounds of_keys = bounds_of_keys(tile.entry, tile.key_begin, tile.key_end);
+    if (of_keys.positions.most < of_rows.first.least ||
+        of_keys.positions.least > of_rows.last.most || !of_keys.segments.meets(of_rows.segments)) {
+      return skip;
+    }
+    const bool all = of_rows.all_see && of_keys.positions.least >= of_rows.first.most &&
+                     of_keys.positions.most <= of_rows.last.least &&
+                     of_keys.segments.is_one_number() && of_rows.segments.is_one_number();
+    const prim::tile_visibility of_blocks = by_blocks(tile);
+    if (of_blocks == skip) return skip;
+    return all && of_blocks == full && mask.data == nullptr ? full : partial;
+  }
+
+  /// Bounds of the 16 keys or rows of a step, from memory.
+  __device__ key_bounds look_at_keys(std::int64_t entry, std::int64_t step) const {
+    key_bounds bounds;
+    for (std::int64_t key = step * bounds_step; key < least((step + 1) * bounds_step, kv_len);
+         ++key) {
+      bounds.positions.add(key_position(entry, key));
+      bounds.segments.add(key_segment(entry, key));
+    }
+    return bounds;
+  }
+  __device__ row_bounds look_at_rows(std::int64_t entry, std::int64_t step) const {
+    row_bounds bounds;
+    for (std::int64_t row = step * bounds_step; row < least((step + 1) * bounds_step, q_len);
+         ++row) {
+      const row_view view = view_of(entry, row);
+      if (view.first > view.last) {
+        bounds.all_see = false;
+        continue;
+      }
+      bounds.first.add(view.first);
+      bounds.last.add(view.last);
+      bounds.segments.add(view.segment);
+    }
+    return bounds;
+  }
+
+ private:
+  static __device__ __forceinline__ std::int64_t least(std::int64_t a, std::int64_t b) {
+    return a < b ? a : b;
+  }
+  static __device__ __forceinline__ std::int32_t number(const sparse_numbers& of,
+                                                        std::int64_t entry, std::int64_t token) {
+    return of.data[entry * of.entry + token * of.token];
+  }
+  static __device__ __forceinline__ std::uint8_t at(const sparse_mask& of, std::int64_t entry,
+                                                    std::int64_t head, std::int64_t row,
+                                                    std::int64_t column) {
+    return of.data[entry * of.entry + head * of.head + row * of.row + column * of.column];
+  }
+  __device__ __forceinline__ std::int64_t key_position(std::int64_t entry, std::int64_t key) const {
+    return kv_positions.data == nullptr ? key : number(kv_positions, entry, key);
+  }
+  __device__ __forceinline__ std::int32_t key_segment(std::int64_t entry, std::int64_t key) const {
+    return kv_segments.data == nullptr ? 0 : number(kv_segments, entry, key);
+  }
+
+  /// Positions in order: both ends of the rows' intervals grow with the row.
+  __device__ __forceinline__ row_bounds bounds_of_rows(std::int64_t entry, std::int64_t begin,
+                                                       std::int64_t end) const {
+    row_bounds bounds;
+    if (rows == nullptr) {
+      for (const std::int64_t row : {begin, end - 1}) {
+        const row_view view = view_of(entry, row);
+        bounds.first.add(view.first);
+        bounds.last.add(view.last);
+        bounds.segments.add(view.segment);
+      }
+      return bounds;
+    }
+    for (std::int64_t step = begin / bounds_step; step * bounds_step < end; ++step) {
+      bounds.add(rows[entry * row_steps_on_device() + step]);
+    }
+    return bounds;
+  }
+  __device__ __forceinline__ key_bounds bounds_of_keys(std::int64_t entry, std::int64_t begin,
+                                                       std::int64_t end) const {
+    if (keys == nullptr) return {{begin, end - 1}, {0, 0}};
+    key_bounds bounds;
+    for (std::int64_t step = begin / bounds_step; step * bounds_step < end; ++step) {
+      bounds.add(keys[entry * key_steps_on_device() + step]);
+    }
+    return bounds;
+  }
+  __device__ __forceinline__ std::int64_t row_steps_on_device() const {
+    return (q_len + bounds_step - 1) / bounds_step;
+  }
+  __device__ __forceinline__ std::int64_t key_steps_on_device() const {
+    return (kv_len + bounds_step - 1) / bounds_step;
+  }
+
+  __device__ __forceinline__ prim::tile_visibility by_blocks(const prim::score_tile& tile) const {
+    if (block_mask.data == nullptr) return prim::tile_visibility::full;
+    const int heads_end = block_mask.head == 0 ? tile.head_begin + 1 : tile.head_end;
+    bool some = false, all = true;
+    for (int head = tile.head_begin; head < heads_end; ++head) {
+      for (std::int64_t i = tile.query_begin / block_q; i * block_q < tile.query_end; ++i) {
+        for (std::int64_t j = tile.key_begin / block_k; j * block_k < tile.key_end; ++j) {
+          const bool seen = at(block_mask, tile.entry, head, i, j) != 0;
+          some = some || seen;
+          all = all && seen;
+        }
+      }
+    }
+    return !some ? prim::tile_visibility::skip
+           : all ? prim::tile_visibility::full
+                 : prim::tile_visibility::partial;
+  }
+};
+static_assert(prim::classifies_tiles<visible_pairs>);
+
+/// Makes the bounds, a thread for each step of rows and then of keys.
+template <class Kernel>
+__global__ void __launch_bounds__(bounds_threads)
+    make_bounds(const visible_pairs pairs, std::int64_t batch, std::int64_t row_steps,
+                std::int64_t key_steps) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * bounds_threads;
+  for (std::int64_t item = std::int64_t{blockIdx.x} * bounds_threads + threadIdx.x;
+       item < batch * (row_steps + key_steps); item += step) {
+    const std::int64_t of_keys = item - batch * row_steps;
+    if (of_keys < 0) {
+      pairs.rows[item] = pairs.look_at_rows(item / row_steps, item % row_steps);
+    } else {
+      pairs.keys[of_keys] = pairs.look_at_keys(of_keys / key_steps, of_keys % key_steps);
+    }
+  }
+}
+
+}  // namespace tessera::kernels::sparse_attention::sm80

@@ -1,0 +1,101 @@
+// Blocksparse attention where only a device has something to prove: with nothing hidden it has the
+// bits of the dense row that it stands on.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/sparse_attention/lower.hpp>
+#include <tessera/flash_attention.hpp>
+#include <tessera/sparse_attention.hpp>
+
+#include "tests/support/call_run.hpp"
+#include "tests/support/random.hpp"
+
+namespace tessera::device_test {
+namespace {
+
+/// Rows of a head dim.
+struct row_pair {
+  std::int64_t head_dim;
+  const char* dense;
+  const char* sparse;
+};
+
+/// Tensors [1, heads, tokens, head dim] of one call.
+struct tokens_of_heads {
+  static constexpr std::int64_t q_heads = 4, kv_heads = 2, length = 700;
+  std::int64_t head_dim;
+  std::vector<bf16> q, k, v, out;
+
+  explicit tokens_of_heads(std::int64_t width) : head_dim(width) {
+    support::random_source random(5);
+    for (auto [rows, heads] : {std::pair{&q, q_heads}, {&k, kv_heads}, {&v, kv_heads}}) {
+      for (std::int64_t at = 0; at < heads * length * width; ++at) {
+        rows->emplace_back(random.bell());
+      }
+    }
+    out.resize(q.size());
+  }
+  tensor_view rows(std::vector<bf16>& of, std::int64_t heads) const {
+    return view(of.data(), {1, heads, length, head_dim});
+  }
+  std::vector<std::uint16_t> bits() const {
+    std::vector<std::uint16_t> all;
+    for (const bf16 value : out) all.push_back(value.bits);
+    return all;
+  }
+};
+
+/// The same tensor with heads behind tokens.
+tensor_view heads_last(tensor_view of) {
+  std::swap(of.extent[1], of.extent[2]);
+  std::swap(of.stride[1], of.stride[2]);
+  return of;
+}
+
+TEST(blocksparse_attention, with_nothing_hidden_has_the_bits_of_the_dense_row) {
+  for (const row_pair& rows :
+       {row_pair{64, "attention.cuda_sm80.bf16.d64.128x64.w4b2r",
+                 "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d64"},
+        row_pair{128, "attention.cuda_sm80.bf16.d128.128x64.w4b2",
+                 "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d128"}}) {
+    for (const bool causal : {false, true}) {
+      SCOPED_TRACE(std::string(rows.sparse) + (causal ? ", causal" : ""));
+      tokens_of_heads of(rows.head_dim);
+      const tensor_view q = of.rows(of.q, of.q_heads), k = of.rows(of.k, of.kv_heads);
+      const tensor_view v = of.rows(of.v, of.kv_heads), out = of.rows(of.out, of.q_heads);
+      const flash_attention_args dense{
+          .q = heads_last(q), .k = heads_last(k), .v = heads_last(v), .out = heads_last(out)};
+      const flash_attention_options dense_options{.causal = causal};
+      const found_operation flash = operation_named("flash_attention");
+      ASSERT_TRUE(support::call_here(*flash.kind, {flash.op, tensors_of(dense), &dense_options},
+                                     {.row = rows.dense}));
+      const std::vector<std::uint16_t> wanted = of.bits();
+      std::fill(of.out.begin(), of.out.end(), bf16(0.0f));
+
+      const std::vector<std::uint8_t> shown(static_cast<std::size_t>(of.q_heads * 6 * 6), 1);
+      const blocksparse_attention_args sparse{
+          .q = q,
+          .k = k,
+          .v = v,
+          .block_mask = view(shown.data(),
+                             {std::int64_t{1}, std::int64_t{1}, std::int64_t{6}, std::int64_t{6}}),
+          .out = out};
+      const blocksparse_attention_options sparse_options{
+          .causal = causal, .block_q = 128, .block_k = 128};
+      const found_operation known = operation_named("blocksparse_attention");
+      ASSERT_TRUE(support::call_here(*known.kind, {known.op, tensors_of(sparse), &sparse_options},
+                                     {.row = rows.sparse}));
+      EXPECT_EQ(of.bits(), wanted);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::device_test
