@@ -39,6 +39,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cpu_generic_selected_forward, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::latent_attention_cuda_sm80_absorbed_forward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_f16, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_expanded_backward, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_expanded_forward, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_selected_backward, 0, 0, 0, 0>
@@ -52,8 +54,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6e5f426c8d106e16";
-  if (kind == device_kind::cuda) return "e46b6d89d3ce5da2";
+  if (kind == device_kind::cpu) return "8e9d1220447ab18b";
+  if (kind == device_kind::cuda) return "597c26da2cb37898";
   return {};
 }
 

@@ -339,6 +339,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/selective_scan_state_space_v2_backward.cu
   units/cuda_sm80/selective_scan_state_space_v2_forward.cu
   units/cuda_sm80/latent_attention_backward.cu
+  units/cuda_sm80/latent_attention_bf16.cu
+  units/cuda_sm80/latent_attention_f16.cu
   units/cuda_sm80/latent_attention_forward.cu
   units/cuda_sm80/grouped_matmul_bf16_m128n128.cu
   units/cuda_sm80/grouped_matmul_bf16_m128n256.cu

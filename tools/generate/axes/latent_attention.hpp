@@ -52,6 +52,13 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .forms = {absorbed},
           .passes = {forward},
       },
+      {
+          .about = "sm80: the same on the matrix unit",
+          .targets = {cuda_sm80},
+          .forms = {absorbed},
+          .passes = {forward},
+          .types = {dtype::f16, dtype::bf16},
+      },
   };
 }
 

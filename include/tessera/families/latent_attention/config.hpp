@@ -33,6 +33,9 @@ constexpr std::string_view name_of(latent_pass pass) noexcept {
   return latent_pass_names[static_cast<std::size_t>(pass)];
 }
 
+/// The widest latents that rows of a type take, and rope parts.
+inline constexpr int widest_latent = 512, widest_rope = 64;
+
 /// One row of the table. Kernels take every element type and size, but for those of a type, which
 /// are for that one and multiply on the matrix unit.
 struct latent_attention_config {

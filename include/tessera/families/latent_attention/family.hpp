@@ -50,6 +50,10 @@ struct latent_attention_family {
     latent_attention_config wanted{
         .target = device.highest, .form = demand.form, .pass = demand.pass};
     if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
+    if (is_cuda(wanted.target) && demand.form == latent_form::absorbed) {
+      wanted.type = demand.type;
+      if (demand.type == dtype::f32 || !runs(wanted, demand)) wanted.type = dtype::none;
+    }
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     return std::string(tessera::name_of(wanted).view());
   }

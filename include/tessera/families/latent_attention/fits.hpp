@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string>
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/demand.hpp>
@@ -30,6 +32,35 @@ struct fits_of<latent_attention_config> {
           .present = [](const latent_attention_config& row) noexcept -> sentence_part {
             return name_of(row.type);
           }},
+      fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "latents",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                const std::int64_t rope = wanted.width - wanted.latent;
+                return row.type == dtype::none ||
+                       (wanted.latent <= widest_latent && rope <= widest_rope &&
+                        wanted.latent % 8 == 0 && rope % 8 == 0);
+              },
+          .obstacle =
+              [](const latent_attention_config&, const latent_attention_demand& wanted) {
+                return sentence({"latents have ", wanted.latent, " columns and ",
+                                 wanted.width - wanted.latent,
+                                 " of a rope part, the row takes "
+                                 "multiples of 8 up to ",
+                                 widest_latent, " and ", widest_rope});
+              }},
+      fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "aligned16",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                return row.type == dtype::none || wanted.aligned16;
+              },
+          .obstacle =
+              [](const latent_attention_config&, const latent_attention_demand&) {
+                return std::string("rows do not start at multiples of 16 bytes");
+              }},
   };
 };
 

@@ -48,8 +48,8 @@ BOOST_DESCRIBE_STRUCT(deepseek_attn_args, (),
 inline constexpr auto latent_attention_names = row_names<latent_attention_config>(
     "latent_attention", spelling::word{&latent_attention_config::target},
     spelling::word{&latent_attention_config::form}, spelling::word{&latent_attention_config::pass},
-    spelling::where{[](const latent_attention_config& row) { return row.type != dtype::none; },
-                    spelling::word{&latent_attention_config::type}});
+    spelling::mark{".f16", &latent_attention_config::type, dtype::f16},
+    spelling::mark{".bf16", &latent_attention_config::type, dtype::bf16});
 
 /// The stable name of a row.
 constexpr row_name name_of(const latent_attention_config& config) {

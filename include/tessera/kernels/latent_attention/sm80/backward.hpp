@@ -20,7 +20,7 @@ namespace tessera::kernels::latent_attention::sm80 {
 
 /// Adds a times the columns of b to rows of sums.
 __device__ __forceinline__ void add_product(const score_tile_memory& a, const tile_rows& b,
-                                            int count, float* to, const std::int64_t (&at)[4],
+                                            int count, float* to, const std::int64_t* at,
                                             bool begin, float_tile& b_tile) {
   constexpr float ones[4] = {1, 1, 1, 1};
   for (std::int64_t column = 0; column < b.columns; column += tile_side) {

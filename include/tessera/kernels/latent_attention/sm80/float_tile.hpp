@@ -149,8 +149,8 @@ __device__ __forceinline__ void multiply_across(const score_tile_memory& a, cons
 
 /// Adds 64 columns of this thread's rows to rows of floats in memory, which begin with `factor`
 /// times what is there, or as 0 (`begin`). `at`: offsets of the thread's rows.
-__device__ __forceinline__ void add_to_rows(float* to, const std::int64_t (&at)[4],
-                                            std::int64_t columns, std::int64_t first, bool begin,
+__device__ __forceinline__ void add_to_rows(float* to, const std::int64_t* at, std::int64_t columns,
+                                            std::int64_t first, bool begin,
                                             const float (&factor)[4], const tile_sums& sums) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

@@ -52,11 +52,10 @@ __global__ void __launch_bounds__(Threads, 2)
   const score_mod mod(args, expanded, rows);
   float* const sums = results.sums + first_row * args.value;
   prim::softmax_state states[4];
-  std::int64_t to[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int r = tile_sums::row() + i;
-    to[i] = r < rows.count ? rows.number(args, r) * args.value : no_row;
+  __shared__ std::int64_t to[tile_side];
+  if (threadIdx.x < tile_side) {
+    const int r = static_cast<int>(threadIdx.x);
+    to[r] = r < rows.count ? rows.number(args, r) * args.value : no_row;
   }
   bool begin = true;
 
@@ -95,7 +94,7 @@ __global__ void __launch_bounds__(Threads, 2)
     for (std::int64_t column = 0; column < args.value; column += tile_side) {
       tile_sums weighted;
       multiply_across(memory.weights, of.v, count, column, false, memory.b, weighted);
-      add_to_rows(sums, to, args.value, column, begin, factor, weighted);
+      add_to_rows(sums, to + tile_sums::row(), args.value, column, begin, factor, weighted);
     }
     begin = false;
   }
@@ -108,58 +107,57 @@ __global__ void __launch_bounds__(Threads, 2)
   }
 }
 
-/// Sums of all splits become a row of out. A warp for each row of the launch; rows of no sequence
+/// Most splits of a launch.
+inline constexpr int most_splits = 64;
+
+/// Sums of all splits become a row of out. A block for each row of the launch; rows of no sequence
 /// are zeros.
 template <int Threads>
 __global__ void __launch_bounds__(Threads)
     combine_splits(const __grid_constant__ latent_attention_kernel_args args,
                    const split_results results) {
-  const std::int64_t row = std::int64_t{blockIdx.x} * (Threads / 32) + threadIdx.x / 32;
-  if (row >= results.rows) return;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const std::int64_t head = row % args.heads;
+  static_assert(Threads >= most_splits);
+  __shared__ float maxima[most_splits], factors[most_splits], denominators[most_splits];
+  const std::int64_t row = blockIdx.x, head = row % args.heads, number = row / args.heads;
   const bool packed = args.cu_seqlens_q != nullptr;
-  const std::int64_t entry = packed ? 0 : row / args.heads / args.length;
-  const std::int64_t token = packed ? row / args.heads : row / args.heads % args.length;
-  const std::int64_t to = args.out.at(entry, token, head);
+  const std::int64_t entry = packed ? 0 : number / args.length;
+  const std::int64_t token = packed ? number : number % args.length;
+  const int splits = token < end_of_tokens(args) ? static_cast<int>(results.splits) : 0;
+  const int thread = static_cast<int>(threadIdx.x);
 
-  prim::softmax_result result;
-  float maximum = prim::minus_infinity;
-  const bool is_row = token < end_of_tokens(args);
-  const auto state_of = [&](std::int64_t split) {
-    return results.states[split * results.rows + row];
-  };
-  const auto factor_of = [&](const prim::softmax_state& state) {
-    return state.maximum == maximum ? 1.0f
-                                    : exponential(state.maximum - prim::finite_maximum(maximum));
-  };
-  if (is_row) {
-    prim::softmax_state all;
-    for (std::int64_t split = 0; split < results.splits; ++split) {
-      maximum = fmaxf(maximum, state_of(split).maximum);
-    }
-    for (std::int64_t split = 0; split < results.splits; ++split) {
-      const prim::softmax_state state = state_of(split);
-      if (state.denominator == 0.0f) continue;
-      all.denominator = fmaf(state.denominator, factor_of(state), all.denominator);
-    }
-    all.maximum = maximum;
-    result = prim::finish_row(all, args.sinks + head * args.sink_head_stride,
-                              static_cast<int>(args.sink_count), args.sink_stride, true);
+  prim::softmax_state own;
+  if (thread < splits) own = results.states[thread * results.rows + row];
+  if (thread < most_splits) maxima[thread] = own.maximum;
+  __syncthreads();
+  prim::softmax_state all;
+  for (int split = 0; split < splits; ++split) all.maximum = fmaxf(all.maximum, maxima[split]);
+  // A split without weights is not looked at.
+  const float factor = own.maximum == all.maximum
+                           ? 1.0f
+                           : exponential(own.maximum - prim::finite_maximum(all.maximum));
+  if (thread < most_splits) {
+    factors[thread] = own.denominator == 0.0f ? 0.0f : factor;
+    denominators[thread] = own.denominator == 0.0f ? 0.0f : own.denominator * factor;
   }
-  if (lane == 0 && args.lse.data != nullptr) {
+  __syncthreads();
+  for (int split = 0; split < splits; ++split) all.denominator += denominators[split];
+  const prim::softmax_result result =
+      splits == 0 ? prim::softmax_result{}
+                  : prim::finish_row(all, args.sinks + head * args.sink_head_stride,
+                                     static_cast<int>(args.sink_count), args.sink_stride, true);
+  if (thread == 0 && args.lse.data != nullptr) {
     args.lse.data[entry * args.lse.batch + head * args.lse.head + token * args.lse.row] =
         result.lse;
   }
-  for (std::int64_t c = lane; c < args.value; c += 32) {
+  const std::int64_t to = args.out.at(entry, token, head);
+  const float scale = result.scale * args.out_factor;
+  for (std::int64_t c = thread; c < args.value; c += Threads) {
     float sum = 0;
-    for (std::int64_t split = 0; is_row && split < results.splits; ++split) {
-      const prim::softmax_state state = state_of(split);
-      if (state.denominator == 0.0f) continue;
-      sum =
-          fmaf(factor_of(state), results.sums[(split * results.rows + row) * args.value + c], sum);
+#pragma unroll 4
+    for (int split = 0; split < splits; ++split) {
+      const std::int64_t at = (split * results.rows + row) * args.value + c;
+      sum = fmaf(factors[split], factors[split] == 0.0f ? 0.0f : results.sums[at], sum);
     }
-    const float scale = result.scale * args.out_factor;
     prim::cuda::put_number(args.out.data, args.out.type, to + c,
                            scale == 0.0f ? 0.0f : sum * scale);
   }

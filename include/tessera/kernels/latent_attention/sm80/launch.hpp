@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <cuda_runtime.h>
+
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/families/latent_attention/rules.hpp>
@@ -16,8 +18,11 @@
 #include <tessera/kernels/latent_attention/sm80/backward.hpp>
 #include <tessera/kernels/latent_attention/sm80/forward.hpp>
 #include <tessera/kernels/latent_attention/sm80/launch_memory.hpp>
+#include <tessera/kernels/latent_attention/sm80/matrix_forward.hpp>
+#include <tessera/kernels/latent_attention/sm80/matrix_tile.hpp>
 #include <tessera/kernels/latent_attention/sm80/queue.hpp>
 #include <tessera/kernels/latent_attention/sm80/score_gradients.hpp>
+#include <tessera/spec/dtype.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -27,19 +32,23 @@ namespace tessera::kernels::latent_attention::sm80 {
 template <class Kernel>
 struct forward_launch {
   static constexpr latent_form form = Kernel::config.form;
-  static constexpr int threads = tile_threads, combine_threads = 256;
+  static constexpr int threads = tile_threads, combine_threads = 128;
 
   static auto entries() {
-    return std::array{cuda::entry_of(&attend_rows<threads>),
-                      cuda::entry_of(&combine_splits<combine_threads>),
-                      cuda::entry_of(&place_row_blocks<prim::cuda::warp_size>),
-                      cuda::entry_of(&write_latents<threads>),
-                      cuda::entry_of(&multiply<threads>),
-                      cuda::entry_of(&select_keys<threads>)};
+    const auto attend = cuda::entry_of(&attend_rows<threads>);
+    const auto combine = cuda::entry_of(&combine_splits<combine_threads>);
+    if constexpr (form == latent_form::absorbed) {
+      return std::array{attend, combine, cuda::entry_of(&place_row_blocks<prim::cuda::warp_size>),
+                        cuda::entry_of(&write_latents<threads>)};
+    } else {
+      return std::array{attend, combine, cuda::entry_of(&multiply<threads>),
+                        cuda::entry_of(&select_keys<threads>)};
+    }
   }
   static forward_memory memory(const latent_attention_kernel_args& args, int multiprocessors,
                                std::byte* base) {
-    return forward_memory::of(args, form, tile_side, tile_side, multiprocessors, base);
+    constexpr int blocks_of_each = Kernel::config.type == dtype::none ? 2 : 1;
+    return forward_memory::of(args, form, blocks_of_each, multiprocessors, base);
   }
   static cudaError_t run(const latent_attention_kernel_args& args, const launch_context& context) {
     const forward_memory of = memory(args, context.threads, context.workspace);
@@ -51,8 +60,55 @@ struct forward_launch {
     }
     to.enqueue(&attend_rows<threads>, most_row_blocks(args, tile_side) * of.results.splits, threads,
                0, args, of.keys.expanded, of.starts, of.results);
-    to.enqueue(&combine_splits<combine_threads>, ceil_div(of.results.rows, combine_threads / 32),
-               combine_threads, 0, args, of.results);
+    to.enqueue(&combine_splits<combine_threads>, of.results.rows, combine_threads, 0, args,
+               of.results);
+    return to.code();
+  }
+};
+
+/// Launches over pages of f16 or bf16. Of what they need in the workspace, tiles of scores and rows
+/// are as those of any type: which kernel runs depends on the shared memory of the device alone.
+template <class Kernel>
+struct matrix_launch : forward_launch<Kernel> {
+  using base = forward_launch<Kernel>;
+  using element = element_t<Kernel::config.type == dtype::none ? dtype::f16 : Kernel::config.type>;
+
+  struct attention {
+    void (*kernel)(latent_attention_kernel_args, const std::int64_t*, split_results) = nullptr;
+    int shared_bytes = 0;
+  };
+  /// For the current device; without a kernel, that of any type.
+  static attention attention_here() {
+    int device = 0, shared_bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    using large = matrix_shape<element, 64>;
+    using small = matrix_shape<element, 32>;
+    if (shared_bytes >= large::shared_bytes) {
+      return {&attend_on_matrix_unit<large>, large::shared_bytes};
+    }
+    if (shared_bytes >= small::shared_bytes) {
+      return {&attend_on_matrix_unit<small>, small::shared_bytes};
+    }
+    return {};
+  }
+
+  static auto entries() {
+    auto kernels = base::entries();
+    const attention here = attention_here();
+    if (here.kernel != nullptr) kernels[0] = cuda::entry_of(here.kernel, here.shared_bytes);
+    return kernels;
+  }
+  static cudaError_t run(const latent_attention_kernel_args& args, const launch_context& context) {
+    const attention here = attention_here();
+    if (here.kernel == nullptr) return base::run(args, context);
+    const forward_memory of = base::memory(args, context.threads, context.workspace);
+    queue to(context.stream);
+    write_and_place(args, of, matrix_rows, to);
+    to.enqueue(here.kernel, most_row_blocks(args, matrix_rows) * of.results.splits, matrix_threads,
+               here.shared_bytes, args, of.starts, of.results);
+    to.enqueue(&combine_splits<base::combine_threads>, of.results.rows, base::combine_threads, 0,
+               args, of.results);
     return to.code();
   }
 };
@@ -103,8 +159,10 @@ struct backward_launch {
 
 /// The launch of a row's direction and type.
 template <class Kernel>
-using launch_of = std::conditional_t<Kernel::config.pass == latent_pass::backward,
-                                     backward_launch<Kernel>, forward_launch<Kernel>>;
+using launch_of =
+    std::conditional_t<Kernel::config.pass == latent_pass::backward, backward_launch<Kernel>,
+                       std::conditional_t<Kernel::config.type == dtype::none,
+                                          forward_launch<Kernel>, matrix_launch<Kernel>>>;
 template <class Kernel>
 struct row_kernels : launch_of<Kernel> {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);

@@ -44,17 +44,18 @@ struct key_memory {
   }
 };
 
-/// Cuts the keys of a launch over latents in pages so that there are about two blocks for each
-/// multiprocessor. `block_rows`: query rows of a block; `block_keys`: keys of a tile.
-inline void cut_keys(const latent_attention_kernel_args& args, int block_rows, int block_keys,
+/// Cuts the keys of a launch over latents in pages so that all multiprocessors have blocks, if they
+/// work on `blocks_of_each` at a time.
+inline void cut_keys(const latent_attention_kernel_args& args, int blocks_of_each,
                      int multiprocessors, split_results& results) {
-  constexpr std::int64_t most_splits = 64, fewest_tiles = 4;
+  constexpr std::int64_t fewest_tiles = 4;
   const std::int64_t most_keys = args.pages.most_pages * args.pages.page_size;
-  const std::int64_t tiles = ceil_div(most_keys, block_keys);
-  const std::int64_t blocks = std::max<std::int64_t>(most_row_blocks(args, block_rows), 1);
+  const std::int64_t tiles = ceil_div(most_keys, tile_side);
+  const std::int64_t blocks = std::max<std::int64_t>(most_row_blocks(args, tile_side), 1);
+  const std::int64_t together = std::int64_t{blocks_of_each} * multiprocessors;
   const std::int64_t wanted = std::clamp<std::int64_t>(
-      std::min(2 * multiprocessors / blocks, tiles / fewest_tiles), 1, most_splits);
-  results.keys_of_split = std::max<std::int64_t>(ceil_div(tiles, wanted), 1) * block_keys;
+      std::min(together / blocks, tiles / fewest_tiles), 1, std::int64_t{most_splits});
+  results.keys_of_split = std::max<std::int64_t>(ceil_div(tiles, wanted), 1) * tile_side;
   results.splits = std::max<std::int64_t>(ceil_div(most_keys, results.keys_of_split), 1);
 }
 
@@ -65,13 +66,13 @@ struct forward_memory {
   split_results results{};
   std::size_t bytes = 0;
 
-  /// `form` says where keys come from; blocks have `block_rows` rows and tiles `block_keys` keys.
+  /// `form` says where keys come from.
   static forward_memory of(const latent_attention_kernel_args& args, latent_form form,
-                           int block_rows, int block_keys, int multiprocessors, std::byte* base) {
+                           int blocks_of_each, int multiprocessors, std::byte* base) {
     cuda::workspace_parts parts(base);
     forward_memory memory;
     if (form == latent_form::absorbed) {
-      cut_keys(args, block_rows, block_keys, multiprocessors, memory.results);
+      cut_keys(args, blocks_of_each, multiprocessors, memory.results);
       if (args.cu_seqlens_q != nullptr) parts.take(memory.starts, args.entries + 1);
     } else {
       memory.keys.place(args, form == latent_form::selected, multiprocessors, parts);

@@ -124,12 +124,12 @@ __device__ __forceinline__ row_block row_block_of(const latent_attention_kernel_
     }
     within = block - starts[n];
   } else {
-    // The last rows of a causal call see most keys.
+    // The last rows of a causal call see most keys. Blocks that read the same ones run together.
     const std::int64_t of_sequence = ceil_div(args.length * at.group, rows);
-    const std::int64_t pairs = args.entries * args.kv_heads;
-    within = of_sequence - 1 - block / pairs;
-    n = block % pairs / args.kv_heads;
-    at.kv_head = block % args.kv_heads;
+    const std::int64_t pair = block / of_sequence;
+    within = of_sequence - 1 - block % of_sequence;
+    n = pair / args.kv_heads;
+    at.kv_head = pair % args.kv_heads;
     at.first_head = at.kv_head * at.group;
   }
   at.seq = sequence_of(args, n);
