@@ -55,7 +55,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "8e9d1220447ab18b";
-  if (kind == device_kind::cuda) return "597c26da2cb37898";
+  if (kind == device_kind::cuda) return "7dccbb990ce89d96";
   return {};
 }
 

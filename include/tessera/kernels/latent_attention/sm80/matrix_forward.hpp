@@ -17,6 +17,7 @@
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/pipeline.hpp>
 #include <tessera/prim/cuda/tanh.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -26,20 +27,22 @@ namespace tessera::kernels::latent_attention::sm80 {
 /// Scores of a warp. A thread has rows `row(m, half)`, and columns `column(n)` and the next.
 template <class Shape>
 struct matrix_scores {
-  static constexpr int high = Shape::warp_rows / 16;     ///< tiles of 16 rows
-  static constexpr int wide = Shape::warp_columns / 16;  ///< of 16 columns
-  prim::cuda::accumulator at[high][2 * wide] = {};
+  static constexpr int high = Shape::warp_rows / 16;  ///< tiles of 16 rows
+  static constexpr int steps = Shape::width / 16;     ///< of the summed axis
+  static_assert(steps % 2 == 0);
+  prim::cuda::accumulator at[high][2] = {};
 
+  /// Four warps for each half of the summed axis.
+  static __device__ __forceinline__ int depth_half() { return threadIdx.x / 128; }
+  static __device__ __forceinline__ int pair() { return threadIdx.x / 32 % 4; }
   /// Warps that have the same columns.
   static __device__ __forceinline__ int warp_column() {
-    return static_cast<int>(threadIdx.x) / (32 * Shape::row_warps);
+    return pair() / Shape::row_warps * 2 + depth_half();
   }
   static __device__ __forceinline__ int first_row() {
-    return static_cast<int>(threadIdx.x) / 32 % Shape::row_warps * Shape::warp_rows;
+    return pair() % Shape::row_warps * Shape::warp_rows;
   }
-  static __device__ __forceinline__ int first_column() {
-    return warp_column() * Shape::warp_columns;
-  }
+  static __device__ __forceinline__ int first_column() { return warp_column() * 16; }
   static __device__ __forceinline__ int row(int m, int half) {
     return first_row() + m * 16 + half * 8 + static_cast<int>(threadIdx.x % 32 / 4);
   }
@@ -47,38 +50,13 @@ struct matrix_scores {
     return first_column() + n * 8 + static_cast<int>(threadIdx.x % 4 * 2);
   }
 
-  /// Q K^T.
-  __device__ __forceinline__ void multiply(std::uint32_t queries, std::uint32_t keys) {
-    using words = prim::cuda::half_words<typename Shape::element>;
-    const std::uint32_t lane = threadIdx.x % 32;
-    const std::uint32_t a_lane = queries + Shape::query_tile::lane_of_a(lane) +
-                                 static_cast<unsigned>(first_row()) * Shape::query_tile::row_bytes;
-    const std::uint32_t b_lane = keys + Shape::key_tile::lane_of_b(lane) +
-                                 static_cast<unsigned>(first_column()) * Shape::key_tile::row_bytes;
-    prim::cuda::fragment_a a[2][high];
-    prim::cuda::fragment_b2 b[2][wide];
-    const auto load = [&](int k) {
-#pragma unroll
-      for (int n = 0; n < wide; ++n) {
-        prim::cuda::load_matrices(b[k % 2][n].reg, Shape::key_tile::step(b_lane, n, k));
-      }
-#pragma unroll
-      for (int m = 0; m < high; ++m) {
-        prim::cuda::load_matrices(a[k % 2][m].reg, Shape::query_tile::step(a_lane, m, k));
-      }
-    };
-    load(0);
-#pragma unroll
-    for (int k = 0; k < Shape::width / 16; ++k) {
-      if (k + 1 < Shape::width / 16) load(k + 1);
-#pragma unroll
-      for (int m = 0; m < high; ++m) {
-#pragma unroll
-        for (int n = 0; n < wide; ++n) {
-          words::template multiply_add<0>(at[m][2 * n], a[k % 2][m], b[k % 2][n]);
-          words::template multiply_add<1>(at[m][2 * n + 1], a[k % 2][m], b[k % 2][n]);
-        }
-      }
+  /// Q K^T. `exchange`: 8 KiB of shared memory that nobody reads or writes meanwhile.
+  __device__ __forceinline__ void multiply(std::uint32_t queries, std::uint32_t keys,
+                                           std::uint32_t exchange) {
+    if (depth_half() == 0) {
+      multiply_half<0>(queries, keys, exchange);
+    } else {
+      multiply_half<1>(queries, keys, exchange);
     }
   }
 
@@ -88,11 +66,75 @@ struct matrix_scores {
 #pragma unroll
     for (int m = 0; m < high; ++m) {
 #pragma unroll
-      for (int n = 0; n < 2 * wide; ++n) {
+      for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) body(at[m][n].at[e], m, e / 2, column(n) + e % 2);
       }
     }
+  }
+
+ private:
+  /// 32 columns of half of the summed axis; then the two warps that have the same of both halves
+  /// give each other 16 of them.
+  template <int Half>
+  __device__ __forceinline__ void multiply_half(std::uint32_t queries, std::uint32_t keys,
+                                                std::uint32_t exchange) {
+    using words = prim::cuda::half_words<typename Shape::element>;
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t a_lane = queries + Shape::query_tile::lane_of_a(lane) +
+                                 static_cast<unsigned>(first_row()) * Shape::query_tile::row_bytes;
+    const std::uint32_t b_lane =
+        keys + Shape::key_tile::lane_of_b(lane) +
+        static_cast<unsigned>(pair() / Shape::row_warps * 32) * Shape::key_tile::row_bytes;
+    prim::cuda::accumulator sums[high][4] = {};
+#pragma unroll
+    for (int i = 0; i < steps / 2; ++i) {
+      const int k = i + Half * steps / 2;
+      prim::cuda::fragment_b2 b[2];
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        prim::cuda::load_matrices(b[n].reg, Shape::key_tile::step(b_lane, n, k));
+      }
+#pragma unroll
+      for (int m = 0; m < high; ++m) {
+        prim::cuda::fragment_a a;
+        prim::cuda::load_matrices(a.reg, Shape::query_tile::step(a_lane, m, k));
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          words::template multiply_add<0>(sums[m][2 * n], a, b[n]);
+          words::template multiply_add<1>(sums[m][2 * n + 1], a, b[n]);
+        }
+      }
+    }
+    const std::uint32_t place = exchange + static_cast<unsigned>(pair()) * 2048 + lane * 16;
+    const auto give = [&] {
+#pragma unroll
+      for (int i = 0; i < 2 * high; ++i) {
+        const auto& from = sums[i / 2][2 - 2 * Half + i % 2].at;
+        const std::uint32_t bits[4] = {__float_as_uint(from[0]), __float_as_uint(from[1]),
+                                       __float_as_uint(from[2]), __float_as_uint(from[3])};
+        prim::cuda::store_shared_16(place + static_cast<unsigned>(i) * 512, bits);
+      }
+    };
+    const auto take = [&] {
+#pragma unroll
+      for (int i = 0; i < 2 * high; ++i) {
+        std::uint32_t bits[4];
+        prim::cuda::load_shared_16(bits, place + static_cast<unsigned>(i) * 512);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          at[i / 2][i % 2].at[e] = sums[i / 2][2 * Half + i % 2].at[e] + __uint_as_float(bits[e]);
+        }
+      }
+    };
+    if constexpr (Half == 1) give();
+    prim::cuda::wait_for_threads(pair() + 1, 64);
+    if constexpr (Half == 0) {
+      take();
+      give();
+    }
+    prim::cuda::wait_for_threads(pair() + 1, 64);
+    if constexpr (Half == 1) take();
   }
 };
 
@@ -249,7 +291,7 @@ __global__ void __launch_bounds__(matrix_threads, 1)
     ask_for_keys(key0 + 2 * Shape::keys);
     const std::uint32_t tile = place_of(stages.stage());
     scores_type scores;
-    scores.multiply(queries, tile);
+    scores.multiply(queries, tile, weights);
 
     const bool whole = key0 >= of_block.begin && key0 + Shape::keys <= of_block.end;
     const bool capped = args.soft_cap > 0;
@@ -299,7 +341,7 @@ __global__ void __launch_bounds__(matrix_threads, 1)
 #pragma unroll
     for (int m = 0; m < high; ++m) {
 #pragma unroll
-      for (int n = 0; n < 2 * scores_type::wide; ++n) {
+      for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const auto r = static_cast<unsigned>(scores_type::row(m, half));

@@ -22,12 +22,12 @@ template <class Element, int Keys>
 struct matrix_shape {
   using element = Element;
   static constexpr int keys = Keys;
-  // Warps that compute scores: so many below each other, each with as many rows and columns.
+  // Of scores four warps compute one half of the summed axis, so many of them below each other, 32
+  // columns each; then each has 16 columns of whole sums.
   static constexpr int row_warps = Keys == 64 ? 2 : 4;
   static constexpr int column_warps = matrix_threads / 32 / row_warps;
   static constexpr int warp_rows = matrix_rows / row_warps;
-  static constexpr int warp_columns = Keys / column_warps;
-  static_assert(warp_columns % 16 == 0 && warp_rows % 16 == 0);
+  static_assert(Keys == 32 * column_warps / 2 && warp_rows % 16 == 0);
   static constexpr int width = widest_latent + widest_rope;
   static constexpr int latent_chunks = widest_latent / 8, rope_chunks = widest_rope / 8;
   using query_tile = prim::cuda::shared_tile<matrix_rows, width>;

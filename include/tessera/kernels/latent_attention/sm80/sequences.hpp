@@ -32,7 +32,9 @@ __device__ __forceinline__ std::int64_t begin_of(const latent_attention_kernel_a
 }
 /// Tokens from here on belong to no sequence.
 __device__ __forceinline__ std::int64_t end_of_tokens(const latent_attention_kernel_args& args) {
-  return args.cu_seqlens_q != nullptr ? begin_of(args, sequences_in_use(args)) : args.length;
+  if (args.cu_seqlens_q == nullptr) return args.length;
+  const std::int64_t count = sequences_in_use(args);
+  return count > 0 ? begin_of(args, count) : 0;
 }
 
 __device__ __forceinline__ prim::sequence sequence_of(const latent_attention_kernel_args& args,
