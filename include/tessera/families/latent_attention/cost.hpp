@@ -59,11 +59,11 @@ inline work_estimate estimate_on_gpu(const latent_attention_config& config,
   work_estimate work;
   work.items = std::max<std::int64_t>(1, sequences * kv_heads * blocks);
   if (config.type == dtype::none) {
-    work.vector_operations = products / 2 / 0.25;  // a multiply-add is one
+    work.vector_operations = products / 2 / 0.2;  // a multiply-add is one
     work.items_per_core = 2;
   } else {
     work.flops = products;
-    work.product_share = 0.5;
+    work.product_share = 0.46;
   }
   work.bytes = size * (latents * width + heads * (width + value)) + 8 * heads * value;
   if (config.form == latent_form::absorbed) {
