@@ -41,6 +41,15 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cpu_generic_expanded_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_selected_backward, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_selected_forward, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_f16, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_expanded_backward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_expanded_forward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_selected_backward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_selected_forward, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -49,7 +58,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d909fb611b96c61f";
+  if (kind == device_kind::cpu) return "f2c57f061c07ffbf";
+  if (kind == device_kind::cuda) return "23f2cbda29b23d39";
   return {};
 }
 

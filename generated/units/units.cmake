@@ -346,6 +346,10 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/selective_scan_state_space_v1_forward.cu
   units/cuda_sm80/selective_scan_state_space_v2_backward.cu
   units/cuda_sm80/selective_scan_state_space_v2_forward.cu
+  units/cuda_sm80/latent_attention_backward.cu
+  units/cuda_sm80/latent_attention_bf16.cu
+  units/cuda_sm80/latent_attention_f16.cu
+  units/cuda_sm80/latent_attention_forward.cu
   units/cuda_sm80/sparse_attention_blocksparse_backward.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d128.cu

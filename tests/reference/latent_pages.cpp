@@ -143,17 +143,32 @@ std::span<const std::string_view> independent(const bound_call&) {
   return heads;
 }
 
-constexpr operation_reference reference_named(std::string_view op) {
+/// Rows of a type take latents of up to 512 columns and 64 of a rope part, by eights. Without v_dim
+/// all columns of a latent are values.
+std::int64_t decode_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const latent_attention_config*>(config);
+  return row.type != dtype::none && dim == "W" ? 136 : 0;
+}
+std::int64_t ragged_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const latent_attention_config*>(config);
+  if (row.type == dtype::none) return 0;
+  return dim == "L" ? widest_latent : dim == "R" ? widest_rope : 0;
+}
+
+constexpr operation_reference reference_named(std::string_view op,
+                                              std::int64_t (*row_extent)(const void*,
+                                                                         std::string_view)) {
   return {.op = op,
           .exact = &evaluated<exact>,
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
           .mark_seen = &mark_seen,
+          .row_extent = row_extent,
           .independent = &independent,
           .count = &count};
 }
-constexpr std::array table{reference_named("flash_mla_decode"),
-                           reference_named("multi_latent_ragged_page_attention")};
+constexpr std::array table{reference_named("flash_mla_decode", &decode_extent),
+                           reference_named("multi_latent_ragged_page_attention", &ragged_extent)};
 
 }  // namespace
 

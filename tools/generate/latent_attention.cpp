@@ -27,9 +27,13 @@ struct description {
   static constexpr std::tuple axes{
       axis{"targets", &latent_attention_axes::targets, &latent_attention_config::target},
       axis{"forms", &latent_attention_axes::forms, &latent_attention_config::form},
-      axis{"passes", &latent_attention_axes::passes, &latent_attention_config::pass}};
+      axis{"passes", &latent_attention_axes::passes, &latent_attention_config::pass},
+      axis{"types", &latent_attention_axes::types, &latent_attention_config::type}};
 
   static std::string unit_of(const latent_attention_config& config) {
+    if (config.type != dtype::none) return fmt::format("{}", enumerator_name(config.type));
+    // On GPUs the rows of a direction are the same kernels in another order.
+    if (is_cuda(config.target)) return fmt::format("{}", enumerator_name(config.pass));
     return fmt::format("{}_{}", enumerator_name(config.form), enumerator_name(config.pass));
   }
 };
@@ -40,6 +44,10 @@ family latent_attention_family() {
   family made = described_family<description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
                                .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/latent_attention/sm80/launch.hpp",
+      .limits = {
+          .rows = 8, .seconds = 120, .bytes = 4 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
   return made;
 }
 

@@ -14,6 +14,7 @@ struct latent_attention_axes {
   std::vector<backend> targets;
   std::vector<latent_form> forms;
   std::vector<latent_pass> passes;
+  std::vector<dtype> types{dtype::none};
 };
 
 inline std::vector<latent_attention_axes> latent_attention_blocks() {
@@ -38,6 +39,25 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .forms = {selected},
           .passes = {forward, backward},
+      },
+      {
+          .about = "sm80: prompts, of any type and size",
+          .targets = {cuda_sm80},
+          .forms = {expanded, selected},
+          .passes = {forward, backward},
+      },
+      {
+          .about = "sm80: batches over caches of any type and size",
+          .targets = {cuda_sm80},
+          .forms = {absorbed},
+          .passes = {forward},
+      },
+      {
+          .about = "sm80: the same on the matrix unit",
+          .targets = {cuda_sm80},
+          .forms = {absorbed},
+          .passes = {forward},
+          .types = {dtype::f16, dtype::bf16},
       },
   };
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera {
 
@@ -32,11 +33,16 @@ constexpr std::string_view name_of(latent_pass pass) noexcept {
   return latent_pass_names[static_cast<std::size_t>(pass)];
 }
 
-/// One row of the table. Kernels take every element type and size.
+/// The widest latents that rows of a type take, and rope parts.
+inline constexpr int widest_latent = 512, widest_rope = 64;
+
+/// One row of the table. Kernels take every element type and size, but for those of a type, which
+/// are for that one and multiply on the matrix unit.
 struct latent_attention_config {
   backend target = backend::cpu_generic;
   latent_form form = latent_form::expanded;
   latent_pass pass = latent_pass::forward;
+  dtype type = dtype::none;  ///< of the tensors; none: any
   friend constexpr bool operator==(const latent_attention_config&,
                                    const latent_attention_config&) = default;
 };

@@ -35,8 +35,48 @@ inline latent_attention_facts facts_of(const latent_attention_demand& demand) no
   return facts;
 }
 
+/// What a CUDA row does: a block for each 64 query rows, of gradients one for each 64 keys besides.
+/// Shares are those measured on an H200.
+inline work_estimate estimate_on_gpu(const latent_attention_config& config,
+                                     const latent_attention_facts& facts, int workers) noexcept {
+  const latent_attention_demand& demand = facts.demand;
+  constexpr std::int64_t block = 64;
+  const auto width = static_cast<double>(demand.width), value = static_cast<double>(demand.value);
+  const bool backward = config.pass == latent_pass::backward;
+  const std::int64_t sequences = std::max<std::int64_t>(demand.sequences, 1);
+  const std::int64_t kv_heads = std::max<std::int64_t>(demand.kv_heads, 1);
+  const std::int64_t rows =
+      std::max<std::int64_t>(demand.tokens / sequences * demand.heads / kv_heads, 1);
+  const std::int64_t blocks = (rows + block - 1) / block;
+  const double filled = static_cast<double>(blocks * block) / static_cast<double>(rows);
+  const double pairs = filled * facts.pairs;
+  // Scores of gradients are computed twice.
+  const double products = 2 * pairs * (backward ? 4 * width + 3 * value : width + value) +
+                          2 * facts.expansions * (backward ? 3 : 1) + 2 * facts.scores;
+  const auto size = static_cast<double>(size_of(demand.type));
+  const auto latents = static_cast<double>(demand.sequences) * static_cast<double>(demand.keys);
+  const auto heads = static_cast<double>(demand.tokens) * static_cast<double>(demand.heads);
+  work_estimate work;
+  work.items = std::max<std::int64_t>(1, sequences * kv_heads * blocks);
+  if (config.type == dtype::none) {
+    work.vector_operations = products / 2 / 0.2;  // a multiply-add is one
+    work.items_per_core = 2;
+  } else {
+    work.flops = products;
+    work.product_share = 0.46;
+  }
+  work.bytes = size * (latents * width + heads * (width + value)) + 8 * heads * value;
+  if (config.form == latent_form::absorbed) {
+    work.splits = std::clamp<std::int64_t>(work.items_per_core * workers / work.items, 1, 64);
+  }
+  work.footprint_bytes = work.bytes;
+  work.launches = backward ? 9 : config.form == latent_form::absorbed ? 2 : 5;
+  return work;
+}
+
 inline work_estimate estimate_of(const latent_attention_config& config,
-                                 const latent_attention_facts& facts, int /*workers*/) noexcept {
+                                 const latent_attention_facts& facts, int workers) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts, workers);
   const latent_attention_demand& demand = facts.demand;
   const auto width = static_cast<double>(demand.width), value = static_cast<double>(demand.value);
   const bool backward = config.pass == latent_pass::backward;

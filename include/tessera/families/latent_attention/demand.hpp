@@ -19,9 +19,9 @@ struct latent_attention_demand {
   dtype type = dtype::none;  ///< of the latents
   bool packed = false;
   bool causal = false;
-  bool biased = false;  ///< bias or mask
-  bool rope = false;    ///< keys have a part of their own
-  std::uint8_t unused = 0;
+  bool biased = false;         ///< bias or mask
+  bool rope = false;           ///< keys have a part of their own
+  bool aligned16 = true;       ///< rows start at multiples of 16 bytes, or are on the CPU
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< queries of all sequences, of a head
   std::int64_t keys = 0;       ///< most of a sequence
@@ -69,11 +69,12 @@ constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_arg
 constexpr latent_attention_demand demand_of(flash_mla_decode_op /*op*/,
                                             const flash_mla_decode_args& args,
                                             const flash_mla_decode_options& options,
-                                            bool /*unaligned*/) noexcept {
+                                            bool unaligned) noexcept {
   const auto& q = args.q.extent;
   return {.form = latent_form::absorbed,
           .type = args.q.type,
           .causal = options.causal,
+          .aligned16 = !unaligned,
           .sequences = q[0],
           .tokens = q[0] * q[1],
           .keys = args.block_table.extent[1] * args.kv_cache.extent[1],
@@ -86,13 +87,14 @@ constexpr latent_attention_demand demand_of(flash_mla_decode_op /*op*/,
 
 constexpr latent_attention_demand demand_of(latent_ragged_op /*op*/, const latent_ragged_args& args,
                                             const latent_ragged_options& /*options*/,
-                                            bool /*unaligned*/) noexcept {
+                                            bool unaligned) noexcept {
   const auto& q = args.q_nope.extent;
   const auto& cache = args.kv_cache.extent;
   return {.form = latent_form::absorbed,
           .type = args.q_nope.type,
           .packed = true,
           .causal = true,
+          .aligned16 = !unaligned,
           .sequences = args.kv_lens.extent[0],
           .tokens = q[0],
           .keys = args.block_tables.extent[1] * cache[1] * cache[2],
@@ -142,6 +144,8 @@ inline constexpr std::array table{
     demand_field{"biased", key_part::identity, &value<&latent_attention_demand::biased>,
                  words_of_flags},
     demand_field{"rope", key_part::identity, &value<&latent_attention_demand::rope>,
+                 words_of_flags},
+    demand_field{"aligned16", key_part::identity, &value<&latent_attention_demand::aligned16>,
                  words_of_flags},
     demand_field{"sequences", key_part::size, &value<&latent_attention_demand::sequences>},
     demand_field{"length", key_part::size,

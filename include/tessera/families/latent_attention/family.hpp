@@ -37,16 +37,23 @@ struct latent_attention_family {
     const std::int64_t items = estimate_of(config, facts, threads).items;
     return sentence({name_of(config.form), " ", name_of(config.pass), ", ", facts.demand.tokens,
                      facts.demand.tokens == 1 ? " query, " : " queries, ", items, " work item",
-                     items == 1 ? "" : "s", " for ", threads, " thread", threads == 1 ? "" : "s"});
+                     items == 1 ? "" : "s", " for ", threads,
+                     is_cuda(config.target) ? " multiprocessor" : " thread",
+                     threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const latent_attention_demand& demand,
                                               const device_facts& device,
                                               const latent_attention_config&) {
-    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     latent_attention_config wanted{
         .target = device.highest, .form = demand.form, .pass = demand.pass};
+    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
+    if (is_cuda(wanted.target) && demand.form == latent_form::absorbed) {
+      wanted.type = demand.type;
+      if (demand.type == dtype::f32 || !runs(wanted, demand)) wanted.type = dtype::none;
+    }
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     return std::string(tessera::name_of(wanted).view());
   }

@@ -1,11 +1,16 @@
-// Which rows of latent attention can run which problems: rows take every type, size and option.
+// Which rows of latent attention can run which problems: rows take every type, size and option, but
+// for those of a type.
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string>
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/demand.hpp>
+#include <tessera/spec/dtype.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/sentence.hpp>
 
 namespace tessera {
 
@@ -14,6 +19,48 @@ struct fits_of<latent_attention_config> {
   static constexpr std::array rules{
       same_value<&latent_attention_config::form, &latent_attention_demand::form>("form", 2),
       same_value<&latent_attention_config::pass, &latent_attention_demand::pass>("pass"),
+      fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "type",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                return row.type == dtype::none || row.type == wanted.type;
+              },
+          .asked = [](const latent_attention_demand& wanted) noexcept -> sentence_part {
+            return name_of(wanted.type);
+          },
+          .present = [](const latent_attention_config& row) noexcept -> sentence_part {
+            return name_of(row.type);
+          }},
+      fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "latents",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                const std::int64_t rope = wanted.width - wanted.latent;
+                return row.type == dtype::none ||
+                       (wanted.latent <= widest_latent && rope <= widest_rope &&
+                        wanted.latent % 8 == 0 && rope % 8 == 0);
+              },
+          .obstacle =
+              [](const latent_attention_config&, const latent_attention_demand& wanted) {
+                return sentence({"latents have ", wanted.latent, " columns and ",
+                                 wanted.width - wanted.latent,
+                                 " of a rope part, the row takes "
+                                 "multiples of 8 up to ",
+                                 widest_latent, " and ", widest_rope});
+              }},
+      fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "aligned16",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                return row.type == dtype::none || wanted.aligned16;
+              },
+          .obstacle =
+              [](const latent_attention_config&, const latent_attention_demand&) {
+                return std::string("rows do not start at multiples of 16 bytes");
+              }},
   };
 };
 

@@ -34,6 +34,8 @@ struct latent_pages {
   std::int64_t row = 0;
   std::int64_t page_size = 0;
   std::int64_t lanes = 1;
+  std::int64_t page_count = 0;  ///< of the pool
+  std::int64_t most_pages = 0;  ///< of a sequence
 };
 
 /// A number of a key for each slot of a token, -1 for none. Null: absent.

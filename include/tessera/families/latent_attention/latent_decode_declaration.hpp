@@ -116,6 +116,8 @@ inline constexpr auto sizes = declared::sizes_in(
                size_text{"H", offsetof(kernel, heads)}, size_text{"R", offsetof(kernel, latent)},
                size_text{"R", offsetof(kernel, nope)}, size_text{"R", offsetof(kernel, value)},
                size_text{"n", offsetof(kernel, sink_count)},
+               size_text{"P", pages + offsetof(latent_pages, page_count)},
+               size_text{"M", pages + offsetof(latent_pages, most_pages)},
                size_text{"T", pages + offsetof(latent_pages, page_size)}},
     form);
 consteval binding_text rows_at(std::string_view name, std::size_t at) {

@@ -127,6 +127,8 @@ inline constexpr auto sizes = declared::sizes_in(
                size_text{"H", offsetof(kernel, heads)}, size_text{"L", offsetof(kernel, latent)},
                size_text{"L", offsetof(kernel, nope)}, size_text{"L", offsetof(kernel, value)},
                size_text{"R", offsetof(kernel, rope)},
+               size_text{"P", pages + offsetof(latent_pages, page_count)},
+               size_text{"M", pages + offsetof(latent_pages, most_pages)},
                size_text{"T", pages + offsetof(latent_pages, page_size)},
                size_text{"C", pages + offsetof(latent_pages, lanes)}},
     form);

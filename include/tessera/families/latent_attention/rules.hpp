@@ -12,7 +12,8 @@ namespace tessera {
 
 enum class latent_attention_rule : std::uint8_t {
   none,
-  target_is_a_cpu,
+  cuda_rows_are_sm80,
+  type_is_of_matrix_units,
   gradients_are_of_expanded_latents,
   bf16_instructions_add_nothing,
 };
@@ -22,8 +23,10 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
   switch (rule) {
     case latent_attention_rule::none:
       return "the row is legal";
-    case latent_attention_rule::target_is_a_cpu:
-      return "the row is for a CPU: latent attention has no CUDA kernels yet";
+    case latent_attention_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case latent_attention_rule::type_is_of_matrix_units:
+      return "rows of a type, f16 or bf16, are CUDA rows of absorbed latents; others take any type";
     case latent_attention_rule::gradients_are_of_expanded_latents:
       return "backward rows are of expanded latents: caches of latents have no gradients";
     case latent_attention_rule::bf16_instructions_add_nothing:
@@ -34,9 +37,16 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr latent_attention_rule broken_rule(latent_attention_config config) noexcept {
-  if (!is_cpu(config.target)) return latent_attention_rule::target_is_a_cpu;
+  if (is_cuda(config.target) && config.target != backend::cuda_sm80) {
+    return latent_attention_rule::cuda_rows_are_sm80;
+  }
   if (config.pass == latent_pass::backward && config.form == latent_form::absorbed) {
     return latent_attention_rule::gradients_are_of_expanded_latents;
+  }
+  const bool on_matrix_unit = is_cuda(config.target) && config.form == latent_form::absorbed &&
+                              (config.type == dtype::f16 || config.type == dtype::bf16);
+  if (config.type != dtype::none && !on_matrix_unit) {
+    return latent_attention_rule::type_is_of_matrix_units;
   }
   return latent_attention_rule::none;
 }

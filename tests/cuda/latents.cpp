@@ -1,0 +1,82 @@
+// Latent attention where only a device has something to prove: several blocks of rows against
+// several tiles and splits of latents in pages, and prompts of several tiles each way.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/latent_attention.hpp>
+
+#include "tests/support/call_run.hpp"
+#include "tests/support/random.hpp"
+
+namespace tessera::device_test {
+namespace {
+
+/// Extents of each axis, by its name in the operations that have it.
+struct axis_extent {
+  std::string_view op;
+  std::string_view symbol;
+  std::int64_t extent = 0;
+};
+constexpr axis_extent extents[] = {
+    {"flash_mla_decode", "B", 3},
+    {"flash_mla_decode", "Sq", 3},
+    {"flash_mla_decode", "H", 48},
+    {"flash_mla_decode", "T", 16},
+    {"flash_mla_decode", "M", 60},
+    {"multi_latent_ragged_page_attention", "N", 4},
+    {"multi_latent_ragged_page_attention", "Tq", 90},
+    {"multi_latent_ragged_page_attention", "H", 5},
+    {"multi_latent_ragged_page_attention", "U", 8},
+    {"multi_latent_ragged_page_attention", "M", 40},
+    {"flash_mla", "S", 150},
+    {"flash_mla_backward", "S", 150},
+    {"deepseek_attn", "S", 150},
+    {"deepseek_attn_backward", "S", 150},
+};
+
+class latent_tiles : public testing::TestWithParam<support::tested_row> {};
+
+TEST_P(latent_tiles, are_right_next_to_each_other) {
+  const support::tested_row& row = GetParam();
+  int ran = 0;
+  for (const operation& op : row.kind->operations) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      support::call_wishes wishes{.density = 0.2, .work = 1e9};
+      for (std::size_t dim = 0; dim < op.form->dims.size(); ++dim) {
+        for (const axis_extent& axis : extents) {
+          if (axis.op == op.name && axis.symbol == op.form->dims[dim].symbol) {
+            wishes.extents[dim] = axis.extent;
+          }
+        }
+      }
+      support::random_source random(seed);
+      const auto data = support::call_for(row, op, random, wishes);
+      if (data == nullptr) continue;  // the row does not run the operation
+      const support::call_expectation expectation(data->call());
+      std::vector<std::vector<std::byte>> first;
+      for (int run = 0; run < 2; ++run) {
+        EXPECT_EQ(support::complaints_of_call(*row.kind, *data, expectation, {.row = row.row->name},
+                                              first),
+                  "")
+            << data->text();
+      }
+      ++ran;
+    }
+  }
+  EXPECT_GT(ran, 0);
+}
+
+std::vector<support::tested_row> latent_rows_of_build() {
+  std::vector<support::tested_row> all = support::tested_rows();
+  std::erase_if(all, [](const auto& one) { return one.kind->name != "latent_attention"; });
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(rows, latent_tiles, testing::ValuesIn(latent_rows_of_build()),
+                         [](const auto& one) { return support::test_name(one.param.row->name); });
+
+}  // namespace
+}  // namespace tessera::device_test
