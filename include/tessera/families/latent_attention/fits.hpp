@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/demand.hpp>
@@ -44,11 +45,11 @@ struct fits_of<latent_attention_config> {
               },
           .obstacle =
               [](const latent_attention_config&, const latent_attention_demand& wanted) {
+                constexpr std::string_view takes =
+                    " of a rope part, the row takes multiples of 8 up to ";
                 return sentence({"latents have ", wanted.latent, " columns and ",
-                                 wanted.width - wanted.latent,
-                                 " of a rope part, the row takes "
-                                 "multiples of 8 up to ",
-                                 widest_latent, " and ", widest_rope});
+                                 wanted.width - wanted.latent, takes, widest_latent, " and ",
+                                 widest_rope});
               }},
       fit_rule<latent_attention_config, latent_attention_demand>{
           .name = "aligned16",
