@@ -47,8 +47,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b94ee385434f6235";
-  if (kind == device_kind::cuda) return "fa175406d5266540";
+  if (kind == device_kind::cpu) return "47124e00ba780de1";
+  if (kind == device_kind::cuda) return "a443ed00eca928dc";
   return {};
 }
 
