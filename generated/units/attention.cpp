@@ -241,8 +241,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7b2697b7b18d2eb8";
-  if (kind == device_kind::cuda) return "9d29b0b2c06329d5";
+  if (kind == device_kind::cpu) return "ade5618381f6cc69";
+  if (kind == device_kind::cuda) return "a00bae8aeab8ef13";
   return {};
 }
 

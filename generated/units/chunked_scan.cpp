@@ -74,8 +74,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b09afa24721b1f4d";
-  if (kind == device_kind::cuda) return "79d0d832afb83ac7";
+  if (kind == device_kind::cpu) return "3dc870b6a0c9204d";
+  if (kind == device_kind::cuda) return "1788cd0270df2bc2";
   return {};
 }
 

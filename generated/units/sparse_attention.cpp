@@ -42,7 +42,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "da685d3788d30cdb";
+  if (kind == device_kind::cpu) return "e09ffad4dbfa5e1b";
   return {};
 }
 
