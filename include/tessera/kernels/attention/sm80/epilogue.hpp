@@ -234,7 +234,8 @@ class epilogue {
                                            block_.work.seq.q_begin + query, head));
   }
 
-  /// Columns 8 d + 4t to 8 d + 4t + 3 of a row, d even, of sums whose values had 8 bits (gemm.hpp).
+  /// Columns 8 d + 4t to 8 d + 4t + 3 of a row, d even, of sums whose values had 8 bits
+  /// (operands.hpp).
   __device__ __forceinline__ float4 four_of(int m, int half, int d) const {
     const float(&even)[4] = warp_.out[m][d].at;
     const float(&odd)[4] = warp_.out[m][d + 1].at;

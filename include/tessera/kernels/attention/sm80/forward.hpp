@@ -53,7 +53,7 @@ __device__ __forceinline__ std::uint32_t divided_word(std::uint32_t word,
 }
 
 /// Puts the block's queries in the order that products with elements of 8 bits take them in, see
-/// gemm.hpp: of 16 columns those from 4t on and from 4t + 2 on go apart, for all t.
+/// operands.hpp: of 16 columns those from 4t on and from 4t + 2 on go apart, for all t.
 template <class Traits>
 __device__ __forceinline__ void permute_queries(std::uint32_t q_tile) {
   for (std::uint32_t at = threadIdx.x * 32; at < Traits::q_tile::bytes;

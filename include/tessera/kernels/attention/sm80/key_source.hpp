@@ -225,6 +225,7 @@ __device__ __forceinline__ void copy_elements(std::uint32_t to, const std::uint1
 /// strides are in units of 16 bits.
 template <class Traits, class Tile>
 struct tile_loader {
+  using tile = Tile;
   static constexpr int rows_at_once = Traits::threads / 8;
   static constexpr int passes = Tile::rows / rows_at_once;
   static_assert(Tile::rows % rows_at_once == 0, "a block copies whole tiles");
@@ -330,47 +331,6 @@ struct tile_loader {
     for (int in_tile = thread / 8; in_tile < Tile::rows; in_tile += rows_at_once) {
       const auto* row = reinterpret_cast<const std::uint16_t*>(source.row(stride, first + in_tile));
       copy_row(tile, in_tile, row, width, first + in_tile < limit, thread % 8);
-    }
-  }
-
-  /// Rows [first, first + Tile::rows) of a source of 8-bit elements, `width` in a row, widened; row
-  /// `limit` and later and columns from `width` on are zeros. Some rows are under way at once.
-  template <class Source>
-  static __device__ __forceinline__ void widen_rows(std::uint32_t tile, const Source& source,
-                                                    std::int64_t stride, int first, int limit,
-                                                    int width, dtype type) {
-    using element = typename Traits::element;
-    constexpr int count = 16 / static_cast<int>(sizeof(element));  // elements of a chunk
-    constexpr int at_once = passes < 4 ? passes : 4;
-    const bool whole = source.are_multiples_of(count, stride);
-#pragma unroll 1
-    for (int in_tile = row(); in_tile < Tile::rows; in_tile += at_once * rows_at_once) {
-      const unsigned char* rows[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        rows[i] = source.row(stride, first + in_tile + i * rows_at_once);
-      }
-#pragma unroll 1
-      for (int at = chunk(); at < Tile::chunks; at += 8) {
-        uint2 codes[at_once];
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          const bool present = first + in_tile + i * rows_at_once < limit;
-          codes[i] = prim::cuda::load_codes<count>(rows[i] + at * count,
-                                                   present ? width - at * count : 0, whole);
-        }
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          std::uint32_t words[4];
-          prim::cuda::with_code_type(type, [&](auto code) {
-            prim::cuda::widen<decltype(code), element>(words, codes[i]);
-          });
-          prim::cuda::store_shared_16(
-              tile + Tile::offset(static_cast<unsigned>(in_tile + i * rows_at_once),
-                                  static_cast<unsigned>(at)),
-              words);
-        }
-      }
     }
   }
 

@@ -23,6 +23,7 @@
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/widening.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/cuda/pipeline.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -138,8 +139,8 @@ class kv_tiles {
     if constexpr (Traits::widens_codes) {
       if (Traits::has_codes(args_.call)) {
         if (first >= limit) return;
-        Loader::widen_rows(tile, from, stride, first, limit, width / Traits::units,
-                           args_.call.pool_type);
+        widen_rows<Traits, typename Loader::tile>(tile, from, stride, first, limit,
+                                                  width / Traits::units, args_.call.pool_type);
         return;
       }
     }
