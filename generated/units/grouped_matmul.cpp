@@ -48,7 +48,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "3ec9b6d7be9d4741";
-  if (kind == device_kind::cuda) return "9cf5ac58bb1bf3af";
+  if (kind == device_kind::cuda) return "8f3178d354fd9b08";
   return {};
 }
 

@@ -40,6 +40,18 @@ constexpr std::array instances = row_table<
     , table_row<rows::losses_cpu_generic_kl_divergence_forward, 0, 0>
     , table_row<rows::losses_cpu_generic_linear_cross_entropy_backward, 0, 0>
     , table_row<rows::losses_cpu_generic_linear_cross_entropy_forward, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::losses_cuda_sm80_cross_entropy_backward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_cross_entropy_forward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_kl_divergence_backward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_kl_divergence_forward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_bf16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_f16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -48,7 +60,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3cbc8856dee48cb1";
+  if (kind == device_kind::cpu) return "12e90f049a189498";
+  if (kind == device_kind::cuda) return "15c64d1e48b464a1";
   return {};
 }
 
