@@ -53,7 +53,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a2ee24ad0d72a03f";
-  if (kind == device_kind::cuda) return "0ee49a8629cfda9c";
+  if (kind == device_kind::cuda) return "9a4069caa4220726";
   return {};
 }
 

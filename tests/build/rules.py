@@ -222,6 +222,9 @@ FAMILIES = [
             "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
             "cuda_products_have_a_type":
                 ".target = backend::cuda_sm80, .loss = loss_kind::linear_cross_entropy",
+            "cuda_gradients_are_not_f16":
+                ".target = backend::cuda_sm80, .loss = loss_kind::linear_cross_entropy, "
+                ".pass = loss_pass::backward, .type = dtype::f16",
             "other_rows_take_any_type": ".type = dtype::bf16",
         },
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},

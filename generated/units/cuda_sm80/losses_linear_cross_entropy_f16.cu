@@ -3,17 +3,11 @@
 
 namespace tessera {
 namespace rows {
-struct losses_cuda_sm80_linear_cross_entropy_backward_f16 {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, loss_pass::backward, dtype::f16};
-};
 struct losses_cuda_sm80_linear_cross_entropy_forward_f16 {
   static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, loss_pass::forward, dtype::f16};
 };
 }  // namespace rows
 
-template std::size_t kernels::losses::sm80::workspace_bytes<rows::losses_cuda_sm80_linear_cross_entropy_backward_f16>(const losses_kernel_args&, int);
-template status kernels::losses::sm80::launch<rows::losses_cuda_sm80_linear_cross_entropy_backward_f16>(const losses_kernel_args&, const launch_context&);
-template status kernels::losses::sm80::prepare<rows::losses_cuda_sm80_linear_cross_entropy_backward_f16>();
 template std::size_t kernels::losses::sm80::workspace_bytes<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16>(const losses_kernel_args&, int);
 template status kernels::losses::sm80::launch<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16>(const losses_kernel_args&, const launch_context&);
 template status kernels::losses::sm80::prepare<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16>();

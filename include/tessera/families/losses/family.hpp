@@ -50,6 +50,7 @@ struct losses_family {
     if (is_cuda(wanted.target)) {
       wanted.target = backend::cuda_sm80;
       if (wanted.loss == loss_kind::linear_cross_entropy) wanted.type = demand.type;
+      if (broken_rule(wanted) != losses_rule::none) wanted.type = dtype::f32;
     }
     return std::string(tessera::name_of(wanted).view());
   }

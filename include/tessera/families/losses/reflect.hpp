@@ -17,7 +17,8 @@ BOOST_DESCRIBE_ENUM(loss_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(loss_reduction, mean, sum, none)
 BOOST_DESCRIBE_ENUM(kl_direction, forward, reverse, jsd)
 BOOST_DESCRIBE_ENUM(losses_rule, none, cuda_rows_are_sm80, cuda_products_have_a_type,
-                    other_rows_take_any_type, bf16_instructions_add_nothing)
+                    cuda_gradients_are_not_f16, other_rows_take_any_type,
+                    bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(cross_entropy_op, fused_cross_entropy, fused_cross_entropy_backward)
 BOOST_DESCRIBE_ENUM(kl_divergence_op, fused_kl_divergence, fused_kl_divergence_backward)
 BOOST_DESCRIBE_ENUM(linear_cross_entropy_op, fused_linear_cross_entropy,

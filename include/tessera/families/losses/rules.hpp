@@ -13,6 +13,7 @@ enum class losses_rule : std::uint8_t {
   none,
   cuda_rows_are_sm80,
   cuda_products_have_a_type,
+  cuda_gradients_are_not_f16,
   other_rows_take_any_type,
   bf16_instructions_add_nothing,
 };
@@ -26,6 +27,9 @@ constexpr std::string_view sentence_of(losses_rule rule) noexcept {
       return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
     case losses_rule::cuda_products_have_a_type:
       return "type of a CUDA row of linear_cross_entropy is f32, f16 or bf16";
+    case losses_rule::cuda_gradients_are_not_f16:
+      return "type of a CUDA row of gradients is f32 or bf16: those of logits are too small for "
+             "f16";
     case losses_rule::other_rows_take_any_type:
       return "type of a row that is no product on a GPU is none";
     case losses_rule::bf16_instructions_add_nothing:
@@ -39,7 +43,9 @@ constexpr losses_rule broken_rule(losses_config config) noexcept {
   using enum losses_rule;
   if (is_cuda(config.target) && config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
   if (is_cuda(config.target) && config.loss == loss_kind::linear_cross_entropy) {
-    return is_floating_16_or_32(config.type) ? none : cuda_products_have_a_type;
+    if (!is_floating_16_or_32(config.type)) return cuda_products_have_a_type;
+    const bool small = config.type == dtype::f16 && config.pass == loss_pass::backward;
+    return small ? cuda_gradients_are_not_f16 : none;
   }
   return config.type == dtype::none ? none : other_rows_take_any_type;
 }

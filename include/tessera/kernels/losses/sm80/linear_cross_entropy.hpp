@@ -62,8 +62,6 @@ struct linear_memory {
   linear_gradient* gradients = nullptr;
   Element* d_logits = nullptr;
   float* d_hidden = nullptr;
-  std::uint32_t* largest = nullptr;
-  float *scale = nullptr, *inverse = nullptr, *d_bias = nullptr;
   std::size_t product_bytes = 0, bytes = 0;
 
   linear_memory(const linear_cross_entropy_kernel_args& args, bool backward, std::byte* base,
@@ -86,10 +84,6 @@ struct linear_memory {
       // Gradients of floats take the place of their logits.
       if (sizeof(Element) != sizeof(float)) parts.take(d_logits, tokens * classes);
       parts.take(d_hidden, tokens * columns);
-      parts.take(largest, 1);
-      parts.take(scale, 1);
-      parts.take(inverse, classes);
-      parts.take(d_bias, classes);
     }
     bytes = parts.bytes();
   }
@@ -107,12 +101,15 @@ class linear_cross_entropy_row {
 
   static auto entries() {
     const auto factors = grouped_matmul::sm80::row_kernels<factor_row>::entries();
-    const std::array own{cuda::entry_of(&total_values),   cuda::entry_of(&total_weights),
-                         cuda::entry_of(&find_active),    cuda::entry_of(&gather_hidden<element>),
-                         cuda::entry_of(&scatter_hidden), cuda::entry_of(&add_logits),
-                         cuda::entry_of(&linear_values),  cuda::entry_of(&linear_factors),
-                         cuda::entry_of(&make_scale),     cuda::entry_of(&chunk_gradients<element>),
-                         cuda::entry_of(&put_bias)};
+    const std::array own{cuda::entry_of(&total_values),
+                         cuda::entry_of(&total_weights),
+                         cuda::entry_of(&find_active),
+                         cuda::entry_of(&gather_hidden<element>),
+                         cuda::entry_of(&scatter_hidden),
+                         cuda::entry_of(&add_logits),
+                         cuda::entry_of(&linear_values),
+                         cuda::entry_of(&linear_factors),
+                         cuda::entry_of(&chunk_gradients<element>)};
     std::array<prim::cuda::kernel_entry,
                std::tuple_size_v<decltype(factors)> + std::tuple_size_v<decltype(own)>>
         all;
@@ -168,33 +165,21 @@ class linear_cross_entropy_row {
   }
 
   void differentiate(row_launch& rows, const entropy_terms& terms) {
-    const std::int64_t tokens = count_of(args_.tokens), classes = args_.tokens.classes;
+    const std::int64_t tokens = count_of(args_.tokens);
     rows.sum_weights(memory_.rows);
-    rows.clear(memory_.largest, sizeof(*memory_.largest));
     rows.enqueue(&linear_factors, token_blocks(tokens), token_threads, 0, args_, terms,
                  memory_.active, static_cast<const linear_row*>(memory_.known),
-                 static_cast<const double*>(memory_.rows.weight_sum), memory_.gradients,
-                 memory_.largest);
-    const std::int64_t together = classes_together(tokens, classes);
-    rows.enqueue(&make_scale, token_blocks(together), token_threads, 0,
-                 static_cast<const std::uint32_t*>(memory_.largest), together, memory_.scale,
-                 memory_.inverse);
+                 static_cast<const double*>(memory_.rows.weight_sum), memory_.gradients);
     for_each_chunk([&](const logit_chunk& chunk, const row_grid& grid) {
       multiply(logits_of(chunk), rows);
       rows.run(&chunk_gradients<element>, grid, args_, memory_.active, chunk, grid.by_warp,
-               static_cast<const linear_gradient*>(memory_.gradients),
-               static_cast<const float*>(memory_.scale), d_logits());
+               static_cast<const linear_gradient*>(memory_.gradients), d_logits());
       multiply(gradient_of_hidden(chunk), rows);
       multiply(gradient_of_weight(chunk), rows);
-      if (args_.d_bias.data == nullptr) return;
-      rows.enqueue(&put_bias, token_blocks(chunk.count), token_threads, 0, args_.d_bias, chunk,
-                   static_cast<const float*>(memory_.d_bias),
-                   static_cast<const float*>(memory_.inverse));
     });
     if (tokens == 0) return clear_parameters(rows);
     rows.enqueue(&scatter_hidden, tokens, 256, 0, args_, memory_.active,
-                 static_cast<const float*>(memory_.d_hidden), whole_chunks(args_.columns),
-                 static_cast<const float*>(memory_.scale));
+                 static_cast<const float*>(memory_.d_hidden), whole_chunks(args_.columns));
   }
 
   /// Gradients without a token.
@@ -281,8 +266,7 @@ class linear_cross_entropy_row {
     made.lhs = hidden();
     made.d_out = gradients_in(chunk);
     made.d_rhs = part_of(args_.d_weight, chunk);
-    made.rhs_scale = rows_at(memory_.inverse, dtype::f32, 0);
-    if (args_.d_bias.data != nullptr) made.d_rhs_bias = rows_at(memory_.d_bias, dtype::f32, 0);
+    made.d_rhs_bias = part_of(args_.d_bias, chunk);
     made.n = chunk.count;
     made.k = args_.columns;
     return made;

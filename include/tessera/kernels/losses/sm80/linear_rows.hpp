@@ -92,15 +92,14 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/// d_hidden of all tokens, those that count from sums that are `scale` too large.
+/// d_hidden of all tokens, zeros for those that do not count.
 static __global__ void __launch_bounds__(256)
     scatter_hidden(const linear_cross_entropy_kernel_args args, const active_tokens active,
-                   const float* sums, const std::int64_t stride, const float* scale) {
+                   const float* sums, const std::int64_t stride) {
   const std::int64_t row = blockIdx.x, place = active.places[row];
   const std::int64_t to = token_place(args.tokens, row).offset_in(args.d_hidden);
-  const float by = place < 0 ? 0.0f : 1 / *scale;
   for (std::int64_t column = threadIdx.x; column < args.columns; column += blockDim.x) {
-    const float x = place < 0 ? 0.0f : sums[place * stride + column] * by;
+    const float x = place < 0 ? 0.0f : sums[place * stride + column];
     prim::cuda::put_number(args.d_hidden.data, args.d_hidden.type, to + column, x);
   }
 }
@@ -181,42 +180,25 @@ static __global__ void __launch_bounds__(token_threads)
   put_value(args.tokens, args.form.z_part, at, row, value, values);
 }
 
-/// What makes gradients of the logits of tokens that count; `largest` becomes the bits of the
-/// largest magnitude.
+/// What makes gradients of the logits of tokens that count.
 static __global__ void __launch_bounds__(token_threads)
     linear_factors(const linear_cross_entropy_kernel_args args, const entropy_terms terms,
                    const active_tokens active, const linear_row* known, const double* weight_sum,
-                   linear_gradient* gradients, std::uint32_t* largest) {
+                   linear_gradient* gradients) {
   const std::int64_t place = std::int64_t{blockIdx.x} * token_threads + threadIdx.x;
   if (place >= *active.count) return;
   const token_place at(args.tokens, active.rows[place]);
   const std::int64_t target = target_of(args.tokens, at);
   const double factor = gradient_factor(args.tokens, at, weight_of(args.tokens, at), weight_sum);
-  const logit_gradient gradient = logit_gradient::of(terms, known[place].sums, target, factor);
-  gradients[place] = {gradient, target};
-  const float magnitude = fmaxf(fabsf(gradient.softmax_factor), fabsf(gradient.at_target));
-  atomicMax(largest, __float_as_uint(magnitude));
+  gradients[place] = {logit_gradient::of(terms, known[place].sums, target, factor), target};
 }
 
-/// The power of two that brings the largest factor near 1, so that gradients fit elements of 16
-/// bits; 1 where there is none. Its inverse for each class of a chunk.
-static __global__ void __launch_bounds__(token_threads)
-    make_scale(const std::uint32_t* largest, const std::int64_t classes, float* scale,
-               float* inverse) {
-  const std::uint32_t exponent = *largest >> 23;
-  const bool usable = exponent > 16 && exponent < 238;
-  const float by = usable ? __uint_as_float((254 - exponent) << 23) : 1.0f;
-  const std::int64_t at = std::int64_t{blockIdx.x} * token_threads + threadIdx.x;
-  if (at == 0) *scale = by;
-  if (at < classes) inverse[at] = 1 / by;
-}
-
-/// The logits of a chunk become their gradients, `scale` too large. `to` may be their memory.
+/// The logits of a chunk become their gradients. `to` may be their memory.
 template <class Element>
 __global__ void __launch_bounds__(512, 2)
     chunk_gradients(const linear_cross_entropy_kernel_args args, const active_tokens active,
                     const logit_chunk chunk, const bool by_warp, const linear_gradient* gradients,
-                    const float* scale, Element* to) {
+                    Element* to) {
   const row_team team(by_warp);
   const std::int64_t row = team.row();
   if (row >= *active.count) return;
@@ -225,7 +207,6 @@ __global__ void __launch_bounds__(512, 2)
   const unit_row d_logits({.data = to, .type = dtype_of<Element>::value, .token = chunk.stride},
                           token_place(row), units);
   const linear_gradient own = gradients[row];
-  const float by = *scale;
   for (std::int64_t unit = team.thread; unit < units.count; unit += team.threads) {
     const std::int64_t first = units.first(unit);
     float x[unit_size];
@@ -234,19 +215,10 @@ __global__ void __launch_bounds__(512, 2)
     for (int i = 0; i < unit_size; ++i) {
       float d_x = own.of_logits.at(capped(x[i], args.soft_cap));
       if (chunk.first + first + i == own.target) d_x -= own.of_logits.at_target;
-      x[i] = d_x * slope_of_cap(x[i], args.soft_cap) * by;
+      x[i] = d_x * slope_of_cap(x[i], args.soft_cap);
     }
     d_logits.store(units, first, x);
   }
-}
-
-/// d_bias of a chunk from sums that are `scale` too large.
-static __global__ void __launch_bounds__(token_threads)
-    put_bias(const parameter_rows d_bias, const logit_chunk chunk, const float* sums,
-             const float* inverse) {
-  const std::int64_t at = std::int64_t{blockIdx.x} * token_threads + threadIdx.x;
-  if (at >= chunk.count) return;
-  prim::cuda::put_number(d_bias.data, d_bias.type, chunk.first + at, sums[at] * inverse[at]);
 }
 
 }  // namespace tessera::kernels::losses::sm80

@@ -50,7 +50,6 @@ class product_row {
  public:
   product_row(const quantized_kernel_args& args, std::byte* workspace)
       : args_(args), weights_(args.weights) {
-    if (is_thin()) return;
     cuda::workspace_parts parts(workspace);
     parts.take(decoded_,
                sums_columns() ? together_ * weights_.columns() : together_ * weights_.rows);

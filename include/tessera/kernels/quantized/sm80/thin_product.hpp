@@ -22,22 +22,36 @@ inline constexpr int thin_outputs = 32;        ///< of a block
 inline constexpr int thin_piece = 128;         ///< inputs
 inline constexpr std::int64_t thin_rows = 16;  ///< of x, at most
 
-/// What codes of a group become weights with.
+/// What codes of the groups of four rows become weights with.
 struct group_numbers {
-  float scale = 1;
-  float offset = 0;  ///< affine: added to the code times the scale, of codes from `anchor` on
+  float scale[4];
+  float offset[4];  ///< affine: added to the code times the scale, of codes from `anchor` on
 
-  /// `anchor` is what codes of affine weights are counted from.
-  static __device__ __forceinline__ group_numbers of(const packed_weights& weights,
-                                                     std::int64_t row, std::int64_t group,
-                                                     float anchor) {
-    group_numbers numbers{.scale = scale_of(weights, row, group)};
-    if (weights.mode != weight_mode::affine) return numbers;
-    const float zero = prim::cuda::number_at(weights.zeros.data, weights.zeros.type,
-                                             row * weights.zeros.row + group);
-    numbers.offset = weights.form == affine_weight_form::bias ? fmaf(-anchor, numbers.scale, zero)
-                                                              : -(anchor + zero) * numbers.scale;
-    return numbers;
+  /// `anchor` is what codes of affine weights are counted from. All loads are under way at once.
+  __device__ __forceinline__ void load(const packed_weights& weights, const std::int64_t (&rows)[4],
+                                       std::int64_t group, float anchor) {
+    if (!has_float_scales(weights.mode)) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) scale[r] = scale_of(weights, rows[r], group);
+      return;
+    }
+    float zero[4] = {};
+    prim::cuda::with_elements(
+        weights.scales.data, weights.scales.type, [&]<class Number>(const Number* scales) {
+          const auto* const zeros =
+              static_cast<const Number*>(weights.zeros.data);  // of the same type
+          const bool affine = weights.mode == weight_mode::affine;
+#pragma unroll
+          for (int r = 0; r < 4; ++r) {
+            scale[r] = prim::cuda::float_of(scales[rows[r] * weights.scales.row + group]);
+            if (affine) zero[r] = prim::cuda::float_of(zeros[rows[r] * weights.zeros.row + group]);
+          }
+        });
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      offset[r] = weights.form == affine_weight_form::bias ? fmaf(-anchor, scale[r], zero[r])
+                                                           : -(anchor + zero[r]) * scale[r];
+    }
   }
 };
 
@@ -45,9 +59,8 @@ struct group_numbers {
 template <class Element, int Bits>
 __device__ __forceinline__ void decode_pairs(const packed_weights& weights,
                                              const float (&values)[16],
-                                             const std::uint32_t (&words)[Bits / 4],
-                                             const group_numbers& numbers,
-                                             std::uint32_t (&pairs)[4]) {
+                                             const std::uint32_t (&words)[Bits / 4], float scale,
+                                             float offset, std::uint32_t (&pairs)[4]) {
   constexpr std::uint32_t mask = (1u << Bits) - 1;
   constexpr int in_word = 32 / Bits;
   float x[8];
@@ -60,8 +73,7 @@ __device__ __forceinline__ void decode_pairs(const packed_weights& weights,
       const int bit = i % in_word * Bits;
       const std::uint32_t word = words[i / in_word];
       const std::uint32_t placed = bit <= place ? word << (place - bit) : word >> (bit - place);
-      x[i] =
-          fmaf(__uint_as_float((placed & (mask << place)) | anchor), numbers.scale, numbers.offset);
+      x[i] = fmaf(__uint_as_float((placed & (mask << place)) | anchor), scale, offset);
     }
   } else {
 #pragma unroll
@@ -69,7 +81,7 @@ __device__ __forceinline__ void decode_pairs(const packed_weights& weights,
       const std::uint32_t code = words[i / in_word] >> (i % in_word * Bits) & mask;
       const float value =
           Bits == 8 ? e4m3_value(static_cast<std::int32_t>(code)) : values[code & 15u];
-      x[i] = value * numbers.scale;
+      x[i] = value * scale;
     }
   }
 #pragma unroll
@@ -131,7 +143,7 @@ __global__ void __launch_bounds__(thin_warps * 32, 2)
     const thin_codes<Bits> own = codes;
     if (piece + thin_warps < pieces) codes.load(rows, piece + thin_warps);
     const std::int64_t column = piece * thin_piece + t * 32;
-    group_numbers numbers[4];
+    group_numbers numbers;
 #pragma unroll
     for (int unit = 0; unit < 4; ++unit) {
       prim::cuda::fragment_b2 b[Tiles];
@@ -144,16 +156,17 @@ __global__ void __launch_bounds__(thin_warps * 32, 2)
         }
         b[tile] = {{words.x, words.y, words.z, words.w}};
       }
+      if (unit == 0 || (unit * 8 & (size - 1)) == 0) {
+        numbers.load(weights, row_of, group_of(weights, column + unit * 8),
+                     static_cast<float>(1 << Bits));
+      }
       std::uint32_t pairs[4][4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        if (unit == 0 || (unit * 8 & (size - 1)) == 0) {
-          numbers[r] = group_numbers::of(weights, row_of[r], group_of(weights, column + unit * 8),
-                                         static_cast<float>(1 << Bits));
-        }
         std::uint32_t of_unit[Bits / 4];
         own.unit(r, unit, of_unit);
-        decode_pairs<Element, Bits>(weights, values, of_unit, numbers[r], pairs[r]);
+        decode_pairs<Element, Bits>(weights, values, of_unit, numbers.scale[r], numbers.offset[r],
+                                    pairs[r]);
       }
       using words = prim::cuda::half_words<Element>;
 #pragma unroll
