@@ -44,6 +44,17 @@ constexpr std::array instances = row_table<
     , table_row<rows::losses_cpu_generic_kl_divergence_forward, 0, 0>
     , table_row<rows::losses_cpu_generic_linear_cross_entropy_backward, 0, 0>
     , table_row<rows::losses_cpu_generic_linear_cross_entropy_forward, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::losses_cuda_sm80_cross_entropy_backward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_cross_entropy_forward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_kl_divergence_backward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_kl_divergence_forward, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_bf16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -52,7 +63,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3cbc8856dee48cb1";
+  if (kind == device_kind::cpu) return "9965736c7a5e3cbd";
+  if (kind == device_kind::cuda) return "f52e338a7d78268d";
   return {};
 }
 

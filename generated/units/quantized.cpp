@@ -38,6 +38,16 @@ constexpr std::array instances = row_table<
     , table_row<rows::quantized_cpu_generic_dequantize, 0, 0>
     , table_row<rows::quantized_cpu_generic_forward, 0, 0>
     , table_row<rows::quantized_cpu_generic_quantize, 0, 0>
+#if defined(TESSERA_CUDA)
+    , table_row<rows::quantized_cuda_sm80_backward_bf16, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_backward_f16, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_backward_f32, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_dequantize, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_forward_f16, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_forward_f32, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_quantize, 0, 0, 0, 0>
+#endif
     >::checked();
 }  // namespace
 
@@ -46,7 +56,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "642b2511a140fb92";
+  if (kind == device_kind::cpu) return "a2ee24ad0d72a03f";
+  if (kind == device_kind::cuda) return "d3b500788432bb37";
   return {};
 }
 

@@ -350,6 +350,10 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/latent_attention_bf16.cu
   units/cuda_sm80/latent_attention_f16.cu
   units/cuda_sm80/latent_attention_forward.cu
+  units/cuda_sm80/quantized_codes.cu
+  units/cuda_sm80/quantized_product_bf16.cu
+  units/cuda_sm80/quantized_product_f16.cu
+  units/cuda_sm80/quantized_product_f32.cu
   units/cuda_sm80/sparse_attention_blocksparse_backward.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d128.cu
@@ -370,6 +374,11 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/grouped_matmul_f16_m64n64.cu
   units/cuda_sm80/grouped_matmul_f32_m128n128.cu
   units/cuda_sm80/grouped_matmul_f32_m64n64.cu
+  units/cuda_sm80/losses_cross_entropy.cu
+  units/cuda_sm80/losses_kl_divergence.cu
+  units/cuda_sm80/losses_linear_cross_entropy_bf16.cu
+  units/cuda_sm80/losses_linear_cross_entropy_f16.cu
+  units/cuda_sm80/losses_linear_cross_entropy_f32.cu
 )
 set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_bf16_d128.cu

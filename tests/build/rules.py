@@ -178,7 +178,12 @@ FAMILIES = [
         "folder": "quantized", "config": "quantized_config", "rule": "quantized_rule",
         "launch": "quantized", "arguments": "quantized_kernel_args",
         "legal": ".pass = quantized_pass::dequantize",
-        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "broken": {
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "cuda_products_have_a_type":
+                ".target = backend::cuda_sm80, .pass = quantized_pass::forward",
+            "other_rows_take_any_type": ".type = dtype::bf16",
+        },
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pass = quantized_pass::dequantize", ".pass = quantized_pass::quantize"),
     },
@@ -224,7 +229,15 @@ FAMILIES = [
         "folder": "losses", "config": "losses_config", "rule": "losses_rule", "launch": "losses",
         "arguments": "losses_kernel_args",
         "legal": ".loss = loss_kind::kl_divergence",
-        "broken": {"target_is_a_cpu": ".target = backend::cuda_sm80"},
+        "broken": {
+            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "cuda_products_have_a_type":
+                ".target = backend::cuda_sm80, .loss = loss_kind::linear_cross_entropy",
+            "cuda_gradients_are_not_f16":
+                ".target = backend::cuda_sm80, .loss = loss_kind::linear_cross_entropy, "
+                ".pass = loss_pass::backward, .type = dtype::f16",
+            "other_rows_take_any_type": ".type = dtype::bf16",
+        },
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".loss = loss_kind::cross_entropy", ".loss = loss_kind::kl_divergence"),
     },

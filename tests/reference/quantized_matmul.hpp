@@ -61,7 +61,13 @@ class quantized_product {
       : from_{options, args.w_q, args.scales, args.zeros, args.tensor_scale},
         rows_(from_.rows()),
         columns_(from_.columns()) {
-    for (const double weight : decoded(from_)) weights_.push_back(static_cast<Number>(weight));
+    // A product in the precision of x has its weights in it.
+    for (const double weight : decoded(from_)) {
+      weights_.push_back(
+          sizeof(Number) == sizeof(double)
+              ? static_cast<Number>(weight)
+              : static_cast<Number>(rounded_to(args.x.type, static_cast<float>(weight))));
+    }
   }
 
   /// a [M, columns] to [M, rows].

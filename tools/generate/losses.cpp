@@ -26,10 +26,16 @@ struct description {
   static std::vector<losses_axes> blocks() { return losses_blocks(); }
   static constexpr std::tuple axes{axis{"targets", &losses_axes::targets, &losses_config::target},
                                    axis{"losses", &losses_axes::losses, &losses_config::loss},
-                                   axis{"passes", &losses_axes::passes, &losses_config::pass}};
+                                   axis{"passes", &losses_axes::passes, &losses_config::pass},
+                                   axis{"types", &losses_axes::types, &losses_config::type}};
 
   static std::string unit_of(const losses_config& config) {
-    return fmt::format("{}_{}", enumerator_name(config.loss), enumerator_name(config.pass));
+    if (!is_cuda(config.target)) {
+      return fmt::format("{}_{}", enumerator_name(config.loss), enumerator_name(config.pass));
+    }
+    // Both directions have kernels in common.
+    if (config.type == dtype::none) return std::string(enumerator_name(config.loss));
+    return fmt::format("{}_{}", enumerator_name(config.loss), enumerator_name(config.type));
   }
 };
 
@@ -39,6 +45,10 @@ family losses_family() {
   family made = described_family<description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/losses/sm80/launch.hpp",
+      .limits = {
+          .rows = 12, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
   return made;
 }
 

@@ -23,10 +23,14 @@ struct description {
   static std::vector<quantized_axes> blocks() { return quantized_blocks(); }
   static constexpr std::tuple axes{
       axis{"targets", &quantized_axes::targets, &quantized_config::target},
-      axis{"passes", &quantized_axes::passes, &quantized_config::pass}};
+      axis{"passes", &quantized_axes::passes, &quantized_config::pass},
+      axis{"types", &quantized_axes::types, &quantized_config::type}};
 
   static std::string unit_of(const quantized_config& config) {
-    return std::string(enumerator_name(config.pass));
+    if (!is_cuda(config.target)) return std::string(enumerator_name(config.pass));
+    // Both directions have kernels in common.
+    if (!is_product(config.pass)) return "codes";
+    return "product_" + std::string(enumerator_name(config.type));
   }
 };
 
@@ -36,6 +40,10 @@ family quantized_family() {
   family made = described_family<description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/quantized/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/quantized/sm80/launch.hpp",
+      .limits = {
+          .rows = 8, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
   return made;
 }
 

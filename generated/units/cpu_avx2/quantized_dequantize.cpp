@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct quantized_cpu_avx2_dequantize {
-  static constexpr quantized_config config{backend::cpu_avx2, quantized_pass::dequantize};
+  static constexpr quantized_config config{backend::cpu_avx2, quantized_pass::dequantize, dtype::none};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct quantized_cpu_avx512_dequantize {
-  static constexpr quantized_config config{backend::cpu_avx512, quantized_pass::dequantize};
+  static constexpr quantized_config config{backend::cpu_avx512, quantized_pass::dequantize, dtype::none};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct quantized_cpu_generic_backward {
-  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::backward};
+  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::backward, dtype::none};
 };
 }  // namespace rows
 

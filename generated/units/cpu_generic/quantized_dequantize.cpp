@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct quantized_cpu_generic_dequantize {
-  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::dequantize};
+  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::dequantize, dtype::none};
 };
 }  // namespace rows
 

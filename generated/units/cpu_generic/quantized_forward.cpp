@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct quantized_cpu_generic_forward {
-  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::forward};
+  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::forward, dtype::none};
 };
 }  // namespace rows
 

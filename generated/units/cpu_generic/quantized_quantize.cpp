@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct quantized_cpu_generic_quantize {
-  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::quantize};
+  static constexpr quantized_config config{backend::cpu_generic, quantized_pass::quantize, dtype::none};
 };
 }  // namespace rows
 

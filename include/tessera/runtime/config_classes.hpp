@@ -44,7 +44,7 @@ inline constexpr std::array config_classes{
     config_class{"FlashMLA", "latent_attention.{backend}.expanded.*"},
     config_class{"DeepSeekAttn", "latent_attention.{backend}.selected.*"},
     config_class{"GroupedMatmul", "grouped_matmul.{backend}.{block_m}x{block_n}x{block_k}"},
-    config_class{"QuantizedMatmul", "quantized.{backend}.forward"},
+    config_class{"QuantizedMatmul", "quantized.{backend}.forward*"},
     config_class{"AllGatherMatmul", ""},
     config_class{"ReduceScatterMatmul", ""},
     config_class{"KDA", "delta_rule.{backend}.*"},

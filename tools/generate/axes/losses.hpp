@@ -14,6 +14,7 @@ struct losses_axes {
   std::vector<backend> targets;
   std::vector<loss_kind> losses;
   std::vector<loss_pass> passes;
+  std::vector<dtype> types{dtype::none};
 };
 
 inline std::vector<losses_axes> losses_blocks() {
@@ -38,6 +39,19 @@ inline std::vector<losses_axes> losses_blocks() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .losses = {linear_cross_entropy},
           .passes = {forward, backward},
+      },
+      {
+          .about = "sm80: rows of logits as fast as they are read",
+          .targets = {cuda_sm80},
+          .losses = {cross_entropy, kl_divergence},
+          .passes = {forward, backward},
+      },
+      {
+          .about = "sm80: logits as a product, of f32 of any operands",
+          .targets = {cuda_sm80},
+          .losses = {linear_cross_entropy},
+          .passes = {forward, backward},
+          .types = {dtype::f32, dtype::f16, dtype::bf16},
       },
   };
 }

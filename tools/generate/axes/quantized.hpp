@@ -13,6 +13,7 @@ struct quantized_axes {
   std::string_view about;
   std::vector<backend> targets;
   std::vector<quantized_pass> passes;
+  std::vector<dtype> types{dtype::none};
 };
 
 inline std::vector<quantized_axes> quantized_blocks() {
@@ -28,6 +29,17 @@ inline std::vector<quantized_axes> quantized_blocks() {
           .about = "products: codes become floats in registers, sums want many of them",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .passes = {forward, backward},
+      },
+      {
+          .about = "sm80: codes in and out as fast as weights are read or written",
+          .targets = {cuda_sm80},
+          .passes = {quantize, dequantize},
+      },
+      {
+          .about = "sm80: products of decoded weights, of f32 with any operands",
+          .targets = {cuda_sm80},
+          .passes = {forward, backward},
+          .types = {dtype::f32, dtype::f16, dtype::bf16},
       },
   };
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera {
 
@@ -32,11 +33,13 @@ constexpr std::string_view name_of(loss_pass pass) noexcept {
   return loss_pass_names[static_cast<std::size_t>(pass)];
 }
 
-/// One row of the table. Kernels take every element type, size and option.
+/// One row of the table. Kernels take every element type, size and option, but for products on
+/// GPUs: those of f32 take every one, others what the matrix unit multiplies.
 struct losses_config {
   backend target = backend::cpu_generic;
   loss_kind loss = loss_kind::cross_entropy;
   loss_pass pass = loss_pass::forward;
+  dtype type = dtype::none;  ///< CUDA rows of linear_cross_entropy: what is multiplied; else none
   friend constexpr bool operator==(const losses_config&, const losses_config&) = default;
 };
 

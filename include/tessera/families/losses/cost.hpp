@@ -22,8 +22,44 @@ inline losses_facts facts_of(const losses_demand& demand) noexcept {
           .logits = static_cast<double>(demand.rows) * static_cast<double>(demand.classes)};
 }
 
+/// Of a CUDA row: a block has a row of logits, or a tile of a product.
+inline work_estimate estimate_on_gpu(const losses_config& config,
+                                     const losses_facts& facts) noexcept {
+  const losses_demand& demand = facts.demand;
+  const bool backward = config.pass == loss_pass::backward;
+  const auto size = static_cast<double>(size_of(demand.type));
+  work_estimate work;
+  work.vector_operations = facts.logits * (backward ? 16.0 : 8.0);
+  if (config.loss != loss_kind::linear_cross_entropy) {
+    const bool both = demand.soft || config.loss == loss_kind::kl_divergence;
+    if (both) work.vector_operations *= 2.0;
+    work.bytes = facts.logits * ((both ? 2.0 : 1.0) + (backward ? 1.0 : 0.0)) * size;
+    work.footprint_bytes = work.bytes;
+    work.items = std::max<std::int64_t>(1, demand.rows);
+    work.launches = 2;
+    return work;
+  }
+  const auto columns = static_cast<double>(demand.columns);
+  const double products = 2.0 * facts.logits * columns * (backward ? 4.0 : 1.0);
+  if (config.type == dtype::f32) {
+    work.vector_operations += products / 2 / 0.6;
+  } else {
+    work.flops = products;
+    work.product_share = 0.8;
+  }
+  // Logits of a part of the classes come and go as floats.
+  work.bytes =
+      size * columns * static_cast<double>(demand.rows + demand.classes) * (backward ? 3.0 : 1.0) +
+      facts.logits * (backward ? 20.0 : 8.0);
+  work.items =
+      std::max<std::int64_t>(1, ((demand.rows + 127) / 128) * ((demand.classes + 127) / 128));
+  work.launches = backward ? 8 : 4;
+  return work;
+}
+
 inline work_estimate estimate_of(const losses_config& config, const losses_facts& facts,
                                  int /*workers*/) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const losses_demand& demand = facts.demand;
   const bool backward = config.pass == loss_pass::backward;
   const auto size = static_cast<double>(size_of(demand.type));

@@ -17,7 +17,7 @@ namespace tessera {
 struct losses_demand {
   loss_kind loss = loss_kind::cross_entropy;
   loss_pass pass = loss_pass::forward;
-  dtype type = dtype::none;  ///< of the logits
+  dtype type = dtype::none;  ///< of the logits; of hidden and weight, f32 where these differ
   bool soft = false;         ///< targets are distributions
   std::uint32_t unused = 0;
   std::int64_t rows = 0;  ///< tokens of all entries
@@ -64,7 +64,7 @@ constexpr losses_demand demand_of(linear_cross_entropy_op op, const linear_cross
                                   bool /*unaligned*/) noexcept {
   return {.loss = loss_kind::linear_cross_entropy,
           .pass = pass_of(op),
-          .type = args.hidden.type,
+          .type = args.hidden.type == args.lm_head_weight.type ? args.hidden.type : dtype::f32,
           .rows = rows_of(args.hidden),
           .classes = last_extent(args.lm_head_weight),
           .columns = last_extent(args.hidden)};

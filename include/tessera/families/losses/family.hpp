@@ -35,17 +35,23 @@ struct losses_family {
   [[gnu::cold]] static std::string reason_of(const losses_config& config, const losses_facts& facts,
                                              int threads) {
     const std::int64_t items = estimate_of(config, facts, threads).items;
+    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
     return sentence({name_of(config.loss), " ", name_of(config.pass), ", ", facts.demand.rows,
                      " tokens of ", facts.demand.classes, " classes, ", items, " work item",
-                     items == 1 ? "" : "s", " for ", threads, " thread", threads == 1 ? "" : "s"});
+                     items == 1 ? "" : "s", " for ", threads, worker, threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const losses_demand& demand,
                                               const device_facts& device, const losses_config&) {
-    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     losses_config wanted{.target = device.highest, .loss = demand.loss, .pass = demand.pass};
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
+    if (is_cuda(wanted.target)) {
+      wanted.target = backend::cuda_sm80;
+      if (wanted.loss == loss_kind::linear_cross_entropy) wanted.type = demand.type;
+      if (broken_rule(wanted) != losses_rule::none) wanted.type = dtype::f32;
+    }
     return std::string(tessera::name_of(wanted).view());
   }
 };

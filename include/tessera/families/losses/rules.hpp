@@ -11,7 +11,10 @@ namespace tessera {
 
 enum class losses_rule : std::uint8_t {
   none,
-  target_is_a_cpu,
+  cuda_rows_are_sm80,
+  cuda_products_have_a_type,
+  cuda_gradients_are_not_f16,
+  other_rows_take_any_type,
   bf16_instructions_add_nothing,
 };
 
@@ -20,8 +23,15 @@ constexpr std::string_view sentence_of(losses_rule rule) noexcept {
   switch (rule) {
     case losses_rule::none:
       return "the row is legal";
-    case losses_rule::target_is_a_cpu:
-      return "the row is for a CPU: losses have no CUDA kernels yet";
+    case losses_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case losses_rule::cuda_products_have_a_type:
+      return "type of a CUDA row of linear_cross_entropy is f32, f16 or bf16";
+    case losses_rule::cuda_gradients_are_not_f16:
+      return "type of a CUDA row of gradients is f32 or bf16: those of logits are too small for "
+             "f16";
+    case losses_rule::other_rows_take_any_type:
+      return "type of a row that is no product on a GPU is none";
     case losses_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16: losses are computed in f32";
   }
@@ -30,7 +40,14 @@ constexpr std::string_view sentence_of(losses_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr losses_rule broken_rule(losses_config config) noexcept {
-  return is_cpu(config.target) ? losses_rule::none : losses_rule::target_is_a_cpu;
+  using enum losses_rule;
+  if (is_cuda(config.target) && config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
+  if (is_cuda(config.target) && config.loss == loss_kind::linear_cross_entropy) {
+    if (!is_floating_16_or_32(config.type)) return cuda_products_have_a_type;
+    const bool small = config.type == dtype::f16 && config.pass == loss_pass::backward;
+    return small ? cuda_gradients_are_not_f16 : none;
+  }
+  return config.type == dtype::none ? none : other_rows_take_any_type;
 }
 
 /// What a row of the generated table must meet besides.

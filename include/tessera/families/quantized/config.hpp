@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera {
 
@@ -22,10 +23,17 @@ constexpr std::string_view name_of(quantized_pass pass) noexcept {
   return quantized_pass_names[static_cast<std::size_t>(pass)];
 }
 
-/// One row of the table. Kernels take every mode, element type and size.
+/// Whether a kernel multiplies.
+constexpr bool is_product(quantized_pass pass) noexcept {
+  return pass == quantized_pass::forward || pass == quantized_pass::backward;
+}
+
+/// One row of the table. Kernels take every mode, element type and size, but for products on GPUs:
+/// those of f32 take every one, others what the matrix unit multiplies.
 struct quantized_config {
   backend target = backend::cpu_generic;
   quantized_pass pass = quantized_pass::quantize;
+  dtype type = dtype::none;  ///< CUDA rows of products: what is multiplied; else none
   friend constexpr bool operator==(const quantized_config&, const quantized_config&) = default;
 };
 

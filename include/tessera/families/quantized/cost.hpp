@@ -35,8 +35,43 @@ inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
           .terms = weights * batch};
 }
 
+/// Of a CUDA row: weights go through registers, or are decoded for a product with tiles of 128 x
+/// 128.
+inline work_estimate estimate_on_gpu(const quantized_config& config,
+                                     const quantized_facts& facts) noexcept {
+  const quantized_demand& demand = facts.demand;
+  work_estimate work;
+  work.bytes = facts.bytes;
+  work.footprint_bytes = facts.bytes;
+  work.vector_operations = facts.weights * (config.pass == quantized_pass::quantize ? 60.0 : 12.0);
+  work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / 2048));
+  if (!is_product(config.pass)) return work;
+  constexpr std::int64_t most_thin = 16;
+  const bool floats = config.type == dtype::f32;
+  if (config.pass == quantized_pass::forward && !floats && demand.axis == weight_axis::col &&
+      demand.batch <= most_thin) {
+    work.items = std::max<std::int64_t>(1, demand.rows / 32);
+    return work;
+  }
+  work.bytes += 2.0 * facts.weights * (floats ? 4.0 : 2.0);
+  const std::int64_t outputs = demand.columns == 0 ? 0 : std::max(demand.rows, demand.columns);
+  const std::int64_t high = (demand.batch + 127) / 128;
+  const double products = static_cast<double>(high * 128) * facts.weights;
+  if (floats) {
+    work.vector_operations += products / 0.66;
+  } else {
+    work.flops = 2.0 * products;
+    work.product_share = 0.9;
+  }
+  work.items = std::max<std::int64_t>(1, high * ((outputs + 127) / 128));
+  work.items_per_core = 2;
+  work.launches = 2;
+  return work;
+}
+
 inline work_estimate estimate_of(const quantized_config& config, const quantized_facts& facts,
                                  int /*workers*/) noexcept {
+  if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   work_estimate work;
   work.footprint_bytes = facts.bytes;
   work.bytes = facts.bytes;

@@ -17,7 +17,7 @@ namespace tessera {
 struct quantized_demand {
   quantized_pass pass = quantized_pass::quantize;
   weight_mode mode = weight_mode::affine;
-  dtype type = dtype::none;  ///< of the weights as floats, or of x
+  dtype type = dtype::none;  ///< of the weights as floats, or of what is multiplied with them
   weight_axis axis = weight_axis::col;
   std::uint8_t bits = 0;
   bool has_zeros = false;  ///< as affine weights have
@@ -43,13 +43,19 @@ constexpr quantized_demand demand_of(weight_op op, const weight_args& args,
           .columns = args.scales.extent[1] * size};
 }
 
+/// The type of x, for gradients that of d_out too; f32 where these differ.
+constexpr dtype type_of_factors(const quantized_matmul_args& args, quantized_pass pass) noexcept {
+  if (pass == quantized_pass::forward) return args.x.type;
+  return args.x.type == args.d_out.type ? args.x.type : dtype::f32;
+}
+
 constexpr quantized_demand demand_of(quantized_matmul_op op, const quantized_matmul_args& args,
                                      const quantized_options& options,
                                      bool /*unaligned*/) noexcept {
   const std::int64_t size = group_size_of(options);
   return {.pass = pass_of(op),
           .mode = options.mode,
-          .type = args.x.type,
+          .type = type_of_factors(args, pass_of(op)),
           .axis = options.axis,
           .bits = static_cast<std::uint8_t>(bits_of(options)),
           .has_zeros = args.zeros.present(),

@@ -36,18 +36,23 @@ struct quantized_family {
   [[gnu::cold]] static std::string reason_of(const quantized_config& config,
                                              const quantized_facts& facts, int threads) {
     const std::int64_t items = estimate_of(config, facts, threads).items;
+    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
     return sentence({name_of(config.pass), ", ", name_in(weight_mode_names, facts.demand.mode),
                      ", ", facts.demand.rows, " x ", facts.demand.columns, " weights, ", items,
-                     " work item", items == 1 ? "" : "s", " for ", threads, " thread",
+                     " work item", items == 1 ? "" : "s", " for ", threads, worker,
                      threads == 1 ? "" : "s"});
   }
 
   /// The name of the row that would be made for this demand on this device.
   [[gnu::cold]] static std::string wanted_row(const quantized_demand& demand,
                                               const device_facts& device, const quantized_config&) {
-    if (device.kind != device_kind::cpu || !is_cpu(device.highest)) return {};
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     quantized_config wanted{.target = device.highest, .pass = demand.pass};
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
+    if (is_cuda(wanted.target)) {
+      wanted.target = backend::cuda_sm80;
+      if (is_product(wanted.pass)) wanted.type = demand.type;
+    }
     return std::string(tessera::name_of(wanted).view());
   }
 };

@@ -1,18 +1,48 @@
-// Which rows of quantised weights can run which problems: rows take every mode, type and size.
+// Which rows of quantised weights can run which problems: rows take every size, and of products
+// on a GPU the operands that they multiply.
 #pragma once
 
 #include <array>
+#include <string>
 
 #include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/demand.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/names.hpp>
+#include <tessera/spec/sentence.hpp>
 
 namespace tessera {
 
 template <>
 struct fits_of<quantized_config> {
+  using config = quantized_config;
+  using asked = quantized_demand;
+
+  /// Whether numbers of f16 hold what weights of a mode are: scales of others may be any power of
+  /// two, or as large as their codes.
+  static constexpr bool fits_f16(weight_mode mode) noexcept {
+    return has_float_scales(mode) || mode == weight_mode::nvfp4;
+  }
+  static constexpr fit_rule<config, asked> operands{
+      .name = "operands",
+      .distance = 2,
+      .holds =
+          [](const config& row, const asked& wanted) noexcept {
+            if (row.type == dtype::none || row.type == dtype::f32) return true;
+            return row.type == wanted.type && (row.type != dtype::f16 || fits_f16(wanted.mode));
+          },
+      .obstacle =
+          [](const config& row, const asked& wanted) {
+            if (row.type == wanted.type) {
+              return sentence({"weights are ", name_in(weight_mode_names, wanted.mode),
+                               ", the row multiplies ", name_of(row.type)});
+            }
+            return sentence({"operands are ", name_of(wanted.type), ", the row multiplies ",
+                             name_of(row.type)});
+          }};
   static constexpr std::array rules{
       same_value<&quantized_config::pass, &quantized_demand::pass>("pass"),
+      operands,
   };
 };
 

@@ -8,25 +8,49 @@
 #include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
 
-namespace kernels::quantized::cpu {
+namespace kernels::quantized {
+namespace cpu {
 // Defined in kernels/quantized/cpu/launch.hpp, instantiated by the units.
 template <class Kernel>
 std::size_t workspace_bytes(const quantized_kernel_args& args, int threads);
 template <class Kernel>
 status launch(const quantized_kernel_args& args, const launch_context& context);
-}  // namespace kernels::quantized::cpu
+}  // namespace cpu
+
+// Likewise of kernels/quantized/sm80/launch.hpp.
+namespace sm80 {
+template <class Kernel>
+std::size_t workspace_bytes(const quantized_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const quantized_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm80
+}  // namespace kernels::quantized
 
 template <>
 struct table_entry<quantized_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    namespace target = kernels::quantized::cpu;
-    return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-        "quantized", name, resolved_config<Kernel>);
+    if constexpr (is_cuda(Kernel::config.target)) {
+      namespace target = kernels::quantized::sm80;
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "quantized", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      // A few rows of x have a kernel of their own.
+      if constexpr (Kernel::config.pass == quantized_pass::forward) {
+        row.properties.batch_invariant = batch_invariance::none;
+      }
+      return row;
+    } else {
+      namespace target = kernels::quantized::cpu;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "quantized", name, resolved_config<Kernel>);
+    }
   }
 };
 

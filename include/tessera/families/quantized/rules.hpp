@@ -12,7 +12,9 @@ namespace tessera {
 
 enum class quantized_rule : std::uint8_t {
   none,
-  target_is_a_cpu,
+  cuda_rows_are_sm80,
+  cuda_products_have_a_type,
+  other_rows_take_any_type,
   bf16_instructions_add_nothing,
 };
 
@@ -21,8 +23,12 @@ constexpr std::string_view sentence_of(quantized_rule rule) noexcept {
   switch (rule) {
     case quantized_rule::none:
       return "the row is legal";
-    case quantized_rule::target_is_a_cpu:
-      return "target is a CPU: quantised weights have no kernels for GPUs yet";
+    case quantized_rule::cuda_rows_are_sm80:
+      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case quantized_rule::cuda_products_have_a_type:
+      return "type of a CUDA row of products is f32, f16 or bf16";
+    case quantized_rule::other_rows_take_any_type:
+      return "type of a row that is no product on a GPU is none";
     case quantized_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16: codes become f32";
   }
@@ -31,7 +37,12 @@ constexpr std::string_view sentence_of(quantized_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr quantized_rule broken_rule(quantized_config config) noexcept {
-  return is_cpu(config.target) ? quantized_rule::none : quantized_rule::target_is_a_cpu;
+  using enum quantized_rule;
+  if (is_cuda(config.target) && config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
+  if (is_cuda(config.target) && is_product(config.pass)) {
+    return is_floating_16_or_32(config.type) ? none : cuda_products_have_a_type;
+  }
+  return config.type == dtype::none ? none : other_rows_take_any_type;
 }
 
 /// What a row of the generated table must meet besides.

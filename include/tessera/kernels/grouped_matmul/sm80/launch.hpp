@@ -160,7 +160,7 @@ class grouped_launch {
       multiply(forward());
       return code_;
     }
-    multiply(gradient_of_rows());
+    if (args_.d_lhs.data != nullptr) multiply(gradient_of_rows());
     if (args_.d_rhs.data != nullptr || memory_.scale_sums != nullptr) {
       multiply(gradient_of_weights());
     }

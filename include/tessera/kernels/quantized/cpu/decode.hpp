@@ -6,7 +6,7 @@
 #include <limits>
 
 #include <tessera/families/quantized/kernel_args.hpp>
-#include <tessera/kernels/quantized/cpu/values.hpp>
+#include <tessera/kernels/quantized/common/values.hpp>
 #include <tessera/prim/cpu/code_lanes.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 

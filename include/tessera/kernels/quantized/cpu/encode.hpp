@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include <tessera/families/quantized/kernel_args.hpp>
-#include <tessera/kernels/quantized/cpu/values.hpp>
+#include <tessera/kernels/quantized/common/values.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 #include <tessera/spec/float8.hpp>
 

@@ -1,5 +1,5 @@
-// What codes and scale bytes stand for, exactly. Numbers on the way in are those between which
-// codes change.
+// What codes and scale bytes stand for, exactly, on every device. Numbers on the way in are those
+// between which codes change.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 #include <tessera/prim/common/host_device.hpp>
 
-namespace tessera::kernels::quantized::cpu {
+namespace tessera::kernels::quantized {
 
 /// nf4: quantiles of a normal distribution, from -1 to 1.
 inline constexpr std::array<float, 16> nf4_values{-1.0f,
@@ -94,4 +94,4 @@ TESSERA_INLINE constexpr int exponent_of(float x) noexcept {
   return exponent > 0 ? exponent - 127 : static_cast<int>(std::bit_width(bits)) - 150;
 }
 
-}  // namespace tessera::kernels::quantized::cpu
+}  // namespace tessera::kernels::quantized

@@ -1,0 +1,288 @@
+// Cross entropy of logits that are a product of hidden rows and a weight, and its gradients, on a
+// GPU. Logits of some classes come and go: no launch holds more than `chunk_floats` of them, or
+// those of `least_classes`.
+//
+//   loss:        for each chunk of classes { logits; sums of each token }
+//   gradients:   the same, then
+//                for each chunk of classes { logits; their gradients;
+//                  d_hidden += gradients weight^T; d_weight = hidden^T gradients; d_bias }
+//
+// Products are those of grouped_matmul/sm80, whose group is the tokens that count.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/families/losses/kernel_args.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
+#include <tessera/kernels/losses/sm80/linear_rows.hpp>
+#include <tessera/kernels/losses/sm80/row_launch.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::losses::sm80 {
+
+/// The kernels of its products.
+template <dtype Type>
+struct linear_factor_row {
+  static constexpr grouped_matmul_config config{.target = backend::cuda_sm80, .type = Type};
+};
+
+inline constexpr std::int64_t chunk_floats = 16 << 20, least_classes = 256;
+
+/// Classes whose logits are there at a time.
+constexpr std::int64_t classes_together(std::int64_t tokens, std::int64_t classes) {
+  const std::int64_t fitting =
+      chunk_floats / std::max<std::int64_t>(tokens, 1) / least_classes * least_classes;
+  return std::min(std::max(fitting, least_classes), classes);
+}
+constexpr std::int64_t whole_chunks(std::int64_t elements) {
+  return (elements + 7) / 8 * 8;
+}
+
+/// Device memory of a launch.
+template <class Element>
+struct linear_memory {
+  row_memory rows;
+  active_tokens active{};
+  Element* hidden = nullptr;  ///< of the tokens that count
+  linear_row* known = nullptr;
+  float* logits = nullptr;
+  std::byte* product = nullptr;
+  // Gradients.
+  linear_gradient* gradients = nullptr;
+  Element* d_logits = nullptr;
+  float* d_hidden = nullptr;
+  std::size_t product_bytes = 0, bytes = 0;
+
+  linear_memory(const linear_cross_entropy_kernel_args& args, bool backward, std::byte* base,
+                std::size_t bytes_of_product)
+      : product_bytes(bytes_of_product) {
+    const std::int64_t tokens = count_of(args.tokens);
+    const std::int64_t classes = whole_chunks(classes_together(tokens, args.tokens.classes));
+    const std::int64_t columns = whole_chunks(args.columns);
+    cuda::workspace_parts parts(base);
+    rows.place(args.tokens, backward, parts);
+    parts.take(active.count, 1);
+    parts.take(active.rows, tokens);
+    parts.take(active.places, tokens);
+    parts.take(hidden, tokens * columns);
+    parts.take(known, tokens);
+    parts.take(logits, tokens * classes);
+    parts.take(product, static_cast<std::int64_t>(product_bytes));
+    if (backward) {
+      parts.take(gradients, tokens);
+      // Gradients of floats take the place of their logits.
+      if (sizeof(Element) != sizeof(float)) parts.take(d_logits, tokens * classes);
+      parts.take(d_hidden, tokens * columns);
+    }
+    bytes = parts.bytes();
+  }
+};
+
+/// A launch of either direction.
+template <dtype Type, bool Backward>
+class linear_cross_entropy_row {
+  using element = element_t<Type>;
+  using factor_row = linear_factor_row<Type>;
+
+ public:
+  linear_cross_entropy_row(const losses_kernel_args& args, std::byte* workspace)
+      : args_(args.linear_cross_entropy), memory_(args_, Backward, workspace, product_bytes()) {}
+
+  static auto entries() {
+    const auto factors = grouped_matmul::sm80::row_kernels<factor_row>::entries();
+    const std::array own{cuda::entry_of(&total_values),
+                         cuda::entry_of(&total_weights),
+                         cuda::entry_of(&find_active),
+                         cuda::entry_of(&gather_hidden<element>),
+                         cuda::entry_of(&scatter_hidden),
+                         cuda::entry_of(&add_logits),
+                         cuda::entry_of(&linear_values),
+                         cuda::entry_of(&linear_factors),
+                         cuda::entry_of(&chunk_gradients<element>)};
+    std::array<prim::cuda::kernel_entry,
+               std::tuple_size_v<decltype(factors)> + std::tuple_size_v<decltype(own)>>
+        all;
+    std::copy(own.begin(), own.end(), std::copy(factors.begin(), factors.end(), all.begin()));
+    return all;
+  }
+  std::size_t bytes() const { return memory_.bytes; }
+
+  cudaError_t launch(cudaStream_t stream) {
+    stream_ = stream;
+    row_launch rows(args_.tokens, stream);
+    const std::int64_t tokens = count_of(args_.tokens);
+    const entropy_terms terms = entropy_terms::of(args_.form, args_.tokens.classes);
+    rows.enqueue(&find_active, 1, total_threads, 0, args_.tokens, args_.form.z_part, memory_.active,
+                 memory_.rows.values);
+    rows.enqueue(&gather_hidden<element>, tokens, 256, 0, args_, memory_.active, memory_.hidden,
+                 whole_chunks(args_.columns));
+    for_each_chunk([&](const logit_chunk& chunk, const row_grid& grid) {
+      multiply(logits_of(chunk), rows);
+      rows.run(&add_logits, grid, args_, memory_.active, chunk, terms.elsewhere != 0, grid.by_warp,
+               memory_.known);
+    });
+    if constexpr (Backward) {
+      differentiate(rows, terms);
+    } else {
+      rows.enqueue(&linear_values, token_blocks(tokens), token_threads, 0, args_, terms,
+                   memory_.active, static_cast<const linear_row*>(memory_.known),
+                   memory_.rows.values);
+      rows.total(memory_.rows, args_.form.z_part, args_.form.accuracy);
+    }
+    return rows.code();
+  }
+
+ private:
+  static std::int64_t token_blocks(std::int64_t count) {
+    return (count + token_threads - 1) / token_threads;
+  }
+
+  /// Calls visit(chunk, grid) for every chunk of classes and what a kernel over its rows has.
+  template <class Visit>
+  void for_each_chunk(const Visit& visit) const {
+    const std::int64_t tokens = count_of(args_.tokens), classes = args_.tokens.classes;
+    const std::int64_t together = classes_together(tokens, classes);
+    for (std::int64_t first = 0; tokens > 0 && first < classes; first += together) {
+      const logit_chunk chunk{.logits = memory_.logits,
+                              .stride = whole_chunks(together),
+                              .first = first,
+                              .count = std::min(together, classes - first)};
+      loss_tokens of_chunk = args_.tokens;
+      of_chunk.classes = chunk.count;
+      visit(chunk, row_grid::of(of_chunk, 256, 4096));
+    }
+  }
+
+  void differentiate(row_launch& rows, const entropy_terms& terms) {
+    const std::int64_t tokens = count_of(args_.tokens);
+    rows.sum_weights(memory_.rows);
+    rows.enqueue(&linear_factors, token_blocks(tokens), token_threads, 0, args_, terms,
+                 memory_.active, static_cast<const linear_row*>(memory_.known),
+                 static_cast<const double*>(memory_.rows.weight_sum), memory_.gradients);
+    for_each_chunk([&](const logit_chunk& chunk, const row_grid& grid) {
+      multiply(logits_of(chunk), rows);
+      rows.run(&chunk_gradients<element>, grid, args_, memory_.active, chunk, grid.by_warp,
+               static_cast<const linear_gradient*>(memory_.gradients), d_logits());
+      multiply(gradient_of_hidden(chunk), rows);
+      multiply(gradient_of_weight(chunk), rows);
+    });
+    if (tokens == 0) return clear_parameters(rows);
+    rows.enqueue(&scatter_hidden, tokens, 256, 0, args_, memory_.active,
+                 static_cast<const float*>(memory_.d_hidden), whole_chunks(args_.columns));
+  }
+
+  /// Gradients without a token.
+  void clear_parameters(row_launch& rows) const {
+    const auto clear = [&](const parameter_rows& of, std::int64_t count) {
+      const auto size = static_cast<std::int64_t>(size_of(of.type));
+      for (std::int64_t row = 0; of.data != nullptr && row < count; ++row) {
+        rows.clear(static_cast<std::byte*>(of.data) + row * of.row * size,
+                   static_cast<std::size_t>(args_.tokens.classes * size));
+      }
+    };
+    clear(args_.d_weight, args_.columns);
+    clear(args_.d_bias, 1);
+  }
+
+  element* d_logits() const {
+    if constexpr (Type == dtype::f32) {
+      return memory_.logits;
+    } else {
+      return memory_.d_logits;
+    }
+  }
+
+  // Products.
+
+  static std::size_t product_bytes() {
+    grouped_matmul_kernel_args sizes;
+    constexpr std::int32_t one_group = 0;
+    sizes.group_sizes = &one_group;
+    return grouped_matmul::sm80::workspace_bytes<factor_row>(sizes, 0);
+  }
+  grouped_matmul_kernel_args product() const {
+    grouped_matmul_kernel_args made;
+    made.group_sizes = memory_.active.count;
+    made.all_groups = 1;
+    made.m = count_of(args_.tokens);
+    return made;
+  }
+  static grouped_matrix rows_at(void* data, dtype type, std::int64_t row) {
+    grouped_matrix matrix;
+    matrix.data = data;
+    matrix.type = type;
+    matrix.row = row;
+    return matrix;
+  }
+  grouped_matrix hidden() const {
+    return rows_at(memory_.hidden, Type, whole_chunks(args_.columns));
+  }
+  grouped_matrix gradients_in(const logit_chunk& chunk) const {
+    return rows_at(d_logits(), Type, chunk.stride);
+  }
+  /// The columns of a parameter that belong to a chunk.
+  static grouped_matrix part_of(const parameter_rows& of, const logit_chunk& chunk) {
+    if (of.data == nullptr) return {};
+    const auto size = static_cast<std::int64_t>(size_of(of.type));
+    return rows_at(static_cast<std::byte*>(of.data) + chunk.first * size, of.type, of.row);
+  }
+
+  grouped_matmul_kernel_args logits_of(const logit_chunk& chunk) const {
+    grouped_matmul_kernel_args made = product();
+    made.lhs = hidden();
+    made.rhs = part_of(args_.weight, chunk);
+    made.rhs_bias = part_of(args_.bias, chunk);
+    made.out = rows_at(chunk.logits, dtype::f32, chunk.stride);
+    made.n = chunk.count;
+    made.k = args_.columns;
+    return made;
+  }
+  /// d_hidden (+)= gradients weight^T.
+  grouped_matmul_kernel_args gradient_of_hidden(const logit_chunk& chunk) const {
+    grouped_matmul_kernel_args made = product();
+    made.lhs = gradients_in(chunk);
+    made.rhs = part_of(args_.weight, chunk);
+    made.out = rows_at(memory_.d_hidden, dtype::f32, whole_chunks(args_.columns));
+    if (chunk.first != 0) made.out_init = made.out;
+    made.n = args_.columns;
+    made.k = chunk.count;
+    made.transpose_rhs = true;
+    return made;
+  }
+  /// d_weight = hidden^T gradients, and sums of these for d_bias.
+  grouped_matmul_kernel_args gradient_of_weight(const logit_chunk& chunk) const {
+    grouped_matmul_kernel_args made = product();
+    made.lhs = hidden();
+    made.d_out = gradients_in(chunk);
+    made.d_rhs = part_of(args_.d_weight, chunk);
+    made.d_rhs_bias = part_of(args_.d_bias, chunk);
+    made.n = chunk.count;
+    made.k = args_.columns;
+    return made;
+  }
+
+  void multiply(const grouped_matmul_kernel_args& product, row_launch& rows) const {
+    rows.add(grouped_matmul::sm80::grouped_launch<factor_row>(
+                 product, {.workspace = memory_.product,
+                           .workspace_bytes = memory_.product_bytes,
+                           .stream = stream_})
+                 .run());
+  }
+
+  const linear_cross_entropy_kernel_args& args_;
+  linear_memory<element> memory_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace tessera::kernels::losses::sm80

@@ -1,0 +1,60 @@
+// Products with packed weights whose codes are read 16 bytes at a time, and losses over rows that
+// are longer than what a block keeps of them, or over several chunks of classes.
+#include <gtest/gtest.h>
+
+#include "aligned_call.hpp"
+
+namespace tessera::support {
+namespace {
+
+class weights : public testing::TestWithParam<const char*> {};
+
+TEST_P(weights, of_aligned_rows_are_right) {
+  expect_right_when_aligned(GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    packed, weights,
+    testing::Values(
+        "quantized_matmul x=[1,2304]bf16 out=[1,70]bf16 w_q=[70,288]u32 scales=[70,36]bf16 "
+        "zeros=[70,36]",
+        "quantized_matmul x=[16,384]f16 out=[16,70]f16 w_q=[70,48]u32 scales=[70,24]f32 "
+        "zeros=[70,24] "
+        "group_size=16",
+        "quantized_matmul x=[9,256]f16 out=[9,33]f16 w_q=[33,32]u32 scales=[33,32]f16 "
+        "zeros=[33,32] "
+        "group_size=8 affine_form=bias",
+        "quantized_matmul x=[3,1152]bf16 out=[3,40]bf16 w_q=[40,288]u32 scales=[40,9]f32 "
+        "zeros=[40,9] bits=8 "
+        "group_size=128",
+        "quantized_matmul x=[5,1024]f16 out=[5,32]f16 w_q=[32,128]u32 scales=[32,16]f16 mode=nf4",
+        "quantized_matmul x=[12,256]bf16 out=[12,64]bf16 w_q=[64,32]u32 scales=[64,8]u8 mode=mxfp4",
+        "quantized_matmul x=[2,256]bf16 out=[2,64]bf16 w_q=[64,64]u32 scales=[64,8]u8 mode=mxfp8",
+        "quantized_matmul x=[8,256]f16 out=[8,64]f16 w_q=[64,32]u32 scales=[64,16]u8 mode=nvfp4",
+        "quantized_matmul x=[7,256]bf16 out=[7,64]bf16 w_q=[64,64]u32 scales=[64,16]u8 mode=nvfp8",
+        "quantized_matmul x=[40,256]bf16 out=[40,150]bf16 w_q=[150,32]u32 scales=[150,4]bf16 "
+        "zeros=[150,4]",
+        "quantized_matmul_backward x=[40,256]bf16 w_q=[150,32]u32 scales=[150,4]bf16 "
+        "zeros=[150,4] d_out=[40,150]bf16"));
+
+INSTANTIATE_TEST_SUITE_P(
+    losses, weights,
+    testing::Values(
+        "fused_cross_entropy logits=[5,60000]bf16 targets=[5]i32 label_smoothing=0.1",
+        "fused_cross_entropy_backward logits=[5,60000]bf16 targets=[5]i32",
+        "fused_cross_entropy_backward logits=[3,40008]f32 soft_targets=[3,40008]f32",
+        "fused_kl_divergence student_logits=[3,30000]bf16 teacher_logits=[3,30000]f32 "
+        "direction=jsd",
+        "fused_kl_divergence_backward student_logits=[3,30000]f16 teacher_logits=[3,30000]f16 "
+        "direction=reverse",
+        "fused_linear_cross_entropy hidden=[300,72]bf16 lm_head_weight=[72,1000] "
+        "targets=[300]i32",
+        "fused_linear_cross_entropy hidden=[40000,8]f16 lm_head_weight=[8,600] "
+        "targets=[40000]i32",
+        "fused_linear_cross_entropy_backward hidden=[40000,8]f16 lm_head_weight=[8,600] "
+        "lm_head_bias=[600] targets=[40000]i32",
+        "fused_linear_cross_entropy_backward hidden=[300,72]bf16 lm_head_weight=[72,1000] "
+        "targets=[300]i32 logits_soft_cap=5"));
+
+}  // namespace
+}  // namespace tessera::support
