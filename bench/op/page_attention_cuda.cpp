@@ -71,7 +71,8 @@ flash_problem contiguous(const unified_problem& problem) {
   const std::int64_t keys = paged.block_table.extent[0] * paged.block_table.extent[1] *
                             page_tokens(paged.k_pages, problem.options);
   const auto in_one_piece = [&](const tensor_view& pool) {
-    return shaped(pool.type, {keys, pool.extent[axis('H')], pool.extent[axis('D')]});
+    // Pools of 8 bits stand beside keys and values of q's type.
+    return shaped(paged.q.type, {keys, pool.extent[axis('H')], pool.extent[axis('D')]});
   };
   flash_problem packed;
   packed.tensors.q = paged.q;

@@ -146,7 +146,9 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA)
     , table_row<rows::attention_cuda_sm80_bf16_d128_128x64_w4b2, 4110, 304384, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_bias_mask_128x48_w4b2, 5290, 391552, 255, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_coded_soft_cap_128x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_16x64_w1b3, 7790, 456064, 196, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_every_128x32_w4b2, 7640, 565632, 250, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
@@ -160,7 +162,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d256_soft_cap_64x32_w4b2r, 4220, 301184, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d40_128x64_w4b2, 6150, 262272, 180, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_128x64_w4b2r, 3730, 270720, 227, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_decode_16x64_w1b6, 8290, 401408, 144, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_decode_paged_soft_cap_16x64_w1b6, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_every_128x64_w4b2, 8690, 629760, 247, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>
@@ -175,7 +179,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_dany_paged_soft_cap_bias_64x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_128x64_w4b2, 3940, 304384, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_bias_mask_128x48_w4b2, 5070, 391424, 255, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_coded_soft_cap_128x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_16x64_w1b3, 7970, 456064, 196, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_every_128x32_w4b2, 7330, 565632, 250, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
@@ -189,7 +195,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d256_soft_cap_64x32_w4b2r, 4050, 301184, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d40_128x64_w4b2, 6280, 262272, 180, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_128x64_w4b2r, 3250, 270720, 227, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_coded_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_decode_16x64_w1b6, 7160, 401408, 144, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d64_decode_coded_soft_cap_16x32_w1b10, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_decode_paged_soft_cap_16x64_w1b6, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_every_128x64_w4b2, 7560, 629760, 247, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_paged_soft_cap_128x64_w4b2, 0, 0, 0, 0>
@@ -233,8 +241,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c190760ed0ecdfc1";
-  if (kind == device_kind::cuda) return "711a626cdd99ffa3";
+  if (kind == device_kind::cpu) return "ade5618381f6cc69";
+  if (kind == device_kind::cuda) return "a00bae8aeab8ef13";
   return {};
 }
 

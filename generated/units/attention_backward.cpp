@@ -51,8 +51,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5b9e63f8c3b3ff04";
-  if (kind == device_kind::cuda) return "354cd89a3f5c98c0";
+  if (kind == device_kind::cpu) return "c6695b0bf8c97946";
+  if (kind == device_kind::cuda) return "11aa1d3875dd73c8";
   return {};
 }
 

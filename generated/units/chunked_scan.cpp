@@ -75,7 +75,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "3dc870b6a0c9204d";
-  if (kind == device_kind::cuda) return "64b196bd881f15c7";
+  if (kind == device_kind::cuda) return "1788cd0270df2bc2";
   return {};
 }
 

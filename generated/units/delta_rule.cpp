@@ -75,7 +75,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "4517457462e76951";
-  if (kind == device_kind::cuda) return "880c421e06a136b1";
+  if (kind == device_kind::cuda) return "7df38c328cddd1b0";
   return {};
 }
 

@@ -47,8 +47,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3ec9b6d7be9d4741";
-  if (kind == device_kind::cuda) return "93cf1969f5d48a78";
+  if (kind == device_kind::cpu) return "1b74c60bb1e4ab9d";
+  if (kind == device_kind::cuda) return "1c88f7fb4b7e96e3";
   return {};
 }
 

@@ -39,7 +39,7 @@ std::span<const instance> kv_cache_registry() noexcept {
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "88646248faed79d7";
-  if (kind == device_kind::cuda) return "8c2306fc325afc88";
+  if (kind == device_kind::cuda) return "3a32f697a13e0053";
   return {};
 }
 

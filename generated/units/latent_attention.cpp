@@ -45,7 +45,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "fb3ba47bbca4a103";
+  if (kind == device_kind::cpu) return "d909fb611b96c61f";
   return {};
 }
 

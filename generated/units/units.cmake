@@ -223,7 +223,9 @@ set(tessera_units_cpu_amx_bf16
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu
+  units/cuda_sm80/attention_bf16_d128_coded.cu
   units/cuda_sm80/attention_bf16_d128_decode.cu
+  units/cuda_sm80/attention_bf16_d128_decode_coded.cu
   units/cuda_sm80/attention_bf16_d128_decode_paged.cu
   units/cuda_sm80/attention_bf16_d128_paged.cu
   units/cuda_sm80/attention_bf16_d192.cu
@@ -232,7 +234,9 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d256_decode.cu
   units/cuda_sm80/attention_bf16_d40.cu
   units/cuda_sm80/attention_bf16_d64.cu
+  units/cuda_sm80/attention_bf16_d64_coded.cu
   units/cuda_sm80/attention_bf16_d64_decode.cu
+  units/cuda_sm80/attention_bf16_d64_decode_coded.cu
   units/cuda_sm80/attention_bf16_d64_decode_paged.cu
   units/cuda_sm80/attention_bf16_d64_paged.cu
   units/cuda_sm80/attention_bf16_d72.cu
@@ -244,7 +248,9 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_dany_decode_paged.cu
   units/cuda_sm80/attention_bf16_dany_paged.cu
   units/cuda_sm80/attention_f16_d128.cu
+  units/cuda_sm80/attention_f16_d128_coded.cu
   units/cuda_sm80/attention_f16_d128_decode.cu
+  units/cuda_sm80/attention_f16_d128_decode_coded.cu
   units/cuda_sm80/attention_f16_d128_decode_paged.cu
   units/cuda_sm80/attention_f16_d128_paged.cu
   units/cuda_sm80/attention_f16_d192.cu
@@ -253,7 +259,9 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_f16_d256_decode.cu
   units/cuda_sm80/attention_f16_d40.cu
   units/cuda_sm80/attention_f16_d64.cu
+  units/cuda_sm80/attention_f16_d64_coded.cu
   units/cuda_sm80/attention_f16_d64_decode.cu
+  units/cuda_sm80/attention_f16_d64_decode_coded.cu
   units/cuda_sm80/attention_f16_d64_decode_paged.cu
   units/cuda_sm80/attention_f16_d64_paged.cu
   units/cuda_sm80/attention_f16_d72.cu

@@ -45,6 +45,7 @@ FAMILIES = [
             "cuda_head_dims_are_whole_chunks":
                 ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 60",
             "cuda_tile_fits_in_shared_memory": ".target = backend::cuda_sm80, .block_kv = 256",
+            "coded_keys_are_read_in_lines": ".keys = key_storage::coded",
             "sm90_takes_16_bit_prompts": ".target = backend::cuda_sm90, .head_dim = 64",
             "sm90_head_dims_are_tuned":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 80",

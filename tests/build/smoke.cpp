@@ -87,7 +87,7 @@ std::string run(const tessera::instance& row, tessera::device_id where) {
   }
   tessera::context context;
   context.row = row.name;
-  const auto done = config.keys == tessera::key_storage::paged
+  const auto done = are_paged(config.keys)
                         ? call_paged(q, k, v, out, dim, v_dim, where, context)
                         : tessera::flash_attention({.q = q.view({1, queries, heads, dim}),
                                                     .k = k.view({1, keys, 1, dim}),

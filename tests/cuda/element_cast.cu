@@ -1,5 +1,5 @@
 // prim/cuda/element_cast.hpp: every code of 8 bits as a float, and floats as elements, with the
-// bits that the host has.
+// bits that the host has. prim/cuda/code_words.hpp: every code as an element of 16 or 32 bits.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 
 #include "tests/cuda/device_values.hpp"
@@ -34,6 +35,22 @@ __global__ void encode(const float* values, Element* elements, int count) {
   if (i + 1 < count) prim::cuda::store_pair(elements + i, values[i], values[i + 1]);
 }
 
+/// Chunks of 16 bytes of elements, and the codes without what is not finite; a chunk a thread.
+template <class Code, class Element>
+__global__ void widen_all(const Code* codes, Element* wide, std::uint8_t* finite) {
+  constexpr int count = 16 / static_cast<int>(sizeof(Element));
+  const int first = static_cast<int>(threadIdx.x) * count;
+  const auto* from = reinterpret_cast<const unsigned char*>(codes) + first;
+  std::uint32_t words[4];
+  const uint2 loaded = prim::cuda::load_codes<count>(from, count, threadIdx.x % 2 == 0);
+  prim::cuda::widen<Code, Element>(words, loaded);
+  for (int i = 0; i < 4; ++i) reinterpret_cast<std::uint32_t*>(wide + first)[i] = words[i];
+  for (int i = 0; i < count / 4; ++i) {
+    const std::uint32_t kept = prim::cuda::finite_codes<Code>(i == 0 ? loaded.x : loaded.y);
+    reinterpret_cast<std::uint32_t*>(finite + first)[i] = kept;
+  }
+}
+
 void expect_same(float ours, float host, std::size_t at) {
   if (std::isnan(host)) {
     ASSERT_TRUE(std::isnan(ours)) << at;
@@ -54,6 +71,26 @@ void expect_codes() {
   for (std::size_t i = 0; i < 256; ++i) {
     expect_same(single[i], prim::float_of(codes[i]), i);
     expect_same(both[i], prim::float_of(codes[i]), i);
+  }
+}
+
+template <class Code, class Element>
+void expect_widened() {
+  std::vector<Code> codes(256);
+  for (std::size_t i = 0; i < 256; ++i) {
+    codes[i] = std::bit_cast<Code>(static_cast<std::uint8_t>(i));
+  }
+  device_values<Code> there(codes);
+  device_values<Element> wide{std::vector<Element>(256)};
+  device_values<std::uint8_t> finite{std::vector<std::uint8_t>(256)};
+  widen_all<Code, Element>
+      <<<1, 256 / (16 / sizeof(Element))>>>(there.data(), wide.data(), finite.data());
+  const std::vector<Element> elements = wide.fetch();
+  const std::vector<std::uint8_t> kept = finite.fetch();
+  for (std::size_t i = 0; i < 256; ++i) {
+    const float value = prim::float_of(codes[i]);
+    expect_same(prim::float_of(elements[i]), value, i);
+    ASSERT_EQ(kept[i], std::isfinite(value) ? i : 0u);
   }
 }
 
@@ -122,6 +159,17 @@ TEST(element_cast, all_codes_have_the_values_that_the_host_gives_them) {
   expect_codes<f8_e4m3>();
   expect_codes<f8_e5m2>();
   expect_codes<std::int8_t>();
+}
+
+TEST(element_cast, codes_become_the_elements_that_have_their_values) {
+  const auto expect = []<class Code>(Code) {
+    expect_widened<Code, f16>();
+    expect_widened<Code, bf16>();
+    expect_widened<Code, float>();
+  };
+  expect(f8_e4m3{});
+  expect(f8_e5m2{});
+  expect(std::int8_t{});
 }
 
 TEST(element_cast, floats_become_the_elements_that_the_host_makes_of_them) {

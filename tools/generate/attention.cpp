@@ -56,7 +56,7 @@ struct description {
     text += config.head_dim == 0 ? "any" : std::to_string(config.head_dim);
     if (config.v_head_dim != config.head_dim) text += fmt::format("v{}", config.v_head_dim);
     if (is_cuda(config.target) && config.phase == attention_phase::decode) text += "_decode";
-    if (config.keys == key_storage::paged) text += "_paged";
+    if (config.keys != key_storage::contiguous) text += fmt::format("_{}", name_of(config.keys));
     return text;
   }
 
@@ -91,7 +91,7 @@ family attention_family() {
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
-      .limits = {.rows = 80,
+      .limits = {.rows = 90,
                  .seconds = 800,
                  .bytes = 64 << 20,
                  .unit_seconds = 60,

@@ -69,6 +69,20 @@ TEST(Eligibility, PoolsOfEightBitsAreReadByRowsThatWiden) {
             "the pool holds f8_e4m3, the row reads pages of q's type, f32");
 }
 
+TEST(Eligibility, RowsForPoolsOfEightBitsReadNoOthers) {
+  const attention_config coded{
+      .target = backend::cuda_sm80, .type = dtype::f16, .head_dim = 64, .keys = key_storage::coded};
+  const auto obstacle = [&](const char* text) {
+    const auto problem = parse_problem<page_problem>(text);
+    EXPECT_TRUE(problem) << problem.message();
+    return obstacle_of(coded, *problem);
+  };
+  EXPECT_EQ(obstacle("page_attention q=[2,8,64]f16 k_pages=[9,2,16,64]i8 block_table=[2,4]i32"),
+            "the row runs the problem");
+  EXPECT_EQ(obstacle("page_attention q=[2,8,64]f16 k_pages=[9,2,16,64] block_table=[2,4]i32"),
+            "the pool has the type of q, the row reads pools of 8 bits");
+}
+
 TEST(Eligibility, FeatureNamesAreThoseOfTheReflection) {
   for (std::size_t i = 0; i < all_attention_features.size(); ++i) {
     EXPECT_EQ(attention_feature_names[i], enumerator_name(all_attention_features[i]));

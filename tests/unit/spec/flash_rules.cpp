@@ -78,6 +78,9 @@ std::vector<violation> violations() {
        {.target = cuda, .type = dtype::bf16, .head_dim = 256, .block_q = 128, .block_kv = 64}},
       {cuda_tile_fits_in_shared_memory, {.target = cuda, .block_kv = 1 << 24}},
       {has_base_features, {.target = cuda, .features = {}}},
+      {coded_keys_are_read_in_lines, {.head_dim = 64, .keys = tessera::key_storage::coded}},
+      {coded_keys_are_read_in_lines,
+       {.target = cuda, .type = dtype::bf16, .head_dim = 80, .keys = tessera::key_storage::coded}},
   };
 }
 

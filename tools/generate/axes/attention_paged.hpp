@@ -86,6 +86,26 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .features = features,
           .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 3}}},
       },
+      {
+          .about = "sm80, pages of 8 bits: decode with head dim 64",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{64}},
+          .phases = decode,
+          .keys = {key_storage::coded},
+          .features = features,
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 10}}},
+      },
+      {
+          .about = "sm80, pages of 8 bits: decode with head dim 128",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{128}},
+          .phases = decode,
+          .keys = {key_storage::coded},
+          .features = features,
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 8}}},
+      },
   };
 }
 
@@ -167,6 +187,24 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .keys = pages,
           .features = features,
           .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80, pages of 8 bits: chunks with head dim 64",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{64}},
+          .keys = {key_storage::coded},
+          .features = features,
+          .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
+      },
+      {
+          .about = "sm80, pages of 8 bits: chunks with head dim 128; no registers for wider tiles",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{128}},
+          .keys = {key_storage::coded},
+          .features = features,
+          .tiles = {{128, 32, {.warps = 4, .blocks_per_sm = 2}}},
       },
   };
 }

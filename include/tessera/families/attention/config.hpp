@@ -21,7 +21,13 @@ enum class attention_phase : std::uint8_t {
 enum class key_storage : std::uint8_t {
   contiguous,  ///< tensors, dense or packed: tokens of a sequence at one distance
   paged,       ///< a pool of pages, of which each sequence has a list
+  coded,       ///< such a pool whose elements have 8 bits
 };
+
+/// True for keys in pages.
+constexpr bool are_paged(key_storage keys) noexcept {
+  return keys != key_storage::contiguous;
+}
 
 /// Behaviour that is compiled in or out of a row.
 enum class attention_feature : std::uint16_t {
@@ -180,15 +186,18 @@ constexpr int shared_memory_bytes(const attention_config& config) noexcept {
   if (config.target == backend::cuda_sm90) {
     return sm90_stages::bytes_with(config, sm90_stages::of(config));
   }
-  const auto line_bytes = [&](int head_dim) {
+  const auto line_bytes = [](int head_dim, std::size_t element_bytes) {
     const int width = head_dim != 0 ? head_dim : max_head_dim;
-    return (width * static_cast<int>(size_of(config.type)) + 127) / 128 * 128;
+    return (width * static_cast<int>(element_bytes) + 127) / 128 * 128;
   };
   const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
-  const int qk = line_bytes(config.head_dim);
-  const int v = line_bytes(v_head_dim);
+  const std::size_t of_row = size_of(config.type);
+  const std::size_t of_key = config.keys == key_storage::coded ? 1 : of_row;
+  const int q = line_bytes(config.head_dim, of_row);
+  const int out = line_bytes(v_head_dim, of_row);
+  const int kv = line_bytes(config.head_dim, of_key) + line_bytes(v_head_dim, of_key);
   const int stages = config.type == dtype::f32 ? 1 : 2;
-  return config.block_q * (qk > v ? qk : v) + stages * config.block_kv * (qk + v);
+  return config.block_q * (q > out ? q : out) + stages * config.block_kv * kv;
 }
 
 /// Tiles that suit any CUDA row of these head dims; the table's rows were measured.

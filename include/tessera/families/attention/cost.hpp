@@ -79,14 +79,18 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   work.product_share = decode ? std::min(0.06 * decode_warps, 0.6) : head_dims > 256 ? 0.6 : 0.7;
   if (config.type == dtype::f32) work.product_share *= 1.0 / 6;
   if (any_head_dim) work.product_share *= decode ? 0.8 : 0.65;
+  const bool coded = facts.demand.pool_type != dtype::none;
+  if (coded) work.product_share *= any_head_dim ? 0.3 : 0.6;
   const int idle_features =
       std::popcount(config.features.without(facts.demand.features | base_features).bits);
   work.vector_operations = 4.0 * idle_features * scores;
   // Keys and values come from memory once and from the L2 cache for every further block of rows,
   // which costs a third.
   const auto element = static_cast<double>(size_of(config.type));
-  const double of_token = element * (sizes.head_dim + sizes.v_head_dim);
-  work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (blocks - 1)) + facts.rows);
+  const double columns = sizes.head_dim + sizes.v_head_dim;
+  const double of_token = element * columns;
+  const double of_key = coded ? columns : of_token;
+  work.bytes = facts.heads * (of_key * seen * (1 + 0.3 * (blocks - 1)) + of_token * facts.rows);
   const auto schedule =
       schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
   work.items = schedule.busy_tiles;

@@ -239,7 +239,7 @@ inline constexpr std::array<std::string_view, all_attention_features.size()>
                             "bias",   "mask",    "segments", "dropout",      "weights"};
 inline constexpr std::array<std::string_view, 3> mask_mode_names{"full", "causal", "window"};
 inline constexpr std::array<std::string_view, 2> attention_phase_names{"prefill", "decode"};
-inline constexpr std::array<std::string_view, 2> key_storage_names{"contiguous", "paged"};
+inline constexpr std::array<std::string_view, 3> key_storage_names{"contiguous", "paged", "coded"};
 
 constexpr std::string_view name_of(mask_mode mask) noexcept {
   return mask_mode_names[static_cast<std::size_t>(mask)];

@@ -67,10 +67,9 @@ struct attention_family {
   [[gnu::cold]] static std::string wanted_row(const attention_demand& demand,
                                               const device_facts& device,
                                               const attention_config& chosen) {
-    // What keeps rows from unaligned tensors and from pools of 8 bits is not the row list.
+    // What keeps rows from unaligned tensors is not the row list.
     const bool on_gpu = device.kind == device_kind::cuda;
     if (on_gpu && !(demand.aligned16 && is_cuda(device.highest))) return {};
-    if (on_gpu && demand.pool_type != dtype::none) return {};
     attention_config wanted;
     wanted.target = device.highest;
     wanted.type = demand.type;
@@ -79,6 +78,7 @@ struct attention_family {
     wanted.mask = mask_mode::window;
     wanted.phase = chosen.phase;
     wanted.keys = demand.keys();
+    if (on_gpu && demand.pool_type != dtype::none) wanted.keys = key_storage::coded;
     wanted.features = base_features | demand.features;
     if (wanted.target == backend::cuda_sm90 && broken_table_rule(wanted) != attention_rule::none) {
       wanted.target = backend::cuda_sm80;

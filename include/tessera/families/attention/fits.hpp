@@ -69,15 +69,29 @@ struct fits_of<attention_config> {
             return name_of(wanted.mask);
           },
           .present = [](const config& row) noexcept -> sentence_part { return name_of(row.mask); }},
-      same_value<&config::keys, &asked::keys>("key storage", 2),
+      rule{
+          .name = "key storage",
+          .distance = 2,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return are_paged(row.keys) == are_paged(wanted.keys());
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part {
+            return name_of(wanted.keys());
+          },
+          .present = [](const config& row) noexcept -> sentence_part { return name_of(row.keys); }},
       rule{.name = "pool type",
            .distance = 2,
            .holds =
                [](const config& row, const asked& wanted) noexcept {
-                 return wanted.pool_type == dtype::none || is_cpu(row.target) || row.head_dim == 0;
+                 if (wanted.pool_type == dtype::none) return row.keys != key_storage::coded;
+                 return is_cpu(row.target) || row.head_dim == 0 || row.keys != key_storage::paged;
                },
            .obstacle =
                [](const config& row, const asked& wanted) {
+                 if (row.keys == key_storage::coded) {
+                   return std::string("the pool has the type of q, the row reads pools of 8 bits");
+                 }
                  return "the pool holds " + std::string(name_of(wanted.pool_type)) +
                         ", the row reads pages of q's type, " + std::string(name_of(row.type));
                }},

@@ -19,7 +19,7 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(mask_mode, full, causal, window)
 BOOST_DESCRIBE_ENUM(attention_phase, prefill, decode)
-BOOST_DESCRIBE_ENUM(key_storage, contiguous, paged)
+BOOST_DESCRIBE_ENUM(key_storage, contiguous, paged, coded)
 BOOST_DESCRIBE_ENUM(attention_feature, varlen, lengths, sinks, unnormalized, soft_cap, bias, mask,
                     segments, dropout, weights)
 BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
@@ -32,7 +32,8 @@ BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
                     cuda_head_dims_are_whole_chunks, cuda_tile_fits_in_shared_memory,
                     sm90_takes_16_bit_prompts, sm90_head_dims_are_tuned,
                     sm90_warps_are_whole_warpgroups, sm90_block_kv_fits_in_registers,
-                    sm90_has_base_features_and_soft_cap, sm90_tile_fits_in_shared_memory)
+                    sm90_has_base_features_and_soft_cap, sm90_tile_fits_in_shared_memory,
+                    coded_keys_are_read_in_lines)
 BOOST_DESCRIBE_ENUM(alignment, bottom_right, top_left)
 BOOST_DESCRIBE_ENUM(flash_op, flash_attention, attention, scaled_dot_product_attention)
 
@@ -99,15 +100,17 @@ struct spelled_v_head_dim {
   }
 };
 
-/// `attention.<backend>.<dtype>.d<D>[v<Dv>][.decode][.paged][.<features>].<block_q>x<block_kv>`,
-/// and for CUDA `.w<warps>b<blocks_per_sm>[r]` behind it, r: Q in registers. `dany` stands for head
-/// dims known at run time. The mask is not part of it: rows of the table take every mask. Two legal
-/// table rows have the same name only if they are the same row.
+/// `attention.<backend>.<dtype>.d<D>[v<Dv>][.decode][.paged|.coded][.<features>]`,
+/// `.<block_q>x<block_kv>` and for CUDA `.w<warps>b<blocks_per_sm>[r]` behind it, r: Q in
+/// registers. `dany` stands for head dims known at run time. The mask is not part of it: rows of
+/// the table take every mask. Two legal table rows have the same name only if they are the same
+/// row.
 inline constexpr auto attention_names = row_names<attention_config>(
     "attention", spelling::word{&attention_config::target}, spelling::word{&attention_config::type},
     spelling::number{".d", &attention_config::head_dim, "any"}, spelled_v_head_dim{},
     spelling::mark{".decode", &attention_config::phase, attention_phase::decode},
-    spelling::mark{".paged", &attention_config::keys, key_storage::paged}, spelled_features{},
+    spelling::mark{".paged", &attention_config::keys, key_storage::paged},
+    spelling::mark{".coded", &attention_config::keys, key_storage::coded}, spelled_features{},
     spelling::number{".", &attention_config::block_q},
     spelling::number{"x", &attention_config::block_kv},
     spelling::where{

@@ -36,6 +36,7 @@ enum class attention_rule : std::uint8_t {
   sm90_block_kv_fits_in_registers,
   sm90_has_base_features_and_soft_cap,
   sm90_tile_fits_in_shared_memory,
+  coded_keys_are_read_in_lines,
 };
 
 /// Shared memory that one block can ask for on compute capability 8.0; no later data centre GPU has
@@ -108,6 +109,9 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
              "other features";
     case attention_rule::sm90_tile_fits_in_shared_memory:
       return "the tiles of a cuda_sm90 row take at most 232448 bytes of shared memory";
+    case attention_rule::coded_keys_are_read_in_lines:
+      return "rows with coded keys have backend cuda_sm80, type f16 or bf16 and head dims that are "
+             "multiples of 32";
   }
   return "invalid";
 }
@@ -215,8 +219,13 @@ constexpr attention_rule broken_rule(attention_config config) noexcept {
   if (config.phase == attention_phase::decode && config.features.has(attention_feature::weights)) {
     return attention_rule::decode_has_no_weights;
   }
-  if (config.keys == key_storage::paged && config.features.has(attention_feature::weights)) {
+  if (are_paged(config.keys) && config.features.has(attention_feature::weights)) {
     return attention_rule::paged_keys_have_no_weights;
+  }
+  if (config.keys == key_storage::coded &&
+      (config.target != backend::cuda_sm80 || size_of(config.type) != 2 || config.head_dim == 0 ||
+       config.head_dim % 32 != 0 || config.v_head_dim % 32 != 0)) {
+    return attention_rule::coded_keys_are_read_in_lines;
   }
   return attention_rule::none;
 }

@@ -66,6 +66,14 @@ template <class Code, class Element>
 __device__ __forceinline__ std::uint32_t widened_pair(std::uint32_t pair) {
   if constexpr (std::is_same_v<Element, f16>) {
     return halves_of<Code>(pair);
+  } else if constexpr (std::is_same_v<Code, std::int8_t>) {
+    // Behind 128 a mantissa of bf16 counts ones: 128 + (x without its sign), less 128 or 256.
+    const std::uint32_t bytes = __byte_perm(pair, 0x43u, 0x4140u);
+    std::uint32_t sum;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+        : "=r"(sum)
+        : "r"(bytes & 0xff7fff7fu), "r"(0x3f803f80u), "r"((bytes & 0xff80ff80u) ^ 0x80008000u));
+    return sum;
   } else {
     const float2 both = floats_of<Code>(pair);
     return half_words<Element>::pack(both.x, both.y);
@@ -107,6 +115,24 @@ __device__ __forceinline__ uint2 load_codes(const unsigned char* from, int count
     (i < 4 ? codes.x : codes.y) |= static_cast<std::uint32_t>(from[i]) << (8 * (i % 4));
   }
   return codes;
+}
+
+/// Of each byte of a word the highest bit: the byte's element is infinite or NaN.
+template <class Code>
+__device__ __forceinline__ std::uint32_t not_finite_codes(std::uint32_t word) {
+  if constexpr (std::is_same_v<Code, std::int8_t>) return 0;
+  // Magnitudes from 0x7f, or 0x7c, on: a sum that reaches the highest bit.
+  constexpr std::uint32_t up = std::is_same_v<Code, f8_e4m3> ? 0x01010101u : 0x04040404u;
+  return ((word & 0x7f7f7f7fu) + up) & 0x80808080u;
+}
+template <class Code>
+__device__ __forceinline__ bool any_code_not_finite(std::uint32_t word) {
+  return not_finite_codes<Code>(word) != 0;
+}
+/// `word` with 0 in the place of elements that are infinite or NaN.
+template <class Code>
+__device__ __forceinline__ std::uint32_t finite_codes(std::uint32_t word) {
+  return word & ~((not_finite_codes<Code>(word) >> 7) * 0xffu);
 }
 
 /// A number rounded to a type of 8 bits.

@@ -44,7 +44,7 @@ template <class Kernel, class Hooks>
 struct score_mods {
   static constexpr attention_features features = Kernel::config.features;
   static constexpr bool caps = features.has(attention_feature::soft_cap);
-  static constexpr bool paged = Kernel::config.keys == key_storage::paged;
+  static constexpr bool paged = are_paged(Kernel::config.keys);
   static constexpr bool biases = features.has(attention_feature::bias) && !paged;
   static constexpr bool position_biases = features.has(attention_feature::bias) && paged;
   static constexpr bool masks = features.has(attention_feature::mask);

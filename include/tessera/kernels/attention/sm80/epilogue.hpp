@@ -145,8 +145,13 @@ class epilogue {
         const int r = row_of_thread<Traits>(static_cast<int>(threadIdx.x), m, half);
 #pragma unroll
         for (int d = 0; d < Traits::v_tiles; ++d) {
-          gather_pair(static_cast<unsigned>(r), d, warp_.out[m][d].at[2 * half] * scale,
-                      warp_.out[m][d].at[2 * half + 1] * scale);
+          const auto row = static_cast<unsigned>(r);
+          if constexpr (Traits::codes) {
+            if (d % 2 == 0) gather_four(row, d, four_of(m, half, d), scale);
+          } else {
+            gather_pair(row, d, warp_.out[m][d].at[2 * half] * scale,
+                        warp_.out[m][d].at[2 * half + 1] * scale);
+          }
         }
       }
     }
@@ -155,7 +160,7 @@ class epilogue {
     const auto lane = static_cast<unsigned>(warp_type::lane());
     const int first = warp_type::first_row() + static_cast<int>(lane / lanes);
     if (args_.group.value == 1 && args_.aligned_out && Traits::aligned) {
-      const unsigned chunks = static_cast<unsigned>(Traits::v_units(args_.call)) / 8;
+      const unsigned chunks = static_cast<unsigned>(Traits::units * args_.call.v_head_dim) / 8;
       auto* out = out_row(block_.work.first_row + first, block_.work.kv_head);
       const int left = block_.work.used - first;
 #pragma unroll 4
@@ -201,7 +206,16 @@ class epilogue {
           args_.partial_stats[2 * at] = state.maximum;
           args_.partial_stats[2 * at + 1] = state.denominator;
         }
-        float* out = args_.partial_out + at * args_.partial_stride + warp_type::lane() % 4 * 2;
+        float* out = args_.partial_out + at * args_.partial_stride;
+        if constexpr (Traits::codes) {
+#pragma unroll
+          for (int d = 0; d < Traits::v_tiles; d += 2) {
+            *reinterpret_cast<float4*>(out + d * 8 + warp_type::lane() % 4 * 4) =
+                four_of(m, half, d);
+          }
+          continue;
+        }
+        out += warp_type::lane() % 4 * 2;
 #pragma unroll
         for (int d = 0; d < Traits::v_tiles; ++d) {
           if (d * 8 < args_.partial_stride) {
@@ -218,6 +232,24 @@ class epilogue {
     return reinterpret_cast<std::uint16_t*>(
         token_row<typename Traits::stored>(args_.call.out, args_.call.out_strides, block_.work.seq,
                                            block_.work.seq.q_begin + query, head));
+  }
+
+  /// Columns 8 d + 4t to 8 d + 4t + 3 of a row, d even, of sums whose values had 8 bits
+  /// (operands.hpp).
+  __device__ __forceinline__ float4 four_of(int m, int half, int d) const {
+    const float(&even)[4] = warp_.out[m][d].at;
+    const float(&odd)[4] = warp_.out[m][d + 1].at;
+    return {even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]};
+  }
+  /// The same times the row's scale, in `out_tile`.
+  __device__ __forceinline__ void gather_four(unsigned row, int d, const float4& four,
+                                              float scale) const {
+    using words = prim::cuda::half_words<typename Traits::element>;
+    const auto t = static_cast<std::uint32_t>(warp_type::lane() % 4);
+    const std::uint32_t to =
+        q_tile_ + Traits::out_tile::offset(row, static_cast<std::uint32_t>(d) + t / 2) + t % 2 * 8;
+    prim::cuda::store_shared_8(to, words::pack(four.x * scale, four.y * scale),
+                               words::pack(four.z * scale, four.w * scale));
   }
 
   /// Elements 8 d + 2t and 8 d + 2t + 1 of a row of `out_tile`.

@@ -52,14 +52,37 @@ __device__ __forceinline__ std::uint32_t divided_word(std::uint32_t word,
   }
 }
 
+/// Puts the block's queries in the order that products with elements of 8 bits take them in, see
+/// operands.hpp: of 16 columns those from 4t on and from 4t + 2 on go apart, for all t.
+template <class Traits>
+__device__ __forceinline__ void permute_queries(std::uint32_t q_tile) {
+  for (std::uint32_t at = threadIdx.x * 32; at < Traits::q_tile::bytes;
+       at += Traits::threads * 32) {
+    // Chunks 2j and 2j + 1 of a row lie side by side, in an order that depends on the row.
+    const std::uint32_t odd_row = at / Traits::q_tile::row_bytes % 2 * 16;
+    const std::uint32_t low = q_tile + at + odd_row;
+    const std::uint32_t high = q_tile + at + 16 - odd_row;
+    std::uint32_t first[4], second[4];
+    prim::cuda::load_shared_16(first, low);
+    prim::cuda::load_shared_16(second, high);
+    const std::uint32_t even[4] = {first[0], first[2], second[0], second[2]};
+    const std::uint32_t odd[4] = {first[1], first[3], second[1], second[3]};
+    prim::cuda::store_shared_16(low, even);
+    prim::cuda::store_shared_16(high, odd);
+  }
+}
+
 /// Divides the block's queries in shared memory and turns their signs, where that is asked for,
-/// once.
+/// and permutes them for elements of 8 bits, once.
 template <class Traits, class State>
 __device__ __forceinline__ void change_queries(const launch_args& args, State& block,
                                                std::uint32_t q_tile) {
   if (!block.changes_queries) return;
   const std::uint32_t signs = Traits::use_3xtf32 ? 0x80000000u : 0x80008000u;
-  for (std::uint32_t at = threadIdx.x * 16; at < Traits::q_tile::bytes;
+  // Nothing but the order changes where elements have 8 bits and nothing else is asked for.
+  const bool as_they_are =
+      Traits::codes && !args.negative_scale && args.call.q_divisor == 1.0f && !args.call.q_as_codes;
+  for (std::uint32_t at = threadIdx.x * 16; !as_they_are && at < Traits::q_tile::bytes;
        at += Traits::threads * 16) {
     std::uint32_t four[4];
     prim::cuda::load_shared_16(four, q_tile + at);
@@ -68,6 +91,10 @@ __device__ __forceinline__ void change_queries(const launch_args& args, State& b
       if (args.negative_scale) word ^= signs;
     }
     prim::cuda::store_shared_16(q_tile + at, four);
+  }
+  if constexpr (Traits::codes) {
+    __syncthreads();
+    permute_queries<Traits>(q_tile);
   }
   __syncthreads();
   if (threadIdx.x == 0) block.changes_queries = false;
@@ -126,7 +153,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     block.k = pass.k;
     block.v = pass.v;
     block.careful = false;
-    block.changes_queries = args.negative_scale || (Traits::paged && args.call.q_divisor != 1.0f) ||
+    block.changes_queries = Traits::codes || args.negative_scale ||
+                            (Traits::paged && args.call.q_divisor != 1.0f) ||
                             (takes_codes(Traits::config) && args.call.q_as_codes);
   }
   if (split == 0 && work.used < work.rows) write_empty_rows<Traits>(args, work, work.used);

@@ -6,10 +6,10 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm80/operands.hpp>
 #include <tessera/kernels/attention/sm80/softmax.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
-#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/split_products.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -226,8 +226,7 @@ class gemm_qk {
       } else {
 #pragma unroll
         for (int g = 0; g < Traits::key_groups; ++g) {
-          prim::cuda::fragment_b2 k;
-          prim::cuda::load_matrices(k.reg, Traits::k_tile::step(k_lane_, g, step));
+          const auto k = key_operand<Traits>(pairs_[Traits::codes ? g : 0], k_lane_, g, step);
 #pragma unroll
           for (int m = 0; m < row_tiles; ++m) {
             words::template multiply_add<0>(warp_.scores[m][2 * g], q[m], k);
@@ -263,6 +262,7 @@ class gemm_qk {
   std::uint32_t k_tile_;
   std::uint32_t k_lane_;
   unsigned thread_;
+  std::uint32_t pairs_[Traits::codes ? Traits::key_groups : 1][4];  ///< see key_operand
   prim::cuda::accumulator small_[Traits::use_3xtf32 ? row_tiles : 1]
                                 [Traits::use_3xtf32 ? Traits::key_tiles : 1];
 };
@@ -293,10 +293,10 @@ __device__ __forceinline__ void gemm_pv(warp_tile<Traits, State>& warp,
 #pragma unroll
     for (int g = 0; g < Traits::key_groups; ++g) {
       int done = 0;
+      std::uint32_t pairs[4];
 #pragma unroll
       for (int d = 0; d < steps; ++d) {
-        prim::cuda::fragment_b2 v;
-        prim::cuda::load_matrices_transposed(v.reg, Traits::v_tile::step(base, g, d));
+        const auto v = value_operand<Traits>(pairs, base, g, d);
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) {
           if (Rescales && g == 0) rescale_columns(warp, m, d);
@@ -315,20 +315,6 @@ __device__ __forceinline__ void gemm_pv(warp_tile<Traits, State>& warp,
       }
     }
   }
-}
-
-/// Element `column` of a row of values as it lies in memory.
-template <class Traits, class Place>
-__device__ __forceinline__ float value_at(const attention_kernel_args& call, const Place* row,
-                                          int column) {
-  if constexpr (Traits::widens_codes) {
-    if (Traits::has_codes(call)) {
-      return prim::cuda::with_code_type(call.pool_type, [&](auto code) -> float {
-        return prim::cuda::floats_of<decltype(code)>(row[column]).x;
-      });
-    }
-  }
-  return Traits::access::load(reinterpret_cast<const typename Traits::stored*>(row)[column]);
 }
 
 /// Adds to a warp's sums the products of P and the values of one tile that are infinite or NaN,
@@ -363,7 +349,7 @@ __device__ __forceinline__ void add_not_finite(warp_tile<Traits, State>& warp, i
     for (int d = 0; d < Traits::v_tiles; ++d) {
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
-        const int column = d * 8 + lane % 4 * 2 + odd;
+        const int column = column_of_sum<Traits>(lane, d, odd);
         const float value = column < call.v_head_dim ? value_at<Traits>(call, row, column) : 0.0f;
         if (isfinite(value)) continue;
 #pragma unroll

@@ -225,6 +225,7 @@ __device__ __forceinline__ void copy_elements(std::uint32_t to, const std::uint1
 /// strides are in units of 16 bits.
 template <class Traits, class Tile>
 struct tile_loader {
+  using tile = Tile;
   static constexpr int rows_at_once = Traits::threads / 8;
   static constexpr int passes = Tile::rows / rows_at_once;
   static_assert(Tile::rows % rows_at_once == 0, "a block copies whole tiles");
@@ -333,47 +334,6 @@ struct tile_loader {
     }
   }
 
-  /// Rows [first, first + Tile::rows) of a source of 8-bit elements, `width` in a row, widened; row
-  /// `limit` and later and columns from `width` on are zeros. Some rows are under way at once.
-  template <class Source>
-  static __device__ __forceinline__ void widen_rows(std::uint32_t tile, const Source& source,
-                                                    std::int64_t stride, int first, int limit,
-                                                    int width, dtype type) {
-    using element = typename Traits::element;
-    constexpr int count = 16 / static_cast<int>(sizeof(element));  // elements of a chunk
-    constexpr int at_once = passes < 4 ? passes : 4;
-    const bool whole = source.are_multiples_of(count, stride);
-#pragma unroll 1
-    for (int in_tile = row(); in_tile < Tile::rows; in_tile += at_once * rows_at_once) {
-      const unsigned char* rows[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        rows[i] = source.row(stride, first + in_tile + i * rows_at_once);
-      }
-#pragma unroll 1
-      for (int at = chunk(); at < Tile::chunks; at += 8) {
-        uint2 codes[at_once];
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          const bool present = first + in_tile + i * rows_at_once < limit;
-          codes[i] = prim::cuda::load_codes<count>(rows[i] + at * count,
-                                                   present ? width - at * count : 0, whole);
-        }
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          std::uint32_t words[4];
-          prim::cuda::with_code_type(type, [&](auto code) {
-            prim::cuda::widen<decltype(code), element>(words, codes[i]);
-          });
-          prim::cuda::store_shared_16(
-              tile + Tile::offset(static_cast<unsigned>(in_tile + i * rows_at_once),
-                                  static_cast<unsigned>(at)),
-              words);
-        }
-      }
-    }
-  }
-
   /// True if an element that this thread copied is infinite or NaN.
   static __device__ __forceinline__ bool has_not_finite(std::uint32_t tile) {
     bool any = false;
@@ -382,7 +342,11 @@ struct tile_loader {
       prim::cuda::load_shared_16(words, at);
 #pragma unroll
       for (const std::uint32_t word : words) {
-        any = any || prim::cuda::any_not_finite<typename Traits::element>(word);
+        if constexpr (Traits::codes) {
+          any = any || prim::cuda::any_code_not_finite<typename Traits::code>(word);
+        } else {
+          any = any || prim::cuda::any_not_finite<typename Traits::element>(word);
+        }
       }
     });
     return any;
@@ -395,7 +359,11 @@ struct tile_loader {
       prim::cuda::load_shared_16(words, at);
 #pragma unroll
       for (std::uint32_t& word : words) {
-        word = prim::cuda::finite_only<typename Traits::element>(word);
+        if constexpr (Traits::codes) {
+          word = prim::cuda::finite_codes<typename Traits::code>(word);
+        } else {
+          word = prim::cuda::finite_only<typename Traits::element>(word);
+        }
       }
       prim::cuda::store_shared_16(at, words);
     });
@@ -427,7 +395,7 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
     loader::copy(tile,
                  contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
                                                work.seq.q_begin + work.first_row, work.kv_head),
-                 Traits::units * call.q_strides.row, 0, work.used, Traits::qk_units(call), true);
+                 Traits::units * call.q_strides.row, 0, work.used, Traits::q_units(call), true);
     if (Traits::aligned && work.used < Traits::block_q) loader::clear_from(tile, work.used);
     return;
   }
@@ -440,7 +408,7 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
                      contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,
                                                    work.seq.q_begin + row.query, row.head)
                          .token0,
-                     Traits::qk_units(call), present, loader::chunk());
+                     Traits::q_units(call), present, loader::chunk());
   }
 }
 

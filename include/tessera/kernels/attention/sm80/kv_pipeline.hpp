@@ -23,6 +23,7 @@
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/widening.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/cuda/pipeline.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -73,10 +74,10 @@ class kv_tiles {
   /// Zeros where tiles are wider than tokens: nothing else is written there.
   __device__ __forceinline__ void clear_columns() const {
     using q_loader = tile_loader<Traits, typename Traits::q_tile>;
-    q_loader::clear_columns(q_tile_, Traits::qk_units(args_.call));
+    q_loader::clear_columns(q_tile_, Traits::q_units(args_.call));
 #pragma unroll
     for (int stage = 0; stage < Traits::stages; ++stage) {
-      k_loader::clear_columns(k_tile(stage), Traits::qk_units(args_.call));
+      k_loader::clear_columns(k_tile(stage), Traits::k_units(args_.call));
       v_loader::clear_columns(v_tile(stage), Traits::v_units(args_.call));
     }
   }
@@ -121,7 +122,7 @@ class kv_tiles {
   __device__ __forceinline__ void copy_keys(const Located& k, int first, int limit,
                                             int stage) const {
     copy_tokens<k_loader>(k_tile(stage), k, args_.call.k_strides.row, first, limit,
-                          Traits::qk_units(args_.call));
+                          Traits::k_units(args_.call));
   }
   template <class Located>
   __device__ __forceinline__ void copy_values(const Located& v, int first, int limit,
@@ -138,8 +139,8 @@ class kv_tiles {
     if constexpr (Traits::widens_codes) {
       if (Traits::has_codes(args_.call)) {
         if (first >= limit) return;
-        Loader::widen_rows(tile, from, stride, first, limit, width / Traits::units,
-                           args_.call.pool_type);
+        widen_rows<Traits, typename Loader::tile>(tile, from, stride, first, limit,
+                                                  width / Traits::units, args_.call.pool_type);
         return;
       }
     }
@@ -287,13 +288,13 @@ class kv_pipeline<Traits, State, true> : public kv_tiles<Traits, State> {
                                            Traits::v_units(this->args_.call));
       } else {
         copy_pass<typename base::k_loader>(pass - values, to_, k_,
-                                           Traits::qk_units(this->args_.call));
+                                           Traits::k_units(this->args_.call));
       }
     }
   }
   __device__ __forceinline__ void prefetch_keys(const same_rows&) {
     if constexpr (!Traits::spreads_copies) {
-      base::k_loader::copy_lines(to_, k_, left_, Traits::qk_units(this->args_.call), chunk_);
+      base::k_loader::copy_lines(to_, k_, left_, Traits::k_units(this->args_.call), chunk_);
     }
     pipeline::commit();
   }

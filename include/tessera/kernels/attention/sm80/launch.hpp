@@ -66,16 +66,18 @@ inline bool rows_are_aligned(const void* data, const row_strides& strides, std::
          fits(rows, strides.row) && fits(heads, strides.head);
 }
 
-/// True if every row of q, k and v starts and ends at a multiple of 16 bytes.
+/// True if every row of q, k and v starts and ends at a multiple of 16 bytes. Keys and values in
+/// pages may have 8 bits.
 inline bool tokens_are_aligned(const attention_kernel_args& args, dtype type) {
-  const int chunk = 16 / static_cast<int>(size_of(type));
+  const dtype kv_type = prim::cuda::is_code_type(args.pool_type) ? args.pool_type : type;
+  const int chunk = 16 / static_cast<int>(size_of(kv_type));
   const bool paged = args.pages.numbers != nullptr;
   const std::int64_t blocks = paged ? args.pages.page_count : args.batch;  // that have a stride
   const std::int64_t tokens = paged ? args.pages.page_size : args.kv_len;
   return args.head_dim % chunk == 0 && args.v_head_dim % chunk == 0 &&
          rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads, type) &&
-         rows_are_aligned(args.k, args.k_strides, blocks, tokens, args.kv_heads, type) &&
-         rows_are_aligned(args.v, args.v_strides, blocks, tokens, args.kv_heads, type);
+         rows_are_aligned(args.k, args.k_strides, blocks, tokens, args.kv_heads, kv_type) &&
+         rows_are_aligned(args.v, args.v_strides, blocks, tokens, args.kv_heads, kv_type);
 }
 
 template <class Kernel>
@@ -97,6 +99,10 @@ auto forward_entries() {
                       entry_of<Kernel, any_widths[0], any_tokens, Hooks>(),
                       entry_of<Kernel, any_widths[1], any_tokens, Hooks>(),
                       entry_of<Kernel, any_widths[2], any_tokens, Hooks>()};
+  } else if constexpr (Kernel::config.keys == key_storage::coded) {
+    return std::array{entry_of<Kernel, 0, aligned_codes<f8_e4m3>, Hooks>(),
+                      entry_of<Kernel, 0, aligned_codes<f8_e5m2>, Hooks>(),
+                      entry_of<Kernel, 0, aligned_codes<std::int8_t>, Hooks>()};
   } else {
     return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>()};
   }
@@ -109,7 +115,7 @@ struct row_kernels {
     const auto forward = forward_entries<Kernel, Hooks>();
     std::vector<prim::cuda::kernel_entry> all(forward.begin(), forward.end());
     all.push_back({reinterpret_cast<const void*>(&combine_splits<Kernel>)});
-    if constexpr (Kernel::config.keys == key_storage::paged) {
+    if constexpr (are_paged(Kernel::config.keys)) {
       using element = element_t<Kernel::config.type>;
       all.push_back(
           {reinterpret_cast<const void*>(&kv_cache::sm80::append_tokens<1, element, element>)});
@@ -184,7 +190,7 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.section_tiles =
       divisor::of(std::max(1u, section * static_cast<std::uint32_t>(cut.row_blocks)));
   launched.last_section = divisor::of(heads % section == 0 ? section : heads % section);
-  if constexpr (config.keys == key_storage::paged) {
+  if constexpr (are_paged(config.keys)) {
     launched.page = divisor::of(static_cast<std::uint32_t>(args.pages.page_size));
   }
   launched.row_blocks = cut.row_blocks;
@@ -289,6 +295,19 @@ status launch_any(const launch_args& args, const Hooks& hooks, const launch_plac
   }
 }
 
+/// Picks the kernel for the elements of the pool.
+template <class Kernel, class Hooks>
+status launch_codes(const launch_args& args, const Hooks& hooks, const launch_place& place) {
+  switch (args.call.pool_type) {
+    case dtype::f8_e4m3:
+      return launch_width<Kernel, 0, aligned_codes<f8_e4m3>>(args, hooks, place);
+    case dtype::f8_e5m2:
+      return launch_width<Kernel, 0, aligned_codes<f8_e5m2>>(args, hooks, place);
+    default:
+      return launch_width<Kernel, 0, aligned_codes<std::int8_t>>(args, hooks, place);
+  }
+}
+
 /// Readies the current device for launches of the row: raises the kernels' limits of shared memory,
 /// and refuses (status_code::device) a device that the binary holds no code for. The first launch
 /// on a device does the same; afterwards both cost some nanoseconds. No memory, no work on a
@@ -353,21 +372,25 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   if (status done = check_lengths(args, place.cut); !done) return done;
   if (status done = device_readiness<Kernel, Hooks>::ready_current(place.device); !done)
     return done;
-  if constexpr (Kernel::config.keys == key_storage::paged) {
+  if constexpr (are_paged(Kernel::config.keys)) {
     if (status done = write_new_tokens<Kernel>(args, place.stream); !done) return done;
   }
   const launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
-  const bool aligned =
-      !prim::cuda::is_code_type(args.pool_type) && tokens_are_aligned(args, Kernel::config.type);
+  const bool aligned = tokens_are_aligned(args, Kernel::config.type);
   if constexpr (takes_any_head_dim<Kernel>) {
-    return aligned ? launch_any<Kernel, aligned_tokens>(launched, hooks, place)
-                   : launch_any<Kernel, any_tokens>(launched, hooks, place);
+    return aligned && !prim::cuda::is_code_type(args.pool_type)
+               ? launch_any<Kernel, aligned_tokens>(launched, hooks, place)
+               : launch_any<Kernel, any_tokens>(launched, hooks, place);
   } else {
     if (!aligned) {
       return {status_code::ineligible_row,
               "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
     }
-    return launch_width<Kernel, 0, aligned_tokens>(launched, hooks, place);
+    if constexpr (Kernel::config.keys == key_storage::coded) {
+      return launch_codes<Kernel>(launched, hooks, place);
+    } else {
+      return launch_width<Kernel, 0, aligned_tokens>(launched, hooks, place);
+    }
   }
 }
 

@@ -95,7 +95,11 @@ class score_mod_tile {
     if constexpr (Traits::has_biases) {
       if (call.bias_post.data != nullptr) add_bias(call.bias_post, scale);
     }
-    if constexpr (Traits::has_position_biases) add_position_biases(call.positions, scale);
+    if constexpr (Traits::has_position_biases) {
+      add_position_biases(call.positions, scale);
+    } else if constexpr (Traits::codes) {
+      if (scale != 1.0f) for_each([&](float& x) { x *= scale; });
+    }
   }
 
   /// -inf where the mask or the segments hide.

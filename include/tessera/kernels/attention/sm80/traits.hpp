@@ -46,17 +46,33 @@ struct stored_element<float> {
   static __device__ __forceinline__ float rounded(float value) { return value; }
 };
 
-/// How tokens are copied: rows of q, k and v start, and end, at multiples of 16 bytes; or anywhere.
+/// How tokens are copied: rows of q, k and v start, and end, at multiples of 16 bytes; or anywhere;
+/// or at such multiples where elements of k and v have 8 bits and are widened in registers, on
+/// their way from shared memory to the products.
 struct aligned_tokens {};
 struct any_tokens {};
+template <class Code>
+struct aligned_codes {};
+
+template <class Tokens>
+struct code_of_tokens {
+  static constexpr bool present = false;
+  using type = void;
+};
+template <class Code>
+struct code_of_tokens<aligned_codes<Code>> {
+  static constexpr bool present = true;
+  using type = Code;
+};
 
 constexpr int round_up_to(int value, int step) {
   return (value + step - 1) / step * step;
 }
 
-/// Kernels that take tokens anywhere read pools of 8 bits too.
+/// Rows that read pools of 8 bits; those for any head dim besides pools of their own type.
 constexpr bool takes_codes(const attention_config& config) noexcept {
-  return config.keys == key_storage::paged && config.head_dim == 0;
+  return config.keys == key_storage::coded ||
+         (config.keys == key_storage::paged && config.head_dim == 0);
 }
 
 /// The widths that a config for any head dimension is compiled for.
@@ -111,9 +127,16 @@ struct kernel_traits {
   static constexpr int v_tiles = shape.v_head_dim / 8;
   static constexpr int v_groups = shape.v_head_dim / 16;
 
+  /// Keys and values lie in shared memory as `code`.
+  static constexpr bool codes = code_of_tokens<Tokens>::present;
+  using code = typename code_of_tokens<Tokens>::type;
+  static constexpr int units_of_row(int head_dim) {
+    return codes ? head_dim / 2 : units * head_dim;
+  }
+
   using q_tile = prim::cuda::shared_tile<block_q, units * shape.head_dim>;
-  using k_tile = prim::cuda::shared_tile<block_kv, units * shape.head_dim>;
-  using v_tile = prim::cuda::shared_tile<block_kv, units * shape.v_head_dim>;
+  using k_tile = prim::cuda::shared_tile<block_kv, units_of_row(shape.head_dim)>;
+  using v_tile = prim::cuda::shared_tile<block_kv, units_of_row(shape.v_head_dim)>;
   using out_tile = prim::cuda::shared_tile<block_q, units * shape.v_head_dim>;
 
   /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on; f32
@@ -127,7 +150,7 @@ struct kernel_traits {
   /// that to a kernel of its own.
   static constexpr bool combines_splits = config.phase == attention_phase::decode;
 
-  static constexpr bool aligned = std::is_same_v<Tokens, aligned_tokens>;
+  static constexpr bool aligned = !std::is_same_v<Tokens, any_tokens>;
 
   /// Kernels with Q in registers have others left to keep where the next keys and values come from
   /// and go to, so that less is computed for each tile; those of narrow heads also where a lane
@@ -147,20 +170,24 @@ struct kernel_traits {
   /// The copies of wide heads, many of each thread, are spread over the products with the keys.
   static constexpr bool spreads_copies = keeps_sources && shape.head_dim > 128;
 
-  /// Units of a row of q and k, and of v and out.
-  static __device__ __forceinline__ int qk_units(const attention_kernel_args& call) {
+  /// Units of a row of q, of k and of v.
+  static __device__ __forceinline__ int q_units(const attention_kernel_args& call) {
     return units * (config.head_dim != 0 ? config.head_dim : call.head_dim);
   }
+  static __device__ __forceinline__ int k_units(const attention_kernel_args& call) {
+    return units_of_row(config.head_dim != 0 ? config.head_dim : call.head_dim);
+  }
   static __device__ __forceinline__ int v_units(const attention_kernel_args& call) {
-    return units * (config.head_dim != 0 ? config.v_head_dim : call.v_head_dim);
+    return units_of_row(config.head_dim != 0 ? config.v_head_dim : call.v_head_dim);
   }
 
   static constexpr bool has(attention_feature feature) { return config.features.has(feature); }
   /// Biases are tensors, or of keys in pages, follow from positions.
-  static constexpr bool paged = config.keys == key_storage::paged;
+  static constexpr bool paged = are_paged(config.keys);
   static constexpr bool has_biases = has(attention_feature::bias) && !paged;
   static constexpr bool has_position_biases = has(attention_feature::bias) && paged;
 
+  static_assert(codes == (config.keys == key_storage::coded));
   /// Keys and values may be of 8 bits, known at run time, and are widened on their way to shared
   /// memory.
   static constexpr bool widens_codes = takes_codes(config) && !aligned;
@@ -175,7 +202,7 @@ struct kernel_traits {
     if constexpr (widens_codes) {
       return elements * (has_codes(call) ? 1 : static_cast<int>(sizeof(stored)));
     } else {
-      return units * elements;
+      return codes ? elements / 2 : units * elements;
     }
   }
 

@@ -201,24 +201,6 @@ cudaError_t append_as(append_launch& launch, cudaStream_t stream) {
                                    stream, false, launch);
 }
 
-template <class From>
-cudaError_t append_from(append_launch& launch, cudaStream_t stream) {
-  switch (launch.call.pool_type) {
-    case dtype::f32:
-      return append_as<From, float>(launch, stream);
-    case dtype::f16:
-      return append_as<From, f16>(launch, stream);
-    case dtype::bf16:
-      return append_as<From, bf16>(launch, stream);
-    case dtype::f8_e4m3:
-      return append_as<From, f8_e4m3>(launch, stream);
-    case dtype::f8_e5m2:
-      return append_as<From, f8_e5m2>(launch, stream);
-    default:
-      return append_as<From, std::int8_t>(launch, stream);
-  }
-}
-
 /// True if there is a token, and a place where it may go.
 inline bool has_tokens(const kv_append_args& args) {
   return args.tokens > 0 && args.sequences > 0 && args.table_pages > 0 && args.page_count > 0 &&
@@ -267,20 +249,6 @@ cudaError_t append_to_any_pool(const kv_append_args& args, cudaStream_t stream) 
       return append_as<Element, std::int8_t>(launch, stream);
     default:
       return append_as<Element, Element>(launch, stream);
-  }
-}
-
-/// Queues the writes of the new tokens on a stream of the current device; can be captured.
-inline cudaError_t append(const kv_append_args& args, cudaStream_t stream) {
-  if (!has_tokens(args)) return cudaSuccess;
-  append_launch launch = launch_of(args);
-  switch (args.new_type) {
-    case dtype::f32:
-      return append_from<float>(launch, stream);
-    case dtype::f16:
-      return append_from<f16>(launch, stream);
-    default:
-      return append_from<bf16>(launch, stream);
   }
 }
 

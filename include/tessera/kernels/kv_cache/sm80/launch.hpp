@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include <cuda_runtime.h>
 
@@ -15,6 +16,8 @@
 #include <tessera/kernels/kv_cache/sm80/append.hpp>
 #include <tessera/kernels/kv_cache/sm80/copy.hpp>
 #include <tessera/prim/cuda/launch.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -52,6 +55,41 @@ status prepare() {
   return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
 }
 
+/// To pools of any type.
+template <class From>
+cudaError_t append_from(append_launch& launch, cudaStream_t stream) {
+  switch (launch.call.pool_type) {
+    case dtype::f32:
+      return append_as<From, float>(launch, stream);
+    case dtype::f16:
+      return append_as<From, f16>(launch, stream);
+    case dtype::bf16:
+      return append_as<From, bf16>(launch, stream);
+    case dtype::f8_e4m3:
+      return append_as<From, f8_e4m3>(launch, stream);
+    case dtype::f8_e5m2:
+      return append_as<From, f8_e5m2>(launch, stream);
+    default:
+      return append_as<From, std::int8_t>(launch, stream);
+  }
+}
+
+/// Queues the writes of the new tokens on a stream of the current device; can be captured.
+/// A template, so that only rows which append have its kernels.
+template <class Kernel>
+cudaError_t append(const kv_append_args& args, cudaStream_t stream) {
+  if (!has_tokens(args)) return cudaSuccess;
+  append_launch launch = launch_of(args);
+  switch (args.new_type) {
+    case dtype::f32:
+      return append_from<float>(launch, stream);
+    case dtype::f16:
+      return append_from<f16>(launch, stream);
+    default:
+      return append_from<bf16>(launch, stream);
+  }
+}
+
 /// Queues the row's kernel on `context.stream` of the current device; returns before the work is
 /// done. Can be captured in a graph once the device is ready (see `prepare`).
 template <class Kernel>
@@ -60,7 +98,7 @@ status launch(const kv_cache_kernel_args& args, const launch_context& context) {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t code = cudaSuccess;
   if constexpr (appends<Kernel>) {
-    code = append(args.append, stream);
+    code = append<Kernel>(args.append, stream);
   } else {
     code = copy(args.copy, stream);
   }
