@@ -22,16 +22,25 @@ constexpr std::size_t largest_trace = std::size_t{64} << 20;
 struct replay_flags : common_flags {
   std::string model, trace;
   std::string dtype;  ///< empty: the model's own
+  std::string pool;   ///< likewise, of keys and values in pages
   replay_wishes wishes;
   execution_flags execution;
 };
+
+/// Of keys and values in pages; none: that of the model.
+dtype type_of_pool(const std::string& name) {
+  for (const dtype type : {dtype::f8_e4m3, dtype::f8_e5m2, dtype::i8}) {
+    if (name == name_of(type)) return type;
+  }
+  return dtype::none;
+}
 
 exit_status run_replay(const replay_flags& flags) {
   const model_description model = with_dtype(read_model(flags.model), flags.dtype);
   const replay::trace served =
       replay::parse_trace(file_text(flags.trace, largest_trace), flags.trace);
   for (const std::string& note : model.notes) print_message(flags.model + ": " + note);
-  replay_session session(model, served, flags.execution);
+  replay_session session(model, type_of_pool(flags.pool), served, flags.execution);
   for (const std::string& one : session.left_out()) print_message(flags.model + ": " + one);
   {
     progress shown(flags.quiet, 10);
@@ -67,6 +76,10 @@ void add_replay(CLI::App& program, exit_status& status) {
       ->type_name("N")
       ->check(between(1, 1 << 24));
   add_dtype_flag(*command, flags->dtype);
+  command
+      ->add_option("--pool", flags->pool, "Elements of keys and values in pages, not the model's")
+      ->type_name("f8_e4m3|f8_e5m2|i8")
+      ->check(CLI::IsMember({"f8_e4m3", "f8_e5m2", "i8"}));
   add_execution_flags(*command, flags->execution);
   add_common_flags(*command, *flags);
   command->footer(

@@ -13,6 +13,8 @@
 #include <tessera/spec/check.hpp>
 
 #include "../command.hpp"
+#include "tests/reference/elements.hpp"
+#include "tests/reference/pool_elements.hpp"
 #include "tests/support/call_judge.hpp"
 
 namespace tessera::tool {
@@ -20,6 +22,22 @@ namespace {
 
 /// Rows of a sequence that are judged at each of its ends.
 constexpr std::int64_t rows_at_end = 2;
+
+/// True if the elements at `held` are those of a row of new tokens, of `bytes` bytes: the same
+/// bits, or the nearest numbers of a pool of another type.
+bool holds(const paged_layer& layer, const std::byte* held, const std::byte* row,
+           std::size_t bytes) {
+  if (layer.pool_type() == layer.type()) return std::memcmp(held, row, bytes) == 0;
+  tensor_view slot, token;
+  slot.type = layer.pool_type(), token.type = layer.type();
+  slot.data = const_cast<std::byte*>(held), token.data = const_cast<std::byte*>(row);
+  for (std::size_t n = 0; n < bytes / size_of(layer.type()); ++n) {
+    const auto at = static_cast<std::int64_t>(n);
+    const double written = reference::nearest_element(slot.type, reference::read(token, at));
+    if (reference::read(slot, at) != written) return false;
+  }
+  return true;
+}
 
 /// The first key of a sequence whose slot does not hold what was written there.
 std::string lost_key(const paged_layer& layer, const replay::token_range& range,
@@ -35,8 +53,8 @@ std::string lost_key(const paged_layer& layer, const replay::token_range& range,
       for (const slot_part& part : pool.parts) {
         const token_rows& rows = layer.fresh_rows(part.tensor);
         const auto at = static_cast<std::size_t>(slot * pool.columns + part.column);
-        const std::byte* const held = layer.pool(n).data() + at * size_of(layer.type());
-        if (std::memcmp(held, rows.row(identity), rows.bytes()) == 0) continue;
+        const std::byte* const held = layer.pool(n).data() + at * size_of(layer.pool_type());
+        if (holds(layer, held, rows.row(identity), rows.bytes())) continue;
         return fmt::format("{}: page {}, slot {} is not token {} of request {}", pool.name, page,
                            position % page_size, position, range.request + 1);
       }

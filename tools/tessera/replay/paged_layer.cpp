@@ -30,10 +30,11 @@ tensor_view view_of(const void* data, dtype type, std::int64_t first,
 
 }  // namespace
 
-paged_layer::paged_layer(paged_form form, dtype type, const replay::trace& served, run_place& place,
-                         const execution_flags& flags, std::string subject)
+paged_layer::paged_layer(paged_form form, dtype type, dtype pool_type, const replay::trace& served,
+                         run_place& place, const execution_flags& flags, std::string subject)
     : form_(std::move(form)),
       type_(type),
+      pool_type_(pool_type),
       served_(served),
       place_(place),
       flags_(flags),
@@ -46,7 +47,8 @@ paged_layer::paged_layer(paged_form form, dtype type, const replay::trace& serve
   out_ = place_.block(tokens * static_cast<std::size_t>(form_.out.elements()) * size_of(type_));
   for (const pool_form& pool : form_.pools) {
     const std::int64_t slots = served.limits.pages * served.limits.page_size;
-    pools_.push_back(place_.block(static_cast<std::size_t>(slots * pool.columns) * size_of(type_)));
+    pools_.push_back(
+        place_.block(static_cast<std::size_t>(slots * pool.columns) * size_of(pool_type_)));
   }
   if (!form_.sinks.empty()) make_sinks();
 }
@@ -93,7 +95,7 @@ std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t
   tensors[number_of(form_.out.name)] = view_of(out_.data(), type_, tokens, form_.out.shape);
   for (std::size_t n = 0; n < pools_.size(); ++n) {
     tensors[number_of(form_.pools[n].name)] =
-        view_of(pools_[n].data(), type_, served_.limits.pages, form_.pools[n].page);
+        view_of(pools_[n].data(), pool_type_, served_.limits.pages, form_.pools[n].page);
   }
   if (!form_.sinks.empty()) {
     tensors[number_of("sinks")] =

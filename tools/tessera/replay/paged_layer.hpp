@@ -39,9 +39,10 @@ struct layer_call_cost {
 
 class paged_layer {
  public:
-  /// `subject` begins the messages of what goes wrong.
-  paged_layer(paged_form form, dtype type, const replay::trace& served, run_place& place,
-              const execution_flags& flags, std::string subject);
+  /// `pool_type` is `type`, or of 8 bits where the operation takes such pools. `subject` begins the
+  /// messages of what goes wrong.
+  paged_layer(paged_form form, dtype type, dtype pool_type, const replay::trace& served,
+              run_place& place, const execution_flags& flags, std::string subject);
 
   /// Whether some row of the build serves the largest step there is.
   status plan_step(const step_lists& lists) const;
@@ -70,6 +71,7 @@ class paged_layer {
   /// The memory of a pool.
   std::span<std::byte> pool(std::size_t number) const { return pools_[number]; }
   dtype type() const noexcept { return type_; }
+  dtype pool_type() const noexcept { return pool_type_; }
 
  private:
   /// A tensor of the tokens of a step.
@@ -90,6 +92,7 @@ class paged_layer {
 
   paged_form form_;
   dtype type_;
+  dtype pool_type_;
   const replay::trace& served_;
   run_place& place_;
   const execution_flags& flags_;

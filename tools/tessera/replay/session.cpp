@@ -24,8 +24,8 @@ std::int64_t longest_table(const replay::trace& served) {
 
 }  // namespace
 
-replay_session::replay_session(const model_description& model, const replay::trace& served,
-                               const execution_flags& flags)
+replay_session::replay_session(const model_description& model, dtype pool_type,
+                               const replay::trace& served, const execution_flags& flags)
     : served_(served),
       scheduler_(served),
       place_(flags),
@@ -36,7 +36,7 @@ replay_session::replay_session(const model_description& model, const replay::tra
                     "that does",
                     model.file));
   }
-  for (const layer_kind& kind : model.kinds) add_layer(model, kind, flags);
+  for (const layer_kind& kind : model.kinds) add_layer(model, kind, pool_type, flags);
   if (!layers_.empty()) return;
   std::string reasons;
   for (const std::string& one : left_out_) reasons += "; " + one;
@@ -45,7 +45,7 @@ replay_session::replay_session(const model_description& model, const replay::tra
 }
 
 void replay_session::add_layer(const model_description& model, const layer_kind& kind,
-                               const execution_flags& flags) {
+                               dtype pool_type, const execution_flags& flags) {
   const std::string layers = fmt::format("{} layers of kind {}", kind.layers, kind.name);
   std::optional<paged_form> form = paged_form_of(kind, model.type, served_.limits.page_size);
   if (!form) {
@@ -53,13 +53,22 @@ void replay_session::add_layer(const model_description& model, const layer_kind&
                                     text_of(kind.mixer), served_.limits.page_size));
     return;
   }
-  auto layer = std::make_unique<paged_layer>(*std::move(form), model.type, served_, place_, flags,
-                                             fmt::format("{}, {} layers", model.name, kind.name));
+  const auto* const latents = std::get_if<latent_layer>(&kind.mixer);
+  if (latents != nullptr && pool_type != dtype::none) {
+    left_out_.push_back(
+        fmt::format("{} are left out: pools of latents have the type of the model, "
+                    "not {}",
+                    layers, name_of(pool_type)));
+    return;
+  }
+  const dtype held = pool_type != dtype::none ? pool_type : model.type;
+  auto layer =
+      std::make_unique<paged_layer>(*std::move(form), model.type, held, served_, place_, flags,
+                                    fmt::format("{}, {} layers", model.name, kind.name));
   if (const status planned = layer->plan_step(lists_); planned.code() == status_code::no_row) {
     left_out_.push_back(fmt::format("{} are left out: {}", layers, planned.message()));
     return;
   }
-  const auto* const latents = std::get_if<latent_layer>(&kind.mixer);
   if (latents != nullptr && latents->index_heads > 0) {
     left_out_.push_back(fmt::format("the indexer of {} is left out: they read all keys, not {}",
                                     layers, latents->index_topk));

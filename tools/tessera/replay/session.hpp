@@ -45,9 +45,10 @@ struct replayed_layer {
 
 class replay_session {
  public:
-  /// `served` and `flags` outlive it. Kinds that cannot be replayed are in left_out(), one sentence
-  /// each; fails if all are.
-  replay_session(const model_description& model, const replay::trace& served,
+  /// `pool_type` is that of keys and values in pages, none: the model's. `served` and `flags`
+  /// outlive it. Kinds that cannot be replayed are in left_out(), one sentence each; fails if all
+  /// are.
+  replay_session(const model_description& model, dtype pool_type, const replay::trace& served,
                  const execution_flags& flags);
 
   /// Runs until the trace or its wishes end.
@@ -64,7 +65,7 @@ class replay_session {
   bool passed() const;
 
  private:
-  void add_layer(const model_description& model, const layer_kind& kind,
+  void add_layer(const model_description& model, const layer_kind& kind, dtype pool_type,
                  const execution_flags& flags);
   void run_layer(replayed_layer& one, const replay::step& made, bool is_checked,
                  step_record& record);
