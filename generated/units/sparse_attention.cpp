@@ -57,7 +57,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "da685d3788d30cdb";
-  if (kind == device_kind::cuda) return "00dcb08606aaadc3";
+  if (kind == device_kind::cuda) return "f88db3ea2b33cc18";
   return {};
 }
 
