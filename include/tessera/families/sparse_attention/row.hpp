@@ -7,7 +7,9 @@
 
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
+#include <tessera/spec/dtype.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -38,8 +40,14 @@ struct table_entry<sparse_attention_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::sparse_attention::sm80;
-      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "sparse_attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      // Of the dense kernels: how keys are split over blocks depends on how many there are.
+      if constexpr (Kernel::config.pattern == sparse_pattern::blocksparse &&
+                    Kernel::config.type != dtype::none) {
+        row.properties.batch_invariant = batch_invariance::none;
+      }
+      return row;
     } else {
       namespace target = kernels::sparse_attention::cpu;
       return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(

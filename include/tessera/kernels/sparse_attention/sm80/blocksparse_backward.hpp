@@ -7,26 +7,11 @@
 
 #include <tessera/kernels/sparse_attention/sm80/blocksparse_rows.hpp>
 #include <tessera/kernels/sparse_attention/sm80/float_tiles.hpp>
+#include <tessera/kernels/sparse_attention/sm80/gradient_tiles.hpp>
 #include <tessera/kernels/sparse_attention/sm80/softmax_line.hpp>
 #include <tessera/kernels/sparse_attention/sm80/visible_pairs.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
-
-/// Shared memory: q, d_out, k, v.
-inline int gradient_bytes(std::int64_t head_dim, std::int64_t v_head_dim) {
-  return 2 * (float_tile::words(head_dim) + float_tile::words(v_head_dim)) *
-         static_cast<int>(sizeof(float));
-}
-
-/// The tiles of a block, in dynamic shared memory.
-struct gradient_tiles {
-  float_tile q, k, d_out, v;
-  __device__ gradient_tiles(float* memory, std::int64_t head_dim, std::int64_t v_head_dim)
-      : q(memory, head_dim),
-        k(q.end(), head_dim),
-        d_out(k.end(), v_head_dim),
-        v(d_out.end(), v_head_dim) {}
-};
 
 /// D = <d_out, out> - d_lse of each row, half a warp at a row; 0 of rows that see nothing.
 template <class Kernel>

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include <tessera/kernels/sparse_attention/sm80/blocksparse_backward.hpp>
 #include <tessera/kernels/sparse_attention/sm80/float_tiles.hpp>
+#include <tessera/kernels/sparse_attention/sm80/gradient_tiles.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_rows.hpp>
 #include <tessera/kernels/sparse_attention/sm80/softmax_line.hpp>
 #include <tessera/prim/cuda/warp.hpp>

@@ -230,9 +230,9 @@ struct row_list {
         });
   }
 
-  /// Calls body(first key, keys, row sees them) for the tiles of a branch that rows of the list
-  /// see. All threads of the block; the last says of the thread's own row that its token is not
-  /// one that the tile is not for.
+  /// Calls body(first key, number of keys, whether they are the thread's row's) for the tiles of a
+  /// branch that rows of the list look at: selected blocks are those of one token. All threads of
+  /// the block.
   template <class Body>
   __device__ __forceinline__ void for_each_tile(const native_sparse_launch& launch,
                                                 sparse_branch branch, const Body& body) const {

@@ -9,6 +9,7 @@
 
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/common/visibility.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
@@ -95,8 +96,8 @@ struct visible_pairs {
   }
 
   bool needs_bounds() const { return q_segments.data != nullptr || q_positions.data != nullptr; }
-  std::int64_t row_steps() const { return (q_len + bounds_step - 1) / bounds_step; }
-  std::int64_t key_steps() const { return (kv_len + bounds_step - 1) / bounds_step; }
+  TESSERA_HD std::int64_t row_steps() const { return (q_len + bounds_step - 1) / bounds_step; }
+  TESSERA_HD std::int64_t key_steps() const { return (kv_len + bounds_step - 1) / bounds_step; }
 
   /// What a row sees; nothing, if its interval is empty.
   __device__ __forceinline__ row_view view_of(std::int64_t entry, std::int64_t row) const {
@@ -208,7 +209,7 @@ struct visible_pairs {
       return bounds;
     }
     for (std::int64_t step = begin / bounds_step; step * bounds_step < end; ++step) {
-      bounds.add(rows[entry * row_steps_on_device() + step]);
+      bounds.add(rows[entry * row_steps() + step]);
     }
     return bounds;
   }
@@ -217,17 +218,10 @@ struct visible_pairs {
     if (keys == nullptr) return {{begin, end - 1}, {0, 0}};
     key_bounds bounds;
     for (std::int64_t step = begin / bounds_step; step * bounds_step < end; ++step) {
-      bounds.add(keys[entry * key_steps_on_device() + step]);
+      bounds.add(keys[entry * key_steps() + step]);
     }
     return bounds;
   }
-  __device__ __forceinline__ std::int64_t row_steps_on_device() const {
-    return (q_len + bounds_step - 1) / bounds_step;
-  }
-  __device__ __forceinline__ std::int64_t key_steps_on_device() const {
-    return (kv_len + bounds_step - 1) / bounds_step;
-  }
-
   __device__ __forceinline__ prim::tile_visibility by_blocks(const prim::score_tile& tile) const {
     if (block_mask.data == nullptr) return prim::tile_visibility::full;
     const int heads_end = block_mask.head == 0 ? tile.head_begin + 1 : tile.head_end;
