@@ -17,6 +17,7 @@
 #include <tessera/kernels/attention/sm80/softmax.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
+#include <tessera/kernels/attention/sm80/tile_loader.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/warp_tile.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>

@@ -22,6 +22,7 @@
 
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
+#include <tessera/kernels/attention/sm80/tile_loader.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/widening.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
