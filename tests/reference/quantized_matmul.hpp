@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/families/quantized/fits.hpp>
 #include <tessera/families/quantized/options.hpp>
 #include <tessera/families/quantized/product_args.hpp>
 
@@ -61,12 +62,15 @@ class quantized_product {
       : from_{options, args.w_q, args.scales, args.zeros, args.tensor_scale},
         rows_(from_.rows()),
         columns_(from_.columns()) {
-    // A product in the precision of x has its weights in it.
+    // A product in the precision of x has its weights in it, where f16 holds them.
+    const bool held =
+        args.x.type != dtype::f16 || fits_of<quantized_config>::fits_f16(options.mode);
+    const dtype precision = held ? args.x.type : dtype::f32;
     for (const double weight : decoded(from_)) {
       weights_.push_back(
           sizeof(Number) == sizeof(double)
               ? static_cast<Number>(weight)
-              : static_cast<Number>(rounded_to(args.x.type, static_cast<float>(weight))));
+              : static_cast<Number>(rounded_to(precision, static_cast<float>(weight))));
     }
   }
 
