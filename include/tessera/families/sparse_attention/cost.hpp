@@ -47,8 +47,9 @@ inline work_estimate estimate_on_gpu(const sparse_attention_config& config,
     work.items_per_core = 4;
   }
   const std::int64_t rows = on_matrix_unit ? 128 : 16;
+  const std::int64_t blocks = (demand.q_len + rows - 1) / rows;
   const double items = static_cast<double>(demand.batch) * static_cast<double>(demand.q_heads) *
-                       static_cast<double>((demand.q_len + rows - 1) / rows);
+                       static_cast<double>(blocks);
   work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
   work.launches = backward ? 3 : on_matrix_unit ? 1 : 2;
   return work;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+#include <cuda_runtime.h>
+
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/host_device.hpp>
