@@ -66,7 +66,9 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
   // Beginning and end of a tile cost as much as so many more elements of the summed axis.
   const double depth = static_cast<double>(demand.k) + (panels ? 150 : wide ? 400 : 250);
   const double passes = demand.backward ? 2 : 1;
-  const double products = 2 * passes * groups * filled * up(n, side) * side * depth;
+  // wgmma multiplies all columns of a tile.
+  const double step = panels ? config.block_n : side;
+  const double products = 2 * passes * groups * filled * up(n, step) * step * depth;
   work_estimate work;
   work.items = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(groups * high * std::max(1.0, up(n, config.block_n))));
