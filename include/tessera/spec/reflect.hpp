@@ -50,7 +50,7 @@ concept described_struct = boost::describe::has_describe_members<Struct>::value;
 template <described_enum Enum, class Visitor>
 constexpr void for_each_enumerator(Visitor&& visit) {
   boost::mp11::mp_for_each<boost::describe::describe_enumerators<Enum>>(
-      [&](auto one) { visit(std::string_view(one.name), one.value); });
+      [&](auto member) { visit(std::string_view(member.name), member.value); });
 }
 
 /// The enumerators of an enumeration with their names.
@@ -117,11 +117,11 @@ template <std::size_t Capacity>
 class fixed_text {
  public:
   [[gnu::noinline]] constexpr fixed_text& operator+=(std::string_view more) {
-    for (const char one : more) push_back(one);
+    for (const char letter : more) push_back(letter);
     return *this;
   }
-  constexpr fixed_text& operator+=(char one) {
-    push_back(one);
+  constexpr fixed_text& operator+=(char letter) {
+    push_back(letter);
     return *this;
   }
   /// Decimal digits, with a sign if negative.
@@ -141,9 +141,9 @@ class fixed_text {
   }
 
  private:
-  constexpr void push_back(char one) {
+  constexpr void push_back(char letter) {
     if (size_ == Capacity) throw std::length_error("tessera::fixed_text is full");
-    text_[size_++] = one;
+    text_[size_++] = letter;
   }
 
   std::array<char, Capacity> text_{};
