@@ -33,7 +33,6 @@ struct description {
       "unified_attention"};
   static constexpr std::string_view host_family = "attention_of_build";
   static constexpr std::string_view host_header = "tessera/runtime/impl/attention.hpp";
-  static constexpr const auto& names = attention_names;
 
   static std::vector<attention_axes> blocks() {
     std::vector<attention_axes> all = cpu_attention_axes();

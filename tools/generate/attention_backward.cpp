@@ -20,7 +20,6 @@ struct description {
   using config_type = attention_backward_config;
   using runtime_family = tessera::attention_backward_family;
   using problems = std::tuple<attention_backward_problem>;
-  static constexpr const auto& names = attention_backward_names;
 
   static std::vector<attention_backward_axes> blocks() { return attention_backward_blocks(); }
   static constexpr std::tuple axes{

@@ -20,7 +20,6 @@ struct description {
   using config_type = chunked_scan_config;
   using runtime_family = tessera::chunked_scan_family;
   using problems = std::tuple<recurrent_problem, rwkv6_problem>;
-  static constexpr const auto& names = chunked_scan_names;
 
   static std::vector<chunked_scan_axes> blocks() { return chunked_scan_blocks(); }
   static constexpr std::tuple axes{

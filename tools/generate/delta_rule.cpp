@@ -25,7 +25,6 @@ struct description {
                               ragged_delta_rule_v2_problem>;
   static constexpr std::array<std::string_view, 3> api_headers{"delta_rule", "ragged_delta_rule",
                                                                "rwkv7"};
-  static constexpr const auto& names = delta_rule_names;
 
   static std::vector<delta_rule_axes> blocks() { return delta_rule_blocks(); }
   static constexpr std::tuple axes{

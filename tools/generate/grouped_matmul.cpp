@@ -20,7 +20,6 @@ struct description {
   using config_type = grouped_matmul_config;
   using runtime_family = tessera::grouped_matmul_family;
   using problems = std::tuple<grouped_matmul_problem>;
-  static constexpr const auto& names = grouped_matmul_names;
 
   static std::vector<grouped_matmul_axes> blocks() { return grouped_matmul_blocks(); }
   static constexpr std::tuple axes{

@@ -18,7 +18,6 @@ struct description {
   using config_type = kv_cache_config;
   using runtime_family = tessera::kv_cache_family;
   using problems = std::tuple<kv_cache_problem>;
-  static constexpr const auto& names = kv_cache_names;
 
   static std::vector<kv_cache_axes> blocks() { return kv_cache_blocks(); }
   static constexpr std::tuple axes{

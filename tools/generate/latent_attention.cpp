@@ -21,7 +21,6 @@ struct description {
   using runtime_family = tessera::latent_attention_family;
   using problems = std::tuple<flash_mla_problem, flash_mla_decode_problem, deepseek_attn_problem,
                               latent_ragged_problem>;
-  static constexpr const auto& names = latent_attention_names;
 
   static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }
   static constexpr std::tuple axes{

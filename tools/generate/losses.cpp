@@ -21,7 +21,6 @@ struct description {
   using runtime_family = tessera::losses_family;
   using problems =
       std::tuple<cross_entropy_problem, kl_divergence_problem, linear_cross_entropy_problem>;
-  static constexpr const auto& names = losses_names;
 
   static std::vector<losses_axes> blocks() { return losses_blocks(); }
   static constexpr std::tuple axes{axis{"targets", &losses_axes::targets, &losses_config::target},

@@ -18,7 +18,6 @@ struct description {
   using config_type = mean_pooling_config;
   using runtime_family = tessera::mean_pooling_family;
   using problems = std::tuple<mean_pooling_problem>;
-  static constexpr const auto& names = mean_pooling_names;
 
   static std::vector<mean_pooling_axes> blocks() { return mean_pooling_blocks(); }
   static constexpr std::tuple axes{

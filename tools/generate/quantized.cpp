@@ -18,7 +18,6 @@ struct description {
   using config_type = quantized_config;
   using runtime_family = tessera::quantized_family;
   using problems = std::tuple<weight_problem, quantized_matmul_problem>;
-  static constexpr const auto& names = quantized_names;
 
   static std::vector<quantized_axes> blocks() { return quantized_blocks(); }
   static constexpr std::tuple axes{

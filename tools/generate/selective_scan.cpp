@@ -20,7 +20,6 @@ struct description {
   using config_type = selective_scan_config;
   using runtime_family = tessera::selective_scan_family;
   using problems = std::tuple<state_space_problem, rwkv4_problem>;
-  static constexpr const auto& names = selective_scan_names;
 
   static std::vector<selective_scan_axes> blocks() { return selective_scan_blocks(); }
   static constexpr std::tuple axes{

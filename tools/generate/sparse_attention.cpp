@@ -21,7 +21,6 @@ struct description {
   using runtime_family = tessera::sparse_attention_family;
   using problems = std::tuple<blocksparse_problem, blocksparse_backward_problem,
                               native_sparse_problem, native_sparse_backward_problem>;
-  static constexpr const auto& names = sparse_attention_names;
 
   static std::vector<sparse_attention_axes> blocks() { return sparse_attention_blocks(); }
   static constexpr std::tuple axes{
