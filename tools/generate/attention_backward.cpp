@@ -16,7 +16,7 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct attention_backward_description {
   using config_type = attention_backward_config;
   using runtime_family = tessera::attention_backward_family;
   using problems = std::tuple<attention_backward_problem>;
@@ -40,7 +40,7 @@ struct description {
 }  // namespace
 
 family attention_backward_family() {
-  family made = described_family<description>();
+  family made = described_family<attention_backward_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
                                .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
   made.of(device_part::cuda) = {

@@ -16,7 +16,7 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct losses_description {
   using config_type = losses_config;
   using runtime_family = tessera::losses_family;
   using problems =
@@ -41,7 +41,7 @@ struct description {
 }  // namespace
 
 family losses_family() {
-  family made = described_family<description>();
+  family made = described_family<losses_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {

@@ -16,7 +16,7 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct sparse_attention_description {
   using config_type = sparse_attention_config;
   using runtime_family = tessera::sparse_attention_family;
   using problems = std::tuple<blocksparse_problem, blocksparse_backward_problem,
@@ -41,7 +41,7 @@ struct description {
 }  // namespace
 
 family sparse_attention_family() {
-  family made = described_family<description>();
+  family made = described_family<sparse_attention_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
