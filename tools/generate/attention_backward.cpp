@@ -16,11 +16,10 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct attention_backward_description {
   using config_type = attention_backward_config;
   using runtime_family = tessera::attention_backward_family;
   using problems = std::tuple<attention_backward_problem>;
-  static constexpr const auto& names = attention_backward_names;
 
   static std::vector<attention_backward_axes> blocks() { return attention_backward_blocks(); }
   static constexpr std::tuple axes{
@@ -41,7 +40,7 @@ struct description {
 }  // namespace
 
 family attention_backward_family() {
-  family made = described_family<description>();
+  family made = described_family<attention_backward_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
                                .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
   made.of(device_part::cuda) = {

@@ -227,7 +227,7 @@ outcome<std::string> choices_text(const std::vector<family>& families) {
   return text.empty() ? text : "/* Values of options. */\n" + text + '\n';
 }
 
-constexpr std::string_view opening =
+constexpr std::string_view header_opening =
     R"(: the operations of the C interface. Do not edit.
  *
  * Included by c.h, which says what holds for all of them. What tensors and options mean is written
@@ -279,7 +279,7 @@ outcome<file_set> c_interface_files(const std::vector<family>& families) {
   file_set files;
   files["include/tessera/interop/c_operations.h"] = fmt::format(
       "/* {}{}typedef enum tessera_operation {{\n{}\n}} tessera_operation;\n\n{}{}#endif\n",
-      banner_start, opening, enumerators, std::get<std::string>(choices), bodies);
+      banner_start, header_opening, enumerators, std::get<std::string>(choices), bodies);
   files["units/c.cpp"] = unit_text(names, count);
   return files;
 }

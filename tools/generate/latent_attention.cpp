@@ -16,12 +16,11 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct latent_attention_description {
   using config_type = latent_attention_config;
   using runtime_family = tessera::latent_attention_family;
   using problems = std::tuple<flash_mla_problem, flash_mla_decode_problem, deepseek_attn_problem,
                               latent_ragged_problem>;
-  static constexpr const auto& names = latent_attention_names;
 
   static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }
   static constexpr std::tuple axes{
@@ -41,7 +40,7 @@ struct description {
 }  // namespace
 
 family latent_attention_family() {
-  family made = described_family<description>();
+  family made = described_family<latent_attention_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
                                .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
   made.of(device_part::cuda) = {

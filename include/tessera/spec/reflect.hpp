@@ -34,9 +34,6 @@ BOOST_DESCRIBE_ENUM(backend, cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16,
 BOOST_DESCRIBE_ENUM(device_kind, cpu, cuda)
 BOOST_DESCRIBE_ENUM(status_code, ok, invalid_argument, no_row, ineligible_row, unknown_row,
                     workspace, device, malformed, io)
-BOOST_DESCRIBE_STRUCT(device_id, (), (kind, ordinal))
-BOOST_DESCRIBE_STRUCT(tensor_shape, (), (type, rank, extent))
-BOOST_DESCRIBE_STRUCT(tensor_view, (), (data, type, rank, read_only, device, extent, stride))
 
 /// An enumeration whose enumerators are known by name.
 template <class Enum>

@@ -30,9 +30,4 @@ struct fits_of<chunked_scan_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const chunked_scan_config&) noexcept {
-  return false;
-}
-
 }  // namespace tessera

@@ -31,9 +31,4 @@ struct fits_of<delta_rule_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const delta_rule_config&) noexcept {
-  return false;
-}
-
 }  // namespace tessera

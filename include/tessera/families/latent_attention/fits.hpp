@@ -9,8 +9,10 @@
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/demand.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -65,9 +67,10 @@ struct fits_of<latent_attention_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const latent_attention_config&) noexcept {
-  return false;
+/// On GPUs, into how many splits keys are cut depends on how many sequences there are.
+constexpr row_properties properties_of(const latent_attention_config& row) noexcept {
+  if (is_cpu(row.target) || row.form != latent_form::absorbed) return {};
+  return {.batch_invariant = batch_invariance::none};
 }
 
 }  // namespace tessera
