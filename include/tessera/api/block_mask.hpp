@@ -2,9 +2,10 @@
 // none, part or all of their pairs.
 //
 //   const auto same_document = [&](const position& at) { return of[at.query] == of[at.key]; };
-//   auto mask = block_mask::from_function({.q_len = S, .kv_len = S, .block_q = 128}, same_document);
-//   if (auto done = mask->apply_to(args, options); !done) return fail(done.message());
-//   blocksparse_attention(args, options);   // the mask lives as long as args are used
+//   auto mask = block_mask::from_function({.q_len = S, .kv_len = S, .block_q = 128},
+//   same_document); if (auto done = mask->apply_to(args, options); !done) return
+//   fail(done.message()); blocksparse_attention(args, options);   // the mask lives as long as args
+//   are used
 //
 // Pairs of blocks that show part of them are a byte each, in a tensor of all pairs: on the header
 // path, where the functor itself is compiled into the kernel, they may be left out.
@@ -71,7 +72,7 @@ class block_mask {
   /// Refuses a call with a mask of its own.
   template <class Args, class Options>
   status apply_to(Args& args, Options& options) const {
-    const tensor_view* const taken = args.block_mask.present() ? &args.block_mask
+    const tensor_view* const taken = args.block_mask.present()                ? &args.block_mask
                                      : args.mask.present() && !pairs_.empty() ? &args.mask
                                                                               : nullptr;
     if (taken != nullptr) {
@@ -142,9 +143,8 @@ inline result<block_mask> block_mask::from_bitmap(const block_grid& grid,
   }
   for (std::size_t axis = 0; axis < 4; ++axis) {
     if (shown.extent[axis] == sizes[axis]) continue;
-    return refusal(status_code::invalid_argument,
-                   {"shown: axis ", axis, " is ", shown.extent[axis], ", the mask of blocks has ",
-                    sizes[axis]});
+    return refusal(status_code::invalid_argument, {"shown: axis ", axis, " is ", shown.extent[axis],
+                                                   ", the mask of blocks has ", sizes[axis]});
   }
   if (shown.device.kind != device_kind::cpu) {
     return refusal(status_code::invalid_argument,
@@ -171,8 +171,8 @@ inline result<block_mask> block_mask::from_list(const block_grid& grid,
          {axis{"entry", at.entry, grid.batch}, axis{"head", at.head, grid.heads},
           axis{"row", at.row, grid.rows()}, axis{"column", at.column, grid.columns()}}) {
       if (of.place >= 0 && of.place < of.count) continue;
-      return refusal(status_code::invalid_argument, {"shown: ", of.name, " of a block is ",
-                                                     of.place, ", there are ", of.count});
+      return refusal(status_code::invalid_argument,
+                     {"shown: ", of.name, " of a block is ", of.place, ", there are ", of.count});
     }
     listed.blocks_[listed.number_of(at)] = block_shown::whole;
   }

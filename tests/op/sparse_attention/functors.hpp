@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <tessera/families/sparse_attention/block_mask.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/host_device.hpp>
@@ -38,24 +39,30 @@ struct shown_bytes {
   }
 };
 
+/// How much a functor shows of a tile, asked about all of its pairs.
+template <class Mask>
+TESSERA_HD prim::tile_visibility of_pairs(const Mask& mask, const prim::score_tile& tile) {
+  bool some = false, all = true;
+  for (int h = tile.head_begin; h < tile.head_end; ++h) {
+    for (std::int64_t i = tile.query_begin; i < tile.query_end; ++i) {
+      for (std::int64_t j = tile.key_begin; j < tile.key_end; ++j) {
+        const bool shown = mask({.batch = tile.entry, .head = h, .query = i, .key = j});
+        some = some || shown;
+        all = all && shown;
+      }
+    }
+  }
+  return all    ? prim::tile_visibility::full
+         : some ? prim::tile_visibility::partial
+                : prim::tile_visibility::skip;
+}
+
 /// The same, which speaks for tiles too.
 struct classified_bytes : shown_bytes {
   using shown_bytes::shown_bytes;
 
   TESSERA_HD prim::tile_visibility classify(const prim::score_tile& tile) const {
-    bool some = false, all = true;
-    for (int h = tile.head_begin; h < tile.head_end; ++h) {
-      for (std::int64_t i = tile.query_begin; i < tile.query_end; ++i) {
-        for (std::int64_t j = tile.key_begin; j < tile.key_end; ++j) {
-          const bool shown = (*this)({.batch = tile.entry, .head = h, .query = i, .key = j});
-          some = some || shown;
-          all = all && shown;
-        }
-      }
-    }
-    return all    ? prim::tile_visibility::full
-           : some ? prim::tile_visibility::partial
-                  : prim::tile_visibility::skip;
+    return of_pairs(static_cast<const shown_bytes&>(*this), tile);
   }
 };
 
@@ -93,9 +100,19 @@ struct heads_of_blocks {
                         tile.query_begin / side == (tile.query_end - 1) / side &&
                         tile.key_begin / side == (tile.key_end - 1) / side;
     if (!within) return prim::tile_visibility::partial;
-    const position first{
-        .head = tile.head_begin, .query = tile.query_begin, .key = tile.key_begin};
+    const position first{.head = tile.head_begin, .query = tile.query_begin, .key = tile.key_begin};
     return (*this)(first) ? prim::tile_visibility::full : prim::tile_visibility::skip;
+  }
+};
+
+/// The one or, without documents, the other; says of every tile what its pairs say.
+struct documents_or_blocks {
+  const std::int32_t* of = nullptr;
+  TESSERA_HD bool operator()(const position& at) const {
+    return of != nullptr ? same_document{of}(at) : heads_of_blocks{}(at);
+  }
+  TESSERA_HD prim::tile_visibility classify(const prim::score_tile& tile) const {
+    return of != nullptr ? of_pairs(same_document{of}, tile) : heads_of_blocks{}.classify(tile);
   }
 };
 
@@ -107,24 +124,28 @@ inline std::vector<std::int32_t> documents_of(std::int64_t tokens) {
   return documents;
 }
 
-/// Tensors of one entry, of f32, forward and backward.
+/// Tensors of one entry, forward and backward.
+template <class Element = float>
 struct sparse_call {
-  static constexpr std::int64_t q_heads = 4, kv_heads = 2, head_dim = 24, v_head_dim = 16;
-  std::int64_t q_len, kv_len;
-  std::vector<float> q, k, v, d_out, out, lse, d_q, d_k, d_v;
+  static constexpr std::int64_t q_heads = 4, kv_heads = 2;
+  std::int64_t q_len, kv_len, head_dim, v_head_dim;
+  std::vector<Element> q, k, v, d_out, out, d_q, d_k, d_v;
+  std::vector<float> lse;
 
-  sparse_call(std::int64_t rows, std::int64_t keys)
+  sparse_call(std::int64_t rows, std::int64_t keys, std::int64_t width, std::int64_t of_v)
       : q_len(rows),
         kv_len(keys),
-        q(bells(q_heads * rows * head_dim, 1)),
-        k(bells(kv_heads * keys * head_dim, 2)),
-        v(bells(kv_heads * keys * v_head_dim, 3)),
-        d_out(bells(q_heads * rows * v_head_dim, 4)),
+        head_dim(width),
+        v_head_dim(of_v),
+        q(bells(q_heads * rows * width, 1)),
+        k(bells(kv_heads * keys * width, 2)),
+        v(bells(kv_heads * keys * of_v, 3)),
+        d_out(bells(q_heads * rows * of_v, 4)),
         out(d_out.size()),
-        lse(static_cast<std::size_t>(q_heads * rows)),
         d_q(q.size()),
         d_k(k.size()),
-        d_v(v.size()) {}
+        d_v(v.size()),
+        lse(static_cast<std::size_t>(q_heads * rows)) {}
 
   blocksparse_attention_args args() {
     return {.q = view(q.data(), {1, q_heads, q_len, head_dim}),
@@ -145,16 +166,33 @@ struct sparse_call {
             .d_k = view(d_k.data(), {1, kv_heads, kv_len, head_dim}),
             .d_v = view(d_v.data(), {1, kv_heads, kv_len, v_head_dim})};
   }
-  void clear() {
-    for (auto* of : {&out, &lse, &d_q, &d_k, &d_v}) of->assign(of->size(), -1.0f);
+  /// Blocks of the call; every head has its own.
+  block_grid grid(std::int64_t block_q, std::int64_t block_k) const {
+    return {.heads = q_heads,
+            .q_len = q_len,
+            .kv_len = kv_len,
+            .block_q = block_q,
+            .block_k = block_k,
+            .first_position = kv_len - q_len};
   }
-  std::vector<std::vector<float>> results() const { return {out, lse, d_q, d_k, d_v}; }
+  void clear() {
+    for (auto* of : {&out, &d_q, &d_k, &d_v}) of->assign(of->size(), Element(-1.0f));
+    lse.assign(lse.size(), -1.0f);
+  }
+  /// All that the calls have written.
+  std::vector<float> results() const {
+    std::vector<float> all(lse);
+    for (const auto* of : {&out, &d_q, &d_k, &d_v}) {
+      for (const Element x : *of) all.push_back(static_cast<float>(x));
+    }
+    return all;
+  }
 
  private:
-  static std::vector<float> bells(std::int64_t count, std::uint64_t seed) {
+  static std::vector<Element> bells(std::int64_t count, std::uint64_t seed) {
     random_source random(seed);
-    std::vector<float> numbers(static_cast<std::size_t>(count));
-    for (float& number : numbers) number = random.bell();
+    std::vector<Element> numbers;
+    for (std::int64_t i = 0; i < count; ++i) numbers.push_back(Element(random.bell()));
     return numbers;
   }
 };

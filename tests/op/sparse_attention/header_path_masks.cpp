@@ -73,16 +73,15 @@ TEST(blocksparse_header_path, functors_speak_for_tiles) {
   expect_right_both_ways<classified_bytes>();
 }
 
-/// Bits of out, lse and gradients with an option, a mask tensor or a functor.
 TEST(blocksparse_header_path, functors_have_the_bits_of_options) {
-  sparse_call call(150, 190);
+  sparse_call<> call(150, 190, 24, 16);
   const auto run = [&](const tessera::blocksparse_attention_options& options, const auto& hooks) {
     call.clear();
-    const auto forward = tessera::launch<row<sparse_pass::forward>>(call.args(), options,
-                                                                    tessera::cpu{}, hooks);
+    const auto forward =
+        tessera::launch<row<sparse_pass::forward>>(call.args(), options, tessera::cpu{}, hooks);
     EXPECT_TRUE(forward) << forward.message();
-    const auto backward = tessera::launch<row<sparse_pass::backward>>(
-        call.backward_args(), options, tessera::cpu{}, hooks);
+    const auto backward = tessera::launch<row<sparse_pass::backward>>(call.backward_args(), options,
+                                                                      tessera::cpu{}, hooks);
     EXPECT_TRUE(backward) << backward.message();
     return call.results();
   };
@@ -114,7 +113,7 @@ TEST(blocksparse_header_path, functors_have_the_bits_of_options) {
 
 /// A mask of blocks, its functor inside of those of which part is shown: nothing changes.
 TEST(blocksparse_header_path, blocks_made_of_a_functor_change_no_bit) {
-  sparse_call call(150, 190);
+  sparse_call<> call(150, 190, 24, 16);
   const std::vector<std::int32_t> documents = documents_of(190);
   const auto expect_same = [&](const auto& functor) {
     const auto run = [&](const tessera::block_mask* blocks, bool with_functor) {
@@ -140,14 +139,9 @@ TEST(blocksparse_header_path, blocks_made_of_a_functor_change_no_bit) {
     };
     const auto wanted = run(nullptr, true);
     for (const std::int64_t block_k : {16, 64, 100}) {
-      const tessera::block_grid grid{.heads = sparse_call::q_heads,
-                                     .q_len = call.q_len,
-                                     .kv_len = call.kv_len,
-                                     .block_q = 32,
-                                     .block_k = block_k,
-                                     .first_position = call.kv_len - call.q_len};
-      const auto left_out = tessera::block_mask::from_function(grid, functor,
-                                                               tessera::block_pairs::left_out);
+      const tessera::block_grid grid = call.grid(32, block_k);
+      const auto left_out =
+          tessera::block_mask::from_function(grid, functor, tessera::block_pairs::left_out);
       ASSERT_TRUE(left_out) << left_out.message();
       EXPECT_FALSE(left_out->pairs().present());
       EXPECT_EQ(run(&*left_out, true), wanted);

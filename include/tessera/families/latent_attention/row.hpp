@@ -31,13 +31,27 @@ status launch(const latent_attention_kernel_args& args, const launch_context& co
 template <class Kernel>
 status prepare();
 }  // namespace sm80
+
+// Likewise of kernels/latent_attention/sm90/launch.hpp.
+namespace sm90 {
+template <class Kernel>
+std::size_t workspace_bytes(const latent_attention_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const latent_attention_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm90
 }  // namespace kernels::latent_attention
 
 template <>
 struct table_entry<latent_attention_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    if constexpr (is_cuda(Kernel::config.target)) {
+    if constexpr (Kernel::config.target == backend::cuda_sm90) {
+      namespace target = kernels::latent_attention::sm90;
+      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "latent_attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+    } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::latent_attention::sm80;
       instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "latent_attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);

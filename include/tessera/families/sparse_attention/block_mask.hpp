@@ -76,21 +76,19 @@ inline status check_grid(const block_grid& grid) {
     std::int64_t least;
   };
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  for (const size& of :
-       {size{"batch", grid.batch, 1}, size{"heads", grid.heads, 1}, size{"q_len", grid.q_len, 0},
-        size{"kv_len", grid.kv_len, 0}, size{"block_q", grid.block_q, 1},
-        size{"block_k", grid.block_k, 1}}) {
+  for (const size& of : {size{"batch", grid.batch, 1}, size{"heads", grid.heads, 1},
+                         size{"q_len", grid.q_len, 0}, size{"kv_len", grid.kv_len, 0},
+                         size{"block_q", grid.block_q, 1}, size{"block_k", grid.block_k, 1}}) {
     if (of.value >= of.least && of.value <= most) continue;
-    return refusal(status_code::invalid_argument, {"block_mask: ", of.name, " is ", of.value,
-                                                   ", it is ", of.least, " to ", most});
+    return refusal(status_code::invalid_argument,
+                   {"block_mask: ", of.name, " is ", of.value, ", it is ", of.least, " to ", most});
   }
   constexpr double most_pairs = 0x1p62;
   const double pairs = static_cast<double>(grid.batch) * static_cast<double>(grid.heads) *
                        static_cast<double>(grid.q_len) * static_cast<double>(grid.kv_len);
   if (pairs <= most_pairs) return {};
-  return refusal(status_code::invalid_argument, {"block_mask: has ", pairs,
-                                                 " pairs of rows and keys, there may be ",
-                                                 most_pairs});
+  return refusal(status_code::invalid_argument,
+                 {"block_mask: has ", pairs, " pairs of rows and keys, there may be ", most_pairs});
 }
 
 /// How much some of the pairs of a block show: every `step`-th one from `first` on.

@@ -7,10 +7,9 @@
 // | q_segment_ids, kv_segment_ids | [B,Sq], [B,Sk] | i32; negative: padding, which sees nothing |
 // | q_positions, kv_positions | [B,Sq], [B,Sk] | i32; both or neither |
 // | mask | [B or 1, Hq or 1, Sq or 1, Sk or 1] | u8; 0: hidden |
-// | block_mask | [B or 1, Hq or 1, ceil(Sq / block_q), ceil(Sk / block_k)] | u8; 0: hidden, 2: whole |
-// | sinks | [Hq or 1, number of sinks] | f32 |
-// | out, d_out | [B,Hq,Sq,Dv] | that of q |
-// | lse, d_lse | [B,Hq,Sq] | f32 |
+// | block_mask | [B or 1, Hq or 1, ceil(Sq / block_q), ceil(Sk / block_k)] | u8; 0: hidden, 2:
+// whole | | sinks | [Hq or 1, number of sinks] | f32 | | out, d_out | [B,Hq,Sq,Dv] | that of q | |
+// lse, d_lse | [B,Hq,Sq] | f32 |
 //
 // `mask` is not looked at in blocks that are shown as a whole; in others that are not hidden it
 // decides about each pair.

@@ -68,7 +68,8 @@ class blocksparse_backward {
   /// D of every row, beside who sees whom.
   struct launch_memory {
     launch_memory(const blocksparse_kernel_args& args, const Mask& mask, prim::float_carver& memory)
-        : pairs(args, mask, memory), corrections(memory.take(args.batch * args.q_heads * args.q_len)) {}
+        : pairs(args, mask, memory),
+          corrections(memory.take(args.batch * args.q_heads * args.q_len)) {}
     pairs_type pairs;
     float* corrections;
   };

@@ -32,8 +32,7 @@ __global__ void __launch_bounds__(block_mask_threads)
     } else {
       const int thread = static_cast<int>(threadIdx.x);
       const bool asks = thread < block_grid::pairs_of(tile);
-      const auto own =
-          asks ? shown_pairs(mask, grid, tile, thread, block_mask_threads) : shown;
+      const auto own = asks ? shown_pairs(mask, grid, tile, thread, block_mask_threads) : shown;
       const bool some = __syncthreads_or(asks && own != prim::tile_visibility::skip) != 0;
       const bool all = __syncthreads_and(!asks || own == prim::tile_visibility::full) != 0;
       shown = all    ? prim::tile_visibility::full
@@ -55,9 +54,8 @@ status write_block_mask(const block_grid& grid, const Mask& mask, std::uint8_t* 
   if (grid.blocks() == 0) return {};
   return kernels::cuda::launched(prim::cuda::launch_kernel(
       &kernels::sparse_attention::sm80::write_block_mask<Mask>,
-      kernels::cuda::grid_of(grid.blocks()),
-      kernels::sparse_attention::sm80::block_mask_threads, 0, static_cast<cudaStream_t>(stream),
-      false, grid, mask, blocks));
+      kernels::cuda::grid_of(grid.blocks()), kernels::sparse_attention::sm80::block_mask_threads, 0,
+      static_cast<cudaStream_t>(stream), false, grid, mask, blocks));
 }
 
 }  // namespace tessera

@@ -16,7 +16,8 @@ namespace tessera::kernels::sparse_attention::sm80 {
 /// D = <d_out, out> - d_lse of each row, half a warp at a row; 0 of rows that see nothing.
 template <class Kernel, class Mask>
 __global__ void __launch_bounds__(threads)
-    blocksparse_corrections(const __grid_constant__ blocksparse_launch<Mask> launch, std::int64_t items) {
+    blocksparse_corrections(const __grid_constant__ blocksparse_launch<Mask> launch,
+                            std::int64_t items) {
   const blocksparse_kernel_args& call = launch.call;
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const tile_place rows = tile_place::of(item, call.q_heads, call.q_len);

@@ -103,8 +103,7 @@ struct visible_pairs {
   TESSERA_HD std::int64_t row_steps() const { return (q_len + bounds_step - 1) / bounds_step; }
   TESSERA_HD std::int64_t key_steps() const { return (kv_len + bounds_step - 1) / bounds_step; }
 
-  __device__ __forceinline__ std::int64_t row_position(std::int64_t entry,
-                                                       std::int64_t row) const {
+  __device__ __forceinline__ std::int64_t row_position(std::int64_t entry, std::int64_t row) const {
     return q_positions.data == nullptr ? row + first_position : number(q_positions, entry, row);
   }
 
@@ -174,8 +173,7 @@ struct visible_pairs {
     const std::int64_t position = key_position(entry, key);
     if (position < view.first || position > view.last) return false;
     if (key_segment(entry, key) != view.segment) return false;
-    const bool hidden =
-        (mask.data != nullptr && at(mask, entry, head, row, key) == 0) || !asked();
+    const bool hidden = (mask.data != nullptr && at(mask, entry, head, row, key) == 0) || !asked();
     if (block_mask.data == nullptr) return !hidden;
     const std::uint8_t shown = at(block_mask, entry, head, row / block_q, key / block_k);
     return hidden ? is_whole(shown) : shown != 0;
