@@ -73,16 +73,20 @@ void expect_bytes(const std::vector<std::uint8_t>& blocks, const block_mask& wan
   EXPECT_EQ(blocks, std::vector<std::uint8_t>(bytes, bytes + wanted.grid().blocks()));
 }
 
-/// `here` is the functor on the host, `there` the same with what it points to on the device.
+/// `here` is the functor on the host, `there` the same with what it points to on the device; masks
+/// of it have so many heads.
 template <class Row, class Call, class Mask>
-void expect_bits_of_pairs(Call& call, const Mask& here, const Mask& there) {
-  const auto pairs = block_mask::from_function(call.grid(call.q_len, call.kv_len), here);
+void expect_bits_of_pairs(Call& call, const Mask& here, const Mask& there, std::int64_t heads) {
+  const auto pairs = block_mask::from_function(call.grid(call.q_len, call.kv_len, heads), here);
   ASSERT_TRUE(pairs) << pairs.message();
   const auto wanted = results_of<Row>(call, &*pairs, prim::no_mask_functor{});
-  EXPECT_EQ(results_of<Row>(call, nullptr, there), wanted) << "without a list";
+  // Heads with masks of their own are rows of tiles of their own; a functor's share tiles.
+  if (heads == 1 || call.kv_heads == call.q_heads) {
+    EXPECT_EQ(results_of<Row>(call, nullptr, there), wanted) << "without a list";
+  }
   for (const std::int64_t block_k : {32, 64, 100}) {
     SCOPED_TRACE(block_k);
-    const block_grid grid = call.grid(64, block_k);
+    const block_grid grid = call.grid(64, block_k, heads);
     const auto listed = block_mask::from_function(grid, here, block_pairs::left_out);
     ASSERT_TRUE(listed) << listed.message();
     EXPECT_EQ(results_of<Row>(call, &*listed, there), wanted);
@@ -94,16 +98,21 @@ void expect_bits_of_pairs(Call& call, const Mask& here, const Mask& there) {
 
 template <class Row, class Element>
 void expect_bits_of_pairs(std::int64_t head_dim) {
-  support::sparse_call<Element> call(300, 420, head_dim, head_dim);
+  using call_type = support::sparse_call<Element>;
+  using support::documents_or_blocks;
+  call_type call(300, 420, head_dim, head_dim);
   const std::vector<std::int32_t> documents = support::documents_of(420);
   const std::size_t bytes = documents.size() * sizeof(std::int32_t);
   const device_bytes memory = allocate_on_device(bytes);
   require(cudaMemcpy(memory.get(), documents.data(), bytes, cudaMemcpyHostToDevice), "copy");
-  using support::documents_or_blocks;
   const auto* const there = reinterpret_cast<const std::int32_t*>(memory.get());
-  expect_bits_of_pairs<Row>(call, documents_or_blocks{documents.data()},
-                            documents_or_blocks{there});
-  expect_bits_of_pairs<Row>(call, documents_or_blocks{}, documents_or_blocks{});
+  expect_bits_of_pairs<Row>(call, documents_or_blocks{documents.data()}, documents_or_blocks{there},
+                            1);
+  for (const std::int64_t kv_heads : {std::int64_t{2}, call_type::q_heads}) {
+    call_type of_heads(300, 420, head_dim, head_dim, kv_heads);
+    expect_bits_of_pairs<Row>(of_heads, documents_or_blocks{}, documents_or_blocks{},
+                              call_type::q_heads);
+  }
 
   // Where the functor does not speak for tiles, a block's pairs are asked about side by side.
   const block_grid grid = call.grid(48, 30);

@@ -127,13 +127,15 @@ inline std::vector<std::int32_t> documents_of(std::int64_t tokens) {
 /// Tensors of one entry, forward and backward.
 template <class Element = float>
 struct sparse_call {
-  static constexpr std::int64_t q_heads = 4, kv_heads = 2;
-  std::int64_t q_len, kv_len, head_dim, v_head_dim;
+  static constexpr std::int64_t q_heads = 4;
+  std::int64_t kv_heads, q_len, kv_len, head_dim, v_head_dim;
   std::vector<Element> q, k, v, d_out, out, d_q, d_k, d_v;
   std::vector<float> lse;
 
-  sparse_call(std::int64_t rows, std::int64_t keys, std::int64_t width, std::int64_t of_v)
-      : q_len(rows),
+  sparse_call(std::int64_t rows, std::int64_t keys, std::int64_t width, std::int64_t of_v,
+              std::int64_t heads_of_keys = 2)
+      : kv_heads(heads_of_keys),
+        q_len(rows),
         kv_len(keys),
         head_dim(width),
         v_head_dim(of_v),
@@ -166,9 +168,9 @@ struct sparse_call {
             .d_k = view(d_k.data(), {1, kv_heads, kv_len, head_dim}),
             .d_v = view(d_v.data(), {1, kv_heads, kv_len, v_head_dim})};
   }
-  /// Blocks of the call; every head has its own.
-  block_grid grid(std::int64_t block_q, std::int64_t block_k) const {
-    return {.heads = q_heads,
+  /// Blocks of the call; every head has its own, or all have the same.
+  block_grid grid(std::int64_t block_q, std::int64_t block_k, std::int64_t heads = q_heads) const {
+    return {.heads = heads,
             .q_len = q_len,
             .kv_len = kv_len,
             .block_q = block_q,

@@ -61,13 +61,23 @@ inline work_estimate estimate_on_gpu(const latent_attention_config& config,
   if (config.type == dtype::none) {
     work.vector_operations = products / 2 / 0.2;  // a multiply-add is one
     work.items_per_core = 2;
-  } else {
+  } else if (config.form == latent_form::absorbed) {
     work.flops = products;
     work.product_share = 0.46;
+  } else {
+    // Keys are as wide as the row reads them, and there is one block on a multiprocessor.
+    work.flops = 2 * pairs * (widest_key + value) + 2 * facts.expansions;
+    work.product_share = 0.7;
   }
   work.bytes = size * (latents * width + heads * (width + value)) + 8 * heads * value;
   if (config.form == latent_form::absorbed) {
     work.splits = std::clamp<std::int64_t>(work.items_per_core * workers / work.items, 1, 64);
+  }
+  if (config.form == latent_form::expanded && config.type != dtype::none) {
+    // Keys and values of all heads are written and read again.
+    const double expanded = static_cast<double>(demand.tokens * kv_heads);
+    work.bytes =
+        size * (latents * width + heads * (width + value) + 2 * expanded * (widest_key + value));
   }
   work.footprint_bytes = work.bytes;
   work.launches = backward ? 9 : config.form == latent_form::absorbed ? 2 : 5;

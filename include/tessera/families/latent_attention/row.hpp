@@ -55,8 +55,10 @@ struct table_entry<latent_attention_config> {
       namespace target = kernels::latent_attention::sm80;
       instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "latent_attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
-      // Into how many splits keys are cut depends on how many sequences there are.
-      if constexpr (Kernel::config.form == latent_form::absorbed) {
+      // Into how many splits keys are cut depends on how many sequences there are, also of the
+      // dense kernels.
+      if constexpr (Kernel::config.form == latent_form::absorbed ||
+                    Kernel::config.type != dtype::none) {
         row.properties.batch_invariant = batch_invariance::none;
       }
       return row;

@@ -23,6 +23,10 @@ constexpr block_shown shown_of(prim::tile_visibility visibility) noexcept {
                                                      : block_shown::part;
 }
 
+/// Hooks of operations whose logits no functor changes (see with_mask).
+template <class Mask>
+using mask_hooks = flash_hooks<prim::no_logit_modifier, Mask>;
+
 /// The pairs that a mask of blocks covers, and how they are cut into blocks.
 struct block_grid {
   std::int64_t batch = 1;  ///< entries whose masks differ; 1: all have the same

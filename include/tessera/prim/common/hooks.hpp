@@ -51,10 +51,6 @@ struct flash_hooks {
   static constexpr bool has_mask = !std::is_same_v<Mask, prim::no_mask_functor>;
 };
 
-/// Hooks of operations whose logits no functor changes.
-template <class Mask>
-using mask_hooks = flash_hooks<prim::no_logit_modifier, Mask>;
-
 /// Hooks with a logit modifier only.
 template <class Logits>
 constexpr auto with_logits(Logits logits) {

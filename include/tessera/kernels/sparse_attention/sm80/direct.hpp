@@ -14,6 +14,7 @@
 
 #include <cstddef>
 
+#include <tessera/families/sparse_attention/block_mask.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
 #include <tessera/families/sparse_attention/fits.hpp>
