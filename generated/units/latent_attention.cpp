@@ -50,6 +50,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cuda_sm80_expanded_forward_bf16, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_selected_backward, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_selected_forward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_selected_forward_bf16, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
     , table_row<rows::latent_attention_cuda_sm90_expanded_forward_bf16, 0, 0, 0, 0>
 #endif
@@ -62,8 +63,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "60d8ff9660c41bc9";
-  if (kind == device_kind::cuda) return "b9d640b36f53916c";
+  if (kind == device_kind::cpu) return "0d6fa59ca8179a3d";
+  if (kind == device_kind::cuda) return "88b51118d1e813fc";
   return {};
 }
 

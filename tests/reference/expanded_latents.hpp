@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/options.hpp>
+#include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/flash_mla_args.hpp>
 #include <tessera/families/latent_attention/flash_mla_options.hpp>
 
@@ -25,6 +27,14 @@ inline flash_attention_options attention_options(const flash_mla_options& option
   same.window_right = options.window_right;
   same.logits_soft_cap = options.logits_soft_cap;
   return same;
+}
+
+/// Of rows for the matrix unit whose keys and values are tensors; see
+/// operation_reference::row_extent.
+inline std::int64_t dense_row_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const latent_attention_config*>(config);
+  const bool dense = row.type != dtype::none && row.form != latent_form::absorbed;
+  return dense && dim == "dv" ? dense_value : 0;
 }
 
 /// Of tensors in host memory. `Real` is what keys and values are computed in, `stored` the type

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/flash_mla_declaration.hpp>
 
 #include "../support/random.hpp"
@@ -255,20 +254,13 @@ std::span<const std::string_view> independent(const bound_call&) {
   return heads;
 }
 
-/// See operation_reference::row_extent.
-std::int64_t row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const latent_attention_config*>(config);
-  const bool dense = row.type != dtype::none && row.form == latent_form::expanded;
-  return dense && dim == "dv" ? dense_value : 0;
-}
-
 constexpr std::array<std::string_view, 2> residuals{"out", "lse"};
 constexpr std::array table{operation_reference{.op = "flash_mla",
                                                .exact = &evaluated<exact>,
                                                .as_stored = &evaluated<as_stored>,
                                                .fill = &fill,
                                                .mark_seen = &mark_seen,
-                                               .row_extent = &row_extent,
+                                               .row_extent = &dense_row_extent,
                                                .independent = &independent,
                                                .count = &count},
                            operation_reference{.op = "flash_mla_backward",

@@ -66,6 +66,13 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .passes = {forward},
           .types = {dtype::bf16},
       },
+      {
+          .about = "sm80: the same of which each token sees selected keys",
+          .targets = {cuda_sm80},
+          .forms = {selected},
+          .passes = {forward},
+          .types = {dtype::bf16},
+      },
   };
 }
 

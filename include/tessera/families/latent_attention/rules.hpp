@@ -46,9 +46,9 @@ constexpr latent_attention_rule broken_rule(latent_attention_config config) noex
       config.target != backend::cuda_sm90) {
     return latent_attention_rule::cuda_rows_are_sm80_or_sm90;
   }
-  const bool dense = config.form == latent_form::expanded && config.pass == latent_pass::forward &&
+  const bool dense = config.form != latent_form::absorbed && config.pass == latent_pass::forward &&
                      config.type == dtype::bf16;
-  if (config.target == backend::cuda_sm90 && !dense) {
+  if (config.target == backend::cuda_sm90 && !(dense && config.form == latent_form::expanded)) {
     return latent_attention_rule::sm90_rows_are_prompts_of_a_type;
   }
   if (config.pass == latent_pass::backward && config.form == latent_form::absorbed) {

@@ -79,8 +79,9 @@ class dense_forward {
   using args_type = latent_attention_kernel_args;
 
  public:
-  dense_forward(const args_type& args, int multiprocessors, std::byte* workspace)
-      : args_(args), parts_(workspace) {
+  dense_forward(const args_type& args, int multiprocessors, std::byte* workspace,
+                const Dense& dense = {})
+      : args_(args), dense_(dense), parts_(workspace) {
     const std::int64_t tokens = args.entries * args.length;
     if (!queries_lie_joined()) parts_.take(to_.q, tokens * args.heads * width);
     parts_.take(to_.k, tokens * args.kv_heads * width);
@@ -132,7 +133,7 @@ class dense_forward {
     launch_context of_attention = context;
     of_attention.workspace = of_attention_;
     of_attention.workspace_bytes = attention_bytes_;
-    return Dense::attend(attention_args(), of_attention);
+    return dense_.attend(attention_args(), of_attention);
   }
 
  private:
@@ -216,6 +217,7 @@ class dense_forward {
   }
 
   args_type args_;
+  Dense dense_;
   cuda::workspace_parts parts_;
   dense_operands to_{};
   std::byte* of_attention_ = nullptr;

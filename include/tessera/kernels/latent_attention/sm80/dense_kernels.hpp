@@ -18,8 +18,10 @@
 
 namespace tessera::kernels::latent_attention::sm80 {
 
-template <class Kernel>
+template <class Kernel, class Hooks = flash_hooks<>>
 struct dense_kernels {
+  Hooks hooks{};  ///< of attention
+
   struct attention_row {
     static constexpr attention_config config{
         .target = backend::cuda_sm80,
@@ -37,7 +39,7 @@ struct dense_kernels {
   };
 
   static std::vector<prim::cuda::kernel_entry> entries() {
-    auto all = attention::sm80::row_kernels<attention_row, flash_hooks<>>::entries();
+    auto all = attention::sm80::row_kernels<attention_row, Hooks>::entries();
     for (const auto& entry : grouped_matmul::sm80::row_kernels<product_row>::entries()) {
       all.push_back(entry);
     }
@@ -46,8 +48,8 @@ struct dense_kernels {
   static std::size_t attention_bytes(const attention_kernel_args& args, int multiprocessors) {
     return attention::sm80::workspace_bytes<attention_row>(args, multiprocessors);
   }
-  static status attend(const attention_kernel_args& args, const launch_context& context) {
-    return attention::sm80::launch<attention_row>(args, context);
+  status attend(const attention_kernel_args& args, const launch_context& context) const {
+    return attention::sm80::launch_with<attention_row>(args, hooks, context);
   }
   static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
     return grouped_matmul::sm80::launch<product_row>(args, context);

@@ -18,6 +18,7 @@
 #include <tessera/kernels/latent_attention/sm80/backward.hpp>
 #include <tessera/kernels/latent_attention/sm80/dense_forward.hpp>
 #include <tessera/kernels/latent_attention/sm80/dense_kernels.hpp>
+#include <tessera/kernels/latent_attention/sm80/dense_selected.hpp>
 #include <tessera/kernels/latent_attention/sm80/forward.hpp>
 #include <tessera/kernels/latent_attention/sm80/launch_memory.hpp>
 #include <tessera/kernels/latent_attention/sm80/matrix_forward.hpp>
@@ -159,15 +160,17 @@ struct backward_launch {
   }
 };
 
+/// Of a workspace whose parts the launch places itself.
+struct memory_size {
+  std::size_t bytes = 0;
+};
+
 /// Launches of expanded latents of a type.
 template <class Kernel>
 struct dense_launch {
   using dense = dense_forward<dense_kernels<Kernel>>;
 
   static auto entries() { return dense::entries(); }
-  struct memory_size {
-    std::size_t bytes = 0;
-  };
   static memory_size memory(const latent_attention_kernel_args& args, int multiprocessors,
                             std::byte* base) {
     return {dense(args, multiprocessors, base).bytes()};
@@ -177,13 +180,51 @@ struct dense_launch {
   }
 };
 
-/// The launch of a row's form, direction and type.
+/// The same, of which each token sees those of a list.
 template <class Kernel>
-using launch_of = std::conditional_t<
-    Kernel::config.pass == latent_pass::backward, backward_launch<Kernel>,
-    std::conditional_t<Kernel::config.type == dtype::none, forward_launch<Kernel>,
-                       std::conditional_t<Kernel::config.form == latent_form::absorbed,
-                                          matrix_launch<Kernel>, dense_launch<Kernel>>>>;
+struct dense_selected_launch {
+  using dense = dense_selected<Kernel>;
+
+  static auto entries() { return dense::entries(); }
+  static memory_size memory(const latent_attention_kernel_args& args, int multiprocessors,
+                            std::byte* base) {
+    return {dense(args, multiprocessors, base).bytes(multiprocessors)};
+  }
+  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
+    return dense(args, context.threads, context.workspace).launch(context);
+  }
+};
+
+/// The launch of a row's form, on the matrix unit.
+template <class Kernel, latent_form Form>
+struct matrix_launch_of;
+template <class Kernel>
+struct matrix_launch_of<Kernel, latent_form::absorbed> {
+  using type = matrix_launch<Kernel>;
+};
+template <class Kernel>
+struct matrix_launch_of<Kernel, latent_form::expanded> {
+  using type = dense_launch<Kernel>;
+};
+template <class Kernel>
+struct matrix_launch_of<Kernel, latent_form::selected> {
+  using type = dense_selected_launch<Kernel>;
+};
+
+/// The launch of a row's form, direction and type.
+template <class Kernel, bool Backward, bool OfAnyType>
+struct launch_type {
+  using type = backward_launch<Kernel>;
+};
+template <class Kernel>
+struct launch_type<Kernel, false, true> {
+  using type = forward_launch<Kernel>;
+};
+template <class Kernel>
+struct launch_type<Kernel, false, false> : matrix_launch_of<Kernel, Kernel::config.form> {};
+template <class Kernel>
+using launch_of = typename launch_type<Kernel, Kernel::config.pass == latent_pass::backward,
+                                       Kernel::config.type == dtype::none>::type;
 template <class Kernel>
 struct row_kernels : launch_of<Kernel> {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);

@@ -55,7 +55,7 @@ struct dense_kernels {
   static std::size_t attention_bytes(const attention_kernel_args& args, int multiprocessors) {
     return attention::sm90::workspace_bytes<attention_row>(args, multiprocessors);
   }
-  static status attend(const attention_kernel_args& args, const launch_context& context) {
+  status attend(const attention_kernel_args& args, const launch_context& context) const {
     return attention::sm90::launch<attention_row>(args, context);
   }
   static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
