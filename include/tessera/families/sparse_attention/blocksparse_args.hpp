@@ -7,12 +7,13 @@
 // | q_segment_ids, kv_segment_ids | [B,Sq], [B,Sk] | i32; negative: padding, which sees nothing |
 // | q_positions, kv_positions | [B,Sq], [B,Sk] | i32; both or neither |
 // | mask | [B or 1, Hq or 1, Sq or 1, Sk or 1] | u8; 0: hidden |
-// | block_mask | [B or 1, Hq or 1, ceil(Sq / block_q), ceil(Sk / block_k)] | u8; 0: hidden, 2:
-// whole | | sinks | [Hq or 1, number of sinks] | f32 | | out, d_out | [B,Hq,Sq,Dv] | that of q | |
-// lse, d_lse | [B,Hq,Sq] | f32 |
+// | block_mask | [B or 1, Hq or 1, ceil(Sq / block_q), ceil(Sk / block_k)] | u8; 0: hidden |
+// | sinks | [Hq or 1, number of sinks] | f32 |
+// | out, d_out | [B,Hq,Sq,Dv] | that of q |
+// | lse, d_lse | [B,Hq,Sq] | f32 |
 //
-// `mask` is not looked at in blocks that are shown as a whole; in others that are not hidden it
-// decides about each pair.
+// `mask` is not looked at in blocks whose element of block_mask is 2, which are shown as a whole;
+// in others that are not hidden it decides about each pair.
 //
 // Query head h reads key/value head h / (Hq/Hkv). Without kv_segment_ids, q_segment_ids serve for
 // keys where Sq = Sk. D and Dv are at most 256. The last axis of q, k, v, out and their gradients
