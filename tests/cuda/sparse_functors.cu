@@ -1,8 +1,10 @@
-// Mask functors of blocksparse attention on the GPU: the kernels that know them have the bits of
-// those that read a mask tensor, also where a mask of blocks, made on the device, lists what they
+// Mask functors of blocksparse attention on the GPU: kernels that know them have the bits of the
+// rows that read a mask tensor, also where a mask of blocks, made on the device, lists what they
 // say.
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,24 +20,53 @@
 namespace tessera::device_test {
 namespace {
 
-template <dtype Type, int HeadDim, sparse_pass Pass = sparse_pass::forward>
-struct row {
+/// Rows, also of the library's table under their names.
+struct matrix_row {
   static constexpr sparse_attention_config config{
-      .target = backend::cuda_sm80, .pass = Pass, .type = Type, .head_dim = HeadDim};
+      .target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 64};
+  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d64";
 };
-using any_backward = row<dtype::none, 0, sparse_pass::backward>;
+struct any_row {
+  static constexpr sparse_attention_config config{.target = backend::cuda_sm80};
+  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.forward";
+};
+struct any_backward {
+  static constexpr sparse_attention_config config{.target = backend::cuda_sm80,
+                                                  .pass = sparse_pass::backward};
+  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.backward";
+};
 
-/// Runs a call on the row, its tensors in device memory.
-template <class Row, class Args, class Mask>
-void run(std::span<const tensor_form> forms, const Args& args,
-         const blocksparse_attention_options& options, const Mask& mask) {
+/// Calls `run(args on the device, stream)` with the tensors in device memory.
+template <class Args, class Run>
+void run_there(std::span<const tensor_form> forms, const Args& args, const Run& run) {
   const stream stream;
   device_image image(forms, tensors_of(args));
   image.send(stream.handle());
-  const status done = launch<Row>(image.args<Args>(first_device), options,
-                                  cuda{.stream = stream.handle()}, mask_hooks<Mask>({}, mask));
+  const status done = run(image.args<Args>(first_device), stream.handle());
   ASSERT_TRUE(done) << done.message();
   EXPECT_TRUE(image.fetch(stream.handle())) << "device memory outside the outputs was written";
+}
+
+status call_row(const blocksparse_attention_args& args,
+                const blocksparse_attention_options& options, const context& where) {
+  return blocksparse_attention(args, options, where);
+}
+status call_row(const blocksparse_attention_backward_args& args,
+                const blocksparse_attention_options& options, const context& where) {
+  return blocksparse_attention_backward(args, options, where);
+}
+
+/// Runs a call on the row, with a functor; without one by the library.
+template <class Row, class Args, class Mask>
+void run(std::span<const tensor_form> forms, const Args& args,
+         const blocksparse_attention_options& options, const Mask& mask) {
+  run_there(forms, args, [&](const Args& there, cudaStream_t stream) {
+    if constexpr (std::is_same_v<Mask, prim::no_mask_functor>) {
+      return call_row(there, options, {.row = Row::name, .device = first_device, .stream = stream});
+    } else {
+      return launch<Row>(there, options, cuda{.stream = stream}, mask_hooks<Mask>({}, mask));
+    }
+  });
 }
 
 /// All that a call writes, forward and backward.
@@ -121,16 +152,17 @@ void expect_bits_of_pairs(std::int64_t head_dim) {
 }
 
 TEST(sparse_functors, have_the_bits_of_a_mask_tensor_on_the_matrix_unit) {
-  expect_bits_of_pairs<row<dtype::bf16, 64>, bf16>(64);
+  expect_bits_of_pairs<matrix_row, bf16>(64);
 }
 
 TEST(sparse_functors, have_the_bits_of_a_mask_tensor_for_any_type) {
-  expect_bits_of_pairs<row<dtype::none, 0>, float>(24);
+  expect_bits_of_pairs<any_row, float>(24);
 }
 
 TEST(sparse_functors, rows_refuse_tensors_of_the_host) {
   support::sparse_call<> call(3, 3, 8, 8);
-  const status done = launch<row<dtype::none, 0>>(call.args(), {}, cuda{});
+  const status done =
+      launch<any_row>(call.args(), {}, cuda{}, with_mask(support::documents_or_blocks{}));
   EXPECT_EQ(done.code(), status_code::invalid_argument);
   EXPECT_EQ(done.message(), "q: device is cpu:0, the row runs on GPUs");
 }
