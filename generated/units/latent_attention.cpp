@@ -63,8 +63,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0d6fa59ca8179a3d";
-  if (kind == device_kind::cuda) return "88b51118d1e813fc";
+  if (kind == device_kind::cpu) return "336b8b5ef26f153a";
+  if (kind == device_kind::cuda) return "6cf93a284b2fb4fd";
   return {};
 }
 

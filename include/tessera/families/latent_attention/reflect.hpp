@@ -14,9 +14,9 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(latent_form, expanded, absorbed, selected)
 BOOST_DESCRIBE_ENUM(latent_pass, forward, backward)
-BOOST_DESCRIBE_ENUM(latent_attention_rule, none, cuda_rows_are_sm80_or_sm90,
-                    sm90_rows_are_prompts_of_a_type, type_is_of_matrix_units,
-                    gradients_are_of_expanded_latents, bf16_instructions_add_nothing)
+BOOST_DESCRIBE_ENUM(latent_attention_rule, none, sm90_rows_are_prompts_of_a_type,
+                    type_is_of_matrix_units, gradients_are_of_expanded_latents,
+                    bf16_instructions_add_nothing)
 BOOST_DESCRIBE_ENUM(flash_mla_op, flash_mla, flash_mla_backward)
 BOOST_DESCRIBE_ENUM(flash_mla_decode_op, flash_mla_decode)
 BOOST_DESCRIBE_ENUM(latent_ragged_op, multi_latent_ragged_page_attention)

@@ -12,7 +12,6 @@ namespace tessera {
 
 enum class latent_attention_rule : std::uint8_t {
   none,
-  cuda_rows_are_sm80_or_sm90,
   sm90_rows_are_prompts_of_a_type,
   type_is_of_matrix_units,
   gradients_are_of_expanded_latents,
@@ -24,10 +23,10 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
   switch (rule) {
     case latent_attention_rule::none:
       return "the row is legal";
-    case latent_attention_rule::cuda_rows_are_sm80_or_sm90:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU, or cuda_sm90";
     case latent_attention_rule::sm90_rows_are_prompts_of_a_type:
-      return "cuda_sm90 rows are of expanded latents of bf16, forward";
+      return "cuda_sm90 rows are of expanded latents of bf16, forward; all else is cuda_sm80, "
+             "whose "
+             "code runs on every later GPU";
     case latent_attention_rule::type_is_of_matrix_units:
       return "rows of a type are CUDA rows, forward, of absorbed latents of f16 or bf16 or "
              "expanded "
@@ -42,10 +41,6 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr latent_attention_rule broken_rule(latent_attention_config config) noexcept {
-  if (is_cuda(config.target) && config.target != backend::cuda_sm80 &&
-      config.target != backend::cuda_sm90) {
-    return latent_attention_rule::cuda_rows_are_sm80_or_sm90;
-  }
   const bool dense = config.form != latent_form::absorbed && config.pass == latent_pass::forward &&
                      config.type == dtype::bf16;
   if (config.target == backend::cuda_sm90 && !(dense && config.form == latent_form::expanded)) {
