@@ -348,8 +348,10 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/selective_scan_state_space_v2_forward.cu
   units/cuda_sm80/latent_attention_backward.cu
   units/cuda_sm80/latent_attention_bf16.cu
+  units/cuda_sm80/latent_attention_expanded_bf16.cu
   units/cuda_sm80/latent_attention_f16.cu
   units/cuda_sm80/latent_attention_forward.cu
+  units/cuda_sm80/latent_attention_selected_bf16.cu
   units/cuda_sm80/quantized_codes.cu
   units/cuda_sm80/quantized_product_bf16.cu
   units/cuda_sm80/quantized_product_f16.cu
@@ -393,6 +395,7 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_f16_d256.cu
   units/cuda_sm90/attention_f16_d64.cu
   units/cuda_sm90/attention_f16_d96.cu
+  units/cuda_sm90/latent_attention_expanded_bf16.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n128.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n256.cu
   units/cuda_sm90/grouped_matmul_f16_m128n128.cu

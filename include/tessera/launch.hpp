@@ -7,3 +7,4 @@
 #include <tessera/kernels/kv_cache/cpu/direct.hpp>
 #include <tessera/kernels/mean_pooling/cpu/direct.hpp>
 #include <tessera/kernels/quantized/cpu/direct.hpp>
+#include <tessera/kernels/sparse_attention/cpu/direct.hpp>

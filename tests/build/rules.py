@@ -166,7 +166,7 @@ FAMILIES = [
         "arguments": "latent_attention_kernel_args",
         "legal": ".form = latent_form::absorbed",
         "broken": {
-            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "sm90_rows_are_prompts_of_a_type": ".target = backend::cuda_sm90",
             "type_is_of_matrix_units": ".type = dtype::bf16",
             "gradients_are_of_expanded_latents":
                 ".form = latent_form::absorbed, .pass = latent_pass::backward",
