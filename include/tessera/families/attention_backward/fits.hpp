@@ -42,12 +42,12 @@ struct fits_of<attention_backward_config> {
            .distance = 3,
            .holds =
                [](const config& row, const asked& wanted) noexcept {
-                 return row.head_dim == 0 || row.head_dim == wanted.scores.sizes.v_head_dim;
+                 return row.head_dim == 0 || row.v_head_dim == wanted.scores.sizes.v_head_dim;
                },
            .asked = [](const asked& wanted) noexcept -> sentence_part {
              return wanted.scores.sizes.v_head_dim;
            },
-           .present = [](const config& row) noexcept -> sentence_part { return row.head_dim; }},
+           .present = [](const config& row) noexcept -> sentence_part { return row.v_head_dim; }},
       rule{.name = "features",
            .holds =
                [](const config& row, const asked& wanted) noexcept {

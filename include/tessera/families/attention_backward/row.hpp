@@ -39,8 +39,12 @@ struct table_entry<attention_backward_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::attention_backward::sm80;
-      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention_backward", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      if constexpr (Kernel::config.d_q_atomics) {
+        row.properties = {determinism::none, batch_invariance::none};
+      }
+      return row;
     } else {
       namespace target = kernels::attention_backward::cpu;
       return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(

@@ -95,15 +95,15 @@ status launch_of(const attention_kernel_args& args, const Hooks& hooks,
   }
 }
 
-/// `launch` on a device, which becomes the current one meanwhile, of a validated call;
-/// `finish(lowered, stream)` writes what the kernel does not.
-template <class Kernel, class Problem, class Hooks, class Finish>
-status launch_direct(const Problem& problem, const attention_kernel_args& lowered, device_id device,
-                     const cuda& where, const Hooks& hooks, const Finish& finish) {
+/// Runs a validated call on a device, which becomes the current one meanwhile:
+/// `run(launch_context)` in as much memory as `bytes(multiprocessors)` says.
+template <class Config, class Problem, class Bytes, class Run>
+status launch_on_device(const Config& config, const Problem& problem, device_id device,
+                        const cuda& where, const Bytes& bytes, const Run& run) {
   if (device.kind != device_kind::cuda) {
     return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
   }
-  if (status done = direct::check_row(resolved(Kernel::config), problem); !done) return done;
+  if (status done = direct::check_row(config, problem); !done) return done;
   const prim::cuda::device_scope scope(device.ordinal);
   if (!scope.entered()) return scope.entered();
   int multiprocessors = where.multiprocessors;
@@ -114,11 +114,21 @@ status launch_direct(const Problem& problem, const attention_kernel_args& lowere
   }
   direct_workspace workspace;
   std::span<std::byte> memory;
-  const std::size_t needed = workspace_bytes_of<Kernel>(lowered, multiprocessors);
-  if (status done = workspace.find(where, needed, memory); !done) return done;
-  const launch_context context{multiprocessors, memory.data(), memory.size(), where.stream};
-  if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;
-  return finish(lowered, where.stream);
+  if (status done = workspace.find(where, bytes(multiprocessors), memory); !done) return done;
+  return run(launch_context{multiprocessors, memory.data(), memory.size(), where.stream});
+}
+
+/// `launch` of a validated call; `finish(lowered, stream)` writes what the kernel does not.
+template <class Kernel, class Problem, class Hooks, class Finish>
+status launch_direct(const Problem& problem, const attention_kernel_args& lowered, device_id device,
+                     const cuda& where, const Hooks& hooks, const Finish& finish) {
+  return launch_on_device(
+      resolved(Kernel::config), problem, device, where,
+      [&](int multiprocessors) { return workspace_bytes_of<Kernel>(lowered, multiprocessors); },
+      [&](const launch_context& context) -> status {
+        if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;
+        return finish(lowered, where.stream);
+      });
 }
 
 }  // namespace kernels::attention::sm80
