@@ -124,7 +124,7 @@ class functor_call {
       auto call = std::unique_ptr<functor_call>(new functor_call);
       call->data_ = std::make_unique<call_data>(
           *problem, random, memory_wishes{.aligned = true, .poison = false});
-      if (call->data_->refusal()) continue;
+      if (!call->data_->refusal()) continue;
       call->fill_scores(fill);
       for (const std::size_t residual : {number_of("out"), number_of("lse"), number_of("row_max")}) {
         if (!call->data_->call().has(residual)) continue;
@@ -152,7 +152,7 @@ class functor_call {
   }
   flash_attention_options options_beside_functors() const {
     flash_attention_options left = options();
-    left.logits_soft_cap.reset();
+    if (args().bias_pre.present()) left.logits_soft_cap.reset();  // the functor's
     return left;
   }
 

@@ -145,17 +145,20 @@ struct row_kernels {
   }
 
  private:
-  /// Functors leave no score plain; a row for any head dim has one kernel for all.
+  /// Functors leave no score plain; rows for any head dim have one kernel for all, and those of
+  /// another pass for queries none for scores that are computed.
   template <class Body>
   static hooked_pass of_kind(score_kind kind, const Body& body) {
     if constexpr (any) {
       return body.template operator()<score_kind::all>();
     } else {
-      if (kind == score_kind::all) return body.template operator()<score_kind::all>();
       if constexpr (!hooked::has_functors) {
         if (kind == score_kind::plain) return body.template operator()<score_kind::plain>();
       }
-      return body.template operator()<score_kind::computed>();
+      if constexpr (atomics) {
+        if (kind != score_kind::all) return body.template operator()<score_kind::computed>();
+      }
+      return body.template operator()<score_kind::all>();
     }
   }
 };
