@@ -123,7 +123,7 @@ class functor_call {
       args.mask.type = dtype::u8;
       auto call = std::unique_ptr<functor_call>(new functor_call);
       call->data_ = std::make_unique<call_data>(
-          *problem, random, memory_wishes{.aligned = true, .poison = false});
+          *problem, random, memory_wishes{.row_major = true, .aligned = true, .poison = false});
       if (!call->data_->refusal()) continue;
       call->fill_scores(fill);
       for (const std::size_t residual : {number_of("out"), number_of("lse"), number_of("row_max")}) {

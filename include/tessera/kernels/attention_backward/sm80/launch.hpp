@@ -84,11 +84,12 @@ struct row_kernels {
   static constexpr int width = Kernel::config.head_dim;  ///< 0: any
   static constexpr bool any = width == 0, atomics = Kernel::config.d_q_atomics;
   static constexpr int vector = any ? 1 : 8;  ///< elements loaded at once
+  using lanes = row_lanes<element, vector, width>;
   static constexpr int any_bytes = any_shared_bytes<element>(max_head_dim, max_head_dim);
   static constexpr int own_keys = resolved(Kernel::config).block_kv;
   static constexpr int own_queries = resolved(Kernel::config).block_q;
-  static constexpr pass rows{&describe_rows<element, vector>},
-      keys{&describe_keys<element, vector>};
+  static constexpr pass rows{&describe_rows<element, vector, width>},
+      keys{&describe_keys<element, vector, width>};
   static constexpr pass sinks{&sink_gradients};
 
   /// Kinds of scores that kernels are made for.
@@ -184,11 +185,10 @@ class launcher {
     code_ = prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), pass.block_threads,
                                       shared, stream_, false, args);
   }
-  /// A warp for each of the items.
-  void run_warps(const sized_pass<launch_args>& pass, const launch_args& args,
-                 std::int64_t items) {
-    constexpr int warps = threads / 32;
-    run(pass, args, (items + warps - 1) / warps);
+  /// A block for so many of the items.
+  void run_rows(const sized_pass<launch_args>& pass, const launch_args& args, std::int64_t items,
+                int rows) {
+    run(pass, args, (items + rows - 1) / rows);
   }
   /// A block for each head and tile of `own` of the tokens of each entry.
   template <class Args>
@@ -248,8 +248,9 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   if (status done = cuda::ready<kernels_of>(context, memory.bytes); !done) return done;
   launcher kernels(of, static_cast<cudaStream_t>(context.stream));
   if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
-  kernels.run_warps(kernels_of::rows, memory.args, memory.args.rows * of.q_heads);
-  kernels.run_warps(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads);
+  constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
+  kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * of.q_heads, rows_of_block);
+  kernels.run_rows(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads, rows_of_block);
   hooked_args<Hooks> launched{memory.args, hooks};
   run_gradients<Kernel>(kernels, memory, launched);
   if constexpr (kernels_of::any) {
