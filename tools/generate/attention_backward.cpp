@@ -51,8 +51,9 @@ family attention_backward_family() {
                                .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention_backward/sm80/launch.hpp",
-      .limits = {.rows = 22,
-                 .seconds = 480,
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention_backward/sm90/launch.hpp"}},
+      .limits = {.rows = 28,
+                 .seconds = 600,
                  .bytes = 16 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};

@@ -47,6 +47,13 @@ inline std::vector<attention_backward_axes> attention_backward_blocks() {
           .d_q_atomics = {true},
       },
       {
+          .about = "the same by the matrix unit of Hopper",
+          .targets = {cuda_sm90},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {64, 96, 128},
+          .d_q_atomics = {true},
+      },
+      {
           .about = "the same for keys of latent attention",
           .targets = {cuda_sm80},
           .types = {dtype::f16, dtype::bf16},

@@ -49,7 +49,10 @@ struct attention_backward_family {
     if (sizes.head_dim != sizes.v_head_dim) return {};
     attention_backward_config wanted{
         .target = device.highest, .type = demand.scores.type, .head_dim = sizes.head_dim};
-    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
+    if (is_cuda(wanted.target)) {
+      wanted.d_q_atomics = true;
+      if (wanted.head_dim > 128) wanted.target = backend::cuda_sm80;
+    }
     if (has_bf16_products(wanted.target)) {
       wanted.target = wanted.type == dtype::bf16 ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
     }

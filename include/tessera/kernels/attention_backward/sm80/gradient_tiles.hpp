@@ -52,19 +52,15 @@ struct gradient_tiles {
 template <int Width, int ValueWidth>
 struct tuned_tiles;
 template <>
-struct tuned_tiles<64, 64> : gradient_tiles<64, 64, 128, 128, 8, 2, 1, 2, 2> {};
+struct tuned_tiles<64, 64> : gradient_tiles<64, 64, 64, 64, 4, 2, 3, 2, 2> {};
 template <>
-struct tuned_tiles<96, 96> : gradient_tiles<96, 96, 64, 128, 8, 2, 1, 4, 2> {};
+struct tuned_tiles<96, 96> : gradient_tiles<96, 96, 64, 64, 4, 2, 2, 2, 2> {};
 template <>
-struct tuned_tiles<128, 128> : gradient_tiles<128, 128, 64, 128, 8, 2, 1, 4, 4> {};
+struct tuned_tiles<128, 128> : gradient_tiles<128, 128, 64, 64, 4, 2, 2, 2, 2> {};
 template <>
-struct tuned_tiles<192, 128> : gradient_tiles<192, 128, 64, 64, 8, 1, 1, 4, 4> {};
+struct tuned_tiles<192, 128> : gradient_tiles<192, 128, 64, 64, 8, 2, 1, 4, 4> {};
 template <>
 struct tuned_tiles<256, 256> : gradient_tiles<256, 256, 64, 64, 8, 1, 1, 4, 4> {};
-
-template <class Kernel>
-using tiles_of =
-    tuned_tiles<resolved(Kernel::config).head_dim, resolved(Kernel::config).v_head_dim>;
 
 /// Where a lane finds 16 rows of a tile and 16 of its columns, of those from a first column on.
 template <class Tile, int Columns>

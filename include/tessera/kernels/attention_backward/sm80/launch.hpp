@@ -28,6 +28,17 @@
 
 namespace tessera::kernels::attention_backward::sm80 {
 
+/// The kernel of all gradients of a row, and its tiles.
+template <class Kernel>
+struct one_pass {
+  using tiles = tuned_tiles<resolved(Kernel::config).head_dim, resolved(Kernel::config).v_head_dim>;
+
+  template <score_kind Kind, class Hooks>
+  static constexpr auto kernel() {
+    return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Hooks>;
+  }
+};
+
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
 /// address.
 template <class Kernel>
@@ -48,7 +59,7 @@ struct scratch {
     parts.take(args.taint, args.keys * of.kv_heads);
     bytes = parts.bytes();
     if constexpr (Kernel::config.d_q_atomics) {
-      using tiles = tiles_of<Kernel>;
+      using tiles = typename one_pass<Kernel>::tiles;
       args.sum_tiles = sum_tiles_of<tiles::queries>(of);
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
       sums_bytes = parts.bytes() - bytes;
@@ -101,8 +112,8 @@ struct row_kernels {
       if constexpr (any) {
         return {&any_key_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
       } else if constexpr (atomics) {
-        using tiles = tiles_of<Kernel>;
-        return {&all_gradients<element, tiles, Kind, Hooks>, tiles::shared_bytes, nullptr,
+        using tiles = typename one_pass<Kernel>::tiles;
+        return {one_pass<Kernel>::template kernel<Kind, Hooks>(), tiles::shared_bytes, nullptr,
                 tiles::threads};
       } else {
         return {&key_gradients<element, width, Kind, Hooks>, key_tiles<width>::shared_bytes};
@@ -126,7 +137,7 @@ struct row_kernels {
   static hooked_pass biases() {
     return {&bias_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
   }
-  static pass sums() { return {&store_query_sums<element, tiles_of<Kernel>>}; }
+  static pass sums() { return {&store_query_sums<element, typename one_pass<Kernel>::tiles>}; }
 
   static auto entries() {
     std::array<prim::cuda::kernel_entry, 9> all{rows.entry(), keys.entry(), sinks.entry()};
