@@ -4,10 +4,9 @@
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -103,32 +102,45 @@ struct row_kernels {
       keys{&describe_keys<element, vector, width>};
   static constexpr pass sinks{&sink_gradients};
 
-  /// Kinds of scores that kernels are made for.
-  static constexpr std::array kinds{score_kind::plain, score_kind::computed, score_kind::all};
+  template <score_kind Kind>
+  static hooked_pass keys_of_kind() {
+    if constexpr (any) {
+      return {&any_key_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
+    } else if constexpr (atomics) {
+      using tiles = typename one_pass<Kernel>::tiles;
+      return {one_pass<Kernel>::template kernel<Kind, Hooks>(), tiles::shared_bytes, nullptr,
+              tiles::threads};
+    } else {
+      return {&key_gradients<element, width, Kind, Hooks>, key_tiles<width>::shared_bytes};
+    }
+  }
+  template <score_kind Kind>
+  static hooked_pass queries_of_kind() {
+    if constexpr (any) {
+      return {&any_query_gradients<element, query_part::gradients, Hooks>, any_bytes,
+              &any_shared_bytes<element>};
+    } else {
+      return {&query_gradients<element, width, Kind, Hooks>, query_tiles<width>::shared_bytes};
+    }
+  }
 
-  /// Gradients of keys, with those of queries where they are added up in memory.
+  /// Gradients of keys, with those of queries where they are added up in memory. Functors leave no
+  /// score plain; rows for any head dim have one kernel for all kinds, and those with a pass for
+  /// queries none for scores that are computed.
   static hooked_pass of_keys(score_kind kind) {
-    return of_kind(kind, []<score_kind Kind>() -> hooked_pass {
-      if constexpr (any) {
-        return {&any_key_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
-      } else if constexpr (atomics) {
-        using tiles = typename one_pass<Kernel>::tiles;
-        return {one_pass<Kernel>::template kernel<Kind, Hooks>(), tiles::shared_bytes, nullptr,
-                tiles::threads};
-      } else {
-        return {&key_gradients<element, width, Kind, Hooks>, key_tiles<width>::shared_bytes};
-      }
-    });
+    if constexpr (!any && !hooked::has_functors) {
+      if (kind == score_kind::plain) return keys_of_kind<score_kind::plain>();
+    }
+    if constexpr (atomics) {
+      if (kind != score_kind::all) return keys_of_kind<score_kind::computed>();
+    }
+    return keys_of_kind<score_kind::all>();
   }
   static hooked_pass of_queries(score_kind kind) {
-    return of_kind(kind, []<score_kind Kind>() -> hooked_pass {
-      if constexpr (any) {
-        return {&any_query_gradients<element, query_part::gradients, Hooks>, any_bytes,
-                &any_shared_bytes<element>};
-      } else {
-        return {&query_gradients<element, width, Kind, Hooks>, query_tiles<width>::shared_bytes};
-      }
-    });
+    if constexpr (!any && !hooked::has_functors) {
+      if (kind == score_kind::plain) return queries_of_kind<score_kind::plain>();
+    }
+    return queries_of_kind<score_kind::all>();
   }
   static hooked_pass corrections() {
     return {&any_query_gradients<element, query_part::corrections, Hooks>, any_bytes,
@@ -139,39 +151,18 @@ struct row_kernels {
   }
   static pass sums() { return {&store_query_sums<element, typename one_pass<Kernel>::tiles>}; }
 
-  static auto entries() {
-    std::array<prim::cuda::kernel_entry, 9> all{rows.entry(), keys.entry(), sinks.entry()};
-    std::size_t count = 3;
-    for (const score_kind kind : kinds) {
-      all[count++] = of_keys(kind).entry();
-      if constexpr (!atomics) all[count++] = of_queries(kind).entry();
+  static std::vector<prim::cuda::kernel_entry> entries() {
+    std::vector<prim::cuda::kernel_entry> all{rows.entry(), keys.entry(), sinks.entry()};
+    for (const score_kind kind : {score_kind::plain, score_kind::computed, score_kind::all}) {
+      all.push_back(of_keys(kind).entry());
+      if constexpr (!atomics) all.push_back(of_queries(kind).entry());
     }
-    if constexpr (atomics) all[count++] = sums().entry();
+    if constexpr (atomics) all.push_back(sums().entry());
     if constexpr (any) {
-      // Of one kind; the places of the others are those of what only these rows have.
-      all[count - 1] = corrections().entry();
-      all[count - 2] = biases().entry();
+      all.push_back(corrections().entry());
+      all.push_back(biases().entry());
     }
-    while (count < all.size()) all[count++] = rows.entry();
     return all;
-  }
-
- private:
-  /// Functors leave no score plain; rows for any head dim have one kernel for all, and those of
-  /// another pass for queries none for scores that are computed.
-  template <class Body>
-  static hooked_pass of_kind(score_kind kind, const Body& body) {
-    if constexpr (any) {
-      return body.template operator()<score_kind::all>();
-    } else {
-      if constexpr (!hooked::has_functors) {
-        if (kind == score_kind::plain) return body.template operator()<score_kind::plain>();
-      }
-      if constexpr (atomics) {
-        if (kind != score_kind::all) return body.template operator()<score_kind::computed>();
-      }
-      return body.template operator()<score_kind::all>();
-    }
   }
 };
 

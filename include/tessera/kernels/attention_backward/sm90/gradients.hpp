@@ -45,9 +45,26 @@ struct hopper_tiles {
   using statistics = query_numbers<queries>;
   /// d_q: columns of a warpgroup, if they share the rows, whose columns may be fewer.
   static constexpr bool shared_rows = queries == 64;
-  static constexpr int stage_bytes = 2 * rows::bytes;
-  static constexpr int statistics_at = 2 * keys::bytes + scores::bytes + 2 * stage_bytes;
-  static constexpr int shared_bytes = 1024 + statistics_at + static_cast<int>(sizeof(statistics));
+  static constexpr int stages = 2, stage_bytes = 2 * rows::bytes;
+  static constexpr int stages_at = 2 * keys::bytes + 2 * scores::bytes;
+  static constexpr int statistics_at = stages_at + stages * stage_bytes;
+  static constexpr int shared_bytes =
+      1024 + statistics_at + 2 * static_cast<int>(sizeof(statistics));
+};
+
+/// The tiles of queries of a group of heads, one after the other.
+struct tile_walk {
+  int head = 0, tile = 0;
+  tile_interval of{};
+  int left = 0;  ///< tiles of the head
+
+  __device__ __forceinline__ void advance() {
+    if (++tile == of.end) tile = of.begin;
+    if (--left == 0) {
+      left = of.end - of.begin;
+      ++head;
+    }
+  }
 };
 
 /// Sums of a product as the operand A of the next, 16 columns each.
@@ -86,44 +103,64 @@ __global__ void __launch_bounds__(256, 1)
   if (key0 >= block.all_k) return;
 
   const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
-  const std::uint32_t d_scores = v + keys::bytes, stages = d_scores + scores::bytes;
-  auto& statistics =
-      *reinterpret_cast<typename tiles::statistics*>(memory + tiles::statistics_at);
+  const std::uint32_t d_scores = v + keys::bytes, stages = k + tiles::stages_at;
+  auto* const all_statistics =
+      reinterpret_cast<typename tiles::statistics*>(memory + tiles::statistics_at);
   const auto visible = kernels::attention::visibility_of<mask_mode::window>(of, seq);
   const prim::key_interval block_keys{key0, key0 + own < seq.k_len ? key0 + own : seq.k_len};
   const tile_interval seen_by = tiles_that_see<queries, threads>(visible, seq.q_len, block_keys);
   const int group = kernels::attention::group_of(of);
   const int count = seen_by.end - seen_by.begin;
   const int steps = block_keys.empty() || count <= 0 ? 0 : count * group;
-  int head = kv_head * group;
   // Blocks of neighbouring keys run beside each other: each begins with other queries, or they
   // would add to the same sums at the same time.
-  int tile = seen_by.begin + (steps > 0 ? static_cast<int>(key0 / own % count) : 0);
-  const auto start = [&](int of_head, int of_tile, int stage) {
-    const std::int64_t first = std::int64_t{of_tile} * queries;
+  tile_walk loaded{kv_head * group, seen_by.begin, seen_by};
+  if (steps > 0) loaded.tile += static_cast<int>(key0 / own % count);
+  loaded.left = count;
+  tile_walk current = loaded;
+  // Copies the tile of step `step`, the next one, and says what is known of its queries.
+  const auto start = [&](int step) {
+    typename tiles::statistics& statistics = all_statistics[step % 2];
+    const std::int64_t first = std::int64_t{loaded.tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
     const auto used = [&](int r) { return r < left; };
-    const std::uint32_t to = stages + static_cast<std::uint32_t>(stage * tiles::stage_bytes);
-    copy_tile<rows, Element, threads>(to, of.q, of.q_strides, seq, seq.q_begin + first, of_head,
+    const std::uint32_t to =
+        stages + static_cast<std::uint32_t>(step % tiles::stages * tiles::stage_bytes);
+    copy_tile<rows, Element, threads>(to, of.q, of.q_strides, seq, seq.q_begin + first, loaded.head,
                                       used);
     copy_tile<rows, Element, threads>(to + rows::bytes, args.call.d_out, args.call.d_out_strides,
-                                      seq, seq.q_begin + first, of_head, used);
+                                      seq, seq.q_begin + first, loaded.head, used);
+    if (thread < queries) {
+      const std::int64_t query = first + thread;
+      const std::int64_t from =
+          loaded.head * args.rows + block.row(of, thread < left ? query : 0);
+      prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.shift[thread]),
+                               args.shift + from, thread < left);
+      prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.correction[thread]),
+                               args.correction + from, thread < left);
+      seen_part seen;
+      if (thread < left) seen = seen_part::of(visible.keys_of(query), key0, own);
+      statistics.begin[thread] = seen.begin;
+      statistics.end[thread] = seen.end;
+    }
     prim::cuda::commit_copies();
+    loaded.advance();
   };
-  const auto start_statistics = [&](int of_head, int of_tile) {
-    if (thread >= queries) return;
-    const std::int64_t query = std::int64_t{of_tile} * queries + thread;
-    const bool used = query < seq.q_len;
-    const std::int64_t from = of_head * args.rows + block.row(of, used ? query : 0);
-    prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.shift[thread]),
-                             args.shift + from, used);
-    prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.correction[thread]),
-                             args.correction + from, used);
-    prim::cuda::commit_copies();
-    seen_part seen;
-    if (used) seen = seen_part::of(visible.keys_of(query), key0, own);
-    statistics.begin[thread] = seen.begin;
-    statistics.end[thread] = seen.end;
+  // The tile of a step has arrived, for all. Rows without weights may hold anything, and those that
+  // are not finite reach others as shifts.
+  const auto arrive = [&](int step) {
+    const std::uint32_t q =
+        stages + static_cast<std::uint32_t>(step % tiles::stages * tiles::stage_bytes);
+    const typename tiles::statistics& statistics = all_statistics[step % 2];
+    const auto finite = [&](int r) { return statistics.shift[r] < infinite(); };
+    prim::cuda::wait_copies<0>();
+    written_for_products();
+    if (__syncthreads_or(step < steps && thread < queries && !finite(thread)) != 0) {
+      clear_rows<rows, threads>(q, finite);
+      clear_rows<rows, threads>(q + rows::bytes, finite);
+      written_for_products();
+      __syncthreads();
+    }
   };
 
   bool tainted = false;
@@ -134,8 +171,7 @@ __global__ void __launch_bounds__(256, 1)
                                       [&](int r) { return r < keys_left && of_keys[r].k == 0.0f; });
     copy_tile<keys, Element, threads>(v, of.v, of.v_strides, seq, seq.k_begin + key0, kv_head,
                                       [&](int r) { return r < keys_left && of_keys[r].v == 0.0f; });
-    start_statistics(head, tile);
-    start(head, tile, 0);
+    start(0);
     for (int r = thread; r < keys_left; r += threads) {
       tainted = tainted || of_keys[r].k != 0.0f || of_keys[r].v != 0.0f;
     }
@@ -147,41 +183,68 @@ __global__ void __launch_bounds__(256, 1)
   const int own_row = group_index * 64 + warp * 16 + lane / 4;  // and 8 rows below
   const std::uint64_t own_k = describe_panels(k + keys::row_bytes * 64 * group_index, 0);
   const std::uint64_t own_v = describe_panels(v + keys::row_bytes * 64 * group_index, 0);
-  int stage = 0;
-  for (int step = 0; step < steps; ++step) {
-    const std::uint32_t q = stages + static_cast<std::uint32_t>(stage * tiles::stage_bytes);
-    const std::uint32_t d_out = q + rows::bytes;
-    prim::cuda::wait_copies<0>();
-    // Rows without weights may hold anything, and those that are not finite reach others as shifts.
-    const auto finite = [&](int r) { return statistics.shift[r] < infinite(); };
-    const bool cleared = thread < queries && !finite(thread);
-    written_for_products();
-    if (__syncthreads_or(cleared) != 0) {
-      clear_rows<rows, threads>(q, finite);
-      clear_rows<rows, threads>(d_out, finite);
-      written_for_products();
-      __syncthreads();
-    }
-    const std::int64_t first = std::int64_t{tile} * queries;
-    const int own_head = head, own_tile = tile;
-    if (++tile == seen_by.end) tile = seen_by.begin;
-    if ((step + 1) % count == 0) ++head;
-    if (step + 1 < steps) start(head, tile, 1 - stage);
-
-    float products[queries / 2], gradients[queries / 2];
-    const std::uint64_t q_rows = describe_panels(q, 0), d_out_rows = describe_panels(d_out, 0);
-    const auto multiply_rows_of = [&](float(&sums)[queries / 2], std::uint64_t a, std::uint64_t b) {
+  // Scores S^T = K Q^T, or gradients of weights V d_out^T, from a tile of rows of a step.
+  const auto rows_of = [&](int step) {
+    return stages + static_cast<std::uint32_t>(step % tiles::stages * tiles::stage_bytes);
+  };
+  const auto multiply_keys = [&](float(&sums)[queries / 2], std::uint64_t a, std::uint32_t tile) {
+    const std::uint64_t b = describe_panels(tile, 0);
 #pragma unroll
-      for (int d = 0; d < Width / 16; ++d) {
-        warpgroup_product<Element, queries>::scores(
-            sums, a + panel_step(d / 4 * keys::panel_bytes + d % 4 * 32),
-            b + panel_step(d / 4 * rows::panel_bytes + d % 4 * 32), d > 0);
-      }
-      prim::cuda::commit_products();
-    };
+    for (int d = 0; d < Width / 16; ++d) {
+      warpgroup_product<Element, queries>::scores(
+          sums, a + panel_step(d / 4 * keys::panel_bytes + d % 4 * 32),
+          b + panel_step(d / 4 * rows::panel_bytes + d % 4 * 32), d > 0);
+    }
+    prim::cuda::commit_products();
+  };
+  float* earlier_sums = nullptr;
+  // d_q of the step before, from the gradients of its scores.
+  const auto multiply_d_q = [&](float(&sums)[32], int step) {
+    // Two warpgroups share 64 rows and have 64 columns each, or all columns of 64 rows.
+    const std::uint32_t from = d_scores + step % 2 * scores::bytes;
+    const std::uint64_t a =
+        describe_panels(from + (tiles::shared_rows ? 0 : scores::panel_bytes * group_index), 0);
+    const std::uint64_t b =
+        describe_panels(k + (tiles::shared_rows ? keys::panel_bytes * group_index : 0), 0);
+#pragma unroll
+    for (int c = 0; c < own / 16; ++c) {
+      warpgroup_product<Element, 64>::template multiply<true, true>(
+          sums, a + panel_step(c * 2048), b + panel_step(c * 2048), c > 0);
+    }
+    prim::cuda::commit_products();
+  };
+  const auto add_d_q = [&](const float(&d_q)[32]) {
+    const int row16 = tiles::shared_rows ? warp : warp + 4 * group_index;
+    const int column8 = tiles::shared_rows ? 8 * group_index : 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (column8 + i >= Width / 8) break;
+      query_sums<tiles>::add(earlier_sums, row16, column8 + i, lane,
+                             {{d_q[4 * i], d_q[4 * i + 1], d_q[4 * i + 2], d_q[4 * i + 3]}});
+    }
+  };
+  for (int step = 0; step < steps; ++step) {
+    arrive(step);
+    if (step + 1 < steps) start(step + 1);
+    const std::uint32_t q = rows_of(step), d_out = q + rows::bytes;
+    const std::uint32_t own_d_scores = d_scores + step % 2 * scores::bytes;
+    const typename tiles::statistics& statistics = all_statistics[step % 2];
+    const std::int64_t first = std::int64_t{current.tile} * queries;
+    const int own_head = current.head;
+    float products[queries / 2], gradients[queries / 2];
+    {
+      // Of the first step there is none before: its products are nobody's.
+      float d_q[32];
+      prim::cuda::begin_products();
+      multiply_d_q(d_q, step + 1);
+      multiply_keys(products, own_k, q);
+      prim::cuda::wait_products<1>();
+      prim::cuda::keep_in_place(d_q);
+      if (step > 0) add_d_q(d_q);
+    }
     prim::cuda::begin_products();
-    multiply_rows_of(products, own_k, q_rows);
-    multiply_rows_of(gradients, own_v, d_out_rows);
+    multiply_keys(gradients, own_v, d_out);
+    earlier_sums = query_sums<tiles>::tile_of(args, seq, own_head, current.tile);
     const bool whole = plain && !tainted && first + queries <= seq.q_len &&
                        visible.keys_of(first, first + queries - 1).all.contains({key0, key0 + own});
     const std::uint64_t q_deep = describe_panels(q, rows::panel_bytes);
@@ -272,43 +335,24 @@ __global__ void __launch_bounds__(256, 1)
     for (int i = 0; i < queries / 8; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        prim::cuda::store_shared_4(d_scores + scores::offset(own_row + 8 * half, i) + lane % 4 * 4,
+        prim::cuda::store_shared_4(own_d_scores + scores::offset(own_row + 8 * half, i) +
+                                       lane % 4 * 4,
                                    own_gradients[i / 2].word[i % 2 * 2 + half]);
       }
     }
-    written_for_products();
-    __syncthreads();
-    if (step + 1 < steps) start_statistics(head, tile);
-
-    float d_q[32];
-    {
-      // Two warpgroups share 64 rows and have 64 columns each, or all columns of 64 rows.
-      const std::uint64_t a = describe_panels(
-          d_scores + (tiles::shared_rows ? 0 : scores::panel_bytes * group_index), 0);
-      const std::uint64_t b =
-          describe_panels(k + (tiles::shared_rows ? keys::panel_bytes * group_index : 0), 0);
-      prim::cuda::begin_products();
-#pragma unroll
-      for (int c = 0; c < own / 16; ++c) {
-        warpgroup_product<Element, 64>::template multiply<true, true>(
-            d_q, a + panel_step(c * 2048), b + panel_step(c * 2048), c > 0);
-      }
-      prim::cuda::commit_products();
-    }
+    current.advance();
     prim::cuda::wait_products<0>();
-    prim::cuda::keep_in_place(d_q);
     prim::cuda::keep_in_place(d_v);
     prim::cuda::keep_in_place(d_k);
-    float* const sums = query_sums<tiles>::tile_of(args, seq, own_head, own_tile);
-    const int row16 = tiles::shared_rows ? warp : warp + 4 * group_index;
-    const int column8 = tiles::shared_rows ? 8 * group_index : 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (column8 + i >= Width / 8) break;
-      query_sums<tiles>::add(sums, row16, column8 + i, lane,
-                             {{d_q[4 * i], d_q[4 * i + 1], d_q[4 * i + 2], d_q[4 * i + 3]}});
-    }
-    stage = 1 - stage;
+  }
+  if (steps > 0) {
+    arrive(steps);
+    float d_q[32];
+    prim::cuda::begin_products();
+    multiply_d_q(d_q, steps + 1);
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(d_q);
+    add_d_q(d_q);
   }
   const std::int64_t own_first = key0 + group_index * 64 + warp * 16;
   store_sums<Element>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
