@@ -23,10 +23,8 @@ using support::learned_mask;
 
 /// Gradients of queries are added up in memory.
 struct added_row {
-  static constexpr attention_backward_config config{.target = backend::cuda_sm80,
-                                                    .type = dtype::bf16,
-                                                    .head_dim = 64,
-                                                    .d_q_atomics = true};
+  static constexpr attention_backward_config config{
+      .target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 64, .d_q_atomics = true};
 };
 /// They have a pass of their own.
 struct ordered_row {
@@ -65,9 +63,9 @@ void run(functor_call& call, const learned_bias& logits, const learned_mask& mas
   const attention_backward_args left = call.args_beside_functors();
   device_image image(attention_backward_table::tensors, tensors_of(left));
   image.send(stream.handle());
-  const status done = launch<Row>(image.args<attention_backward_args>(first_device),
-                                  call.options_beside_functors(), cuda{.stream = stream.handle()},
-                                  flash_hooks(logits, mask));
+  const status done =
+      launch<Row>(image.args<attention_backward_args>(first_device), call.options_beside_functors(),
+                  cuda{.stream = stream.handle()}, flash_hooks(logits, mask));
   ASSERT_TRUE(done) << done.message();
   EXPECT_TRUE(image.fetch(stream.handle())) << "device memory outside the outputs was written";
   EXPECT_TRUE(call.data().intact());
@@ -78,8 +76,7 @@ void expect_biases_learn(std::uint64_t calls) {
   std::uint64_t ran = 0;
   for (std::uint64_t index = 0; index < calls; ++index) {
     SCOPED_TRACE("call " + std::to_string(index));
-    const auto call =
-        functor_call::drawn(index, Row::config.type, Row::config.head_dim, 1e5);
+    const auto call = functor_call::drawn(index, Row::config.type, Row::config.head_dim, 1e5);
     if (call == nullptr) continue;
     ++ran;
     const support::call_expectation expectation(call->data().call());
@@ -89,9 +86,8 @@ void expect_biases_learn(std::uint64_t calls) {
     std::fill(gradients.values.begin(), gradients.values.end(), HUGE_VALF);
     const on_device<float> biases(table.values.data(), table.values.size());
     const on_device<float> d_biases(gradients.values.data(), gradients.values.size());
-    learned_bias bias{.table = biases.data(),
-                      .d_table = d_biases.data(),
-                      .count = args.d_bias_pre.elements()};
+    learned_bias bias{
+        .table = biases.data(), .d_table = d_biases.data(), .count = args.d_bias_pre.elements()};
     support::put_steps(table.form(), bias.steps);
     support::put_steps(gradients.form(), bias.d_steps);
     bias.cap = static_cast<float>(call->options().logits_soft_cap.value_or(0.0));

@@ -33,8 +33,8 @@ struct learned_bias {
   std::int64_t count = 0;      ///< gradients
   std::int64_t steps[4] = {};  // NOLINT: std::array's operator[] is no device function
   std::int64_t d_steps[4] = {};
-  std::int64_t reach = 0;      ///< 0: of positions
-  float slope = 0.0f;          ///< of linear biases
+  std::int64_t reach = 0;  ///< 0: of positions
+  float slope = 0.0f;      ///< of linear biases
   float cap = 0.0f;
 
   TESSERA_HD std::int64_t index(const position& at) const { return index(at, steps); }
@@ -91,8 +91,8 @@ class functor_call {
     random_source random = stream(31, index);
     for (int attempt = 0; attempt < 200; ++attempt) {
       auto call = std::unique_ptr<functor_call>(new functor_call);
-      const std::array<call_trait, 2> traits{{{false, number_of("bias_pre")},
-                                              {false, number_of("d_bias_pre")}}};
+      const std::array<call_trait, 2> traits{
+          {{false, number_of("bias_pre")}, {false, number_of("d_bias_pre")}}};
       call_wishes wishes{.type = type, .traits = traits, .work = work};
       set_head_dim(wishes, head_dim);
       call->data_ = drawn_call(op, random, wishes, {.aligned = true});
@@ -126,7 +126,8 @@ class functor_call {
           *problem, random, memory_wishes{.row_major = true, .aligned = true, .poison = false});
       if (!call->data_->refusal()) continue;
       call->fill_scores(fill);
-      for (const std::size_t residual : {number_of("out"), number_of("lse"), number_of("row_max")}) {
+      for (const std::size_t residual :
+           {number_of("out"), number_of("lse"), number_of("row_max")}) {
         if (!call->data_->call().has(residual)) continue;
         reference::reference_of(op.name)->fill(call->data_->call(), residual, random);
       }
@@ -244,10 +245,9 @@ class dense_scores {
       for (std::int64_t h = 0; h < extent[1]; ++h) {
         for (std::int64_t i = 0; i < extent[2]; ++i) {
           for (std::int64_t j = 0; j < extent[3]; ++j) {
-            body(*dense++, static_cast<float*>(scores_.data)[b * scores_.stride[0] +
-                                                             h * scores_.stride[1] +
-                                                             i * scores_.stride[2] +
-                                                             j * scores_.stride[3]]);
+            body(*dense++,
+                 static_cast<float*>(scores_.data)[b * scores_.stride[0] + h * scores_.stride[1] +
+                                                   i * scores_.stride[2] + j * scores_.stride[3]]);
           }
         }
       }

@@ -126,8 +126,7 @@ struct table_gradients {
                   const reference::expected_tensors& gradients)
       : values(static_cast<std::size_t>(table.count)), sizes(values.size()) {
     const reference::expected_tensor& of_biases = *std::ranges::find(
-        gradients, number_of("d_bias_post"),
-        &reference::expected_tensor::tensor);
+        gradients, number_of("d_bias_post"), &reference::expected_tensor::tensor);
     std::size_t n = 0;
     call.each_position([&](const position& at) {
       const auto to = static_cast<std::size_t>(table.index(at));
@@ -165,10 +164,8 @@ TEST(header_path_backward, a_table_of_relative_positions_learns) {
     random_source random = stream(34, index);
     std::vector<float> table(2 * reach + 1), d_table(table.size());
     for (float& bias : table) bias = random.bell();
-    const learned_bias relative{.table = table.data(),
-                                .d_table = d_table.data(),
-                                .count = 2 * reach + 1,
-                                .reach = reach};
+    const learned_bias relative{
+        .table = table.data(), .d_table = d_table.data(), .count = 2 * reach + 1, .reach = reach};
     const auto call = functor_call::filled(
         index, type_of_rows, 0, 1e5, [&](const position& at, float& bias, std::uint8_t& visible) {
           bias = relative(0.0f, at);

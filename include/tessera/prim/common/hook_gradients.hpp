@@ -1,5 +1,5 @@
-// What gradients ask of the functors that are compiled into attention (hooks.hpp): a derivative, and
-// where the gradients of what a functor learned go.
+// What gradients ask of the functors that are compiled into attention (hooks.hpp): a derivative,
+// and where the gradients of what a functor learned go.
 #pragma once
 
 #include <concepts>
@@ -29,12 +29,12 @@ concept has_slope = requires(const Logits& logits, float score, const position& 
 /// `add_gradients(d_logit, s, at, add)` calls `add(index, gradient)` for each parameter that the
 /// logit of one visible pair depends on, whose gradient is d_logit.
 template <class Logits>
-concept has_parameters =
-    requires(const Logits& logits, const position& at, void (*add)(std::int64_t, float)) {
-      { logits.parameters() } -> std::convertible_to<std::int64_t>;
-      { logits.d_parameters() } -> std::same_as<float*>;
-      logits.add_gradients(0.0f, 0.0f, at, add);
-    };
+concept has_parameters = requires(const Logits& logits, const position& at,
+                                  void (*add)(std::int64_t, float)) {
+  { logits.parameters() } -> std::convertible_to<std::int64_t>;
+  { logits.d_parameters() } -> std::same_as<float*>;
+  logits.add_gradients(0.0f, 0.0f, at, add);
+};
 
 }  // namespace prim
 }  // namespace tessera

@@ -233,10 +233,10 @@ class block {
           {hooks, used.key0, memory_.functor_scores + (rows.first + r) * shape::score_stride,
            memory_.functor_slopes + r * shape::score_stride},
           hooks.mask};
-      mods::apply(args_.forward, recording, rows_.units(),
-                  rows_.scores_of_row(rows.first + r, memory_.scores + r * shape::score_stride,
-                                      used),
-                  used.seen != prim::tile_visibility::full);
+      mods::apply(
+          args_.forward, recording, rows_.units(),
+          rows_.scores_of_row(rows.first + r, memory_.scores + r * shape::score_stride, used),
+          used.seen != prim::tile_visibility::full);
     }
   }
 

@@ -153,9 +153,9 @@ status launch_with(const attention_backward_kernel_args& args,
   }
   if constexpr (traits<Row>::has_parameters) {
     const parameter_gradients<Row> gradients(args, memory);
-    prim::parallel_items<isa_type>(
-        parameter_lanes, threads,
-        [&](std::int64_t lane, int thread) { gradients.run_lane(lane, thread); });
+    prim::parallel_items<isa_type>(parameter_lanes, threads, [&](std::int64_t lane, int thread) {
+      gradients.run_lane(lane, thread);
+    });
     gradients.store();
   }
   return {};

@@ -18,9 +18,9 @@ template <class Row>
 struct launch_memory {
   using shape = traits<Row>;
 
-  float* correction;  ///< [kv_heads][rows]
-  float* d_q;         ///< [parts of keys][kv_heads][rows][columns of the head dim]
-  double* sums;       ///< [threads][sum_count]: of gradients of biases
+  float* correction;     ///< [kv_heads][rows]
+  float* d_q;            ///< [parts of keys][kv_heads][rows][columns of the head dim]
+  double* sums;          ///< [threads][sum_count]: of gradients of biases
   double* d_parameters;  ///< [parameter_lanes][parameters]: of a functor's parameters
   const typename shape::hooks* hooks;
   std::byte* slices;

@@ -39,7 +39,7 @@ struct launch_args {
   std::int64_t tiles = 0;       ///< of a sequence at most
   float* d_q_sums = nullptr;    ///< [q_heads][sum_tiles], see query_sums.hpp
   std::int64_t sum_tiles = 0;
-  bool behind_cap = false;      ///< which gradient a launch computes: of bias_post, or of bias_pre
+  bool behind_cap = false;  ///< which gradient a launch computes: of bias_post, or of bias_pre
 
   __host__ __device__ const score_gradient& d_bias() const {
     return behind_cap ? call.d_bias_post : call.d_bias_pre;

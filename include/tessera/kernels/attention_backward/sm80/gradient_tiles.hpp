@@ -13,8 +13,9 @@
 
 namespace tessera::kernels::attention_backward::sm80 {
 
-/// `Queries` x `Own` keys at a time. Half of the warps sum d_v, half d_k: 64 keys each and a part of
-/// the columns. `ScoreKeyWarps` warps share the keys of scores, `SumColumnWarps` the columns of d_q.
+/// `Queries` x `Own` keys at a time. Half of the warps sum d_v, half d_k: 64 keys each and a part
+/// of the columns. `ScoreKeyWarps` warps share the keys of scores, `SumColumnWarps` the columns of
+/// d_q.
 template <int Width, int ValueWidth, int Queries, int Own, int Warps, int Stages, int Blocks,
           int ScoreKeyWarps, int SumColumnWarps, int Rotation = 1>
 struct gradient_tiles {
@@ -37,7 +38,8 @@ struct gradient_tiles {
   static constexpr int sum_column_warps = SumColumnWarps, sum_columns = Width / SumColumnWarps;
   static constexpr int sum_rows = Queries / (Warps / SumColumnWarps);
   static constexpr int half_warps = Warps / 2, column_parts = half_warps / (Own / 64);
-  static constexpr int key_columns = Width / column_parts, value_columns = ValueWidth / column_parts;
+  static constexpr int key_columns = Width / column_parts,
+                       value_columns = ValueWidth / column_parts;
   static constexpr int part_columns = std::max(key_columns, value_columns);
   static_assert(score_keys % 16 == 0 && score_rows % 16 == 0 && sum_columns % 16 == 0 &&
                 sum_rows % 16 == 0 && key_columns % 16 == 0 && value_columns % 16 == 0);

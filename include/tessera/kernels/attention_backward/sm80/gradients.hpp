@@ -63,8 +63,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
   const std::uint32_t weights = v + values::bytes, d_scores = weights + scores::bytes;
   const std::uint32_t stages = d_scores + scores::bytes;
-  auto& statistics =
-      *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
+  auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
   const auto visible = kernels::attention::visibility_of<mask_mode::window>(of, seq);
   const prim::key_interval block_keys{key0, key0 + own < seq.k_len ? key0 + own : seq.k_len};
   const tile_interval seen_by = tiles_that_see<queries, threads>(visible, seq.q_len, block_keys);
@@ -74,7 +73,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   // Blocks of neighbouring keys run beside each other: each begins with other queries, or they
   // would add to the same sums at the same time.
   int head = kv_head * group;
-  int tile = seen_by.begin + (steps > 0 ? static_cast<int>(key0 / own * Tiles::rotation % count) : 0);
+  int tile =
+      seen_by.begin + (steps > 0 ? static_cast<int>(key0 / own * Tiles::rotation % count) : 0);
   const auto start = [&](int of_head, int of_tile, int stage) {
     const std::int64_t first = std::int64_t{of_tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
@@ -129,14 +129,14 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const std::uint32_t d_out_of_a = out_rows::lane_of_a(u_lane) + score_row * out_rows::row_bytes;
   const std::uint32_t k_of_b = k + keys::lane_of_b(u_lane) + score_key * keys::row_bytes;
   const std::uint32_t v_of_b = v + values::lane_of_b(u_lane) + score_key * values::row_bytes;
-  const std::uint32_t put_at = scores::offset(u_lane / 4, 0) + (u_lane % 4) * 4 +
-                               score_row * scores::row_bytes;
+  const std::uint32_t put_at =
+      scores::offset(u_lane / 4, 0) + (u_lane % 4) * 4 + score_row * scores::row_bytes;
   const std::uint32_t own_scores = of_values ? weights : d_scores;
   const std::uint32_t d_scores_of_a =
       d_scores + scores::lane_of_a(u_lane) + sum_row * scores::row_bytes;
   const column_pairs<keys, Tiles::sum_columns> sum_columns(k + keys::lane_of_a(u_lane), sum_column);
   const column_pairs<rows, Tiles::key_columns> own_q_columns(rows::lane_of_a(u_lane),
-                                                            column_part * Tiles::key_columns);
+                                                             column_part * Tiles::key_columns);
   const column_pairs<out_rows, Tiles::value_columns> own_v_columns(
       out_rows::lane_of_a(u_lane), column_part * Tiles::value_columns);
 
@@ -232,9 +232,10 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
                   products[m][n].at[e] += of_keys[key].k;
                   gradients[m][n].at[e] += of_keys[key].v;
                 }
-                weigh<Kind, true>(args, {seq.index, own_head, query, key0 + key, visible.mask.offset}, seen.holds(key),
-                                scale, shift[m][half], plain ? 0.0f : correction[m][half],
-                                products[m][n].at[e], gradients[m][n].at[e]);
+                weigh<Kind, true>(
+                    args, {seq.index, own_head, query, key0 + key, visible.mask.offset},
+                    seen.holds(key), scale, shift[m][half], plain ? 0.0f : correction[m][half],
+                    products[m][n].at[e], gradients[m][n].at[e]);
               }
             }
           }

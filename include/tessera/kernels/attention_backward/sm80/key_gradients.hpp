@@ -136,9 +136,10 @@ __global__ void __launch_bounds__(threads, 1)
       for (int e = 0; e < 4; ++e) {
         const int query = n * 8 + lane % 4 * 2 + e % 2, key = warp * 16 + lane / 4 + e / 2 * 8;
         const seen_part seen{stats.begin[query], stats.end[query]};
-        weigh<Kind, true>(args, {seq.index, own_head, first + query, key0 + key, visible.mask.offset}, seen.holds(key),
-                        scale, stats.shift[query], stats.correction[query], scores[n].at[e],
-                        gradients[n].at[e]);
+        weigh<Kind, true>(args,
+                          {seq.index, own_head, first + query, key0 + key, visible.mask.offset},
+                          seen.holds(key), scale, stats.shift[query], stats.correction[query],
+                          scores[n].at[e], gradients[n].at[e]);
       }
     }
     multiply_columns<Element, rows>(d_v, scores, d_out + of_rows);
@@ -146,10 +147,10 @@ __global__ void __launch_bounds__(threads, 1)
     stage = 1 - stage;
   }
   const std::int64_t own_first = key0 + warp * 16;
-  store_rows<Element, Width / 8>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
-                      block.all_k, kv_head, of.softmax_scale);
-  store_rows<Element, Width / 8>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first,
-                      block.all_k, kv_head, 1.0f);
+  store_rows<Element, Width / 8>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin,
+                                 own_first, block.all_k, kv_head, of.softmax_scale);
+  store_rows<Element, Width / 8>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin,
+                                 own_first, block.all_k, kv_head, 1.0f);
 }
 
 }  // namespace tessera::kernels::attention_backward::sm80

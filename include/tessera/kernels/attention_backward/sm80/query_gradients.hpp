@@ -119,9 +119,9 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int key = n * 8 + lane % 4 * 2 + e % 2, query = warp * 16 + lane / 4 + e / 2 * 8;
-        weigh<Kind>(args, {seq.index, head, first + query, key0 + key, visible.mask.offset}, seen[e / 2].holds(key),
-                        scale, shift[e / 2], correction[e / 2], scores[n].at[e],
-                        gradients[n].at[e]);
+        weigh<Kind>(args, {seq.index, head, first + query, key0 + key, visible.mask.offset},
+                    seen[e / 2].holds(key), scale, shift[e / 2], correction[e / 2], scores[n].at[e],
+                    gradients[n].at[e]);
       }
     }
     multiply_columns<Element, keys>(d_q, gradients,
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(threads, 1)
     stage = 1 - stage;
   }
   store_rows<Element, Width / 8>(d_q, args.call.d_q, args.call.d_q_strides, seq, seq.q_begin,
-                      first + warp * 16, block.all_q, head, of.softmax_scale);
+                                 first + warp * 16, block.all_q, head, of.softmax_scale);
 }
 
 }  // namespace tessera::kernels::attention_backward::sm80

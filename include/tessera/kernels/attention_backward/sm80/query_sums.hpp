@@ -1,6 +1,6 @@
-// Sums of d_q in memory, to which blocks add in no order, in tiles of queries as the matrix unit has
-// them in registers: the 16x8 tiles of a tile one behind the other, each lane's four sums together
-// (sm_90 adds them at once) or 32 lanes' (before).
+// Sums of d_q in memory, to which blocks add in no order, in tiles of queries as the matrix unit
+// has them in registers: the 16x8 tiles of a tile one behind the other, each lane's four sums
+// together (sm_90 adds them at once) or 32 lanes' (before).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace tessera::kernels::attention_backward::sm80 {
 
 /// The first tile of a sequence among those of a head: packed sequences begin a tile of their own.
 template <int Queries>
-__host__ __device__ std::int64_t first_sum_tile(const attention_kernel_args& of,
-                                                std::int64_t index, std::int64_t q_begin) {
+__host__ __device__ std::int64_t first_sum_tile(const attention_kernel_args& of, std::int64_t index,
+                                                std::int64_t q_begin) {
   return of.cu_seqlens_q != nullptr ? q_begin / Queries + index
                                     : index * ((of.q_len + Queries - 1) / Queries);
 }
@@ -29,8 +29,7 @@ struct query_sums {
   static constexpr int queries = Tiles::queries, width = Tiles::width;
 
   static __device__ __forceinline__ float* tile_of(const launch_args& args,
-                                                   const prim::sequence& seq, int head,
-                                                   int tile) {
+                                                   const prim::sequence& seq, int head, int tile) {
     const std::int64_t at =
         head * args.sum_tiles + first_sum_tile<queries>(args.call.forward, seq.index, seq.q_begin);
     return args.d_q_sums + (at + tile) * (queries * width);
@@ -78,13 +77,12 @@ __global__ void __launch_bounds__(threads)
     prim::cuda::element_vector<Element, 8> part;
 #pragma unroll
     for (int d = 0; d < 8; ++d) {
-      // Rows that no block added to are not known to be zero.
       const float sum = query_sums<Tiles>::sum_at(sums, row, column + d);
       part.x[d] = prim::nearest<Element>(sum * of.softmax_scale);
     }
-    Element* const to =
-        row_of<Element>(args.call.d_q, args.call.d_q_strides, block.seq,
-                        block.seq.q_begin + query, head) + column;
+    Element* const to = row_of<Element>(args.call.d_q, args.call.d_q_strides, block.seq,
+                                        block.seq.q_begin + query, head) +
+                        column;
     if (reinterpret_cast<std::uintptr_t>(to) % sizeof(part) == 0) {
       *reinterpret_cast<prim::cuda::element_vector<Element, 8>*>(to) = part;
     } else {

@@ -140,10 +140,10 @@ __global__ void __launch_bounds__(threads) describe_keys(const __grid_constant__
   const prim::sequence& seq = block.seq;
   if (key >= seq.k_len) return;
   const std::int64_t row = seq.k_begin + key;
-  const bool k = lanes::row_is_finite(row_of<Element>(of.k, of.k_strides, seq, row, head),
-                                      of.head_dim);
-  const bool v = lanes::row_is_finite(row_of<Element>(of.v, of.v_strides, seq, row, head),
-                                      of.v_head_dim);
+  const bool k =
+      lanes::row_is_finite(row_of<Element>(of.k, of.k_strides, seq, row, head), of.head_dim);
+  const bool v =
+      lanes::row_is_finite(row_of<Element>(of.v, of.v_strides, seq, row, head), of.v_head_dim);
   if (lanes::lane() != 0) return;
   args.taint[head * args.keys + block.key(of, key)] = {k ? 0.0f : not_a_number(),
                                                        v ? 0.0f : not_a_number()};

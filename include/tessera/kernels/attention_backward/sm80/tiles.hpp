@@ -165,8 +165,8 @@ __device__ __forceinline__ void store_rows(const accumulator (&sums)[Room], void
   for (int half = 0; half < 2; ++half) {
     const std::int64_t row = first + lane / 4 + 8 * half;
     if (row >= all) continue;
-    auto* const to = row_of<std::uint16_t>(data, strides, seq, begin + row, head) +
-                     (column + lane % 4 * 2);
+    auto* const to =
+        row_of<std::uint16_t>(data, strides, seq, begin + row, head) + (column + lane % 4 * 2);
 #pragma unroll
     for (int n = 0; n < Columns; ++n) {
       const std::uint32_t word = prim::cuda::half_words<Element>::pack(

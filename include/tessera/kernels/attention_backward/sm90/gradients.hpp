@@ -132,8 +132,7 @@ __global__ void __launch_bounds__(256, 1)
                                       seq, seq.q_begin + first, loaded.head, used);
     if (thread < queries) {
       const std::int64_t query = first + thread;
-      const std::int64_t from =
-          loaded.head * args.rows + block.row(of, thread < left ? query : 0);
+      const std::int64_t from = loaded.head * args.rows + block.row(of, thread < left ? query : 0);
       prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.shift[thread]),
                                args.shift + from, thread < left);
       prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.correction[thread]),
@@ -322,8 +321,8 @@ __global__ void __launch_bounds__(256, 1)
             gradients[4 * i + e] += of_keys[key].v;
           }
           weigh<Kind>(args, {seq.index, own_head, first + query, key0 + key}, seen, scale,
-                      statistics.shift[query], statistics.correction[query],
-                      products[4 * i + e], gradients[4 * i + e]);
+                      statistics.shift[query], statistics.correction[query], products[4 * i + e],
+                      gradients[4 * i + e]);
         }
       }
       pack_operands<Element>(own_weights, products);
@@ -335,9 +334,9 @@ __global__ void __launch_bounds__(256, 1)
     for (int i = 0; i < queries / 8; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        prim::cuda::store_shared_4(own_d_scores + scores::offset(own_row + 8 * half, i) +
-                                       lane % 4 * 4,
-                                   own_gradients[i / 2].word[i % 2 * 2 + half]);
+        prim::cuda::store_shared_4(
+            own_d_scores + scores::offset(own_row + 8 * half, i) + lane % 4 * 4,
+            own_gradients[i / 2].word[i % 2 * 2 + half]);
       }
     }
     current.advance();

@@ -1,5 +1,5 @@
-// Tiles in shared memory as the products of a warpgroup take them (prim/cuda/wgmma.hpp), and how its
-// sums are stored.
+// Tiles in shared memory as the products of a warpgroup take them (prim/cuda/wgmma.hpp), and how
+// its sums are stored.
 #pragma once
 
 #include <cstdint>
