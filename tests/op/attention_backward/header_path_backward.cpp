@@ -26,6 +26,9 @@ struct gradient_row {
                                                     .type = type_of_rows};
 };
 
+static_assert(prim::has_slope<learned_bias> && prim::has_parameters<learned_bias>);
+static_assert(!prim::has_slope<prim::no_logit_modifier>);
+
 /// Runs the call with these functors; the same bits with every number of threads. `d_table`:
 /// where the functor's gradients go.
 void run(functor_call& call, const learned_bias& logits, const learned_mask& mask,

@@ -17,11 +17,11 @@ namespace tessera::kernels::attention_backward::sm80 {
 /// of the columns. `ScoreKeyWarps` warps share the keys of scores, `SumColumnWarps` the columns of
 /// d_q.
 template <int Width, int ValueWidth, int Queries, int Own, int Warps, int Stages, int Blocks,
-          int ScoreKeyWarps, int SumColumnWarps, int Rotation = 1>
+          int ScoreKeyWarps, int SumColumnWarps>
 struct gradient_tiles {
   static constexpr int queries = Queries, own = Own, stages = Stages, blocks = Blocks;
   static constexpr int threads = Warps * 32;
-  static constexpr int width = Width, value_width = ValueWidth, rotation = Rotation;
+  static constexpr int width = Width, value_width = ValueWidth;
   using keys = prim::cuda::shared_tile<Own, Width>;
   using values = prim::cuda::shared_tile<Own, ValueWidth>;
   using rows = prim::cuda::shared_tile<Queries, Width>;

@@ -70,11 +70,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const int group = kernels::attention::group_of(of);
   const int count = seen_by.end - seen_by.begin;
   const int steps = block_keys.empty() || count <= 0 ? 0 : count * group;
-  // Blocks of neighbouring keys run beside each other: each begins with other queries, or they
-  // would add to the same sums at the same time.
-  int head = kv_head * group;
-  int tile =
-      seen_by.begin + (steps > 0 ? static_cast<int>(key0 / own * Tiles::rotation % count) : 0);
+  int head = kv_head * group, tile = seen_by.begin;
   const auto start = [&](int of_head, int of_tile, int stage) {
     const std::int64_t first = std::int64_t{of_tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
