@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tessera/kernels/attention/cpu/direct.hpp>
+#include <tessera/kernels/attention_backward/cpu/direct.hpp>
 #include <tessera/kernels/chunked_scan/cpu/direct.hpp>
 #include <tessera/kernels/delta_rule/cpu/direct.hpp>
 #include <tessera/kernels/kv_cache/cpu/direct.hpp>

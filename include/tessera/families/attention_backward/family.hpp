@@ -42,7 +42,10 @@ struct attention_backward_family {
     if (sizes.head_dim != sizes.v_head_dim) return {};
     attention_backward_config wanted{
         .target = target, .type = demand.scores.type, .head_dim = sizes.head_dim};
-    if (has_bf16_products(highest) && wanted.type == dtype::bf16) {
+    if (is_cuda(target)) {
+      wanted.d_q_atomics = true;
+      if (wanted.head_dim > 128) wanted.target = backend::cuda_sm80;
+    } else if (has_bf16_products(highest) && wanted.type == dtype::bf16) {
       wanted.target = backend::cpu_avx512_bf16;
     }
     if (broken_table_rule(wanted) != attention_backward_rule::none) return {};

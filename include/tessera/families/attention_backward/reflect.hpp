@@ -15,18 +15,35 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(attention_backward_rule, none, type_is_floating, head_dim_in_range,
                     block_q_is_whole_tiles_and_vectors, block_kv_is_whole_register_tiles,
-                    tile_fits_in_cache, bf16_dot_takes_bf16, cuda_head_dim_is_any_64_96_or_128,
-                    cuda_type_of_head_dim_has_16_bits, cuda_blocks_are_fixed, cuda_rows_are_sm80)
+                    tile_fits_in_cache, bf16_dot_takes_bf16, v_head_dim_is_that_of_q,
+                    cuda_head_dims_are_known, only_cuda_rows_of_one_head_dim_add_up,
+                    cuda_type_of_head_dim_has_16_bits, cuda_blocks_are_fixed, sm90_rows_add_up)
 
-BOOST_DESCRIBE_STRUCT(attention_backward_config, (), (target, type, head_dim, block_q, block_kv))
+BOOST_DESCRIBE_STRUCT(attention_backward_config, (),
+                      (target, type, head_dim, v_head_dim, d_q_atomics, block_q, block_kv))
 
-/// `attention_backward.<backend>.<dtype>.d<D>.<block_q>x<block_kv>`; `dany` stands for head dims
-/// known at run time.
+/// "v128": the head dim of v where it is another one.
+struct spelled_backward_v_head_dim {
+  static constexpr spelling::number number{"v", &attention_backward_config::v_head_dim};
+
+  constexpr void write(row_name& name, const attention_backward_config& row) const {
+    if (row.v_head_dim != row.head_dim) number.write(name, row);
+  }
+  constexpr bool read(std::string_view& rest, attention_backward_config& row) const {
+    row.v_head_dim = row.head_dim;
+    return !rest.starts_with('v') || number.read(rest, row);
+  }
+};
+
+/// `attention_backward.<backend>.<dtype>.d<D>[v<Dv>][.atomics].<block_q>x<block_kv>`; `dany` stands
+/// for head dims known at run time.
 template <>
 inline constexpr auto spelling_of<attention_backward_config> = row_names<attention_backward_config>(
     "attention_backward", spelling::word{&attention_backward_config::target},
     spelling::word{&attention_backward_config::type},
     spelling::number{".d", &attention_backward_config::head_dim, "any"},
+    spelled_backward_v_head_dim{},
+    spelling::mark{".atomics", &attention_backward_config::d_q_atomics, true},
     spelling::number{".", &attention_backward_config::block_q},
     spelling::number{"x", &attention_backward_config::block_kv});
 

@@ -30,6 +30,8 @@ status launch(const attention_backward_kernel_args& args, const launch_context& 
 
 template <>
 struct table_entry<attention_backward_config> {
+  static constexpr row_properties sums_in_no_order{determinism::none, batch_invariance::none};
+
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (is_cuda(Kernel::config.target)) {
