@@ -53,6 +53,11 @@ struct delta_rule_family {
     if (is_cuda(wanted.target)) {
       wanted.target = backend::cuda_sm80;
       wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
+      const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk &&
+                           demand.aligned && demand.plain &&
+                           demand.decay != delta_rule_decay::channel;
+      if (prompts) wanted.chunk = static_cast<int>(tokens_of_chunk);
+      if (broken_rule(wanted) != delta_rule_rule::none) wanted.chunk = 0;
     }
     return std::string(tessera::name_of(resolved(wanted)).view());
   }
