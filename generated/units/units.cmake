@@ -306,6 +306,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/chunked_scan_bf16_backward_k128.cu
   units/cuda_sm80/chunked_scan_bf16_backward_k256.cu
   units/cuda_sm80/chunked_scan_bf16_backward_k64.cu
+  units/cuda_sm80/chunked_scan_bf16_forward_chunk_k128.cu
+  units/cuda_sm80/chunked_scan_bf16_forward_chunk_k64.cu
   units/cuda_sm80/chunked_scan_bf16_forward_k1024.cu
   units/cuda_sm80/chunked_scan_bf16_forward_k128.cu
   units/cuda_sm80/chunked_scan_bf16_forward_k256.cu
@@ -330,6 +332,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/delta_rule_bf16_backward_k128.cu
   units/cuda_sm80/delta_rule_bf16_backward_k256.cu
   units/cuda_sm80/delta_rule_bf16_backward_k64.cu
+  units/cuda_sm80/delta_rule_bf16_forward_chunk_k128.cu
+  units/cuda_sm80/delta_rule_bf16_forward_chunk_k64.cu
   units/cuda_sm80/delta_rule_bf16_forward_k1024.cu
   units/cuda_sm80/delta_rule_bf16_forward_k128.cu
   units/cuda_sm80/delta_rule_bf16_forward_k256.cu

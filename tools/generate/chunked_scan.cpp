@@ -31,8 +31,9 @@ struct chunked_scan_description {
 
   static std::string unit_of(const chunked_scan_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
-    return fmt::format("{}_{}_k{}", enumerator_name(config.type), enumerator_name(config.pass),
-                       config.key_dim);
+    const bool chunks = config.form == chunked_scan_form::chunk;
+    return fmt::format("{}_{}_{}k{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       chunks ? "chunk_" : "", config.key_dim);
   }
 };
 
@@ -43,7 +44,7 @@ family chunked_scan_family() {
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/chunked_scan/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 100, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/chunked_scan/sm80/launch.hpp",
-                                .limits = {.rows = 28,
+                                .limits = {.rows = 30,
                                            .seconds = 360,
                                            .bytes = 16 << 20,
                                            .unit_seconds = 60,

@@ -37,8 +37,8 @@ struct delta_rule_description {
 
   static std::string unit_of(const delta_rule_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
-    return fmt::format("{}_{}_k{}", enumerator_name(config.type), enumerator_name(config.pass),
-                       config.key_dim);
+    return fmt::format("{}_{}_{}k{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       goes_by_chunks(config) ? "chunk_" : "", config.key_dim);
   }
 };
 
@@ -49,7 +49,7 @@ family delta_rule_family() {
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
-                                .limits = {.rows = 28,
+                                .limits = {.rows = 30,
                                            .seconds = 360,
                                            .bytes = 16 << 20,
                                            .unit_seconds = 60,

@@ -41,8 +41,14 @@ struct chunked_scan_family {
                                                           backend target,
                                                           backend /*highest*/) noexcept {
     chunked_scan_config wanted{.target = target, .type = demand.type, .pass = demand.pass};
-    if (is_cuda(target)) wanted.key_dim = recurrent_key_dim_for(demand.keys);
-    if (is_cuda(target) && wanted.key_dim == 0) return {};
+    if (!is_cuda(target)) return wanted;
+    wanted.target = backend::cuda_sm80;
+    wanted.key_dim = recurrent_key_dim_for(demand.keys);
+    if (wanted.key_dim == 0) return {};
+    const bool prompts = demand.tokens >= demand.sequences * tokens_of_chunk && demand.aligned &&
+                         demand.decay != chunked_scan_decay::keys_and_values;
+    wanted.form = prompts ? chunked_scan_form::chunk : chunked_scan_form::step;
+    if (broken_rule(wanted) != chunked_scan_rule::none) wanted.form = chunked_scan_form::step;
     return wanted;
   }
 };

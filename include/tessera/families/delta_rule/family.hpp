@@ -41,7 +41,14 @@ struct delta_rule_family {
   static delta_rule_config wanted_config(const delta_rule_demand& demand, backend target,
                                          backend /*highest*/) noexcept {
     delta_rule_config wanted{.target = target, .type = demand.type, .pass = demand.pass};
-    if (is_cuda(target)) wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
+    if (!is_cuda(target)) return wanted;
+    wanted.target = backend::cuda_sm80;
+    wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
+    const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk &&
+                         demand.aligned && demand.plain &&
+                         demand.decay != delta_rule_decay::channel;
+    if (prompts) wanted.chunk = static_cast<int>(tokens_of_chunk);
+    if (broken_rule(wanted) != delta_rule_rule::none) wanted.chunk = 0;
     return wanted;
   }
 };

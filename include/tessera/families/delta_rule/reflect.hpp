@@ -16,14 +16,15 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(delta_rule_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(delta_rule_rule, none, cuda_rows_are_sm80, cuda_rows_cut_by_key_dim,
-                    cuda_key_dim_is_known, cpu_rows_take_any_key_dim, type_is_floating,
-                    forward_goes_token_by_token, chunk_in_range, columns_are_a_few_vectors,
-                    bf16_instructions_take_bf16, bf16_instructions_add_nothing)
+                    chunks_are_products_of_bf16, cuda_key_dim_is_known, cpu_rows_take_any_key_dim,
+                    type_is_floating, forward_goes_token_by_token, chunk_in_range,
+                    columns_are_a_few_vectors, bf16_instructions_take_bf16,
+                    bf16_instructions_add_nothing)
 
 BOOST_DESCRIBE_STRUCT(delta_rule_config, (), (target, type, pass, chunk, columns, key_dim))
 
 /// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`; of CUDA rows `.k<key_dim>` behind the
-/// pass.
+/// pass, of those of chunks `.c<chunk>.k<key_dim>`.
 template <>
 inline constexpr auto spelling_of<delta_rule_config> = row_names<delta_rule_config>(
     "delta_rule", spelling::word{&delta_rule_config::target},
@@ -31,6 +32,9 @@ inline constexpr auto spelling_of<delta_rule_config> = row_names<delta_rule_conf
     spelling::where{[](const delta_rule_config& row) { return !is_cuda(row.target); },
                     spelling::number{".c", &delta_rule_config::chunk},
                     spelling::number{".v", &delta_rule_config::columns}},
+    spelling::where{
+        [](const delta_rule_config& row) { return is_cuda(row.target) && row.chunk != 0; },
+        spelling::number{".c", &delta_rule_config::chunk}},
     spelling::where{[](const delta_rule_config& row) { return is_cuda(row.target); },
                     spelling::number{".k", &delta_rule_config::key_dim}});
 
