@@ -49,10 +49,13 @@ struct latent_attention_family {
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     latent_attention_config wanted{
         .target = device.highest, .form = demand.form, .pass = demand.pass};
-    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
-    if (is_cuda(wanted.target) && demand.form == latent_form::absorbed) {
+    if (is_cuda(wanted.target)) {
+      const auto serves = [&] {
+        return broken_rule(wanted) == latent_attention_rule::none && runs(wanted, demand);
+      };
       wanted.type = demand.type;
-      if (demand.type == dtype::f32 || !runs(wanted, demand)) wanted.type = dtype::none;
+      if (!serves()) wanted.target = backend::cuda_sm80;
+      if (!serves()) wanted.type = dtype::none;
     }
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     return std::string(tessera::name_of(wanted).view());
