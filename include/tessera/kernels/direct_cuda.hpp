@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include <tessera/kernels/direct.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -56,17 +57,15 @@ class device_workspace {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Refuses tensors that lie on no GPU.
-inline status check_device(device_id device) {
-  if (device.kind == device_kind::cuda) return {};
-  return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
-}
-
-/// `run(launch context)` on a device, which becomes the current one meanwhile, in a workspace of
-/// `bytes_for(multiprocessors)` bytes.
-template <class BytesFor, class Run>
-status run_on_device(device_id device, const cuda& where, const BytesFor& bytes_for,
-                     const Run& run) {
+/// Runs a validated call on a device, which becomes the current one meanwhile:
+/// `run(launch_context)` in as much memory as `bytes(multiprocessors)` says.
+template <class Config, class Problem, class Bytes, class Run>
+status launch_on_device(const Config& config, const Problem& problem, device_id device,
+                        const cuda& where, const Bytes& bytes, const Run& run) {
+  if (device.kind != device_kind::cuda) {
+    return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
+  }
+  if (status done = check_row(config, problem); !done) return done;
   const prim::cuda::device_scope scope(device.ordinal);
   if (!scope.entered()) return scope.entered();
   int multiprocessors = where.multiprocessors;
@@ -77,7 +76,7 @@ status run_on_device(device_id device, const cuda& where, const BytesFor& bytes_
   }
   device_workspace workspace;
   std::span<std::byte> memory;
-  if (status done = workspace.find(where, bytes_for(multiprocessors), memory); !done) return done;
+  if (status done = workspace.find(where, bytes(multiprocessors), memory); !done) return done;
   return run(launch_context{multiprocessors, memory.data(), memory.size(), where.stream});
 }
 

@@ -38,9 +38,13 @@ struct latent_attention_family {
   static latent_attention_config wanted_config(const latent_attention_demand& demand,
                                                backend target, backend /*highest*/) noexcept {
     latent_attention_config wanted{.target = target, .form = demand.form, .pass = demand.pass};
-    if (is_cuda(target) && demand.form == latent_form::absorbed) {
+    if (is_cuda(target)) {
+      const auto serves = [&] {
+        return broken_rule(wanted) == latent_attention_rule::none && runs(wanted, demand);
+      };
       wanted.type = demand.type;
-      if (demand.type == dtype::f32 || !runs(wanted, demand)) wanted.type = dtype::none;
+      if (!serves()) wanted.target = backend::cuda_sm80;
+      if (!serves()) wanted.type = dtype::none;
     }
     return wanted;
   }

@@ -59,10 +59,8 @@ status launch_of(const attention_kernel_args& args, const Hooks& hooks,
 template <class Kernel, class Problem, class Hooks, class Finish>
 status launch_direct(const Problem& problem, const attention_kernel_args& lowered, device_id device,
                      const cuda& where, const Hooks& hooks, const Finish& finish) {
-  if (status done = direct::check_device(device); !done) return done;
-  if (status done = direct::check_row(resolved(Kernel::config), problem); !done) return done;
-  return direct::run_on_device(
-      device, where,
+  return direct::launch_on_device(
+      resolved(Kernel::config), problem, device, where,
       [&](int multiprocessors) { return workspace_bytes_of<Kernel>(lowered, multiprocessors); },
       [&](const launch_context& context) -> status {
         if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;

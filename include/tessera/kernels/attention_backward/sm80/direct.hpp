@@ -46,13 +46,8 @@ requires prim::is_hooks<Hooks> status launch(const attention_backward_args& args
   attention_backward_kernel_args lowered;
   device_id device;
   if (status done = lower(op, args, options, lowered, &device); !done) return done;
-  if (status done = direct::check_device(device); !done) return done;
-  if (status done = direct::check_row(resolved(Kernel::config), problem_of(args, options, op));
-      !done) {
-    return done;
-  }
-  return direct::run_on_device(
-      device, where,
+  return direct::launch_on_device(
+      resolved(Kernel::config), problem_of(args, options, op), device, where,
       [&](int) { return kernel::workspace_bytes<Kernel>(lowered, 0); },
       [&](const launch_context& context) {
         return kernel::launch_with<Kernel>(lowered, hooks, context);

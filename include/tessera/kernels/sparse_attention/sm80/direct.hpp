@@ -42,10 +42,8 @@ status launch_sparse(Op op, const Args& args, const Options& options, const cuda
   sparse_attention_kernel_args lowered;
   device_id device;
   if (status done = lower(op, args, options, lowered, &device); !done) return done;
-  if (status done = check_device(device); !done) return done;
-  if (status done = check_row(Kernel::config, problem_of(args, options, op)); !done) return done;
-  return run_on_device(
-      device, where,
+  return launch_on_device(
+      Kernel::config, problem_of(args, options, op), device, where,
       [&](int multiprocessors) {
         using row = target::row_of_config<Kernel, Mask>;
         return row::of(lowered, mask, multiprocessors, nullptr).bytes();
