@@ -55,8 +55,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8ecfbb994367fe85";
-  if (kind == device_kind::cuda) return "56c33bf74661d25f";
+  if (kind == device_kind::cpu) return "b0cf38b940c4ddab";
+  if (kind == device_kind::cuda) return "250635f06d47c38a";
   return {};
 }
 

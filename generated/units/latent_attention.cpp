@@ -58,8 +58,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f2c57f061c07ffbf";
-  if (kind == device_kind::cuda) return "23f2cbda29b23d39";
+  if (kind == device_kind::cpu) return "732a330621488051";
+  if (kind == device_kind::cuda) return "4ba8de42436e5167";
   return {};
 }
 
