@@ -218,12 +218,13 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
 }
 
 /// Waves of thread blocks that a listed launch has at most beside one for each tile of rows.
-inline constexpr int most_waves = 4;
+inline constexpr int most_waves = 8;
 /// Parts of the keys of a sequence where bits must not depend on the batch.
-inline constexpr int most_invariant_splits = 64;
+inline constexpr int most_invariant_splits = 32;
 /// Bytes of keys that are worth a list: what it costs is a few per cent of the time to read them.
 inline constexpr std::int64_t least_listed_bytes = std::int64_t{512} << 20;
 inline constexpr std::int64_t bytes_of_item = 32;
+inline constexpr std::int64_t bytes_of_tile = 20;
 
 /// The work as a list: of batches whose sequences may have any lengths and are long together, of
 /// shared prefixes, and where splits are by the length of a sequence alone.
@@ -265,8 +266,9 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
 
 /// Bytes of the list in the workspace.
 constexpr std::size_t list_bytes(const listing& list) noexcept {
-  const std::int64_t numbers = 2 * (list.tiles + 1) + list.entries + 1 + 2;
-  return static_cast<std::size_t>((list.items * bytes_of_item + numbers * 4 + 63) / 64 * 64);
+  const std::int64_t numbers = list.items + 2 * (list.tiles + 1) + list.entries + 1 + 2;
+  const std::int64_t bytes = list.items * bytes_of_item + list.tiles * bytes_of_tile + numbers * 4;
+  return static_cast<std::size_t>((bytes + 63) / 64 * 64);
 }
 
 constexpr schedule schedule_of(const attention_config& config, const call_sizes& sizes,

@@ -154,12 +154,15 @@ inline void set_list(const schedule& cut, std::byte* workspace, int block_q, lau
   const schedule_sm80::listing& list = cut.list;
   to.list.items = reinterpret_cast<work_item*>(workspace);
   static_assert(sizeof(work_item) == schedule_sm80::bytes_of_item);
-  int* numbers = reinterpret_cast<int*>(to.list.items + list.items);
+  to.list.tiles = reinterpret_cast<planned_tile*>(to.list.items + list.items);
+  static_assert(sizeof(planned_tile) == schedule_sm80::bytes_of_tile);
+  int* numbers = reinterpret_cast<int*>(to.list.tiles + list.tiles);
   const auto take = [&numbers](std::int64_t count) {
     int* const first = numbers;
     numbers += count;
     return first;
   };
+  to.list.order = take(list.items);
   to.list.first_items = take(list.tiles + 1);
   to.list.first_places = take(list.tiles + 1);
   to.list.first_tiles = take(list.entries + 1);

@@ -235,10 +235,13 @@ struct dropout_keys {
 };
 
 struct work_item;
+struct planned_tile;
 
 /// The work of a launch as a list in its workspace (work_list.hpp).
 struct work_list {
-  work_item* items = nullptr;   ///< null: the number of a block says what it does
+  work_item* items = nullptr;  ///< null: the number of a block says what it does
+  planned_tile* tiles = nullptr;
+  int* order = nullptr;         ///< with prefixes: which item a block has
   int* first_items = nullptr;   ///< [tiles + 1]: of the tiles of rows
   int* first_places = nullptr;  ///< [tiles + 1]: where their partial results lie
   int* first_tiles = nullptr;   ///< [entries + 1]: of the entries

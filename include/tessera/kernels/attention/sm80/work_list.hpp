@@ -28,6 +28,14 @@ struct work_item {
   int reserved = 0;
 };
 
+/// A tile of rows of an entry, and its keys.
+struct planned_tile {
+  int entry = 0;
+  int first_row = 0;                  ///< of the entry's folded axis
+  int first_tile = 0, last_tile = 0;  ///< of keys
+  int joined = 0;                     ///< 1: its rows are combined with those of another entry
+};
+
 /// Entries that have rows, and the rows behind the last.
 __device__ __forceinline__ int entries_of(const attention_kernel_args& call) {
   const int behind = call.cu_seqlens_q != nullptr ? 1 : 0;
@@ -85,9 +93,10 @@ __device__ __forceinline__ prim::row_visibility<Mode> visibility_of_entry(
 
 /// What block `index` of a launch with a list does; null: nothing.
 __device__ __forceinline__ const work_item* item_of_block(const launch_args& args, int index) {
-  const int item = args.kv_heads.quotient(index);
-  return item < min(args.list.tile_count[1], args.list.most_items) ? args.list.items + item
-                                                                   : nullptr;
+  const work_list& list = args.list;
+  const int number = args.kv_heads.quotient(index);
+  if (number >= min(list.tile_count[1], list.most_items)) return nullptr;
+  return list.items + (args.call.prefixes.count > 0 ? list.order[number] : number);
 }
 
 /// Where the rows of a block come from: the number of the block, or the list.
