@@ -55,8 +55,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b0cf38b940c4ddab";
-  if (kind == device_kind::cuda) return "250635f06d47c38a";
+  if (kind == device_kind::cpu) return "ac77f2ee36d073f2";
+  if (kind == device_kind::cuda) return "7b7dfdd93a6095b2";
   return {};
 }
 
