@@ -27,7 +27,7 @@ namespace tessera {
 
 /// What the estimates of all rows for one demand start from; of a type of the family.
 struct demand_facts {
-  alignas(8) std::byte bytes[192];
+  alignas(8) std::byte bytes[208];
 };
 
 /// What callers from C know an operation by. It stays the same for good: a family keeps its number,

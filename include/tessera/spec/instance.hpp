@@ -37,6 +37,10 @@ struct instance {
   status (*finish)(const void* args, const void* kernel_args,
                    const launch_context& where) = nullptr;
 
+  /// Tells kernel args that bits must not depend on the batch, before workspace and launch. Null
+  /// where they never do.
+  void (*keep_batch_invariant)(void* kernel_args) = nullptr;
+
   float compile_seconds = 0;       ///< measured when the table was last costed; 0: not measured
   std::uint32_t object_bytes = 0;  ///< code and constants, measured likewise
   row_properties properties{};
