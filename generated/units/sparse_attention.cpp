@@ -61,7 +61,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "da685d3788d30cdb";
-  if (kind == device_kind::cuda) return "0cb7363a8d2f0a9f";
+  if (kind == device_kind::cuda) return "a15c5ffc11de35d6";
   return {};
 }
 
