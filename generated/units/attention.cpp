@@ -250,7 +250,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9df9afa16cb8db77";
-  if (kind == device_kind::cuda) return "a97fddd09c90d172";
+  if (kind == device_kind::cuda) return "b3d666ef7e705c39";
   return {};
 }
 

@@ -222,7 +222,7 @@ inline constexpr int most_waves = 8;
 /// Parts of the keys of a sequence where bits must not depend on the batch.
 inline constexpr int most_invariant_splits = 32;
 /// Bytes of keys that are worth a list: what it costs is a few per cent of the time to read them.
-inline constexpr std::int64_t least_listed_bytes = std::int64_t{512} << 20;
+inline constexpr std::int64_t least_listed_bytes = std::int64_t{2} << 30;
 inline constexpr std::int64_t bytes_of_item = 32;
 inline constexpr std::int64_t bytes_of_tile = 20;
 
