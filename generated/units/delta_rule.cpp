@@ -83,7 +83,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "0a4844eae8e390e1";
-  if (kind == device_kind::cuda) return "3422edc4f748f5b6";
+  if (kind == device_kind::cuda) return "ccd4a818b305eec2";
   return {};
 }
 

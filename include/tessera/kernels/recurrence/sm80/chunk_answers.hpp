@@ -132,7 +132,7 @@ struct chunk_answers {
     auto* const out = static_cast<Element*>(to_rows.data);
     const int columns = to_rows.columns - of_warp * 8;
     const ordered_rows rows_out = shared.rows_out;
-    if (!finite) __syncwarp();
+    __syncwarp();  // The lanes have read the values whose place this takes.
 #pragma unroll
     for (int i = 0; i < 8 * chunks; ++i) {
       const int tile = i % chunks, half = i / chunks % 2, block = i / chunks / 2;
