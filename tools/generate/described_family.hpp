@@ -11,8 +11,7 @@
 // | axes | a tuple of `axis`: which values a block crosses, outermost first |
 // | unit_of(config) | rows with the same text share a translation unit |
 // | text_of(value) | optional: members of the config as C++ that are no numbers or enumerators |
-// | more_entry_points(config) | optional: templates of the kernel room besides the usual ones; its
-// row.hpp is written by hand |
+// | more_entry_points(config) | optional: further templates of its room; row.hpp by hand |
 #pragma once
 
 #include <algorithm>
