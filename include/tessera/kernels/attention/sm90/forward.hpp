@@ -13,7 +13,9 @@
 
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
+#include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
@@ -27,13 +29,15 @@ namespace tessera::kernels::attention::sm90 {
 template <class Traits>
 class consumer {
   using plan = shared_plan<Traits>;
+  using hooks_type = typename Traits::hooks;
   using scores_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::block_kv>;
   using values_product =
       prim::cuda::warpgroup_product<typename Traits::element, Traits::v_head_dim>;
 
  public:
-  __device__ __forceinline__ consumer(const launch_args& args, plan& shared, int warpgroup)
-      : args_(args), shared_(shared), warpgroup_(warpgroup) {}
+  __device__ __forceinline__ consumer(const launch_args& args, const hooks_type& hooks,
+                                      plan& shared, int warpgroup)
+      : args_(args), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
 
   /// All tiles of this block.
   __device__ __forceinline__ void run() {
@@ -64,7 +68,9 @@ class consumer {
     q_place_.wait_full(barriers_of_q());
     if (args_.negative_scale) negate_queries();
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
-    for (int tile = last_of_block; tile > last; --tile) pass_tile();
+    for (int tile = last_of_block; tile > last; --tile) {
+      if (shows_tile(planned, tile - 1)) pass_tile();
+    }
     if (any_keys) {
       k_place_.wait_full(barriers_of_k());
       prim::cuda::begin_products();
@@ -73,16 +79,23 @@ class consumer {
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
       int tile = last - 1;
-      cap_scores(lane_, args_);
-      if (tile >= full_last || tile < full_first) hide_scores(planned, tile);
+      const bool hides = tile >= full_last || tile < full_first;
+      modify_scores(planned, tile, hides);
+      if (hides) hide_scores(planned, tile);
       set_reference(lane_, args_);
       exponentiate(lane_, args_);
+      if constexpr (Traits::drops) {
+        kept_weights<Traits> kept;
+        kept.draw(args_, planned, warpgroup_, tile);
+        kept.apply(lane_);
+      }
       round_weights(lane_);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
       if (args_.clears_values) clear_missing_values(planned, tile);
       for (--tile; tile >= first; --tile) {
+        if (!shows_tile(planned, tile)) continue;
         next_tile(planned, tile, tile >= full_last || tile < full_first);
       }
     }
@@ -97,8 +110,10 @@ class consumer {
       prim::cuda::keep_in_place(lane_.out);
       release_values();
     }
-    for (int tile = first; tile > first_of_block; --tile) pass_tile();
-    epilogue<Traits>(args_, planned, lane_, warpgroup_).write(any_keys);
+    for (int tile = first; tile > first_of_block; --tile) {
+      if (shows_tile(planned, tile - 1)) pass_tile();
+    }
+    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(any_keys);
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -111,13 +126,16 @@ class consumer {
     prim::cuda::begin_products();
     multiply_keys();
     multiply_values();
+    kept_weights<Traits> kept;
+    kept.draw(args_, planned, warpgroup_, tile);
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
-    cap_scores(lane_, args_);
+    modify_scores(planned, tile, hides);
     if (hides) hide_scores(planned, tile);
     const bool moved = follow_maximum(lane_, args_, factors());
     exponentiate(lane_, args_);
+    kept.apply(lane_);
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
     // below, where they have no products beside them.
@@ -163,6 +181,15 @@ class consumer {
                               b + prim::cuda::panel_step(step * 16 * prim::cuda::panel_row_bytes));
     }
     prim::cuda::commit_products();
+  }
+
+  /// Products become logits, -inf where something but a row's interval of keys hides them. `clips`:
+  /// some of the tile's keys are outside of some row's interval.
+  __device__ __forceinline__ void modify_scores(const planned_tile<Traits>& planned, int tile,
+                                                bool clips) {
+    if constexpr (Traits::modifies) {
+      score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips);
+    }
   }
 
   /// Scores of keys that rows do not see become -inf.
@@ -279,6 +306,7 @@ class consumer {
   }
 
   const launch_args& args_;
+  const hooks_type& hooks_;
   plan& shared_;
   const int warpgroup_;
   lane_tile<Traits> lane_;
@@ -288,11 +316,12 @@ class consumer {
   prim::cuda::ring_place<Traits::stages> v_place_, v_ahead_;  ///< in use, and to wait for next
 };
 
-template <class Kernel>
-__global__ void __launch_bounds__(kernel_traits<Kernel>::threads, 1)
+template <class Kernel, class Hooks>
+__global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     forward_kernel(const __grid_constant__ launch_args args,
-                   const __grid_constant__ tensor_maps maps) {
-  using traits = kernel_traits<Kernel>;
+                   const __grid_constant__ tensor_maps maps,
+                   const __grid_constant__ Hooks hooks) {
+  using traits = kernel_traits<Kernel, Hooks>;
   static_assert(shared_plan_fits<traits>);
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<shared_plan<traits>*>(bytes);
@@ -312,7 +341,7 @@ __global__ void __launch_bounds__(kernel_traits<Kernel>::threads, 1)
     if (warp == 1) plan_tiles<Kernel, traits>(args, shared);
   } else {
     prim::cuda::take_registers<traits::consumer_registers>();
-    consumer<traits>(args, shared, warpgroup - 1).run();
+    consumer<traits>(args, hooks, shared, warpgroup - 1).run();
   }
 }
 

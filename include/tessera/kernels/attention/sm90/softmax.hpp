@@ -10,7 +10,6 @@
 
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
-#include <tessera/prim/cuda/tanh.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
 
@@ -33,18 +32,6 @@ struct lane_tile {
 /// The row of a register of `scores` or `out`.
 constexpr int half_of(int i) {
   return (i >> 1) & 1;
-}
-
-/// Scores become logits below the cap.
-template <class Traits>
-__device__ __forceinline__ void cap_scores(lane_tile<Traits>& lane, const launch_args& args) {
-  if constexpr (Traits::caps) {
-    if (!(args.call.soft_cap > 0.0f)) return;
-#pragma unroll
-    for (float& score : lane.scores) {
-      score = args.call.soft_cap * prim::cuda::tanh_fast(score * args.cap_rate);
-    }
-  }
 }
 
 /// The largest score of each of the lane's rows.
