@@ -30,6 +30,8 @@ template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context);
 template <class Kernel>
 status prepare();
+template <class Kernel>
+status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args, void* stream);
 }  // namespace sm90
 
 // Likewise of kernels/attention/sm80/launch.hpp.
@@ -49,21 +51,20 @@ template <>
 struct table_entry<attention_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    using args = attention_kernel_args;
     if constexpr (Kernel::config.target == backend::cuda_sm90) {
       namespace target = kernels::attention::sm90;
-      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
+        row.finish = &finish<&target::write_dropout_mask<Kernel>>;
+      }
+      return row;
     } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::attention::sm80;
       instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
-        row.finish = [](const void* tensors, const void* lowered, const launch_context& where) {
-          return target::write_dropout_mask<Kernel>(
-              static_cast<const flash_attention_args*>(tensors)->dropout_mask,
-              *static_cast<const args*>(lowered), where.stream);
-        };
+        row.finish = &finish<&target::write_dropout_mask<Kernel>>;
       }
       // How keys are split over blocks depends on how many there are.
       row.properties.batch_invariant = batch_invariance::none;
@@ -73,6 +74,14 @@ struct table_entry<attention_config> {
       return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>);
     }
+  }
+
+ private:
+  /// Of rows of GPUs with dropout: the mask, which the kernel does not write.
+  template <auto WriteMask>
+  static status finish(const void* tensors, const void* lowered, const launch_context& where) {
+    return WriteMask(static_cast<const flash_attention_args*>(tensors)->dropout_mask,
+                     *static_cast<const attention_kernel_args*>(lowered), where.stream);
   }
 };
 

@@ -101,7 +101,7 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
       return "a cuda_sm90 row has block_q 128 or 192, four warps for each 64 rows and four more, "
              "one block on a multiprocessor and Q in shared memory";
     case attention_rule::sm90_block_kv_fits_in_registers:
-      return "block_kv of a cuda_sm90 row is 64, 80, 96, 112 or 128, and its scores fit in the "
+      return "block_kv of a cuda_sm90 row is 48, 64, 80, 96, 112 or 128, and its scores fit in the "
              "registers beside the sums";
     case attention_rule::sm90_writes_no_weights:
       return "cuda_sm90 rows do not write weights";
@@ -160,7 +160,7 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
       config.tiling != cuda_tiling{.warps = 4 * consumers + 4, .blocks_per_sm = 1}) {
     return attention_rule::sm90_warps_are_whole_warpgroups;
   }
-  if (!is_one_of(config.block_kv, 64, 80, 96, 112, 128) ||
+  if (!is_one_of(config.block_kv, 48, 64, 80, 96, 112, 128) ||
       config.v_head_dim / 2 + config.block_kv / 4 * 3 > sm90_registers_for_tiles(consumers)) {
     return attention_rule::sm90_block_kv_fits_in_registers;
   }

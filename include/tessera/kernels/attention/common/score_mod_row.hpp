@@ -94,13 +94,6 @@ struct score_mod_row {
   }
 
  private:
-  /// A key as functors get it; that it is below 2^30 lets the compiler do with 32 bits where they
-  /// compute with it.
-  static __device__ __forceinline__ std::int64_t key_for(int key) {
-    __builtin_assume(key >= 0 && key < 1 << 30);
-    return key;
-  }
-
   /// Element (batch, head, query, key 0).
   static __device__ __forceinline__ std::int64_t row_in(const score_tensor& tensor,
                                                         const position& at) {
@@ -169,9 +162,13 @@ struct score_mod_row {
       position at = row;
 #pragma unroll
       for (int e = 0; e < Count; ++e) {
-        at.key = key_for(near(e));
-        const bool counts = x[e] != prim::minus_infinity && (hidden >> e & 1u) == 0;
-        if (counts) x[e] = hooks.logits(x[e], at);
+        at.key = near(e);
+        // Called for hidden keys too: a branch for each of them would cost more.
+        const float logit = hooks.logits(x[e], at);
+        const bool counts =
+            !(biases || position_biases) ||
+            (x[e] != prim::minus_infinity && (hidden >> e & 1u) == 0);
+        x[e] = counts ? logit : x[e];
       }
     }
   }
@@ -208,7 +205,7 @@ struct score_mod_row {
       position at = row;
 #pragma unroll
       for (int e = 0; e < Count; ++e) {
-        at.key = key_for(near(e));
+        at.key = near(e);
         hidden |= hooks.mask(at) ? 0u : 1u << e;
       }
     }

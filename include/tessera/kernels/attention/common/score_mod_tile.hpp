@@ -212,6 +212,7 @@ class score_mod_tile {
   /// The four lanes of a row read a quarter of its bytes each, and exchange a bit for each.
   __device__ __forceinline__ void hide_by_mask(const score_tensor& mask) {
     constexpr int bytes = Traits::block_kv / 4;  // of a lane
+    static_assert(bytes <= 16, "the bits of a row are a word of 64");
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto* from =

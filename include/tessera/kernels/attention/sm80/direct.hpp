@@ -8,8 +8,7 @@
 //   tessera::status done = tessera::launch<my_row>(args, {.causal = true},
 //                                                  tessera::cuda{.stream = stream});
 //
-// A row of cuda_sm90 is launched the same way, without functors, in a unit that is compiled for
-// sm_90a alone.
+// A row of cuda_sm90 is launched the same way, in a unit that is compiled for sm_90a alone.
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr; functors are marked TESSERA_HD (lambdas
 // also need --extended-lambda).
@@ -38,7 +37,7 @@ namespace tessera {
 struct cuda {
   void* stream = nullptr;  ///< cudaStream_t; null: the default stream
   /// Device memory, 64-byte aligned, workspace_bytes<Kernel>() bytes of the row's back end
-  /// (kernels::attention::sm80, kernels::attention::sm90).
+  /// (kernels::attention::sm80; kernels::attention::sm90, with functors workspace_bytes_with).
   /// Empty: taken and given back in the order of the stream.
   std::span<std::byte> workspace{};
   int multiprocessors = 0;  ///< 0: asked of the device
@@ -76,10 +75,10 @@ class direct_workspace {
 };
 
 /// What a row of either back end asks for and does.
-template <class Kernel>
+template <class Kernel, class Hooks>
 std::size_t workspace_bytes_of(const attention_kernel_args& args, int multiprocessors) {
   if constexpr (Kernel::config.target == backend::cuda_sm90) {
-    return sm90::workspace_bytes<Kernel>(args, multiprocessors);
+    return sm90::workspace_bytes_with<Kernel, Hooks>(args);
   } else {
     return workspace_bytes<Kernel>(args, multiprocessors);
   }
@@ -88,8 +87,7 @@ template <class Kernel, class Hooks>
 status launch_of(const attention_kernel_args& args, const Hooks& hooks,
                  const launch_context& context) {
   if constexpr (Kernel::config.target == backend::cuda_sm90) {
-    static_assert(!Hooks::has_logits && !Hooks::has_mask, "rows of cuda_sm90 take no functors");
-    return sm90::launch<Kernel>(args, context);
+    return sm90::launch_with<Kernel>(args, hooks, context);
   } else {
     return launch_with<Kernel>(args, hooks, context);
   }
@@ -114,7 +112,7 @@ status launch_direct(const Problem& problem, const attention_kernel_args& lowere
   }
   direct_workspace workspace;
   std::span<std::byte> memory;
-  const std::size_t needed = workspace_bytes_of<Kernel>(lowered, multiprocessors);
+  const std::size_t needed = workspace_bytes_of<Kernel, Hooks>(lowered, multiprocessors);
   if (status done = workspace.find(where, needed, memory); !done) return done;
   const launch_context context{multiprocessors, memory.data(), memory.size(), where.stream};
   if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;
@@ -141,7 +139,7 @@ requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
   const auto finish = [&](const attention_kernel_args& ran, void* stream) -> status {
     if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
       if (args.dropout_mask.present()) {
-        return kernels::attention::sm80::write_dropout_mask<Kernel>(args.dropout_mask, ran, stream);
+        return kernels::attention::launch_dropout_mask<Kernel>(args.dropout_mask, ran, stream);
       }
     }
     return {};

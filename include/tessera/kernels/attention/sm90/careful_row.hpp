@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cuda/tanh.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
@@ -120,9 +121,14 @@ class careful_row {
       score += __shfl_xor_sync(prim::cuda::all_lanes, score, step);
     }
     if (!Traits::modifies || args_.plain) score *= call_.softmax_scale;
+    if constexpr (Traits::caps_products) {
+      if (call_.soft_cap > 0.0f) {
+        score = call_.soft_cap * prim::cuda::tanh_fast(score / call_.soft_cap);
+      }
+    }
     if constexpr (Traits::modifies) {
       float logits[1] = {score};
-      score_mod_row<Traits, typename Traits::hooks>::apply_row(
+      score_mod_row<modified_traits<Traits>, typename Traits::hooks>::apply_row(
           args_, hooks_, logits, position_of(args_, planned_, row_), [key](int) { return key; },
           {keys_.begin, keys_.end}, true);
       return logits[0];

@@ -56,21 +56,20 @@ class consumer {
   /// One work tile.
   __device__ __forceinline__ void attend(const planned_tile<Traits>& planned) {
     const auto uniform = [](int x) { return __shfl_sync(prim::cuda::all_lanes, x, 0); };
-    const int first_of_block = uniform(planned.tiles[Traits::consumers].first);
-    const int last_of_block = uniform(planned.tiles[Traits::consumers].last);
-    const bool any_keys = planned.tiles[warpgroup_].first < planned.tiles[warpgroup_].last;
+    // Read anew where it is wanted: registers are for the loop.
+    const tile_range& of_block = planned.tiles[Traits::consumers];
+    const tile_range& own = planned.tiles[warpgroup_];
+    const bool any_keys = own.first < own.last;
     // Without keys all tiles are passed at once.
-    const int first = any_keys ? uniform(planned.tiles[warpgroup_].first) : first_of_block;
-    const int last = any_keys ? uniform(planned.tiles[warpgroup_].last) : first_of_block;
-    const int full_first = uniform(planned.tiles[warpgroup_].full_first);
-    const int full_last = uniform(planned.tiles[warpgroup_].full_last);
+    const int first = uniform(any_keys ? own.first : of_block.first);
+    const int last = uniform(any_keys ? own.last : of_block.first);
+    const int full_first = uniform(own.full_first);
+    const int full_last = uniform(own.full_last);
 
-    q_place_.wait_full(barriers_of_q());
+    q_place().wait_full(barriers_of_q());
     if (args_.negative_scale) negate_queries();
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
-    for (int tile = last_of_block; tile > last; --tile) {
-      if (shows_tile(planned, tile - 1)) pass_tile();
-    }
+    pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
       k_place_.wait_full(barriers_of_k());
       prim::cuda::begin_products();
@@ -99,8 +98,7 @@ class consumer {
         next_tile(planned, tile, tile >= full_last || tile < full_first);
       }
     }
-    release(barriers_of_q(), q_place_);
-    q_place_.advance();
+    release(barriers_of_q(), q_place());
     if (any_keys) {
       prim::cuda::keep_in_place(lane_.weights);
       prim::cuda::keep_in_place(lane_.out);
@@ -110,10 +108,8 @@ class consumer {
       prim::cuda::keep_in_place(lane_.out);
       release_values();
     }
-    for (int tile = first; tile > first_of_block; --tile) {
-      if (shows_tile(planned, tile - 1)) pass_tile();
-    }
-    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(any_keys);
+    pass_tiles(planned, uniform(of_block.first), first);
+    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(own.first < own.last);
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -153,7 +149,7 @@ class consumer {
   /// scores = Q K^T
   __device__ __forceinline__ void multiply_keys() {
     const std::uint64_t a = prim::cuda::describe_panels(
-        prim::cuda::shared_address(&shared_.q[q_place_.stage()]) +
+        prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
             warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes,
         16);
     const std::uint64_t b =
@@ -220,7 +216,7 @@ class consumer {
   /// Turns the signs of this warpgroup's queries.
   __device__ __forceinline__ void negate_queries() {
     const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
-    const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place_.stage()]) +
+    const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
                                warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
     constexpr int chunks = rows_of_warpgroup * prim::cuda::panel_row_bytes / 16;
 #pragma unroll 1
@@ -258,13 +254,18 @@ class consumer {
     prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
   }
 
-  /// A tile of keys that none of this warpgroup's rows sees. It must have arrived, or the release
-  /// would count for the one before.
-  __device__ __forceinline__ void pass_tile() {
-    k_place_.wait_full(barriers_of_k());
-    release_keys();
-    wait_for_values();
-    release_values();
+  /// Tiles of keys, from the last to the first, that none of this warpgroup's rows sees. They must
+  /// have arrived, or a release would count for the tile before.
+  __device__ __forceinline__ void pass_tiles(const planned_tile<Traits>& planned, int first,
+                                             int last) {
+#pragma unroll 1
+    for (int tile = last - 1; tile >= first; --tile) {
+      if (!shows_tile(planned, tile)) continue;
+      k_place_.wait_full(barriers_of_k());
+      release_keys();
+      wait_for_values();
+      release_values();
+    }
   }
 
   /// The factors of this lane's two rows.
@@ -279,17 +280,19 @@ class consumer {
   static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {
     if (lane_index() == 0) place.release(barriers);
   }
-  __device__ __forceinline__ void release_keys() {
-    release(barriers_of_k(), k_place_);
-    k_place_.advance();
-  }
+  __device__ __forceinline__ void release_keys() { release(barriers_of_k(), k_place_); }
   __device__ __forceinline__ void release_values() {
     release(barriers_of_v(), v_place_);
     v_place_.advance();
   }
+  /// The values of the tile whose keys have been released: in the same place of their ring.
   __device__ __forceinline__ void wait_for_values() {
-    v_ahead_.wait_full(barriers_of_v());
-    v_ahead_.advance();
+    k_place_.wait_full(barriers_of_v());
+    k_place_.advance();
+  }
+  /// The queries of the work tile: as many have been before as work tiles.
+  __device__ __forceinline__ prim::cuda::ring_place<Traits::q_stages> q_place() const {
+    return prim::cuda::ring_place<Traits::q_stages>::beside(tile_place_);
   }
 
   __device__ __forceinline__ std::uint32_t barriers_of_tile() const {
@@ -311,9 +314,8 @@ class consumer {
   const int warpgroup_;
   lane_tile<Traits> lane_;
   prim::cuda::ring_place<2> tile_place_;
-  prim::cuda::ring_place<Traits::q_stages> q_place_;
-  prim::cuda::ring_place<Traits::stages> k_place_;
-  prim::cuda::ring_place<Traits::stages> v_place_, v_ahead_;  ///< in use, and to wait for next
+  prim::cuda::ring_place<Traits::stages> k_place_;  ///< of values too, until they have arrived
+  prim::cuda::ring_place<Traits::stages> v_place_;  ///< of values in use
 };
 
 template <class Kernel, class Hooks>

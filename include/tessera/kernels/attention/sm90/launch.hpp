@@ -136,12 +136,28 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
   return maps;
 }
 
+/// Of products that are logits times `scale`, which is not below 0.
+inline product_cap cap_of(float inverse_cap, float scale) {
+  const float rate = std::max(scale * inverse_cap, 1e-30f);
+  const float square = rate * rate;
+  return {.rate = rate,
+          .inverse_rate = 1.0f / rate,
+          .near = tanh_short / rate,
+          .first = tanh_first * square,
+          .second = tanh_second * square * square};
+}
+
 /// What kernels of rows with some features, or functors, read.
 template <class Kernel, class Hooks>
 void set_features(launch_args& launched, const attention_kernel_args& args) {
   using mods = score_mods<Kernel, Hooks>;
-  launched.plain = !Hooks::has_logits && !mods::has_cap(args) && !mods::has_bias(args);
-  if (mods::has_cap(args)) launched.inverse_cap = 1.0f / args.soft_cap;
+  constexpr bool caps_products = kernel_traits<Kernel, Hooks>::caps_products;
+  launched.plain = !Hooks::has_logits && !mods::has_bias(args) &&
+                   (caps_products || !mods::has_cap(args));
+  if (mods::has_cap(args)) {
+    launched.inverse_cap = 1.0f / args.soft_cap;
+    launched.cap = cap_of(launched.inverse_cap, std::fabs(args.softmax_scale));
+  }
   launched.wide = reads_are_wide(args, Kernel::config.type);
   launched.dropout = dropout_keys::of(args.dropout_seed);
   launched.last_dropped = static_cast<std::uint32_t>(args.dropout_threshold - 1);

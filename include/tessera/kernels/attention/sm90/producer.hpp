@@ -50,7 +50,9 @@ __device__ __forceinline__ void copy_rows(std::uint32_t to, int rows, int panel_
 
 /// The next work tile is wanted this many tiles of keys before the last of the one before is
 /// brought. Wanted earlier, tiles that were short for others are missed; later, it is waited for.
-inline constexpr int tiles_ahead = 1;
+/// What hides whole tiles takes longer to plan with.
+template <class Traits>
+inline constexpr int tiles_ahead = Traits::classifies ? 4 : 1;
 
 /// The planner: one warp of a block that takes work tiles as late as possible and plans them.
 template <class Kernel, class Traits>
@@ -92,7 +94,7 @@ class producer {
       const tile_range& tiles = shared_.tile[tile_place_.stage()].tiles[Traits::consumers];
       if (work.sequence < 0) return;
       bring_queries(work);
-      const int late = min(tiles.last, tiles.first + tiles_ahead);
+      const int late = min(tiles.last, tiles.first + tiles_ahead<Traits>);
       // Values trail keys by a tile: products with the next keys run before those with values.
       int before = tiles.last;  // the tile whose keys are under way; there is none yet
       for (int tile = tiles.last; tile >= tiles.first; --tile) {

@@ -21,13 +21,11 @@ __device__ __forceinline__ int row_of_lane(int thread, int warpgroup) {
   return warpgroup * rows_of_warpgroup + thread / 32 % 4 * 16 + thread % 32 / 4;
 }
 
-/// Where a row of a work tile stands. That queries are below 2^30 lets the compiler do with 32 bits
-/// where functors compute with them.
+/// Where a row of a work tile stands.
 template <class Traits>
 __device__ __forceinline__ position position_of(const launch_args& args,
                                                 const planned_tile<Traits>& planned, int row) {
   const query_row at = query_of(args, planned.work, row);
-  __builtin_assume(at.query >= 0 && at.query < 1 << 30);
   return {planned.work.sequence, at.head, at.query, 0, at.query + planned.query_offset};
 }
 
@@ -41,7 +39,8 @@ __device__ __forceinline__ auto& tiles_of(float (&scores)[Count]) {
 template <class Traits>
 class score_mod {
   using hooks_type = typename Traits::hooks;
-  using row_form = score_mod_row<Traits, hooks_type>;
+  using mods = modified_traits<Traits>;
+  using row_form = score_mod_row<mods, hooks_type>;
 
  public:
   __device__ __forceinline__ score_mod(const launch_args& args, const hooks_type& hooks,
@@ -53,12 +52,16 @@ class score_mod {
   /// Products with a tile of keys become logits; what is outside of rows' intervals may be anything,
   /// as long as `inside` is false where there is such.
   __device__ __forceinline__ void apply(int tile, bool inside) const {
+    if constexpr (Traits::caps_products) {
+      if (args_.cap.rate != 0.0f) cap_products(lane_, args_.cap);
+    }
+    if constexpr (!row_form::changes && !row_form::reads && !row_form::calls_functors) return;
     const int key0 = tile * Traits::block_kv;
     const bool looks = hides_some(planned_, warpgroup_, tile);
     if constexpr (!row_form::calls_functors) {
       if (!row_form::reads || (args_.wide && can_read(key0))) {
         const auto row_at = [&](int half) { return position_of_half(half); };
-        score_mod_tile<Traits, launch_args, decltype(row_at)> scores(args_, tiles_of(lane_.scores),
+        score_mod_tile<mods, launch_args, decltype(row_at)> scores(args_, tiles_of(lane_.scores),
                                                                      row_at, thread_, key0);
         if constexpr (row_form::changes) {
           if (!args_.plain) scores.change();

@@ -65,6 +65,9 @@ struct kernel_traits {
   static constexpr bool use_3xtf32 = false;
   static constexpr int key_tiles = config.block_kv / 8;
 
+  /// A cap that nothing follows but what hides is done to products, whose unit stays what it was.
+  static constexpr bool caps_products =
+      has(attention_feature::soft_cap) && !has_biases && !Hooks::has_logits;
   static constexpr bool drops = has(attention_feature::dropout);
   /// Something is done to scores but what intervals of keys say.
   static constexpr bool modifies = has(attention_feature::soft_cap) || has_biases ||
@@ -117,6 +120,15 @@ struct alignas(16) class_words {
   std::uint32_t unused;
 };
 
+/// The same for score modification, which is not to cap again what has been capped.
+template <class Traits>
+struct modified_traits : Traits {
+  static constexpr bool has(attention_feature feature) {
+    return Traits::has(feature) &&
+           !(Traits::caps_products && feature == attention_feature::soft_cap);
+  }
+};
+
 /// A work tile with what follows from it for consumers.
 template <class Traits>
 struct planned_tile {
@@ -165,6 +177,14 @@ constexpr float headroom_of(dtype type) {
   return type == dtype::f16 ? 7.0f : 0.0f;
 }
 
+/// A soft cap in units of products x: cap * tanh(x * scale / cap) / scale.
+struct product_cap {
+  float rate = 0;          ///< scale / cap; 0: no cap
+  float inverse_rate = 0;  ///< 1 / rate
+  float near = 0;          ///< up to here (1 + x^2 (first + x^2 second)) x will do
+  float first = 0, second = 0;
+};
+
 /// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
 /// others).
 struct launch_args {
@@ -182,6 +202,7 @@ struct launch_args {
   float inverse_scale = 1;  ///< 1 / log2_scale
   float rescale_above = 0;  ///< by how much a score passes the maximum before sums are rescaled
   float inverse_cap = 0;    ///< 1 / soft_cap
+  product_cap cap{};        ///< of products
   bool plain = false;       ///< logits are products times the scale, whatever the kernel could do
   bool wide = false;  ///< biases, mask and segment ids can be read several at a time
   dropout_keys dropout{};
