@@ -8,8 +8,7 @@
 //   tessera::status done = tessera::launch<my_row>(args, {.causal = true},
 //                                                  tessera::cuda{.stream = stream});
 //
-// A row of cuda_sm90 is launched the same way, without functors, in a unit that is compiled for
-// sm_90a alone.
+// A row of cuda_sm90 is launched the same way, in a unit that is compiled for sm_90a alone.
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr; functors are marked TESSERA_HD (lambdas
 // also need --extended-lambda).
@@ -35,10 +34,10 @@ namespace tessera {
 namespace kernels::attention::sm80 {
 
 /// What a row of either back end asks for and does.
-template <class Kernel>
+template <class Kernel, class Hooks>
 std::size_t workspace_bytes_of(const attention_kernel_args& args, int multiprocessors) {
   if constexpr (Kernel::config.target == backend::cuda_sm90) {
-    return sm90::workspace_bytes<Kernel>(args, multiprocessors);
+    return sm90::workspace_bytes_with<Kernel, Hooks>(args);
   } else {
     return workspace_bytes<Kernel>(args, multiprocessors);
   }
@@ -47,8 +46,7 @@ template <class Kernel, class Hooks>
 status launch_of(const attention_kernel_args& args, const Hooks& hooks,
                  const launch_context& context) {
   if constexpr (Kernel::config.target == backend::cuda_sm90) {
-    static_assert(!Hooks::has_logits && !Hooks::has_mask, "rows of cuda_sm90 take no functors");
-    return sm90::launch<Kernel>(args, context);
+    return sm90::launch_with<Kernel>(args, hooks, context);
   } else {
     return launch_with<Kernel>(args, hooks, context);
   }
@@ -61,7 +59,9 @@ status launch_direct(const Problem& problem, const attention_kernel_args& lowere
                      const cuda& where, const Hooks& hooks, const Finish& finish) {
   return direct::launch_on_device(
       resolved(Kernel::config), problem, device, where,
-      [&](int multiprocessors) { return workspace_bytes_of<Kernel>(lowered, multiprocessors); },
+      [&](int multiprocessors) {
+        return workspace_bytes_of<Kernel, Hooks>(lowered, multiprocessors);
+      },
       [&](const launch_context& context) -> status {
         if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;
         return finish(lowered, where.stream);
@@ -88,7 +88,7 @@ requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
   const auto finish = [&](const attention_kernel_args& ran, void* stream) -> status {
     if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
       if (args.dropout_mask.present()) {
-        return kernels::attention::sm80::write_dropout_mask<Kernel>(args.dropout_mask, ran, stream);
+        return kernels::attention::launch_dropout_mask<Kernel>(args.dropout_mask, ran, stream);
       }
     }
     return {};

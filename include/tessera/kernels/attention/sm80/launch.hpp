@@ -24,6 +24,7 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/common/dropout_mask.hpp>
 #include <tessera/kernels/attention/common/new_tokens.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/alignment.hpp>
@@ -301,28 +302,12 @@ status launch_width(const launch_args& args, const Hooks& hooks, const launch_pl
   return prim::cuda::device_failure("kernel launch", code);
 }
 
-/// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory, masked elements included;
-/// see `flash_dropout_mask_function`.
+/// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory; see
+/// `flash_dropout_mask_function`.
 template <class Kernel>
 status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args,
                           void* stream) {
-  if (mask.elements() == 0) return {};
-  dropout_mask_args launched;
-  launched.data = static_cast<std::uint8_t*>(mask.data);
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    launched.extent[axis] = mask.extent[axis];
-    launched.stride[axis] = mask.stride[axis];
-  }
-  launched.seed = args.dropout_seed;
-  launched.threshold = args.dropout_threshold;
-  constexpr int threads = 256;
-  const std::int64_t draws = mask.elements() / mask.extent[3] * ((mask.extent[3] + 3) / 4);
-  const cudaError_t code = prim::cuda::launch_kernel(
-      &dropout_mask_kernel<Kernel>, dim3(static_cast<unsigned>((draws + threads - 1) / threads)),
-      threads, 0, static_cast<cudaStream_t>(stream), false, launched);
-  if (code == cudaSuccess) return {};
-  cudaGetLastError();
-  return prim::cuda::device_failure("kernel launch", code);
+  return launch_dropout_mask<Kernel>(mask, args, stream);
 }
 
 /// Picks the width that holds both head dimensions.

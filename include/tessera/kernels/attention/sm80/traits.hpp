@@ -9,9 +9,9 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
-#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
@@ -219,20 +219,6 @@ constexpr float growth_of(const attention_config& config, int head_dim, std::int
   if (config.type == dtype::f32 || config.phase == attention_phase::decode) return 8.0f;
   return head_dim > 128 && keys >= 1024 ? 0.0f : 1.0f;
 }
-
-/// The keys of Philox's rounds. Made by the host: computed from the seed in the kernel, they would
-/// take twenty registers.
-struct dropout_keys {
-  prim::philox_key round[prim::philox_rounds] = {};
-
-  static constexpr dropout_keys of(std::uint64_t seed) {
-    dropout_keys keys;
-    for (std::uint32_t i = 0; i < prim::philox_rounds; ++i) {
-      keys.round[i] = prim::philox_key_of(seed, i);
-    }
-    return keys;
-  }
-};
 
 struct work_item;
 struct planned_tile;

@@ -1,12 +1,12 @@
-// What score_mod_row (score_mod.hpp) makes of one row at a time, for 16 rows of a warp where all
-// keys of the tile can be read: pairs of biases, 16 bytes of a mask, pairs of segment ids. No user
-// functors.
+// What score_mod_row.hpp makes of one row at a time, for 16 rows of a warp of a GPU where all keys of
+// the tile can be read: pairs of biases, 16 bytes of a mask, pairs of segment ids. No user functors.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
@@ -14,7 +14,7 @@
 #include <tessera/prim/cuda/tanh.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
-namespace tessera::kernels::attention::sm80 {
+namespace tessera::kernels::attention {
 
 using prim::cuda::tanh_fast;
 using prim::cuda::tanh_near;
@@ -65,14 +65,15 @@ class row_biases {
   unsigned extent_ = 0;
 };
 
-/// `RowAt(half)` gives the position of row `half` of the accumulators, always one that is used.
-template <class Traits, class RowAt>
+/// `RowAt(half)` gives the position of row `half` of the accumulators, always one that is used;
+/// `Args` is the target's launch_args, of which `scale_of_head<Traits>(args, head)` is known.
+template <class Traits, class Args, class RowAt>
 class score_mod_tile {
   static constexpr int key_tiles = Traits::key_tiles;
   using scores_type = prim::cuda::accumulator[key_tiles];
 
  public:
-  __device__ __forceinline__ score_mod_tile(const launch_args& args, scores_type& scores,
+  __device__ __forceinline__ score_mod_tile(const Args& args, scores_type& scores,
                                             const RowAt& row_at, int thread, int key0)
       : args_(args), scores_(scores), row_at_(row_at), quarter_(thread % 4), key0_(key0) {}
 
@@ -211,6 +212,7 @@ class score_mod_tile {
   /// The four lanes of a row read a quarter of its bytes each, and exchange a bit for each.
   __device__ __forceinline__ void hide_by_mask(const score_tensor& mask) {
     constexpr int bytes = Traits::block_kv / 4;  // of a lane
+    static_assert(bytes <= 16, "the bits of a row are a word of 64");
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto* from =
@@ -287,7 +289,7 @@ class score_mod_tile {
     }
   }
 
-  const launch_args& args_;
+  const Args& args_;
   scores_type& scores_;
   const RowAt& row_at_;
   int quarter_;  ///< lane 4 g + t of the warp holds columns 2t and 2t + 1 of each 8 keys
@@ -318,4 +320,4 @@ inline bool reads_are_wide(const attention_kernel_args& call, dtype type) {
          is_wide(call.mask, 16, 16);
 }
 
-}  // namespace tessera::kernels::attention::sm80
+}  // namespace tessera::kernels::attention
