@@ -58,8 +58,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f2c57f061c07ffbf";
-  if (kind == device_kind::cuda) return "23f2cbda29b23d39";
+  if (kind == device_kind::cpu) return "eaa522b4ffb3eaca";
+  if (kind == device_kind::cuda) return "3495c3ff25fe55d5";
   return {};
 }
 
