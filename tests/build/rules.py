@@ -53,9 +53,12 @@ FAMILIES = [
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, .block_q = 64",
             "sm90_block_kv_fits_in_registers":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128, .block_kv = 96",
-            "sm90_has_base_features_and_soft_cap":
+            "sm90_writes_no_weights":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
-                ".features = base_features | attention_feature::bias",
+                ".features = base_features | attention_feature::weights",
+            "sm90_masks_are_read_in_words":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
+                ".features = base_features | attention_feature::mask, .block_kv = 96",
             "sm90_tile_fits_in_shared_memory":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 256, "
                 ".v_head_dim = 192, .block_kv = 128",

@@ -262,5 +262,23 @@ TEST(GpuSchedule, HopperTilesShareHeadsOfShortQueries) {
   EXPECT_EQ(own_keys.work_tiles, 8 * 2);
 }
 
+TEST(GpuSchedule, HopperClassifiesTilesOfEveryBlockOfRows) {
+  for (const call& sizes : calls()) {
+    const auto cut = hopper_schedule_of(sizes);
+    for (const bool by_head : {false, true}) {
+      const auto classes =
+          schedule_sm90::classes_of(hopper, schedule_sm90::sizes_of(sizes.args()), cut, by_head);
+      const std::int64_t head_blocks = sizes.q_heads / cut.heads_of_tile;
+      if (classes.words() == 0) continue;
+      EXPECT_EQ(std::int64_t{classes.blocks} * head_blocks, cut.work_tiles);
+      EXPECT_EQ(classes.heads, by_head ? head_blocks : 1);
+      EXPECT_EQ(schedule_sm90::workspace_of(classes),
+                schedule_sm90::counter_bytes +
+                    static_cast<std::size_t>(classes.words()) * schedule_sm90::class_word_bytes);
+    }
+  }
+  EXPECT_EQ(schedule_sm90::workspace_of({}), schedule_sm90::counter_bytes);
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -30,8 +30,8 @@ BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
                     cuda_head_dims_are_whole_chunks, cuda_tile_fits_in_shared_memory,
                     sm90_takes_16_bit_prompts, sm90_head_dims_are_tuned,
                     sm90_warps_are_whole_warpgroups, sm90_block_kv_fits_in_registers,
-                    sm90_has_base_features_and_soft_cap, sm90_tile_fits_in_shared_memory,
-                    coded_keys_are_read_in_lines)
+                    sm90_writes_no_weights, sm90_masks_are_read_in_words,
+                    sm90_tile_fits_in_shared_memory, coded_keys_are_read_in_lines)
 
 BOOST_DESCRIBE_STRUCT(attention_features, (), (bits))
 BOOST_DESCRIBE_STRUCT(cuda_tiling, (), (warps, blocks_per_sm, q_in_registers))

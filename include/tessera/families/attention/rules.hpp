@@ -35,6 +35,7 @@ enum class attention_rule : std::uint8_t {
   sm90_warps_are_whole_warpgroups,
   sm90_block_kv_fits_in_registers,
   sm90_writes_no_weights,
+  sm90_masks_are_read_in_words,
   sm90_tile_fits_in_shared_memory,
   coded_keys_are_read_in_lines,
 };
@@ -105,6 +106,8 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
              "registers beside the sums";
     case attention_rule::sm90_writes_no_weights:
       return "cuda_sm90 rows do not write weights";
+    case attention_rule::sm90_masks_are_read_in_words:
+      return "block_kv of a cuda_sm90 row with mask is at most 64";
     case attention_rule::sm90_tile_fits_in_shared_memory:
       return "the tiles of a cuda_sm90 row take at most 232448 bytes of shared memory";
     case attention_rule::coded_keys_are_read_in_lines:
@@ -166,6 +169,9 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
   }
   if (config.features.has(attention_feature::weights)) {
     return attention_rule::sm90_writes_no_weights;
+  }
+  if (config.features.has(attention_feature::mask) && config.block_kv > 64) {
+    return attention_rule::sm90_masks_are_read_in_words;
   }
   if (shared_memory_bytes(config) > most_shared_memory_bytes_sm90) {
     return attention_rule::sm90_tile_fits_in_shared_memory;

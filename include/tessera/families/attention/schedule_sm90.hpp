@@ -101,8 +101,7 @@ inline constexpr std::int64_t most_class_words = std::int64_t{1} << 25;
 constexpr class_schedule classes_of(const attention_config& config, const call_sizes& sizes,
                                     const schedule& cut, bool by_head) noexcept {
   const attention_config kernel = resolved(config);
-  const std::int64_t head_blocks =
-      std::max<std::int64_t>(1, sizes.q_heads / cut.heads_of_tile);
+  const std::int64_t head_blocks = std::max<std::int64_t>(1, sizes.q_heads / cut.heads_of_tile);
   const std::int64_t tiles = (sizes.kv_len + kernel.block_kv - 1) / kernel.block_kv;
   const std::int64_t blocks = cut.work_tiles / head_blocks;
   if (blocks > most_class_words || tiles > most_class_words) return {};

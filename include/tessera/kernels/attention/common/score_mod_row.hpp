@@ -165,9 +165,8 @@ struct score_mod_row {
         at.key = near(e);
         // Called for hidden keys too: a branch for each of them would cost more.
         const float logit = hooks.logits(x[e], at);
-        const bool counts =
-            !(biases || position_biases) ||
-            (x[e] != prim::minus_infinity && (hidden >> e & 1u) == 0);
+        const bool counts = !(biases || position_biases) ||
+                            (x[e] != prim::minus_infinity && (hidden >> e & 1u) == 0);
         x[e] = counts ? logit : x[e];
       }
     }

@@ -1,5 +1,6 @@
-// What score_mod_row.hpp makes of one row at a time, for 16 rows of a warp of a GPU where all keys of
-// the tile can be read: pairs of biases, 16 bytes of a mask, pairs of segment ids. No user functors.
+// What score_mod_row.hpp makes of one row at a time, for 16 rows of a warp of a GPU where all keys
+// of the tile can be read: pairs of biases, 16 bytes of a mask, pairs of segment ids. No user
+// functors.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What tensors say of a tile of keys as a whole, on a GPU: whether a mask shows or hides something of
-// it, which segments it has.
+// What tensors say of a tile of keys as a whole, on a GPU: whether a mask shows or hides something
+// of it, which segments it has.
 #pragma once
 
 #include <cstdint>

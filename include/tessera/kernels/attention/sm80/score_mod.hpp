@@ -83,7 +83,8 @@ class score_mod {
       const auto row_at = [&](int half) {
         return position_of(min(row_of_thread<Traits>(thread, m, half), block_.work.used - 1));
       };
-      score_mod_tile<Traits, launch_args, decltype(row_at)> tile(args_, scores[m], row_at, thread, key0);
+      score_mod_tile<Traits, launch_args, decltype(row_at)> tile(args_, scores[m], row_at, thread,
+                                                                 key0);
       if constexpr (row_form::changes) {
         if (!args_.plain) tile.change();
       }

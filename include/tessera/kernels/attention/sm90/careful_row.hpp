@@ -53,8 +53,14 @@ class careful_row {
   __device__ __forceinline__ careful_row(const launch_args& args,
                                          const typename Traits::hooks& hooks,
                                          const planned_tile<Traits>& planned, int row)
-      : args_(args), call_(args.call), hooks_(hooks), planned_(planned), work_(planned.work),
-        keys_(planned.keys[row]), row_(row), at_(query_of(args, planned.work, row)) {}
+      : args_(args),
+        call_(args.call),
+        hooks_(hooks),
+        planned_(planned),
+        work_(planned.work),
+        keys_(planned.keys[row]),
+        row_(row),
+        at_(query_of(args, planned.work, row)) {}
 
   __device__ __forceinline__ void write() {
     const std::uint16_t* q = token_row(call_.q, call_.q_strides, entry_of(call_, work_),
@@ -92,8 +98,7 @@ class careful_row {
     for (int i = 0; i < v_columns; ++i) {
       const int column = lane() + 32 * i;
       if (column < Traits::v_head_dim) {
-        out[column] =
-            static_cast<std::uint16_t>(words::pack(sums[i] * scale, 0.0f) & 0xffffu);
+        out[column] = static_cast<std::uint16_t>(words::pack(sums[i] * scale, 0.0f) & 0xffffu);
       }
     }
     if (lane() == 0) report(call_, work_, at_, result);

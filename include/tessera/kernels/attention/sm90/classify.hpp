@@ -22,7 +22,10 @@ class chunk_scan {
   __device__ __forceinline__ chunk_scan(const launch_args& args,
                                         const typename Traits::hooks& hooks, const work_tile& work,
                                         int warpgroup, int key0)
-      : call_(args.call), hooks_(hooks), work_(work), key0_(key0),
+      : call_(args.call),
+        hooks_(hooks),
+        work_(work),
+        key0_(key0),
         keys_(min(keys_of_chunk, work.k_len - key0)) {
     queries_ = queries_of(args, work, warpgroup * rows_of_warpgroup, rows_of_warpgroup);
     head_end_ = work.first_head + static_cast<int>(args.heads_of_tile.value);
@@ -64,8 +67,8 @@ class chunk_scan {
 
   __device__ __forceinline__ void look_at_mask() {
     const score_tensor& mask = call_.mask;
-    const auto* base = static_cast<const std::uint8_t*>(mask.data) +
-                       work_.sequence * mask.batch + key0_ * mask.column;
+    const auto* base = static_cast<const std::uint8_t*>(mask.data) + work_.sequence * mask.batch +
+                       key0_ * mask.column;
     const bool in_chunks = keys_ == keys_of_chunk && mask.column == 1 && mask.row % 16 == 0 &&
                            mask.head % 16 == 0 && reinterpret_cast<std::uintptr_t>(base) % 16 == 0;
     const int head_end = mask.head == 0 ? work_.first_head + 1 : head_end_;

@@ -280,7 +280,9 @@ class consumer {
   static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {
     if (lane_index() == 0) place.release(barriers);
   }
-  __device__ __forceinline__ void release_keys() { release(barriers_of_k(), k_place_); }
+  __device__ __forceinline__ void release_keys() {
+    release(barriers_of_k(), k_place_);
+  }
   __device__ __forceinline__ void release_values() {
     release(barriers_of_v(), v_place_);
     v_place_.advance();
@@ -321,8 +323,7 @@ class consumer {
 template <class Kernel, class Hooks>
 __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     forward_kernel(const __grid_constant__ launch_args args,
-                   const __grid_constant__ tensor_maps maps,
-                   const __grid_constant__ Hooks hooks) {
+                   const __grid_constant__ tensor_maps maps, const __grid_constant__ Hooks hooks) {
   using traits = kernel_traits<Kernel, Hooks>;
   static_assert(shared_plan_fits<traits>);
   extern __shared__ __align__(1024) unsigned char bytes[];

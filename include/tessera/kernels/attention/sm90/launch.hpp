@@ -92,8 +92,9 @@ struct row_kernels {
         reinterpret_cast<const void*>(&forward_kernel<Kernel, Hooks>),
         static_cast<int>(sizeof(shared_plan<traits>))};
     if constexpr (traits::classifies) {
-      return std::array{forward, prim::cuda::kernel_entry{reinterpret_cast<const void*>(
-                                     &classify_tiles<Kernel, traits>)}};
+      return std::array{
+          forward,
+          prim::cuda::kernel_entry{reinterpret_cast<const void*>(&classify_tiles<Kernel, traits>)}};
     } else {
       return std::array{forward};
     }
@@ -152,8 +153,8 @@ template <class Kernel, class Hooks>
 void set_features(launch_args& launched, const attention_kernel_args& args) {
   using mods = score_mods<Kernel, Hooks>;
   constexpr bool caps_products = kernel_traits<Kernel, Hooks>::caps_products;
-  launched.plain = !Hooks::has_logits && !mods::has_bias(args) &&
-                   (caps_products || !mods::has_cap(args));
+  launched.plain =
+      !Hooks::has_logits && !mods::has_bias(args) && (caps_products || !mods::has_cap(args));
   if (mods::has_cap(args)) {
     launched.inverse_cap = 1.0f / args.soft_cap;
     launched.cap = cap_of(launched.inverse_cap, std::fabs(args.softmax_scale));
@@ -260,22 +261,20 @@ cudaError_t launch_classify(launch_args& launched, const Hooks& hooks,
   using traits = kernel_traits<Kernel, Hooks>;
   if constexpr (traits::classifies) {
     if (classes.words() == 0) return cudaSuccess;
-    launched.classes =
-        reinterpret_cast<class_words*>(workspace + schedule_sm90::counter_bytes);
+    launched.classes = reinterpret_cast<class_words*>(workspace + schedule_sm90::counter_bytes);
     launched.words_of_row = classes.words_of_row;
     launched.class_blocks = classes.blocks;
     launched.classes_by_head = classes.heads > 1;
-    return prim::cuda::launch_kernel(&classify_tiles<Kernel, traits>,
-                                     dim3(static_cast<unsigned>(classes.words())),
-                                     classify_threads<traits>, 0, stream, dependent, launched,
-                                     hooks);
+    return prim::cuda::launch_kernel(
+        &classify_tiles<Kernel, traits>, dim3(static_cast<unsigned>(classes.words())),
+        classify_threads<traits>, 0, stream, dependent, launched, hooks);
   }
   return cudaSuccess;
 }
 
 /// Runs the row's kernel with user hooks on `context.stream` of the current device, whose number of
-/// multiprocessors is `context.threads`. Returns before the work is done. Can be captured in a graph
-/// once the device is ready (see `prepare`).
+/// multiprocessors is `context.threads`. Returns before the work is done. Can be captured in a
+/// graph once the device is ready (see `prepare`).
 template <class Kernel, class Hooks>
 status launch_with(const attention_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {

@@ -44,13 +44,17 @@ class score_mod {
 
  public:
   __device__ __forceinline__ score_mod(const launch_args& args, const hooks_type& hooks,
-                                       const planned_tile<Traits>& planned,
-                                       lane_tile<Traits>& lane, int warpgroup)
-      : args_(args), hooks_(hooks), planned_(planned), lane_(lane), warpgroup_(warpgroup),
+                                       const planned_tile<Traits>& planned, lane_tile<Traits>& lane,
+                                       int warpgroup)
+      : args_(args),
+        hooks_(hooks),
+        planned_(planned),
+        lane_(lane),
+        warpgroup_(warpgroup),
         thread_(static_cast<int>(prim::cuda::thread_index())) {}
 
-  /// Products with a tile of keys become logits; what is outside of rows' intervals may be anything,
-  /// as long as `inside` is false where there is such.
+  /// Products with a tile of keys become logits; what is outside of rows' intervals may be
+  /// anything, as long as `inside` is false where there is such.
   __device__ __forceinline__ void apply(int tile, bool inside) const {
     if constexpr (Traits::caps_products) {
       if (args_.cap.rate != 0.0f) cap_products(lane_, args_.cap);
@@ -62,7 +66,7 @@ class score_mod {
       if (!row_form::reads || (args_.wide && can_read(key0))) {
         const auto row_at = [&](int half) { return position_of_half(half); };
         score_mod_tile<mods, launch_args, decltype(row_at)> scores(args_, tiles_of(lane_.scores),
-                                                                     row_at, thread_, key0);
+                                                                   row_at, thread_, key0);
         if constexpr (row_form::changes) {
           if (!args_.plain) scores.change();
         }
@@ -129,8 +133,8 @@ class score_mod {
     for (int i = 0; i < 8; ++i) first[i] = lane_.scores[i];
 #pragma unroll
     for (int i = 0; i < Traits::block_kv / 2; ++i) {
-      lane_.scores[i] =
-          i + 8 < Traits::block_kv / 2 ? lane_.scores[i + 8] : first[(i + 8) % (Traits::block_kv / 2)];
+      lane_.scores[i] = i + 8 < Traits::block_kv / 2 ? lane_.scores[i + 8]
+                                                     : first[(i + 8) % (Traits::block_kv / 2)];
     }
   }
 
@@ -148,9 +152,8 @@ struct kept_weights {
   static constexpr int words = Traits::drops ? (Traits::block_kv + 63) / 64 : 1;
   std::uint32_t bits[words];
 
-  __device__ __forceinline__ void draw(const launch_args& args,
-                                       const planned_tile<Traits>& planned, int warpgroup,
-                                       int tile) {
+  __device__ __forceinline__ void draw(const launch_args& args, const planned_tile<Traits>& planned,
+                                       int warpgroup, int tile) {
     if constexpr (Traits::drops) {
 #pragma unroll
       for (std::uint32_t& word : bits) word = 0xffffffffu;
@@ -160,8 +163,10 @@ struct kept_weights {
       const query_row low = query_of(args, planned.work, row);
       const query_row high = query_of(args, planned.work, row + 8);
       const int key0 = tile * Traits::block_kv;
-      bits[0] = kept_elements<Traits::key_tiles < 8 ? Traits::key_tiles : 8>(
-          args.dropout, args.last_dropped, thread, planned.work.sequence, low, high, key0);
+      bits[0] = kept_elements < Traits::key_tiles < 8
+                    ? Traits::key_tiles
+                    : 8 > (args.dropout, args.last_dropped, thread, planned.work.sequence, low,
+                           high, key0);
       if constexpr (words > 1) {
         bits[1] = kept_elements<Traits::key_tiles - 8>(args.dropout, args.last_dropped, thread,
                                                        planned.work.sequence, low, high, key0 + 64);

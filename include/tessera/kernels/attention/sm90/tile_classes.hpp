@@ -1,6 +1,6 @@
-// Which tiles of keys mask tensors, segments and mask functors hide from a warpgroup's rows, or show
-// them, as a whole: words that a kernel of its own (classify.hpp) leaves for those that follow.
-// Intervals of keys (causal masks, windows, lengths) are not looked at here.
+// Which tiles of keys mask tensors, segments and mask functors hide from a warpgroup's rows, or
+// show them, as a whole: words that a kernel of its own (classify.hpp) leaves for those that
+// follow. Intervals of keys (causal masks, windows, lengths) are not looked at here.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ struct work_tile {
   int first_head = 0, kv_head = 0;
   int first_query = 0;
   int block = 0;  ///< of rows, counted over all sequences; those of other heads have the same
-  int rows = 0;  ///< to write
-  int used = 0;  ///< of these, inside the sequence's used length
+  int rows = 0;   ///< to write
+  int used = 0;   ///< of these, inside the sequence's used length
 };
 
 /// Tiles of keys of the rows of a warpgroup or a block.
@@ -70,10 +70,9 @@ struct kernel_traits {
       has(attention_feature::soft_cap) && !has_biases && !Hooks::has_logits;
   static constexpr bool drops = has(attention_feature::dropout);
   /// Something is done to scores but what intervals of keys say.
-  static constexpr bool modifies = has(attention_feature::soft_cap) || has_biases ||
-                                   has(attention_feature::mask) ||
-                                   has(attention_feature::segments) || Hooks::has_logits ||
-                                   Hooks::has_mask;
+  static constexpr bool modifies =
+      has(attention_feature::soft_cap) || has_biases || has(attention_feature::mask) ||
+      has(attention_feature::segments) || Hooks::has_logits || Hooks::has_mask;
   /// Tiles of keys may be hidden, or shown, as a whole (tile_classes.hpp).
   static constexpr bool classifies = has(attention_feature::mask) ||
                                      has(attention_feature::segments) ||
@@ -116,7 +115,7 @@ struct kernel_traits {
 struct alignas(16) class_words {
   std::uint32_t some[3];        ///< some row of the warpgroup may see something
   std::uint32_t some_of_block;  ///< some row of the work tile
-  std::uint32_t whole[3];       ///< every row of the warpgroup sees all, as far as its interval goes
+  std::uint32_t whole[3];  ///< every row of the warpgroup sees all, as far as its interval goes
   std::uint32_t unused;
 };
 
@@ -133,8 +132,8 @@ struct modified_traits : Traits {
 template <class Traits>
 struct planned_tile {
   work_tile work;
-  int query_offset = 0;  ///< from a query to the key position that it stands at
-  const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
+  int query_offset = 0;                     ///< from a query to the key position that it stands at
+  const class_words* classes = nullptr;     ///< of tiles of keys; null: all are looked at
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   row_keys keys[Traits::block_q];
 };
@@ -204,13 +203,13 @@ struct launch_args {
   float inverse_cap = 0;    ///< 1 / soft_cap
   product_cap cap{};        ///< of products
   bool plain = false;       ///< logits are products times the scale, whatever the kernel could do
-  bool wide = false;  ///< biases, mask and segment ids can be read several at a time
+  bool wide = false;        ///< biases, mask and segment ids can be read several at a time
   dropout_keys dropout{};
-  std::uint32_t last_dropped = 0;   ///< words above it keep a weight; all ones: none does
-  class_words* classes = nullptr;   ///< [class rows][words_of_row]; null: nobody has classified
-  int words_of_row = 0;             ///< of 32 tiles of keys each
-  int class_blocks = 0;             ///< blocks of rows of a head
-  bool classes_by_head = false;     ///< heads do not see the same
+  std::uint32_t last_dropped = 0;  ///< words above it keep a weight; all ones: none does
+  class_words* classes = nullptr;  ///< [class rows][words_of_row]; null: nobody has classified
+  int words_of_row = 0;            ///< of 32 tiles of keys each
+  int class_blocks = 0;            ///< blocks of rows of a head
+  bool classes_by_head = false;    ///< heads do not see the same
   bool negative_scale = false;
   bool aligned_out = false;                             ///< out can be written 16 bytes at a time
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it

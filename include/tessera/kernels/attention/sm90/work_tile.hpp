@@ -70,8 +70,7 @@ __device__ __forceinline__ work_tile dense_work_tile(const launch_args& args, in
   const int block = here.quotient(inside);
   const int head_block = first + inside - block * static_cast<int>(here.value);
   const int entry = args.head_blocks.quotient(head_block);
-  return entry_work_tile(args, entry,
-                         head_block - entry * static_cast<int>(args.head_blocks.value),
+  return entry_work_tile(args, entry, head_block - entry * static_cast<int>(args.head_blocks.value),
                          args.row_blocks - 1 - block);
 }
 
