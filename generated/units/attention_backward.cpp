@@ -73,8 +73,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d4722c400b205310";
-  if (kind == device_kind::cuda) return "f72aee14bc94ff5b";
+  if (kind == device_kind::cpu) return "31a100071d9e5ee5";
+  if (kind == device_kind::cuda) return "3eb9f21c7f7586eb";
   return {};
 }
 

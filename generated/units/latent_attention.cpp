@@ -63,8 +63,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "336b8b5ef26f153a";
-  if (kind == device_kind::cuda) return "6cf93a284b2fb4fd";
+  if (kind == device_kind::cpu) return "a446fe21880e8051";
+  if (kind == device_kind::cuda) return "f6e1de033666aab9";
   return {};
 }
 

@@ -12,6 +12,14 @@
 namespace tessera {
 
 namespace kernels::attention_backward {
+namespace sm90 {  // defined in kernels/attention_backward/sm90/launch.hpp
+template <class Kernel>
+std::size_t workspace_bytes(const attention_backward_kernel_args& args, int workers);
+template <class Kernel>
+status launch(const attention_backward_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm90
 namespace sm80 {  // defined in kernels/attention_backward/sm80/launch.hpp
 template <class Kernel>
 std::size_t workspace_bytes(const attention_backward_kernel_args& args, int workers);
@@ -30,11 +38,13 @@ status launch(const attention_backward_kernel_args& args, const launch_context& 
 
 template <>
 struct table_entry<attention_backward_config> {
-  static constexpr row_properties sums_in_no_order{determinism::none, batch_invariance::none};
-
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    if constexpr (is_cuda(Kernel::config.target)) {
+    if constexpr (Kernel::config.target == backend::cuda_sm90) {
+      namespace room = kernels::attention_backward::sm90;
+      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
+          "attention_backward", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+    } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::attention_backward::sm80;
       return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
           "attention_backward", name, resolved_config<Kernel>, &room::prepare<Kernel>);
