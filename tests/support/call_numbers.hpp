@@ -8,7 +8,7 @@
 #include <tessera/spec/check_numbers.hpp>
 #include <tessera/spec/declaration.hpp>
 
-#include "../reference/store.hpp"
+#include "../reference/elements.hpp"
 #include "random.hpp"
 
 namespace tessera::support {

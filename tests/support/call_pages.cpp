@@ -7,6 +7,7 @@
 
 #include <tessera/spec/check_contents.hpp>
 
+#include "../reference/store.hpp"
 #include "call_numbers.hpp"
 
 namespace tessera::support {
