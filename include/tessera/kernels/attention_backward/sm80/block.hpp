@@ -114,7 +114,7 @@ struct weight_parts {
 /// The key is visible as far as lengths, diagonal and window go.
 static __device__ __noinline__ weight_parts modified(const attention_kernel_args& args,
                                                      const score_place& at, float product) {
-  using kernels::attention::sm80::load_bias;
+  using kernels::attention::load_bias;
   weight_parts parts;
   float x = product * args.softmax_scale;
   if (args.bias_pre.data != nullptr) {
