@@ -257,8 +257,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f65f7f64ab0b4080";
-  if (kind == device_kind::cuda) return "8ac88b9e6d09f3c7";
+  if (kind == device_kind::cpu) return "0bb456180a239967";
+  if (kind == device_kind::cuda) return "08a97a74b7d5ea23";
   return {};
 }
 

@@ -66,14 +66,26 @@ struct table_entry<attention_config> {
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
         row.finish = &finish<&target::write_dropout_mask<Kernel>>;
       }
-      // How keys are split over blocks depends on how many there are.
+      // How keys are split over blocks depends on how many there are, unless they lie in pages and
+      // the length of a sequence alone is to decide.
       row.properties.batch_invariant = batch_invariance::none;
+      if (are_paged(Kernel::config.keys)) {
+        row.properties.batch_invariant = batch_invariance::on_request;
+        row.keep_batch_invariant = &split_by_length;
+      }
       return row;
     } else {
       namespace target = kernels::attention::cpu;
-      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>);
+      // Pages that sequences share are then read by each.
+      if (are_paged(Kernel::config.keys)) row.keep_batch_invariant = &split_by_length;
+      return row;
     }
+  }
+
+  static void split_by_length(void* kernel_args) {
+    static_cast<attention_kernel_args*>(kernel_args)->batch_invariant = true;
   }
 
  private:
