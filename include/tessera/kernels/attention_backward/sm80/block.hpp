@@ -143,7 +143,7 @@ enum class score_kind : std::uint8_t {
 template <score_kind Kind, class Hooks>
 __device__ __forceinline__ weight_parts logit_of(const hooked_args<Hooks>& args,
                                                  const score_place& at, float product) {
-  using kernels::attention::sm80::load_bias;
+  using kernels::attention::load_bias;
   constexpr bool all = Kind == score_kind::all;
   const attention_kernel_args& of = args.call.forward;
   weight_parts parts;

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Threads)
 
 }  // namespace tessera::kernels::latent_attention::sm80
 
-namespace tessera::kernels::attention::sm80 {
+namespace tessera::kernels::attention {
 
 /// Scores of a row of a warp's tile: the bits of its 64 keys are two words.
 template <class Traits>
@@ -78,8 +78,9 @@ struct score_mod_row<Traits, kernels::latent_attention::sm80::listed_hooks> {
 
   /// Columns 2t and 2t + 1 of each 8 keys, elements 2 * half and 2 * half + 1 of each accumulator;
   /// see `score_mod_row`.
+  template <class Args>
   static __device__ __forceinline__ void apply(
-      const launch_args& args, const kernels::latent_attention::sm80::listed_hooks& hooks,
+      const Args& args, const kernels::latent_attention::sm80::listed_hooks& hooks,
       prim::cuda::accumulator (&scores)[Traits::key_tiles], int half, const position& at, int key0,
       const prim::key_interval& keys, bool looks) {
     std::uint32_t seen[2] = {bits_of(keys, key0), bits_of(keys, key0 + 32)};
@@ -115,4 +116,4 @@ struct score_mod_row<Traits, kernels::latent_attention::sm80::listed_hooks> {
   }
 };
 
-}  // namespace tessera::kernels::attention::sm80
+}  // namespace tessera::kernels::attention

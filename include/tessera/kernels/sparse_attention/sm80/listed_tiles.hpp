@@ -100,6 +100,10 @@ class tile_iterator<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<P
   bits_type& bits_;
 };
 
+}  // namespace tessera::kernels::attention::sm80
+
+namespace tessera::kernels::attention {
+
 /// Scores of a row of a warp's tile: keys are asked about one after the other, whose answers take
 /// one register. All at once they would take those of the sums.
 template <class Traits, kernels::sparse_attention::sm80::says_who_is_seen Pairs>
@@ -111,9 +115,9 @@ struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<
 
   /// Columns 2t and 2t + 1 of each 8 keys, elements 2 * half and 2 * half + 1 of each accumulator;
   /// see `score_mod_row`.
+  template <class Args>
   static __device__ __forceinline__ void apply(
-      const launch_args& args,
-      const kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>& hooks,
+      const Args& args, const kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>& hooks,
       prim::cuda::accumulator (&scores)[Traits::key_tiles], int half, const position& at, int key0,
       const prim::key_interval& keys, bool looks) {
     const int first = key0 + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -140,4 +144,4 @@ struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<
   }
 };
 
-}  // namespace tessera::kernels::attention::sm80
+}  // namespace tessera::kernels::attention
