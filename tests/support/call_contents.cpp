@@ -12,6 +12,8 @@
 
 #include "../reference/operations.hpp"
 #include "../reference/store.hpp"
+#include "call_numbers.hpp"
+#include "call_pages.hpp"
 
 namespace tessera::support {
 
@@ -19,25 +21,6 @@ namespace {
 
 using reference::for_each_element;
 using reference::store;
-
-std::int64_t dim_of(const bound_call& call, std::int8_t dim) {
-  return call.dims[static_cast<std::size_t>(dim)];
-}
-
-std::vector<std::int64_t> numbers_in(const tensor_view& view) {
-  std::vector<std::int64_t> numbers;
-  for (const double value : reference::to_doubles(view)) {
-    numbers.push_back(static_cast<std::int64_t>(value));
-  }
-  return numbers;
-}
-
-/// Those of a list that are looked at.
-std::vector<std::int64_t> used_numbers_in(const bound_call& call, std::size_t list) {
-  std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
-  numbers.resize(static_cast<std::size_t>(checks::entries_in_use(call, list)));
-  return numbers;
-}
 
 /// `parts` sizes that are together at most `total`, some of them 0; without `random` equal ones.
 std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, random_source* random) {
@@ -57,52 +40,6 @@ std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, random_sou
   for (std::size_t n = 1; n < ends.size(); ++n)
     sizes.push_back(place(ends[n]) - place(ends[n - 1]));
   return sizes;
-}
-
-std::int64_t drawn_length(std::int64_t most, random_source* random) {
-  if (random == nullptr || random->chance(0.4)) return most;
-  return random->chance(0.1) ? 0 : random->below(most + 1);
-}
-
-/// Lengths, and for each sequence pages of its own in any order; behind them anything at all.
-void fill_pages(const bound_call& call, std::size_t tensor, random_source* random) {
-  const tensor_form& form = call.form().tensors[tensor];
-  const tensor_view& table = call.tensors[tensor];
-  const auto used_by = static_cast<std::size_t>(form.used_by);
-  const tensor_view& lengths = call.tensors[used_by];
-  const tensor_form& of_lengths = call.form().tensors[used_by];
-  const std::int64_t pages = dim_of(call, form.counts), page = dim_of(call, form.page);
-  std::vector<std::int64_t> unused(static_cast<std::size_t>(pages));
-  std::iota(unused.begin(), unused.end(), 0);
-  if (random != nullptr) shuffle(unused, *random);
-  std::int64_t taken = 0;
-  const bool covers = of_lengths.covers >= 0;
-  std::vector<std::int64_t> offsets;
-  if (covers && call.has(static_cast<std::size_t>(of_lengths.covers))) {
-    offsets = numbers_in(call.tensors[static_cast<std::size_t>(of_lengths.covers)]);
-  }
-  for (std::int64_t n = 0; n < table.extent[0]; ++n) {
-    const std::int64_t room = (pages - taken) * page;
-    std::int64_t most = std::min(table.extent[1] * page, room);
-    if (of_lengths.counts >= 0) most = std::min(most, dim_of(call, of_lengths.counts));
-    std::int64_t length = lengths.present() ? drawn_length(most, random) : most;
-    if (covers) {
-      const auto at = static_cast<std::size_t>(n);
-      const std::int64_t rows = offsets.empty() ? 1 : offsets[at + 1] - offsets[at];
-      length = std::max(length, std::min(rows, most));
-    }
-    if (lengths.present()) store(lengths, n * lengths.stride[0], static_cast<double>(length));
-    for (std::int64_t m = 0; m < table.extent[1]; ++m) {
-      std::int64_t number = -1;
-      if (m * page < length) {
-        number = unused[static_cast<std::size_t>(taken++)];
-      } else if (random != nullptr) {
-        number =
-            random->pick<std::int64_t>({-1, 0, pages - 1, pages, pages + 7, INT32_MAX, INT32_MIN});
-      }
-      store(table, n * table.stride[0] + m * table.stride[1], static_cast<double>(number));
-    }
-  }
 }
 
 /// Tokens that the pages of a sequence have room for, of offsets whose rows are written there.
@@ -227,7 +164,8 @@ void fill_list(const bound_call& call, std::size_t tensor, random_source* random
   if (form.holds == contents::slots) return fill_slots(call, tensor, random);
   const tensor_view& view = call.tensors[tensor];
   const std::int64_t counted = dim_of(call, form.counts), entries = view.extent[0];
-  const bool offsets = form.holds == tensor_contents::offsets;
+  const bool offsets =
+      form.holds == tensor_contents::offsets || form.holds == tensor_contents::groups;
   std::vector<std::int64_t> sizes = cut(counted, offsets ? entries - 1 : entries, random);
   for (std::int64_t& size : sizes) size = std::min(size, room_for_rows(call, tensor));
   const std::int64_t most = room_for_sequences(call, tensor);
@@ -338,6 +276,8 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
     case tensor_contents::indices:
     case tensor_contents::indices_or_none:
     case tensor_contents::count:
+    case tensor_contents::groups:
+    case tensor_contents::shared_pages:
       return;
     case tensor_contents::offsets: {
       require_total(numbers.back());
@@ -362,11 +302,17 @@ void fill_contents(const bound_call& call, random_source* random) {
   const signature& form = call.form();
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     if (!call.has(i) || form.tensors[i].counts < 0) continue;
-    if (form.tensors[i].holds != tensor_contents::page_numbers) fill_list(call, i, random);
+    const bool late = form.tensors[i].holds == tensor_contents::page_numbers ||
+                      form.tensors[i].holds == tensor_contents::shared_pages;
+    if (!late) fill_list(call, i, random);
   }
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     const bool pages = form.tensors[i].holds == tensor_contents::page_numbers;
     if (call.has(i) && pages) fill_pages(call, i, random);
+  }
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    const bool shared = form.tensors[i].holds == tensor_contents::shared_pages;
+    if (call.has(i) && shared) fill_shared_pages(call, i, random);
   }
   for (std::size_t i = 0; random != nullptr && i < form.tensors.size(); ++i) {
     const bool list = reference::decides_what_is_read(form, i);

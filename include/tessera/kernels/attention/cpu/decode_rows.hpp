@@ -7,8 +7,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include <tessera/kernels/attention/common/prefix.hpp>
+#include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/common/split_kv.hpp>
 #include <tessera/kernels/attention/cpu/coded_source.hpp>
+#include <tessera/kernels/attention/cpu/decode_entry.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
@@ -19,29 +22,6 @@
 #include <tessera/prim/cpu/gemm/pack.hpp>
 
 namespace tessera::kernels::attention::cpu {
-
-/// Scratch memory of one head of a decode item: decode_schedule::head_bytes.
-template <class Kernel>
-struct decode_scratch {
-  using shape = traits<Kernel>;
-  float* q;              ///< [rows][q_stride] words
-  float* scores;         ///< [rows][score_stride]; P after the softmax
-  float* sums;           ///< [rows][strides::sums], columns in the order of interleaved words
-  float* rescale;        ///< [rows]
-  softmax_rows softmax;  ///< [rows] each
-
-  TESSERA_INLINE float* score_row(int r) const { return scores + r * shape::score_stride; }
-
-  static decode_scratch at(std::byte* slice, int rows, int v_head_dim) {
-    decode_scratch b;
-    b.q = reinterpret_cast<float*>(slice);
-    b.scores = b.q + rows * shape::q_stride;
-    b.sums = b.scores + rows * shape::score_stride;
-    b.rescale = b.sums + rows * strides::sums(shape::config, v_head_dim);
-    b.softmax = {b.rescale + rows, b.rescale + 2 * rows};
-    return b;
-  }
-};
 
 template <class Kernel, class Hooks>
 class decode_rows {
@@ -64,9 +44,10 @@ class decode_rows {
   static constexpr int mr = width / 4;  ///< rows of a register tile
 
   decode_rows(const attention_kernel_args& args, const Hooks& hooks,
-              const decode_scratch<Kernel>& scratch, std::int64_t entry, int kv_head,
+              const decode_scratch<Kernel>& scratch, const decode_entry<Kernel>& entry, int kv_head,
               std::int64_t first_row)
-      : queries_(args, hooks, entry, kv_head, first_row, shape::block_q), scratch_(scratch) {}
+      : queries_(args, hooks, entry.seq, entry.visible, kv_head, first_row, shape::block_q),
+        scratch_(scratch) {}
 
   const query_rows<Kernel, Hooks>& queries() const { return queries_; }
 
