@@ -282,7 +282,8 @@ def compile_text(text, compiler, flags):
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "trial.cpp"
         source.write_text(text)
-        done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{ROOT}/include", *flags,
+        done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{ROOT}/include",
+                               f"-I{ROOT}/generated/include", *flags,
                                *WIDEST, str(source)], capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
