@@ -50,8 +50,8 @@ struct quantized_family {
     quantized_config wanted{.target = device.highest, .pass = demand.pass};
     if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
     if (is_cuda(wanted.target)) {
-      wanted.target = backend::cuda_sm80;
       if (is_product(wanted.pass)) wanted.type = demand.type;
+      if (broken_rule(wanted) != quantized_rule::none) wanted.target = backend::cuda_sm80;
     }
     return std::string(tessera::name_of(wanted).view());
   }

@@ -22,7 +22,7 @@ template <class Kernel>
 status launch(const quantized_kernel_args& args, const launch_context& context);
 }  // namespace cpu
 
-// Likewise of kernels/quantized/sm80/launch.hpp.
+// Likewise of kernels/quantized/sm80/launch.hpp and kernels/quantized/sm90/launch.hpp.
 namespace sm80 {
 template <class Kernel>
 std::size_t workspace_bytes(const quantized_kernel_args& args, int multiprocessors);
@@ -31,13 +31,27 @@ status launch(const quantized_kernel_args& args, const launch_context& context);
 template <class Kernel>
 status prepare();
 }  // namespace sm80
+namespace sm90 {
+template <class Kernel>
+std::size_t workspace_bytes(const quantized_kernel_args& args, int multiprocessors);
+template <class Kernel>
+status launch(const quantized_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm90
 }  // namespace kernels::quantized
 
 template <>
 struct table_entry<quantized_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    if constexpr (is_cuda(Kernel::config.target)) {
+    if constexpr (Kernel::config.target == backend::cuda_sm90) {
+      namespace target = kernels::quantized::sm90;
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+          "quantized", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      row.properties.batch_invariant = batch_invariance::none;
+      return row;
+    } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::quantized::sm80;
       instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "quantized", name, resolved_config<Kernel>, &target::prepare<Kernel>);
