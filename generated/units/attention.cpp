@@ -250,7 +250,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "7b2697b7b18d2eb8";
-  if (kind == device_kind::cuda) return "b6690c767cf5c51c";
+  if (kind == device_kind::cuda) return "e2fa7215a36e5ab3";
   return {};
 }
 

@@ -56,7 +56,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "8ecfbb994367fe85";
-  if (kind == device_kind::cuda) return "3d87d2771d6f7f05";
+  if (kind == device_kind::cuda) return "56c33bf74661d25f";
   return {};
 }
 

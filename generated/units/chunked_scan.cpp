@@ -79,7 +79,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b09afa24721b1f4d";
-  if (kind == device_kind::cuda) return "c38c96753b89dbdc";
+  if (kind == device_kind::cuda) return "79d0d832afb83ac7";
   return {};
 }
 

@@ -81,7 +81,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "53d1143a0e40db7b";
-  if (kind == device_kind::cuda) return "b6462b4786269016";
+  if (kind == device_kind::cuda) return "a0c2d2f6dffd2aa7";
   return {};
 }
 

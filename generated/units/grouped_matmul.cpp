@@ -58,7 +58,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "47124e00ba780de1";
-  if (kind == device_kind::cuda) return "c76cf3a7bf8cfd57";
+  if (kind == device_kind::cuda) return "a4d1dcd04aa4bac1";
   return {};
 }
 

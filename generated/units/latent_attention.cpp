@@ -59,7 +59,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "f2c57f061c07ffbf";
-  if (kind == device_kind::cuda) return "93e404505b4ae27d";
+  if (kind == device_kind::cuda) return "23f2cbda29b23d39";
   return {};
 }
 

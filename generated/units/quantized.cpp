@@ -61,7 +61,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "448139dcb3873a08";
-  if (kind == device_kind::cuda) return "146460be3e708068";
+  if (kind == device_kind::cuda) return "4345d5991fd1d345";
   return {};
 }
 

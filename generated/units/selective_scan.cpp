@@ -61,7 +61,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9a47f2cfbc17bd6e";
-  if (kind == device_kind::cuda) return "7865f490a3b3c917";
+  if (kind == device_kind::cuda) return "465ba40db117df33";
   return {};
 }
 

@@ -61,7 +61,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "da685d3788d30cdb";
-  if (kind == device_kind::cuda) return "d481be8b29bdb032";
+  if (kind == device_kind::cuda) return "807cfb3d80368ca2";
   return {};
 }
 

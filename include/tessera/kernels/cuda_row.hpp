@@ -59,15 +59,6 @@ status ready(const launch_context& context, std::size_t workspace_bytes) {
   return prepare<RowKernels>();
 }
 
-/// Whether kernels of a row may be launched before the kernel before them has ended, on the current
-/// device, which is ready.
-template <class RowKernels>
-bool starts_early() {
-  int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         prim::cuda::readiness<RowKernels>::dependent(device);
-}
-
 inline dim3 grid_of(std::int64_t blocks) {
   return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, INT32_MAX)));
 }

@@ -61,7 +61,7 @@ status launch(const quantized_kernel_args& args, const launch_context& context) 
   auto launched = row::of(args, context.workspace, context.threads);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   if constexpr (is_product(Kernel::config.pass)) {
-    return launched.launch(stream, cuda::starts_early<typename row::type>());
+    return launched.launch(stream, starts_early<typename row::type>());
   } else {
     return launched.launch(stream);
   }

@@ -15,6 +15,7 @@
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/shared_words.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/float8.hpp>
 

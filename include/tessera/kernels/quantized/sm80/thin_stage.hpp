@@ -9,6 +9,7 @@
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/quantized/sm80/thin_codes.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/shared_words.hpp>
 
 namespace tessera::kernels::quantized::sm80 {
 

@@ -113,7 +113,7 @@ class decoded_products {
 
 /// From so many rows of x on, weights are decoded once, for products that bring both operands by
 /// copies.
-inline constexpr std::int64_t many_rows = 1024;
+inline constexpr std::int64_t many_rows = 1536;
 
 /// The kernels of a row, and the launch of a call.
 template <class Kernel>
@@ -138,7 +138,7 @@ class forward_row {
       const decoded_products<type> products(args_, multiprocessors_);
       if (products.served()) return products.launch(stream);
     }
-    return decoded_first_.launch(stream, cuda::starts_early<forward_row>());
+    return decoded_first_.launch(stream, sm80::starts_early<forward_row>());
   }
 
  private:
