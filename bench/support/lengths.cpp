@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/spec/check_contents.hpp>
+
 #include "tests/reference/elements.hpp"
 #include "tests/reference/store.hpp"
 #include "tests/support/random.hpp"
@@ -107,18 +109,49 @@ void fill_with_pages(const bound_call& call, std::size_t tensor, length_profile 
   }
 }
 
+/// The sequences of a group share eight ninths of the pages before their rows.
+void share_pages(const bound_call& call, std::size_t list) {
+  const tensor_form& form = call.form().tensors[list];
+  const tensor_view& groups = call.tensors[static_cast<std::size_t>(form.used_by)];
+  const checks::used_pages used =
+      checks::pages_of_table(call, static_cast<std::size_t>(form.apart));
+  for (std::int64_t g = 0; g < call.tensors[list].extent[0]; ++g) {
+    const std::int64_t first = checks::number_in(groups, g), end = checks::number_in(groups, g + 1);
+    std::int64_t pages = used.table.extent[1];
+    for (std::int64_t n = first; n < end; ++n) {
+      const std::int64_t rows = form.covers < 0
+                                    ? 1
+                                    : checks::number_in(call.tensors[form.covers], n + 1) -
+                                          checks::number_in(call.tensors[form.covers], n);
+      pages = std::min(pages, std::max<std::int64_t>(used.length(n) - rows, 0) / used.page);
+    }
+    pages = pages * 8 / 9;
+    put(call.tensors[list], g, pages);
+    for (std::int64_t n = first + 1; n < end; ++n) {
+      for (std::int64_t m = 0; m < pages; ++m) {
+        reference::store(used.table, n * used.table.stride[0] + m * used.table.stride[1],
+                         static_cast<double>(used.number(first, m)));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t seed) {
   const signature& form = call.form();
   // Pages come last: they also decide how many of them are used.
-  std::vector<std::size_t> tables;
+  std::vector<std::size_t> tables, shared;
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     const tensor_form& what = form.tensors[i];
     const tensor_view& list = call.tensors[i];
     if (!call.has(i) || what.counts < 0) continue;
     if (what.holds == tensor_contents::page_numbers) {
       tables.push_back(i);
+      continue;
+    }
+    if (what.holds == tensor_contents::shared_pages) {
+      shared.push_back(i);
       continue;
     }
     if (what.holds == tensor_contents::count) {
@@ -145,6 +178,7 @@ void fill_lengths(const bound_call& call, length_profile profile, std::uint64_t 
     }
   }
   for (const std::size_t table : tables) fill_with_pages(call, table, profile, seed);
+  for (const std::size_t list : shared) share_pages(call, list);
 }
 
 }  // namespace tessera::bench

@@ -38,14 +38,32 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_backward_cpu_generic_f32_dany_64x128, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::attention_backward_cuda_sm80_bf16_d128_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d256_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d64_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d96_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d96_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_dany_16x16, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d128_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d256_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d64_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d64_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d96_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d96_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_dany_16x16, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f32_dany_16x16, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d128_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d64_atomics_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d96_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d128_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d64_atomics_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d96_atomics_64x128, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -55,8 +73,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8ecfbb994367fe85";
-  if (kind == device_kind::cuda) return "56c33bf74661d25f";
+  if (kind == device_kind::cpu) return "31a100071d9e5ee5";
+  if (kind == device_kind::cuda) return "3eb9f21c7f7586eb";
   return {};
 }
 

@@ -49,6 +49,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k256, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k64, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k1024, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k256, 0, 0, 0, 0>
@@ -78,8 +80,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b09afa24721b1f4d";
-  if (kind == device_kind::cuda) return "79d0d832afb83ac7";
+  if (kind == device_kind::cpu) return "2ecbeb519f353f17";
+  if (kind == device_kind::cuda) return "8ac9df492b43ab16";
   return {};
 }
 

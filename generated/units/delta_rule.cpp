@@ -51,6 +51,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k128, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k256, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_c64_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_c64_k64, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k1024, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k128, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k256, 0, 0, 0, 0>
@@ -80,8 +82,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "53d1143a0e40db7b";
-  if (kind == device_kind::cuda) return "a0c2d2f6dffd2aa7";
+  if (kind == device_kind::cpu) return "0a4844eae8e390e1";
+  if (kind == device_kind::cuda) return "ccd4a818b305eec2";
   return {};
 }
 

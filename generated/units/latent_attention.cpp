@@ -47,8 +47,13 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_f16, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_expanded_backward, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_expanded_forward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_expanded_forward_bf16, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_selected_backward, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_selected_forward, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_selected_forward_bf16, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::latent_attention_cuda_sm90_expanded_forward_bf16, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -58,8 +63,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f2c57f061c07ffbf";
-  if (kind == device_kind::cuda) return "23f2cbda29b23d39";
+  if (kind == device_kind::cpu) return "a446fe21880e8051";
+  if (kind == device_kind::cuda) return "f6e1de033666aab9";
   return {};
 }
 

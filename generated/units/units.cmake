@@ -282,12 +282,22 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu
   units/cuda_sm80/attention_backward_bf16_d128.cu
+  units/cuda_sm80/attention_backward_bf16_d128_atomics.cu
+  units/cuda_sm80/attention_backward_bf16_d192_atomics.cu
+  units/cuda_sm80/attention_backward_bf16_d256_atomics.cu
   units/cuda_sm80/attention_backward_bf16_d64.cu
+  units/cuda_sm80/attention_backward_bf16_d64_atomics.cu
   units/cuda_sm80/attention_backward_bf16_d96.cu
+  units/cuda_sm80/attention_backward_bf16_d96_atomics.cu
   units/cuda_sm80/attention_backward_bf16_dany.cu
   units/cuda_sm80/attention_backward_f16_d128.cu
+  units/cuda_sm80/attention_backward_f16_d128_atomics.cu
+  units/cuda_sm80/attention_backward_f16_d192_atomics.cu
+  units/cuda_sm80/attention_backward_f16_d256_atomics.cu
   units/cuda_sm80/attention_backward_f16_d64.cu
+  units/cuda_sm80/attention_backward_f16_d64_atomics.cu
   units/cuda_sm80/attention_backward_f16_d96.cu
+  units/cuda_sm80/attention_backward_f16_d96_atomics.cu
   units/cuda_sm80/attention_backward_f16_dany.cu
   units/cuda_sm80/attention_backward_f32_dany.cu
   units/cuda_sm80/kv_cache_append.cu
@@ -296,6 +306,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/chunked_scan_bf16_backward_k128.cu
   units/cuda_sm80/chunked_scan_bf16_backward_k256.cu
   units/cuda_sm80/chunked_scan_bf16_backward_k64.cu
+  units/cuda_sm80/chunked_scan_bf16_forward_chunk_k128.cu
+  units/cuda_sm80/chunked_scan_bf16_forward_chunk_k64.cu
   units/cuda_sm80/chunked_scan_bf16_forward_k1024.cu
   units/cuda_sm80/chunked_scan_bf16_forward_k128.cu
   units/cuda_sm80/chunked_scan_bf16_forward_k256.cu
@@ -320,6 +332,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/delta_rule_bf16_backward_k128.cu
   units/cuda_sm80/delta_rule_bf16_backward_k256.cu
   units/cuda_sm80/delta_rule_bf16_backward_k64.cu
+  units/cuda_sm80/delta_rule_bf16_forward_chunk_k128.cu
+  units/cuda_sm80/delta_rule_bf16_forward_chunk_k64.cu
   units/cuda_sm80/delta_rule_bf16_forward_k1024.cu
   units/cuda_sm80/delta_rule_bf16_forward_k128.cu
   units/cuda_sm80/delta_rule_bf16_forward_k256.cu
@@ -348,8 +362,10 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/selective_scan_state_space_v2_forward.cu
   units/cuda_sm80/latent_attention_backward.cu
   units/cuda_sm80/latent_attention_bf16.cu
+  units/cuda_sm80/latent_attention_expanded_bf16.cu
   units/cuda_sm80/latent_attention_f16.cu
   units/cuda_sm80/latent_attention_forward.cu
+  units/cuda_sm80/latent_attention_selected_bf16.cu
   units/cuda_sm80/quantized_codes.cu
   units/cuda_sm80/quantized_product_bf16.cu
   units/cuda_sm80/quantized_product_f16.cu
@@ -393,8 +409,13 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_f16_d256.cu
   units/cuda_sm90/attention_f16_d64.cu
   units/cuda_sm90/attention_f16_d96.cu
-  units/cuda_sm90/quantized_product_bf16.cu
-  units/cuda_sm90/quantized_product_f16.cu
+  units/cuda_sm90/attention_backward_bf16_d128_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d64_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d96_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d128_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d64_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d96_atomics.cu
+  units/cuda_sm90/latent_attention_expanded_bf16.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n128.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n256.cu
   units/cuda_sm90/grouped_matmul_f16_m128n128.cu

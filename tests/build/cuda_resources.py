@@ -13,12 +13,7 @@ sys.path.insert(0, str(ROOT / "tools/lib"))
 from cuda_resources import kernels_of  # noqa: E402
 
 # Bytes of local memory of rows that are still to be mended: of no other row, and no more.
-KNOWN = {
-    "attention_cuda_sm90_bf16_d64_192x128_w16b1": 8,
-    "attention_cuda_sm90_bf16_d96_192x96_w16b1": 8,
-    "attention_cuda_sm90_f16_d64_192x128_w16b1": 8,
-    "attention_cuda_sm90_f16_d96_192x96_w16b1": 8,
-}
+KNOWN: dict[str, int] = {}
 
 PLANTED = """
 struct attention_cuda_sm80_bf16_d8_16x16_w1b1;

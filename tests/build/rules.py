@@ -53,9 +53,12 @@ FAMILIES = [
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, .block_q = 64",
             "sm90_block_kv_fits_in_registers":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128, .block_kv = 96",
-            "sm90_has_base_features_and_soft_cap":
+            "sm90_writes_no_weights":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
-                ".features = base_features | attention_feature::bias",
+                ".features = base_features | attention_feature::weights",
+            "sm90_masks_are_read_in_words":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
+                ".features = base_features | attention_feature::mask, .block_kv = 96",
             "sm90_tile_fits_in_shared_memory":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 256, "
                 ".v_head_dim = 192, .block_kv = 128",
@@ -125,6 +128,10 @@ FAMILIES = [
             "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
             "cuda_key_dim_is_known": ".target = backend::cuda_sm80, .key_dim = 96",
             "cpu_rows_take_any_key_dim": ".key_dim = 64",
+            "chunks_are_products_of_bf16": ".form = chunked_scan_form::chunk",
+            "chunks_have_short_keys":
+                ".target = backend::cuda_sm80, .type = dtype::bf16, "
+                ".form = chunked_scan_form::chunk, .key_dim = 256",
             "bf16_instructions_take_bf16": ".target = backend::cpu_avx512_bf16",
         },
         "in_table": {"bf16_instructions_add_nothing":
@@ -138,6 +145,7 @@ FAMILIES = [
         "broken": {
             "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
             "cuda_rows_cut_by_key_dim": ".target = backend::cuda_sm80, .columns = 64",
+            "chunks_are_products_of_bf16": ".target = backend::cuda_sm80, .chunk = 64",
             "cuda_key_dim_is_known": ".target = backend::cuda_sm80, .key_dim = 96",
             "cpu_rows_take_any_key_dim": ".key_dim = 64",
             "type_is_floating": ".type = dtype::i32",
@@ -166,7 +174,7 @@ FAMILIES = [
         "arguments": "latent_attention_kernel_args",
         "legal": ".form = latent_form::absorbed",
         "broken": {
-            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "sm90_rows_are_prompts_of_a_type": ".target = backend::cuda_sm90",
             "type_is_of_matrix_units": ".type = dtype::bf16",
             "gradients_are_of_expanded_latents":
                 ".form = latent_form::absorbed, .pass = latent_pass::backward",

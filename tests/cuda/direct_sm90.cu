@@ -1,6 +1,9 @@
 // The header path with a row of cuda_sm90: what it computes, and what it refuses.
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,6 +21,29 @@ namespace {
 struct hopper_row {
   static constexpr attention_config config{
       .target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128};
+};
+
+/// The same with every option but weights.
+struct modifying_row {
+  static constexpr attention_config config{
+      .target = backend::cuda_sm90,
+      .type = dtype::bf16,
+      .head_dim = 128,
+      .features = every_feature.without(attention_features{} | attention_feature::weights),
+      .block_q = 128};
+};
+
+/// Keys from `first` on.
+struct hides_first_keys {
+  std::int64_t first = 0;
+  TESSERA_HD bool operator()(const position& at) const { return at.key >= first; }
+  TESSERA_HD prim::tile_visibility classify(const prim::score_tile& tile) const {
+    if (tile.key_begin >= first) return prim::tile_visibility::full;
+    return tile.key_end > first ? prim::tile_visibility::partial : prim::tile_visibility::skip;
+  }
+};
+struct doubles_logits {
+  TESSERA_HD float operator()(float logit, const position&) const { return 2 * logit; }
 };
 
 constexpr std::int64_t rows = 300, keys = 700, heads = 4, kv_heads = 2, dim = 128;
@@ -63,6 +89,56 @@ TEST_F(direct_sm90, computes_means_of_values) {
       ASSERT_EQ(found[i].bits, expected[i].bits) << i << ", causal " << causal;
     }
   }
+}
+
+/// Values of hidden tokens are NaN: nothing of them reaches an output.
+TEST_F(direct_sm90, functors_and_tensors_hide_tokens) {
+  constexpr std::int64_t hidden = 150;
+  std::vector<bf16> values = tokens(keys * kv_heads, 7);
+  std::fill_n(values.begin(), hidden * kv_heads * dim, bf16(std::nanf("")));
+  device_values<bf16> hidden_values{values};
+  const std::vector<bf16> expected = tokens(rows * heads, 7);
+  const auto hidden_args = [&] {
+    flash_attention_args all = args();
+    all.v = view(hidden_values.data(), {1, keys, kv_heads, dim}, {}, here);
+    return all;
+  };
+  const auto expect_means = [&](const status& done, const char* what) {
+    ASSERT_TRUE(done) << what << ": " << done.message();
+    const std::vector<bf16> found = out_.fetch();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i].bits, expected[i].bits) << what << ", " << i;
+    }
+  };
+  const flash_attention_options options{.softmax_scale = 0.01};
+  expect_means(launch<hopper_row>(hidden_args(), options, cuda{},
+                                  flash_hooks(doubles_logits{}, hides_first_keys{hidden})),
+               "functors");
+
+  std::vector<std::uint8_t> shown(rows * keys, 1);
+  for (std::size_t i = 0; i < shown.size(); ++i) shown[i] = i % keys >= hidden ? 1 : 0;
+  device_values<std::uint8_t> mask{shown};
+  flash_attention_args masked = hidden_args();
+  masked.mask = view(mask.data(), {1, 1, rows, keys}, {}, here);
+  expect_means(launch<modifying_row>(masked, options, cuda{}), "mask");
+
+  device_values<std::int32_t> of_queries{std::vector<std::int32_t>(rows, 3)};
+  std::vector<std::int32_t> ids(keys, 3);
+  std::fill_n(ids.begin(), hidden, 2);
+  device_values<std::int32_t> of_keys{ids};
+  flash_attention_args packed = hidden_args();
+  packed.q_segment_ids = view(of_queries.data(), {1, rows}, {}, here);
+  packed.kv_segment_ids = view(of_keys.data(), {1, keys}, {}, here);
+  expect_means(launch<modifying_row>(packed, options, cuda{}), "segments");
+
+  std::vector<float> added(rows * keys, 1.0f);
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    if (i % keys < hidden) added[i] = -std::numeric_limits<float>::infinity();
+  }
+  device_values<float> bias{added};
+  flash_attention_args biased = hidden_args();
+  biased.bias_post = view(bias.data(), {1, 1, rows, keys}, {}, here);
+  expect_means(launch<modifying_row>(biased, options, cuda{}), "bias");
 }
 
 TEST_F(direct_sm90, refuses_what_the_row_does_not_take) {

@@ -1,5 +1,5 @@
-// Elementwise recurrences over several chunks, in rows that the matrix unit takes, and single
-// tokens of aligned states: random calls are shorter, or lie as neither wants them.
+// Recurrences over several chunks, in rows that the matrix unit takes, and single tokens of aligned
+// states: random calls are shorter, or lie as neither wants them.
 #include <gtest/gtest.h>
 
 #include "aligned_call.hpp"
@@ -16,6 +16,32 @@ TEST_P(scans, of_aligned_rows_are_right) {
 INSTANTIATE_TEST_SUITE_P(
     recurrences, scans,
     testing::Values(
+        "lightning_attn q=[2,300,4,128]bf16 k=[2,300,2,128] v=[2,300,2,128] "
+        "initial_state=[2,4,128,128]f32",
+        "recurrent q=[1,260,2,64]bf16 k=[1,260,2,64] v=[1,260,2,200] g=[1,260,2]f32 reverse=true",
+        "recurrent q=[1,200,2,48]bf16 k=[1,200,1,48] v=[1,200,1,24] g=[1,200,2]f32 "
+        "gk=[1,200,2,48]f32 initial_state=[1,2,48,24]f32",
+        "recurrent q=[2,70,2,128]bf16 k=[2,70,2,128] v=[2,70,2,136] "
+        "initial_state=[2,2,128,136]f32",
+        "gla q=[1,700,2,104]bf16 k=[1,700,2,104] v=[1,700,2,72] gk=[1,700,2,104]f32 "
+        "cu_seqlens=[5]i32 initial_state=[4,2,104,72]f32",
+        "gla q=[3,200,2,128]bf16 k=[3,200,2,128] v=[3,200,2,128] gk=[3,200,2,128] "
+        "initial_state=[3,2,128,128]f32 reverse=true",
+        "rwkv6 r=[2,130,2,64]bf16 v=[2,130,2,64] "
+        "initial_state=[2,2,64,64]f32",
+        "rwkv6 r=[1,300,1,128]bf16 v=[1,300,1,128] cu_seqlens=[4]i32 "
+        "initial_state=[3,1,128,128]f32 raw_w=true",
+        "gated_delta_rule q=[2,300,2,128]bf16 v=[2,300,4,128] g=[2,300,4]f32 beta=[2,300,4]f32 "
+        "initial_state=[2,4,128,128]f32 use_qk_l2norm=true",
+        "gated_delta_rule q=[1,700,2,64]bf16 v=[1,700,2,72] g=[1,700,2]f32 beta=[1,700,2]f32 "
+        "cu_seqlens=[5]i32 initial_state=[4,2,64,72]f32",
+        "gated_delta_rule q=[1,190,1,104]bf16 v=[1,190,2,200] beta=[1,190,2]f32 "
+        "initial_state=[1,2,104,200]f32 use_beta_sigmoid=true use_qk_l2norm=true",
+        "gla q=[5,1,3,128]bf16 k=[5,1,3,128] v=[5,1,3,96] gk=[5,1,3,128]f32 "
+        "initial_state=[5,3,128,96]f32",
+        "rwkv6 r=[5,1,3,64]f32 v=[5,1,3,64] initial_state=[5,3,64,64]f32",
+        "gated_delta_rule q=[5,1,2,128]bf16 v=[5,1,4,128] g=[5,1,4]f32 beta=[5,1,4]f32 "
+        "initial_state=[5,4,128,128]f32 use_qk_l2norm=true",
         "state_space_v2 x=[2,300,3,64]bf16 A=[3]f32 B=[2,300,1,128] D=[3]f32 z=[2,300,3,64] "
         "initial_state=[2,3,64,128]f32 dt_softplus=true",
         "state_space_v2 x=[1,700,4,72]bf16 A=[4]f32 B=[1,700,2,24] dt_bias=[4]f32 "

@@ -94,11 +94,12 @@ class blocksparse_call {
       const auto size = static_cast<double>(*options_.chunk_size);
       if (std::floor(row / size) != std::floor(key / size)) return false;
     }
-    if (args_.mask.present() && at(args_.mask, b, h, i, j) == 0) return false;
-    if (args_.block_mask.present() &&
-        at(args_.block_mask, b, h, i / options_.block_q, j / options_.block_k) == 0) {
-      return false;
+    double shown = 1;  // of the block: 0 hides it, of one that is 2 the mask is not looked at
+    if (args_.block_mask.present()) {
+      shown = at(args_.block_mask, b, h, i / options_.block_q, j / options_.block_k);
     }
+    if (shown == 0) return false;
+    if (args_.mask.present() && shown != 2 && at(args_.mask, b, h, i, j) == 0) return false;
     if (!args_.q_segment_ids.present()) return true;
     const tensor_view& of_keys =
         args_.kv_segment_ids.present() ? args_.kv_segment_ids : args_.q_segment_ids;

@@ -9,6 +9,7 @@
 #include <tessera/families/latent_attention/deepseek_attn_declaration.hpp>
 
 #include "../support/random.hpp"
+#include "expanded_latents.hpp"
 #include "operations.hpp"
 #include "selected_keys.hpp"
 #include "store.hpp"
@@ -125,6 +126,7 @@ constexpr std::array table{operation_reference{.op = "deepseek_attn",
                                                .fill = &fill,
                                                .mark_seen = &mark_seen,
                                                .steps = &steps,
+                                               .row_extent = &dense_row_extent,
                                                .independent = &independent,
                                                .count = &count},
                            operation_reference{.op = "deepseek_attn_backward",

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/options.hpp>
+#include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/flash_mla_args.hpp>
 #include <tessera/families/latent_attention/flash_mla_options.hpp>
 
@@ -27,13 +29,22 @@ inline flash_attention_options attention_options(const flash_mla_options& option
   return same;
 }
 
-/// Of tensors in host memory. `Real` is what keys and values are computed in. Not copied: it points
-/// into itself.
+/// Of rows for the matrix unit whose keys and values are tensors; see
+/// operation_reference::row_extent.
+inline std::int64_t dense_row_extent(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const latent_attention_config*>(config);
+  const bool dense = row.type != dtype::none && row.form != latent_form::absorbed;
+  return dense && dim == "dv" ? dense_value : 0;
+}
+
+/// Of tensors in host memory. `Real` is what keys and values are computed in, `stored` the type
+/// that they are rounded to. Not copied: it points into itself.
 template <class Real>
 class expanded_latents {
  public:
-  explicit expanded_latents(const flash_mla_args& args)
+  explicit expanded_latents(const flash_mla_args& args, dtype stored = dtype::f64)
       : given_(args),
+        stored_(stored),
         rope_(args.k_pe.present() ? args.k_pe.extent[2] : 0),
         nope_(args.w_kc.extent[2]) {
     const std::int64_t entries = args.q.extent[0], length = args.q.extent[1];
@@ -94,7 +105,9 @@ class expanded_latents {
       for (std::int64_t r = 0; r < given_.ckv.extent[2]; ++r) {
         sum += given(given_.ckv, b, s, r) * given(weights, r, g, d);
       }
-      return sum;
+      return stored_ == dtype::f64
+                 ? sum
+                 : static_cast<Real>(rounded_to(stored_, static_cast<float>(sum)));
     };
     for (std::int64_t d = 0; d < nope_; ++d) {
       element(args_.k, b, s, g, d) = product(given_.w_kc, d);
@@ -108,6 +121,7 @@ class expanded_latents {
   }
 
   const flash_mla_args& given_;
+  dtype stored_;
   std::int64_t rope_, nope_;
   flash_attention_args args_;
   std::vector<Real> q_, k_, v_;

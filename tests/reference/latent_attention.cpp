@@ -73,9 +73,17 @@ double logit_terms(const flash_mla_args& given, double scale) {
   return most * std::fabs(scale) * terms_of(given.ckv, given.w_kc).sum;
 }
 
+/// As rows for the matrix unit have them: keys and values of bf16 are tensors of bf16.
+template <class Precision>
+dtype stored_keys(const bound_call& call) {
+  const bool rounds = std::is_same_v<Precision, as_stored>;
+  return rounds && args_of(call).ckv.type == dtype::bf16 ? dtype::bf16 : dtype::f64;
+}
+
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
-  const expanded_latents<typename Precision::real> expanded(args_of(call));
+  const expanded_latents<typename Precision::real> expanded(args_of(call),
+                                                            stored_keys<Precision>(call));
   const flash_attention_options options = attention_options(call.options_as<flash_mla_options>());
   const flash_result result = flash_attention<Precision>(expanded.args(), options);
   expected_tensors all = expected_out_and_lse(result, call, tensor("out"), tensor("lse"));
@@ -252,6 +260,7 @@ constexpr std::array table{operation_reference{.op = "flash_mla",
                                                .as_stored = &evaluated<as_stored>,
                                                .fill = &fill,
                                                .mark_seen = &mark_seen,
+                                               .row_extent = &dense_row_extent,
                                                .independent = &independent,
                                                .count = &count},
                            operation_reference{.op = "flash_mla_backward",

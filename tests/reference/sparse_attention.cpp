@@ -125,7 +125,7 @@ bool fill_blocksparse(const bound_call& call, std::size_t index, support::random
   if (name == "block_mask") {
     const double shown = random.pick({0.1, 0.5, 0.9});
     for_each_element(view, [&](std::int64_t, std::int64_t offset) {
-      store(view, offset, random.chance(shown) ? random.pick({1, 1, 255}) : 0);
+      store(view, offset, random.chance(shown) ? random.pick({1, 2, 255}) : 0);
     });
     return true;
   }

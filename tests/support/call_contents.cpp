@@ -105,6 +105,37 @@ void fill_pages(const bound_call& call, std::size_t tensor, random_source* rando
   }
 }
 
+/// Pages that the sequences of each group share: none of those of their rows. They take the numbers
+/// of the group's first sequence.
+void fill_shared_pages(const bound_call& call, std::size_t tensor, random_source* random) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& list = call.tensors[tensor];
+  const tensor_view& table = call.tensors[static_cast<std::size_t>(form.apart)];
+  const checks::used_pages used =
+      checks::pages_of_table(call, static_cast<std::size_t>(form.apart));
+  const auto groups = numbers_in(call.tensors[static_cast<std::size_t>(form.used_by)]);
+  std::vector<std::int64_t> offsets;
+  if (form.covers >= 0) offsets = numbers_in(call.tensors[static_cast<std::size_t>(form.covers)]);
+  for (std::int64_t g = 0; g < list.extent[0]; ++g) {
+    const auto at = static_cast<std::size_t>(g);
+    const std::int64_t end = std::min(groups[at + 1], used.sequences);
+    std::int64_t pages = table.extent[1];
+    for (std::int64_t n = groups[at]; n < end; ++n) {
+      const auto row = static_cast<std::size_t>(n);
+      const std::int64_t rows = offsets.empty() ? 1 : offsets[row + 1] - offsets[row];
+      pages = std::min(pages, std::max<std::int64_t>(used.length(n) - rows, 0) / used.page);
+    }
+    if (random != nullptr && random->chance(0.3)) pages = random->below(pages + 1);
+    store(list, g * list.stride[0], static_cast<double>(pages));
+    for (std::int64_t n = groups[at] + 1; n < end; ++n) {
+      for (std::int64_t m = 0; m < pages; ++m) {
+        store(table, n * table.stride[0] + m * table.stride[1],
+              static_cast<double>(used.number(groups[at], m)));
+      }
+    }
+  }
+}
+
 /// Tokens that the pages of a sequence have room for, of offsets whose rows are written there.
 std::int64_t room_for_rows(const bound_call& call, std::size_t offsets) {
   std::int64_t room = std::numeric_limits<std::int64_t>::max();
@@ -227,7 +258,8 @@ void fill_list(const bound_call& call, std::size_t tensor, random_source* random
   if (form.holds == contents::slots) return fill_slots(call, tensor, random);
   const tensor_view& view = call.tensors[tensor];
   const std::int64_t counted = dim_of(call, form.counts), entries = view.extent[0];
-  const bool offsets = form.holds == tensor_contents::offsets;
+  const bool offsets =
+      form.holds == tensor_contents::offsets || form.holds == tensor_contents::groups;
   std::vector<std::int64_t> sizes = cut(counted, offsets ? entries - 1 : entries, random);
   for (std::int64_t& size : sizes) size = std::min(size, room_for_rows(call, tensor));
   const std::int64_t most = room_for_sequences(call, tensor);
@@ -338,6 +370,8 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
     case tensor_contents::indices:
     case tensor_contents::indices_or_none:
     case tensor_contents::count:
+    case tensor_contents::groups:
+    case tensor_contents::shared_pages:
       return;
     case tensor_contents::offsets: {
       require_total(numbers.back());
@@ -362,11 +396,17 @@ void fill_contents(const bound_call& call, random_source* random) {
   const signature& form = call.form();
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     if (!call.has(i) || form.tensors[i].counts < 0) continue;
-    if (form.tensors[i].holds != tensor_contents::page_numbers) fill_list(call, i, random);
+    const bool late = form.tensors[i].holds == tensor_contents::page_numbers ||
+                      form.tensors[i].holds == tensor_contents::shared_pages;
+    if (!late) fill_list(call, i, random);
   }
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     const bool pages = form.tensors[i].holds == tensor_contents::page_numbers;
     if (call.has(i) && pages) fill_pages(call, i, random);
+  }
+  for (std::size_t i = 0; i < form.tensors.size(); ++i) {
+    const bool shared = form.tensors[i].holds == tensor_contents::shared_pages;
+    if (call.has(i) && shared) fill_shared_pages(call, i, random);
   }
   for (std::size_t i = 0; random != nullptr && i < form.tensors.size(); ++i) {
     const bool list = reference::decides_what_is_read(form, i);

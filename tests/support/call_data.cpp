@@ -84,7 +84,7 @@ call_data::call_data(owned_problem problem, random_source& random, const memory_
   if (!checks::is_call(call_, nullptr, refusal_)) return;
   for (std::size_t i = 0; i < count; ++i) fill(i, random);
   if (wishes.poison) poison(random);
-  for (std::size_t i = 0; i < count; ++i) before_[i] = memory_[i].bytes();
+  remember();
 }
 
 bool call_data::is_positive(std::size_t tensor) const {
@@ -186,6 +186,10 @@ void call_data::poison(random_source& random) {
     poison_unseen(problem_.tensors[i], seen[i].known() ? seen[i] : seen_by_contents(call_, i),
                   random);
   }
+}
+
+void call_data::remember() {
+  for (std::size_t i = 0; i < before_.size(); ++i) before_[i] = memory_[i].bytes();
 }
 
 void call_data::reset() {

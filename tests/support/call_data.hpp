@@ -51,6 +51,8 @@ class call_data {
 
   /// Every byte as before the first run: outputs as never written.
   void reset();
+  /// What the tensors hold now is what they are reset to.
+  void remember();
   bool outputs_untouched() const;
   /// Nothing but elements of the outputs has been written.
   bool intact() const;

@@ -140,6 +140,7 @@ class dims_draw {
       call_.dims[i] = std::max(slots, form_.dims[i].least);
     }
     for (const tensor_form& form : form_.tensors) {
+      if (form.holds == tensor_contents::shared_pages) continue;
       const bool slots = form.holds == tensor_contents::slots;  // as many as are named
       if (form.apart < 0 && !slots) continue;                   // as many again
       const auto of = static_cast<std::size_t>(form.counts);

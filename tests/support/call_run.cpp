@@ -53,6 +53,17 @@ std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
              : nullptr;
 }
 
+namespace {
+
+/// Whether the row that runs the call there promises the same bits in every run.
+bool repeats_its_bits(const family& kind, const call_data& data, const context& where) {
+  const result<operation_plan> plan =
+      plan_operation(kind, problem_here(data.problem()), context_here(where));
+  return !plan || plan->choice().instance->properties.deterministic == determinism::same_bits;
+}
+
+}  // namespace
+
 std::string complaints_of_call(const family& kind, call_data& data,
                                const call_expectation& expectation, const context& where,
                                std::vector<std::vector<std::byte>>& first) {
@@ -65,7 +76,10 @@ std::string complaints_of_call(const family& kind, call_data& data,
     first = data.output_bytes();
   }
   if (!data.intact()) text += "bytes outside the outputs were written\n";
-  if (data.output_bytes() != first) text += "other bits than before\n";
+  if (data.output_bytes() != first) {
+    text += repeats_its_bits(kind, data, where) ? "other bits than before\n"
+                                                : expectation.complaints(data.tensors());
+  }
   return text;
 }
 

@@ -44,7 +44,7 @@ std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
                                     random_source& random, call_wishes wishes = {});
 
 /// What is wrong with a call under these circumstances: its result, bytes around it, other bits
-/// than `first` (filled if empty). Empty: nothing.
+/// than `first` (filled if empty) where the row promises the same. Empty: nothing.
 std::string complaints_of_call(const family& kind, call_data& data,
                                const call_expectation& expectation, const context& where,
                                std::vector<std::vector<std::byte>>& first);

@@ -23,7 +23,7 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct attention_description {
   using config_type = attention_config;
   using runtime_family = tessera::attention_family;
   using problems = std::tuple<flash_problem, page_problem, ragged_decode_problem, unified_problem,
@@ -33,7 +33,6 @@ struct description {
       "unified_attention"};
   static constexpr std::string_view host_family = "attention_of_build";
   static constexpr std::string_view host_header = "tessera/runtime/impl/attention.hpp";
-  static constexpr const auto& names = attention_names;
 
   static std::vector<attention_axes> blocks() {
     std::vector<attention_axes> all = cpu_attention_axes();
@@ -94,13 +93,13 @@ struct description {
 }  // namespace
 
 family attention_family() {
-  family made = described_family<description>();
+  family made = described_family<attention_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
                                .limits = {.rows = 192, .seconds = 860, .bytes = 40 << 20}};
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
-      .limits = {.rows = 90,
+      .limits = {.rows = 96,
                  .seconds = 800,
                  .bytes = 64 << 20,
                  .unit_seconds = 60,

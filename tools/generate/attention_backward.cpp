@@ -16,38 +16,43 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct attention_backward_description {
   using config_type = attention_backward_config;
   using runtime_family = tessera::attention_backward_family;
   using problems = std::tuple<attention_backward_problem>;
-  static constexpr const auto& names = attention_backward_names;
 
   static std::vector<attention_backward_axes> blocks() { return attention_backward_blocks(); }
   static constexpr std::tuple axes{
       axis{"targets", &attention_backward_axes::targets, &attention_backward_config::target},
       axis{"types", &attention_backward_axes::types, &attention_backward_config::type},
       axis{"head dims", &attention_backward_axes::head_dims, &attention_backward_config::head_dim},
+      axis{"head dims of v", &attention_backward_axes::v_head_dims,
+           &attention_backward_config::v_head_dim},
+      axis{"d_q in memory", &attention_backward_axes::d_q_atomics,
+           &attention_backward_config::d_q_atomics},
       axis{"blocks of rows", &attention_backward_axes::block_q,
            &attention_backward_config::block_q},
       axis{"tiles of keys", &attention_backward_axes::block_kv,
            &attention_backward_config::block_kv}};
 
   static std::string unit_of(const attention_backward_config& config) {
-    return fmt::format("{}_d{}", enumerator_name(config.type),
-                       config.head_dim == 0 ? "any" : std::to_string(config.head_dim));
+    return fmt::format("{}_d{}{}", enumerator_name(config.type),
+                       config.head_dim == 0 ? "any" : std::to_string(config.head_dim),
+                       config.d_q_atomics ? "_atomics" : "");
   }
 };
 
 }  // namespace
 
 family attention_backward_family() {
-  family made = described_family<description>();
+  family made = described_family<attention_backward_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
                                .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention_backward/sm80/launch.hpp",
-      .limits = {.rows = 12,
-                 .seconds = 240,
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention_backward/sm90/launch.hpp"}},
+      .limits = {.rows = 28,
+                 .seconds = 600,
                  .bytes = 16 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};

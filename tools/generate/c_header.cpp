@@ -14,6 +14,8 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/option_text.hpp>
 
+#include "signature_text.hpp"
+
 namespace tessera::generate {
 namespace {
 
@@ -58,102 +60,21 @@ std::string member(const std::string& text, const std::string& about) {
   return comment(about, "  ") + fmt::format("  {};\n", text);
 }
 
-/// Operations of a family with the same structs, which are named after the first.
-struct c_structs {
-  const signature* form = nullptr;
-  std::vector<const operation*> operations;
-  std::string_view name() const noexcept { return operations.front()->name; }
-};
-
-std::vector<c_structs> structs_of(const family& family) {
-  std::vector<c_structs> all;
-  for (const operation& op : family.operations) {
-    const auto known = std::ranges::find(all, op.form, &c_structs::form);
-    if (known == all.end()) {
-      all.push_back({op.form, {&op}});
-    } else {
-      known->operations.push_back(&op);
-    }
-  }
-  return all;
-}
-
-std::string axis_text(const axis_form& axis, const signature& form) {
-  if (axis.dim < 0) return std::to_string(axis.plus);
-  std::string text = axis.factor != 1 ? std::to_string(axis.factor) : "";
-  text += form.dims[static_cast<std::size_t>(axis.dim)].symbol;
-  if (axis.times >= 0) {
-    text += fmt::format("*{}", form.dims[static_cast<std::size_t>(axis.times)].symbol);
-  }
-  if (axis.plus != 0) text += fmt::format("+{}", axis.plus);
-  const bool at_least =
-      axis.rule == extent_rule::at_least || axis.rule == extent_rule::one_or_at_least;
-  const bool or_one =
-      axis.rule == extent_rule::one_or_exact || axis.rule == extent_rule::one_or_at_least;
-  return fmt::format("{}{}{}", at_least ? ">=" : "", text, or_one ? "|1" : "");
-}
-
-/// "dense [B,Sq,Hq,D], packed [Sq,Hq,D]"; the shape alone where it is the same in every layout.
-std::string shapes_text(const signature& form, std::size_t tensor) {
-  std::vector<std::string> shapes, named;
-  for (std::size_t layout = 0; layout < form.layouts.size(); ++layout) {
-    const shape_form& shape = form.shape(tensor, static_cast<int>(layout));
-    if (shape.rank < 0) continue;
-    std::vector<std::string> axes;
-    for (std::size_t axis = 0; axis < static_cast<std::size_t>(shape.rank); ++axis) {
-      axes.push_back(axis_text(shape.axes[axis], form));
-    }
-    shapes.push_back(fmt::format("[{}]", fmt::join(axes, ",")));
-    named.push_back(fmt::format("{} {}", form.layouts[layout], shapes.back()));
-  }
-  const bool same = shapes.size() == form.layouts.size() &&
-                    std::ranges::all_of(
-                        shapes, [&](const std::string& shape) { return shape == shapes.front(); });
-  return same ? shapes.front() : fmt::format("{}", fmt::join(named, ", "));
-}
-
-/// Some tensor of the signature has the dim.
-bool is_used(const signature& form, std::size_t dim) {
-  const auto number = static_cast<int>(dim);
-  return std::ranges::any_of(form.shapes, [&](const shape_form& shape) {
-    return std::ranges::any_of(
-        std::span(shape.axes).first(static_cast<std::size_t>(std::max<int>(shape.rank, 0))),
-        [&](const axis_form& axis) { return axis.dim == number || axis.times == number; });
-  });
-}
-
 std::string tensor_text(const signature& form, std::size_t index) {
-  const tensor_form& tensor = form.tensors[index];
-  std::vector<std::string> types;
-  for (std::size_t number = 1; number < dtype_names.size(); ++number) {
-    const auto type = static_cast<dtype>(number);
-    if (tensor.types.has(type)) types.emplace_back(name_of(type));
-  }
-  if (tensor.like >= 0) {
-    const auto like = static_cast<std::size_t>(tensor.like);
-    types.push_back(fmt::format("type of {}", form.tensors[like].name));
-  }
-  std::string text = tensor.is_output() ? "written; " : "";
-  return text + fmt::format("{}; {}", shapes_text(form, index), fmt::join(types, ", "));
+  const std::string_view use = form.tensors[index].is_output() ? "written; " : "";
+  return fmt::format("{}{}; {}", use, shapes_text(form, index), types_text(form, index));
 }
 
-std::string args_struct(const c_structs& structs) {
-  const signature& form = *structs.form;
-  std::vector<std::string> dims;
-  for (std::size_t i = 0; i < form.dims.size(); ++i) {
-    const dim& axis = form.dims[i];
-    if (!is_used(form, i)) continue;
-    dims.push_back(fmt::format("{} {}", axis.symbol, axis.label));
-    if (!axis.owner.empty()) dims.back() += fmt::format(" of {}", axis.owner);
-  }
-  std::string text = comment(fmt::format("Axes: {}.", fmt::join(dims, "; ")));
-  text += fmt::format("typedef struct tessera_{}_args {{\n  uint32_t size;\n", structs.name());
+std::string args_struct(const operation_group& group) {
+  const signature& form = *group.form;
+  std::string text = comment(fmt::format("Axes: {}.", axes_text(form)));
+  text += fmt::format("typedef struct tessera_{}_args {{\n  uint32_t size;\n", group.name());
   text += "  uint32_t reserved; /* 0 */\n";
   for (std::size_t i = 0; i < form.tensors.size(); ++i) {
     text +=
         member(fmt::format("const tessera_tensor* {}", form.tensors[i].name), tensor_text(form, i));
   }
-  return text + fmt::format("}} tessera_{}_args;\n\n", structs.name());
+  return text + fmt::format("}} tessera_{}_args;\n\n", group.name());
 }
 
 /// "(PT)HD" is PT_HD in C.
@@ -167,35 +88,18 @@ std::string enumerator(const option_form& option, std::string_view value) {
 
 std::string values_text(const option_form& option) {
   if (option.type == option_type::flag) return "0 or 1";
+  if (option.type != option_type::choice) return limit_text(option);
   std::vector<std::string> names;
   for (const std::string_view value : option.enumerators) {
     names.push_back(enumerator(option, value));
   }
-  if (option.type == option_type::choice) return fmt::format("{}", fmt::join(names, ", "));
-  switch (option.limit) {
-    case option_limit::at_least:
-      return fmt::format("at least {}", option.least);
-    case option_limit::finite_float:
-      return "finite as a float";
-    case option_limit::positive_float:
-      return "above 0";
-    case option_limit::probability:
-      return "at least 0, below 1";
-    case option_limit::none:
-      break;
-  }
-  return option.type == option_type::natural ? "any" : "any number";
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string default_text(const signature& form, const option_form& option) {
-  if (option.required) return "required";
-  if (!checks::value_of(option, form.default_options).set) {
-    return option.unset.empty() ? "optional" : fmt::format("optional, else {}", option.unset);
-  }
-  if (option.type == option_type::flag) {
-    return checks::value_of(option, form.default_options).integer != 0 ? "default 1" : "default 0";
-  }
-  const std::string value = text::option_text(option, form.default_options);
+  const std::string value = default_value(form, option);
+  if (value.empty()) return absence_text(option);
+  if (option.type == option_type::flag) return value == "true" ? "default 1" : "default 0";
   return "default " + (option.type == option_type::choice ? enumerator(option, value) : value);
 }
 
@@ -211,9 +115,9 @@ std::string_view c_type(option_type type) {
   }
 }
 
-std::string options_struct(const c_structs& structs) {
-  const signature& form = *structs.form;
-  const std::string prefix = upper(structs.name());
+std::string options_struct(const operation_group& group) {
+  const signature& form = *group.form;
+  const std::string prefix = upper(group.name());
   std::string bits, members;
   for (std::size_t i = 0; i < form.options.size(); ++i) {
     const option_form& option = form.options[i];
@@ -230,7 +134,7 @@ std::string options_struct(const c_structs& structs) {
                     "typedef struct tessera_{0}_options {{\n  uint32_t size;\n"
                     "  uint32_t given; /* bits of the options whose zero counts */\n"
                     "{1}}} tessera_{0}_options;\n\n",
-                    structs.name(), members);
+                    group.name(), members);
 }
 
 using word_list = std::vector<std::string>;
@@ -268,10 +172,10 @@ std::string about(const operation& op) {
   return text + '.';
 }
 
-std::string functions_of(const c_structs& structs, const operation& op) {
+std::string functions_of(const operation_group& group, const operation& op) {
   const std::string number = fmt::format("TESSERA_OPERATION_{}", upper(op.name));
-  const std::string args = fmt::format("const tessera_{}_args* args", structs.name());
-  const std::string options = fmt::format("const tessera_{}_options* options", structs.name());
+  const std::string args = fmt::format("const tessera_{}_args* args", group.name());
+  const std::string options = fmt::format("const tessera_{}_options* options", group.name());
   const std::string context = "const tessera_context* context", status = "tessera_status* status";
   return comment(about(op)) +
          function(op.name, {args, options, context, status}, "call",
@@ -292,8 +196,8 @@ std::string functions_of(const c_structs& structs, const operation& op) {
 outcome<std::string> choices_text(const std::vector<family>& families) {
   std::vector<const option_form*> known;  // the longest list of each name
   for (const family& family : families) {
-    for (const c_structs& structs : structs_of(family)) {
-      for (const option_form& option : structs.form->options) {
+    for (const operation_group& group : groups_of(family)) {
+      for (const option_form& option : group.form->options) {
         if (option.type != option_type::choice) continue;
         const auto at = std::ranges::find(known, option.name, &option_form::name);
         if (at == known.end()) {
@@ -306,7 +210,7 @@ outcome<std::string> choices_text(const std::vector<family>& families) {
           return refusal{
               fmt::format("option {} of {} has other enumerators than that of another "
                           "operation; give it another name",
-                          option.name, structs.name())};
+                          option.name, group.name())};
         }
         if (second.size() > first.size()) *at = &option;
       }
@@ -323,7 +227,7 @@ outcome<std::string> choices_text(const std::vector<family>& families) {
   return text.empty() ? text : "/* Values of options. */\n" + text + '\n';
 }
 
-constexpr std::string_view opening =
+constexpr std::string_view header_opening =
     R"(: the operations of the C interface. Do not edit.
  *
  * Included by c.h, which says what holds for all of them. What tensors and options mean is written
@@ -366,16 +270,16 @@ outcome<file_set> c_interface_files(const std::vector<family>& families) {
                                  upper(op.name), number);
       names += fmt::format("      {{{}, \"{}\", \"{}\"}},\n", number, op.name, family.name);
     }
-    for (const c_structs& structs : structs_of(family)) {
-      bodies += fmt::format("/* ---- {}: family {} ---- */\n\n", structs.name(), family.name);
-      bodies += args_struct(structs) + options_struct(structs);
-      for (const operation* op : structs.operations) bodies += functions_of(structs, *op);
+    for (const operation_group& group : groups_of(family)) {
+      bodies += fmt::format("/* ---- {}: family {} ---- */\n\n", group.name(), family.name);
+      bodies += args_struct(group) + options_struct(group);
+      for (const operation* op : group.operations) bodies += functions_of(group, *op);
     }
   }
   file_set files;
   files["include/tessera/interop/c_operations.h"] = fmt::format(
       "/* {}{}typedef enum tessera_operation {{\n{}\n}} tessera_operation;\n\n{}{}#endif\n",
-      banner_start, opening, enumerators, std::get<std::string>(choices), bodies);
+      banner_start, header_opening, enumerators, std::get<std::string>(choices), bodies);
   files["units/c.cpp"] = unit_text(names, count);
   return files;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tessera/runtime/cost.hpp>
+#include <tessera/runtime/family.hpp>
 #include <tessera/spec/device_facts.hpp>
 
 #include "table.hpp"
@@ -67,16 +68,17 @@ outcome<std::optional<row>> cheapest_row(
     const int workers = workers_of(device);
     const double seconds =
         predicted_seconds(estimate_of(one.config, facts, workers), target, device, workers);
-    const bool general = is_generic(one.config);
-    if (best != nullptr && general > is_generic(best->config)) continue;
-    const bool better = best == nullptr || general < is_generic(best->config) || seconds < least;
+    const bool general = is_last_resort(one.config);
+    if (best != nullptr && general > is_last_resort(best->config)) continue;
+    const bool better =
+        best == nullptr || general < is_last_resort(best->config) || seconds < least;
     if (!better) continue;
     best = &one;
     least = seconds;
   }
   if (best == nullptr) return std::optional<row>();
-  if (!is_generic(best->config)) return std::optional<row>(best->text);
-  const std::string wanted = Family::wanted_row(demand, device, best->config);
+  if (!is_last_resort(best->config)) return std::optional<row>(best->text);
+  const std::string wanted = wanted_row_of<Family>(demand, device, best->config);
   if (wanted.empty()) return std::optional<row>(best->text);
   auto made = row_named(wanted);
   if (const auto* why = std::get_if<refusal>(&made)) return *why;

@@ -16,11 +16,10 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct chunked_scan_description {
   using config_type = chunked_scan_config;
   using runtime_family = tessera::chunked_scan_family;
   using problems = std::tuple<recurrent_problem, rwkv6_problem>;
-  static constexpr const auto& names = chunked_scan_names;
 
   static std::vector<chunked_scan_axes> blocks() { return chunked_scan_blocks(); }
   static constexpr std::tuple axes{
@@ -32,19 +31,20 @@ struct description {
 
   static std::string unit_of(const chunked_scan_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
-    return fmt::format("{}_{}_k{}", enumerator_name(config.type), enumerator_name(config.pass),
-                       config.key_dim);
+    const bool chunks = config.form == chunked_scan_form::chunk;
+    return fmt::format("{}_{}_{}k{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       chunks ? "chunk_" : "", config.key_dim);
   }
 };
 
 }  // namespace
 
 family chunked_scan_family() {
-  family made = described_family<description>();
+  family made = described_family<chunked_scan_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/chunked_scan/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 100, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/chunked_scan/sm80/launch.hpp",
-                                .limits = {.rows = 28,
+                                .limits = {.rows = 30,
                                            .seconds = 360,
                                            .bytes = 16 << 20,
                                            .unit_seconds = 60,

@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "output.hpp"
+
 namespace tessera::generate {
 namespace {
 
@@ -52,12 +54,6 @@ std::vector<std::string> included(std::string_view text) {
     found.emplace_back(text.substr(begin, text.find('>', begin) - begin));
   }
   return found;
-}
-
-std::optional<std::string> content_of(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
 }  // namespace

@@ -18,14 +18,13 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct delta_rule_description {
   using config_type = delta_rule_config;
   using runtime_family = tessera::delta_rule_family;
   using problems = std::tuple<delta_rule_problem, rwkv7_problem, ragged_delta_rule_problem,
                               ragged_delta_rule_v2_problem>;
   static constexpr std::array<std::string_view, 3> api_headers{"delta_rule", "ragged_delta_rule",
                                                                "rwkv7"};
-  static constexpr const auto& names = delta_rule_names;
 
   static std::vector<delta_rule_axes> blocks() { return delta_rule_blocks(); }
   static constexpr std::tuple axes{
@@ -38,19 +37,19 @@ struct description {
 
   static std::string unit_of(const delta_rule_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
-    return fmt::format("{}_{}_k{}", enumerator_name(config.type), enumerator_name(config.pass),
-                       config.key_dim);
+    return fmt::format("{}_{}_{}k{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       goes_by_chunks(config) ? "chunk_" : "", config.key_dim);
   }
 };
 
 }  // namespace
 
 family delta_rule_family() {
-  family made = described_family<description>();
+  family made = described_family<delta_rule_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
-                                .limits = {.rows = 28,
+                                .limits = {.rows = 30,
                                            .seconds = 360,
                                            .bytes = 16 << 20,
                                            .unit_seconds = 60,

@@ -7,12 +7,11 @@
 // | problems | a tuple of its problems' types |
 // | api_headers | optional: what declares its functions, where that is not one header of its name |
 // | host_family, host_header | optional: what its record is made of, if not of runtime_family |
-// | names | spelling of its rows' names (spec/row_name.hpp) |
 // | blocks() | the default table: a list of blocks of axes |
 // | axes | a tuple of `axis`: which values a block crosses, outermost first |
 // | unit_of(config) | rows with the same text share a translation unit |
 // | text_of(value) | optional: members of the config as C++ that are no numbers or enumerators |
-// | more_entry_points(config) | optional: templates of the kernel room besides the usual ones |
+// | more_entry_points(config) | optional: further templates of its room; row.hpp by hand |
 #pragma once
 
 #include <algorithm>
@@ -31,6 +30,7 @@
 #include <fmt/format.h>
 
 #include <tessera/spec/reflect.hpp>
+#include <tessera/spec/row_name.hpp>
 #include <tessera/spec/status.hpp>
 
 #include "cheapest_row.hpp"
@@ -176,7 +176,7 @@ outcome<table> default_table_of() {
 /// The row of that name, legal and spelled as `name_of` spells it.
 template <class Described>
 outcome<row> row_named_in(std::string_view name) {
-  const auto config = Described::names.config_of(name);
+  const auto config = spelling_of<typename Described::config_type>.config_of(name);
   if (!config) return refusal{"is not the name of a row"};
   if (const auto broken = broken_table_rule(*config); broken != decltype(broken)::none) {
     return refusal{fmt::format("is not a legal row; rule {}: {}", enumerator_name(broken),
@@ -272,6 +272,9 @@ family described_family() {
     made.runtime_header = Described::host_header;
   }
   made.problems = types_of(static_cast<const typename Described::problems*>(nullptr));
+  made.has_own_row_header = requires(typename Described::config_type config) {
+    Described::more_entry_points(config);
+  };
   made.number = Described::runtime_family::number;
   made.operations = Described::runtime_family::operations;
   made.default_table = &default_table_of<Described>;

@@ -16,11 +16,10 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct grouped_matmul_description {
   using config_type = grouped_matmul_config;
   using runtime_family = tessera::grouped_matmul_family;
   using problems = std::tuple<grouped_matmul_problem>;
-  static constexpr const auto& names = grouped_matmul_names;
 
   static std::vector<grouped_matmul_axes> blocks() { return grouped_matmul_blocks(); }
   static constexpr std::tuple axes{
@@ -41,7 +40,7 @@ struct description {
 }  // namespace
 
 family grouped_matmul_family() {
-  family made = described_family<description>();
+  family made = described_family<grouped_matmul_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/grouped_matmul/cpu/launch.hpp",
                                .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
   made.of(device_part::cuda) = {

@@ -14,11 +14,10 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct kv_cache_description {
   using config_type = kv_cache_config;
   using runtime_family = tessera::kv_cache_family;
   using problems = std::tuple<kv_cache_problem>;
-  static constexpr const auto& names = kv_cache_names;
 
   static std::vector<kv_cache_axes> blocks() { return kv_cache_blocks(); }
   static constexpr std::tuple axes{
@@ -33,7 +32,7 @@ struct description {
 }  // namespace
 
 family kv_cache_family() {
-  family made = described_family<description>();
+  family made = described_family<kv_cache_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/kv_cache/cpu/launch.hpp",
                                .limits = {.rows = 8, .seconds = 30, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {

@@ -16,12 +16,11 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct latent_attention_description {
   using config_type = latent_attention_config;
   using runtime_family = tessera::latent_attention_family;
   using problems = std::tuple<flash_mla_problem, flash_mla_decode_problem, deepseek_attn_problem,
                               latent_ragged_problem>;
-  static constexpr const auto& names = latent_attention_names;
 
   static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }
   static constexpr std::tuple axes{
@@ -31,7 +30,11 @@ struct description {
       axis{"types", &latent_attention_axes::types, &latent_attention_config::type}};
 
   static std::string unit_of(const latent_attention_config& config) {
-    if (config.type != dtype::none) return fmt::format("{}", enumerator_name(config.type));
+    if (config.type != dtype::none) {
+      const bool over_pages = config.form == latent_form::absorbed;
+      return fmt::format("{}{}", over_pages ? "" : fmt::format("{}_", enumerator_name(config.form)),
+                         enumerator_name(config.type));
+    }
     // On GPUs the rows of a direction are the same kernels in another order.
     if (is_cuda(config.target)) return fmt::format("{}", enumerator_name(config.pass));
     return fmt::format("{}_{}", enumerator_name(config.form), enumerator_name(config.pass));
@@ -41,13 +44,17 @@ struct description {
 }  // namespace
 
 family latent_attention_family() {
-  family made = described_family<description>();
+  family made = described_family<latent_attention_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
                                .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/latent_attention/sm80/launch.hpp",
-      .limits = {
-          .rows = 8, .seconds = 120, .bytes = 4 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/latent_attention/sm90/launch.hpp"}},
+      .limits = {.rows = 11,
+                 .seconds = 240,
+                 .bytes = 7 << 20,
+                 .unit_seconds = 60,
+                 .unit_mebibytes = 3072}};
   return made;
 }
 

@@ -16,12 +16,11 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct losses_description {
   using config_type = losses_config;
   using runtime_family = tessera::losses_family;
   using problems =
       std::tuple<cross_entropy_problem, kl_divergence_problem, linear_cross_entropy_problem>;
-  static constexpr const auto& names = losses_names;
 
   static std::vector<losses_axes> blocks() { return losses_blocks(); }
   static constexpr std::tuple axes{axis{"targets", &losses_axes::targets, &losses_config::target},
@@ -42,7 +41,7 @@ struct description {
 }  // namespace
 
 family losses_family() {
-  family made = described_family<description>();
+  family made = described_family<losses_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {

@@ -21,6 +21,7 @@
 #include "families.hpp"
 #include "output.hpp"
 #include "plan.hpp"
+#include "reference_page.hpp"
 #include "row_list.hpp"
 #include "served.hpp"
 #include "units.hpp"
@@ -105,6 +106,10 @@ generate::outcome<std::set<tessera::backend>> kept_backends(const settings& chos
   return kept;
 }
 
+bool is_default_table(const settings& chosen) {
+  return chosen.row_lists.empty() && chosen.demands.empty();
+}
+
 /// The default tables, or the rows that the lists name and those that models, traces and lookup
 /// tables ask for; of the backends in `kept` only, if there are any in it.
 generate::outcome<generate::demanded_rows> all_rows(const settings& chosen,
@@ -112,7 +117,7 @@ generate::outcome<generate::demanded_rows> all_rows(const settings& chosen,
                                                     const std::vector<generate::family>& families) {
   generate::demanded_rows all{.tables = std::vector<generate::table>(families.size()),
                               .reasons = {}};
-  if (chosen.row_lists.empty() && chosen.demands.empty()) {
+  if (is_default_table(chosen)) {
     for (std::size_t index = 0; index < families.size(); ++index) {
       auto made = families[index].default_table();
       if (const auto* why = std::get_if<generate::refusal>(&made)) return *why;
@@ -167,7 +172,7 @@ generate::outcome<generate::demanded_rows> rows_of(const settings& chosen,
 
 /// The lookup tables to build in: those asked for, or, for a default table, what lies beside it.
 std::vector<std::filesystem::path> lookups_of(const settings& chosen) {
-  if (!chosen.row_lists.empty() || !chosen.demands.empty()) return chosen.demands.lookups;
+  if (!is_default_table(chosen)) return chosen.demands.lookups;
   std::vector<std::filesystem::path> found;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(chosen.output / "lookup", none)) {
@@ -235,6 +240,7 @@ int run(const settings& chosen) {
     return fail(wrong, why->message);
   }
   files.merge(std::get<0>(std::move(c_interface)));
+  if (is_default_table(chosen)) files.merge(generate::reference_page(families));
   files.merge(generate::lookup_unit(std::get<0>(lookup)));
   if (!chosen.name.empty()) {
     files.merge(generate::served_header(chosen.name, families, tables, reasons));

@@ -14,11 +14,10 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct mean_pooling_description {
   using config_type = mean_pooling_config;
   using runtime_family = tessera::mean_pooling_family;
   using problems = std::tuple<mean_pooling_problem>;
-  static constexpr const auto& names = mean_pooling_names;
 
   static std::vector<mean_pooling_axes> blocks() { return mean_pooling_blocks(); }
   static constexpr std::tuple axes{
@@ -36,7 +35,7 @@ struct description {
 }  // namespace
 
 family mean_pooling_family() {
-  family made = described_family<description>();
+  family made = described_family<mean_pooling_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
                                .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/mean_pooling/sm80/launch.hpp",

@@ -14,12 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<std::string> content_of(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream || fs::is_directory(path)) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(stream), {});
-}
-
 /// Paths, relative to `folder`, of the files in its generated subfolders.
 std::set<std::string> present_files(const fs::path& folder) {
   std::set<std::string> found;
@@ -57,6 +51,12 @@ bool is_generated(const std::string& content) {
 }
 
 }  // namespace
+
+std::optional<std::string> content_of(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream || fs::is_directory(path)) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(stream), {});
+}
 
 outcome<std::string> write_files(const fs::path& folder, const file_set& files) {
   int written = 0;

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "units.hpp"
 
 namespace tessera::generate {
+
+/// The bytes of a file; nothing where none can be read.
+std::optional<std::string> content_of(const std::filesystem::path& path);
 
 /// Makes `folder` hold exactly these generated files under rows/, units/ and include/: unchanged
 /// files keep their time stamp, generated files that are no longer wanted are removed. Says what

@@ -14,11 +14,10 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct quantized_description {
   using config_type = quantized_config;
   using runtime_family = tessera::quantized_family;
   using problems = std::tuple<weight_problem, quantized_matmul_problem>;
-  static constexpr const auto& names = quantized_names;
 
   static std::vector<quantized_axes> blocks() { return quantized_blocks(); }
   static constexpr std::tuple axes{
@@ -37,7 +36,7 @@ struct description {
 }  // namespace
 
 family quantized_family() {
-  family made = described_family<description>();
+  family made = described_family<quantized_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/quantized/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {

@@ -16,11 +16,10 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct selective_scan_description {
   using config_type = selective_scan_config;
   using runtime_family = tessera::selective_scan_family;
   using problems = std::tuple<state_space_problem, rwkv4_problem>;
-  static constexpr const auto& names = selective_scan_names;
 
   static std::vector<selective_scan_axes> blocks() { return selective_scan_blocks(); }
   static constexpr std::tuple axes{
@@ -36,7 +35,7 @@ struct description {
 }  // namespace
 
 family selective_scan_family() {
-  family made = described_family<description>();
+  family made = described_family<selective_scan_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {

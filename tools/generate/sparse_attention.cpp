@@ -16,12 +16,11 @@
 namespace tessera::generate {
 namespace {
 
-struct description {
+struct sparse_attention_description {
   using config_type = sparse_attention_config;
   using runtime_family = tessera::sparse_attention_family;
   using problems = std::tuple<blocksparse_problem, blocksparse_backward_problem,
                               native_sparse_problem, native_sparse_backward_problem>;
-  static constexpr const auto& names = sparse_attention_names;
 
   static std::vector<sparse_attention_axes> blocks() { return sparse_attention_blocks(); }
   static constexpr std::tuple axes{
@@ -42,7 +41,7 @@ struct description {
 }  // namespace
 
 family sparse_attention_family() {
-  family made = described_family<description>();
+  family made = described_family<sparse_attention_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",

@@ -96,6 +96,8 @@ struct family {
   std::string config_members;  ///< its members in order
   /// Declares what spec/fits.hpp needs to say which problems a row runs.
   std::string fits_header;
+  /// Its row.hpp is written by hand: rows have more than the usual entry points.
+  bool has_own_row_header = false;
   /// What declares its functions: tessera/api/<header>.hpp.
   std::vector<std::string_view> api_headers;
   /// The runtime struct that its record is made of, and the header that has it.

@@ -174,6 +174,107 @@ std::string registry_text(const family& family, const std::vector<row>& rows,
   return text + "  return {};\n}\n\n" + functions_text(family) + "\n}  // namespace tessera\n";
 }
 
+/// What the rows of a family are to those that name them: its registry, its record.
+std::string registry_header(const family& family) {
+  return banner("//", "the rows of a family, defined by its unit.") + fmt::format(R"(#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/tensor_view.hpp>
+
+namespace tessera {{
+
+struct family;
+
+/// The family of this build; see runtime/family.hpp.
+extern const family {0}_record;
+
+/// Every row of the family in this build, sorted by name. Constant data: the call costs nothing and
+/// the span is valid for the life of the program.
+std::span<const instance> {0}_registry() noexcept;
+
+/// A digest of the sources that the rows for one kind of device were compiled from: 16 hexadecimal
+/// digits; empty where the family has no kernels for such devices. Measurements taken with other
+/// sources carry another one.
+std::string_view {0}_code_version(device_kind kind) noexcept;
+
+}}  // namespace tessera
+)",
+                                                                                  family.name);
+}
+
+/// A folder of kernels: which rows have theirs there.
+struct kernel_room {
+  std::string_view name;
+  std::string_view condition;
+  bool on_gpu = false;
+};
+
+std::vector<kernel_room> rooms_of(const family& family) {
+  std::vector<kernel_room> rooms;
+  if (family.of(device_part::cuda).own_headers.contains(backend::cuda_sm90)) {
+    rooms.push_back({"sm90", "Kernel::config.target == backend::cuda_sm90", true});
+  }
+  if (!family.of(device_part::cuda).kernel_header.empty()) {
+    rooms.push_back({"sm80", "is_cuda(Kernel::config.target)", true});
+  }
+  rooms.push_back({"cpu", "is_cpu(Kernel::config.target)", false});
+  return rooms;
+}
+
+/// How rows of a family become instances, without a kernel header.
+std::string row_header(const family& family) {
+  std::string entry_points, branches;
+  for (const kernel_room& room : rooms_of(family)) {
+    entry_points += fmt::format(R"(namespace {1} {{  // defined in kernels/{0}/{1}/launch.hpp
+template <class Kernel>
+std::size_t workspace_bytes(const {0}_kernel_args& args, int workers);
+template <class Kernel>
+status launch(const {0}_kernel_args& args, const launch_context& context);
+)",
+                                family.name, room.name);
+    if (room.on_gpu) entry_points += "template <class Kernel>\nstatus prepare();\n";
+    entry_points += fmt::format("}}  // namespace {}\n", room.name);
+    branches += fmt::format(R"({4} constexpr ({0}) {{
+      namespace room = kernels::{1}::{2};
+      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
+          "{1}", name, resolved_config<Kernel>{3});
+    }})",
+                            room.condition, family.name, room.name,
+                            room.on_gpu ? ", &room::prepare<Kernel>" : "",
+                            branches.empty() ? "if" : " else if");
+  }
+  return banner("//", "how rows of a family become instances.") +
+         fmt::format(R"(#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <tessera/families/{0}/fits.hpp>
+#include <tessera/families/{0}/kernel_args.hpp>
+#include <tessera/spec/instance.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {{
+
+namespace kernels::{0} {{
+{1}}}  // namespace kernels::{0}
+
+template <>
+struct table_entry<{2}> {{
+  template <class Kernel>
+  static constexpr instance instance_for(std::string_view name) {{
+    {3}
+  }}
+}};
+
+}}  // namespace tessera
+)",
+                     family.name, entry_points, family.config_type, branches);
+}
+
 /// The families that the build has rows for; a program that calls none of the others does not link
 /// them.
 std::string family_table(const std::vector<std::pair<family, std::vector<unit>>>& families) {
@@ -214,6 +315,9 @@ file_set files_of(const family& family, const std::vector<row>& rows,
   files[fmt::format("rows/{}.inc", family.name)] = row_list(family, rows);
   files[fmt::format("units/{}.cpp", family.name)] = registry_text(family, rows, costs, versions);
   for (const unit& one : units) files[one.path] = unit_text(family, one);
+  const std::string folder = fmt::format("include/tessera/families/{}/", family.name);
+  files[folder + "registry.hpp"] = registry_header(family);
+  if (!family.has_own_row_header) files[folder + "row.hpp"] = row_header(family);
   return files;
 }
 

@@ -178,7 +178,7 @@ checked_file check_one(const std::string& path, const check_flags& flags) {
   return checked;
 }
 
-json::object to_json(const checked_file& checked) {
+json::object json_of(const checked_file& checked) {
   json::array rows;
   for (const checked_row& row : checked.rows) {
     json::array tensors;
@@ -283,7 +283,7 @@ exit_status check(const check_flags& flags) {
   }
   if (flags.json) {
     json::array files;
-    for (const checked_file& checked : all) files.push_back(to_json(checked));
+    for (const checked_file& checked : all) files.push_back(json_of(checked));
     print_json(json::object{{"passed", passed}, {"files", std::move(files)}});
   } else {
     print_report(all);

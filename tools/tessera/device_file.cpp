@@ -8,7 +8,7 @@
 
 #include <tessera/spec/reflect.hpp>
 
-#include "command.hpp"
+#include "failure.hpp"
 #include "json.hpp"
 
 namespace tessera {
@@ -26,7 +26,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t max_file_bytes = std::size_t{1} << 20;
+constexpr std::size_t max_facts_bytes = std::size_t{1} << 20;
 
 template <class Value>
 json::value json_of(const Value& value) {
@@ -86,7 +86,7 @@ json::object to_json(const bench::device_ceilings& limits) {
 }
 
 device_facts read_device(const std::string& path) {
-  const json::value document = parse_json(file_text(path, max_file_bytes), path);
+  const json::value document = parse_json(file_text(path, max_facts_bytes), path);
   const json::object* object = document.if_object();
   if (object != nullptr && object->contains("device")) object = object->at("device").if_object();
   if (object == nullptr) {

@@ -141,11 +141,7 @@ std::string size_text(std::int64_t bytes) {
   return fmt::format("{:.4g} KiB", static_cast<double>(bytes) / (1 << 10));
 }
 
-void line(std::string_view name, const std::string& text) {
-  print(fmt::format("  {:<12} {}\n", name, text));
-}
-
-std::string_view text_of(tile_access tiles) {
+std::string_view tiles_text(tile_access tiles) {
   switch (tiles) {
     case tile_access::absent:
       return "none";
@@ -162,18 +158,20 @@ std::string_view text_of(tile_access tiles) {
 void print_device() {
   const device_facts& device = this_device();
   print(styled(style::bold, "Device") + "\n");
-  line("processor", device.product_name().empty() ? "unnamed" : std::string(device.product_name()));
+  print_fact("processor",
+             device.product_name().empty() ? "unnamed" : std::string(device.product_name()));
   std::string isas;
   for (const backend target : all_backends) {
     if (device.runs(target)) isas += (isas.empty() ? "" : ", ") + std::string(name_of(target));
   }
-  line("back ends", isas);
-  line("AMX tiles", std::string(text_of(device.tiles)));
-  line("cores", fmt::format("{} socket{}, {} cores, {} hardware threads, {} for this process",
-                            device.sockets, device.sockets == 1 ? "" : "s", device.physical_cores,
-                            device.hardware_threads, device.available_threads));
-  line("caches", fmt::format("L1d {} and L2 {} of a core, L3 {}", size_text(device.l1d_bytes),
-                             size_text(device.l2_bytes), size_text(device.l3_bytes)));
+  print_fact("back ends", isas);
+  print_fact("AMX tiles", std::string(tiles_text(device.tiles)));
+  print_fact("cores",
+             fmt::format("{} socket{}, {} cores, {} hardware threads, {} for this process",
+                         device.sockets, device.sockets == 1 ? "" : "s", device.physical_cores,
+                         device.hardware_threads, device.available_threads));
+  print_fact("caches", fmt::format("L1d {} and L2 {} of a core, L3 {}", size_text(device.l1d_bytes),
+                                   size_text(device.l2_bytes), size_text(device.l3_bytes)));
 }
 
 void print_ceilings(const bench::ceilings& limits) {
@@ -181,23 +179,25 @@ void print_ceilings(const bench::ceilings& limits) {
         fmt::format(" ({} thread{}, {}{})\n", limits.threads, limits.threads == 1 ? "" : "s",
                     limits.isa,
                     limits.clock_ghz > 0 ? fmt::format(", {:.2f} GHz", limits.clock_ghz) : ""));
-  line("f32 FMA", fmt::format("{:8.1f} GFLOP/s   (one thread {:.1f})", limits.fma_f32_gflops,
-                              limits.fma_f32_one_core));
+  print_fact("f32 FMA", fmt::format("{:8.1f} GFLOP/s   (one thread {:.1f})", limits.fma_f32_gflops,
+                                    limits.fma_f32_one_core));
   if (limits.fma_avx2_gflops > 0) {
-    line("  with AVX2", fmt::format("{:8.1f} GFLOP/s", limits.fma_avx2_gflops));
+    print_fact("  with AVX2", fmt::format("{:8.1f} GFLOP/s", limits.fma_avx2_gflops));
   }
-  line("bf16 dot", limits.bf16_dot_gflops > 0
-                       ? fmt::format("{:8.1f} GFLOP/s", limits.bf16_dot_gflops)
-                       : "       - the device has no bf16 dot product");
+  print_fact("bf16 dot", limits.bf16_dot_gflops > 0
+                             ? fmt::format("{:8.1f} GFLOP/s", limits.bf16_dot_gflops)
+                             : "       - the device has no bf16 dot product");
   if (limits.amx_bf16_gflops > 0) {
-    line("bf16 AMX", fmt::format("{:8.1f} GFLOP/s", limits.amx_bf16_gflops));
+    print_fact("bf16 AMX", fmt::format("{:8.1f} GFLOP/s", limits.amx_bf16_gflops));
   }
-  line("read", fmt::format("{:8.1f} GB/s      (one thread {:.1f}; {})", limits.read_gbytes,
-                           limits.read_one_core, limits.read_pattern));
-  line("copy", fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));
+  print_fact("read", fmt::format("{:8.1f} GB/s      (one thread {:.1f}; {})", limits.read_gbytes,
+                                 limits.read_one_core, limits.read_pattern));
+  print_fact("copy",
+             fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));
   if (limits.round_trip_ns > 0) {
-    line("round trip", fmt::format("{:8.0f} ns        (a cache line to another thread and back)",
-                                   limits.round_trip_ns));
+    print_fact("round trip",
+               fmt::format("{:8.0f} ns        (a cache line to another thread and back)",
+                           limits.round_trip_ns));
   }
 }
 
@@ -207,10 +207,10 @@ void print_report(const bench::ceilings& limits, const examined_gpus& gpus,
   print_ceilings(limits);
   print_gpus(gpus);
   print(styled(style::bold, "Library") + "\n");
-  line("version", fmt::format("{}, {} rows", version, row_count()));
+  print_fact("version", fmt::format("{}, {} rows", version, row_count()));
   print(styled(style::bold, "Lookup tables") + "\n");
   for (const opened_table& one : tables) {
-    line(one.layer, fmt::format("{}: {}", one.file().path, state_of(one)));
+    print_fact(one.layer, fmt::format("{}: {}", one.file().path, state_of(one)));
   }
   print(styled(style::bold, "Environment") + "\n");
   for (const char* name : variables) {

@@ -5,8 +5,8 @@
 #include <boost/json/array.hpp>
 #include <fmt/format.h>
 
-#include "command.hpp"
 #include "device_file.hpp"
+#include "failure.hpp"
 #include "terminal.hpp"
 
 namespace tessera::tool {
@@ -20,39 +20,38 @@ std::string version_text(int version) {
                      : std::string("none");
 }
 
-void line(std::string_view name, const std::string& text) {
-  print(fmt::format("  {:<12} {}\n", name, text));
-}
-
 double gibibytes(std::int64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(std::int64_t{1} << 30);
 }
 
 void print_facts(const device_facts& facts) {
   print(styled(style::bold, fmt::format("GPU {}", text_of(facts.id()))) + "\n");
-  line("product", fmt::format("{}, compute capability {}.{}", facts.product_name(),
-                              facts.compute_capability / 10, facts.compute_capability % 10));
+  print_fact("product", fmt::format("{}, compute capability {}.{}", facts.product_name(),
+                                    facts.compute_capability / 10, facts.compute_capability % 10));
   std::string targets;
   for (const backend target : all_backends) {
     if (facts.runs(target)) targets += (targets.empty() ? "" : ", ") + std::string(name_of(target));
   }
-  line("back ends", targets.empty() ? "none" : targets);
-  line("cores", fmt::format("{} multiprocessors, at most {:.3g} GHz, {} KiB of shared memory each, "
-                            "{} KiB for a block",
-                            facts.multiprocessors, facts.core_clock_khz * 1e-6,
-                            facts.shared_bytes_per_multiprocessor / 1024,
-                            facts.shared_bytes_per_block / 1024));
-  line("memory", fmt::format("{:.1f} GiB, {:.0f} GB/s by its clock, L2 {:.4g} MiB",
-                             gibibytes(facts.memory_bytes), facts.memory_bytes_per_second() * 1e-9,
-                             static_cast<double>(facts.l2_bytes) / (1 << 20)));
+  print_fact("back ends", targets.empty() ? "none" : targets);
+  print_fact("cores",
+             fmt::format("{} multiprocessors, at most {:.3g} GHz, {} KiB of shared memory each, "
+                         "{} KiB for a block",
+                         facts.multiprocessors, facts.core_clock_khz * 1e-6,
+                         facts.shared_bytes_per_multiprocessor / 1024,
+                         facts.shared_bytes_per_block / 1024));
+  print_fact("memory",
+             fmt::format("{:.1f} GiB, {:.0f} GB/s by its clock, L2 {:.4g} MiB",
+                         gibibytes(facts.memory_bytes), facts.memory_bytes_per_second() * 1e-9,
+                         static_cast<double>(facts.l2_bytes) / (1 << 20)));
 }
 
 void print_limits(const bench::device_ceilings& limits) {
-  line("f32 FMA", fmt::format("{:8.1f} TFLOP/s", limits.fma_f32_gflops * 1e-3));
-  line("mma.sync", fmt::format("{:8.1f} TFLOP/s of bf16, {:.1f} of tf32",
-                               limits.mma_bf16_gflops * 1e-3, limits.mma_tf32_gflops * 1e-3));
-  line("read", fmt::format("{:8.1f} GB/s", limits.read_gbytes));
-  line("copy", fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));
+  print_fact("f32 FMA", fmt::format("{:8.1f} TFLOP/s", limits.fma_f32_gflops * 1e-3));
+  print_fact("mma.sync", fmt::format("{:8.1f} TFLOP/s of bf16, {:.1f} of tf32",
+                                     limits.mma_bf16_gflops * 1e-3, limits.mma_tf32_gflops * 1e-3));
+  print_fact("read", fmt::format("{:8.1f} GB/s", limits.read_gbytes));
+  print_fact("copy",
+             fmt::format("{:8.1f} GB/s      (bytes read and bytes written)", limits.copy_gbytes));
 }
 
 }  // namespace
@@ -127,9 +126,9 @@ json::object to_json(const examined_gpus& found) {
 void print_gpus(const examined_gpus& found) {
   const auto& [driver, runtime] = found.versions;
   print(styled(style::bold, "CUDA") + "\n");
-  line("versions", runtime == 0 ? "the library was built without CUDA"
-                                : fmt::format("driver {}, runtime {}", version_text(driver),
-                                              version_text(runtime)));
+  print_fact("versions", runtime == 0 ? "the library was built without CUDA"
+                                      : fmt::format("driver {}, runtime {}", version_text(driver),
+                                                    version_text(runtime)));
   for (const examined_gpu& one : found.gpus) {
     print_facts(one.facts);
     if (one.limits) print_limits(*one.limits);

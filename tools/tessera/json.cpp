@@ -14,7 +14,7 @@
 #include <boost/json/stream_parser.hpp>
 #include <fmt/format.h>
 
-#include "command.hpp"
+#include "failure.hpp"
 #include "terminal.hpp"
 
 namespace tessera::tool {

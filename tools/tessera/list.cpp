@@ -43,7 +43,7 @@ std::string obstacle(const listed_row& row) {
   return {};
 }
 
-json::object to_json(const listed_row& row, std::string_view family) {
+json::object json_of(const listed_row& row, std::string_view family) {
   const std::string why_not = obstacle(row);
   json::object made{{"name", json::string(row.name)},
                     {"family", json::string(family)},
@@ -167,7 +167,7 @@ exit_status list(const list_flags& flags) {
   if (flags.json) {
     json::array rows;
     for (const listing& part : all) {
-      for (const listed_row& row : part.rows) rows.push_back(to_json(row, part.of->name()));
+      for (const listed_row& row : part.rows) rows.push_back(json_of(row, part.of->name()));
     }
     print_json(json::object{{"device", json::string(name_of(this_device().highest))},
                             {"rows", std::move(rows)}});

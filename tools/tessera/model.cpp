@@ -160,7 +160,7 @@ void measure(measured_layer& one, const model_flags& flags, const limits_of_devi
   compare_with(limits, plan, one);
 }
 
-json::object to_json(const measured_layer& one) {
+json::object json_of(const measured_layer& one) {
   const auto text = [](std::string_view view) { return json::string(view); };
   return {{"model", one.model},
           {"layer_kind", one.kind},
@@ -263,7 +263,7 @@ void print_legend(const limits_of_device& limits, const std::vector<measured_lay
                              : styled(style::bad, fmt::format("{} out of bound", wrong))));
 }
 
-json::object to_json(const limits_of_device& limits) {
+json::object json_of(const limits_of_device& limits) {
   if (limits.device.kind == device_kind::cuda) return tool::to_json(limits.gpu);
   return {{"fma_f32_gflops_per_second", limits.cpu.fma_f32_gflops},
           {"bf16_dot_gflops_per_second", limits.cpu.bf16_dot_gflops},
@@ -307,9 +307,9 @@ exit_status run_models(const model_flags& flags) {
       std::all_of(layers.begin(), layers.end(), [](const auto& one) { return one.error.passed; });
   if (flags.json) {
     json::array rows;
-    for (const measured_layer& one : layers) rows.push_back(to_json(one));
+    for (const measured_layer& one : layers) rows.push_back(json_of(one));
     json::object document{{"device", device_text(limits.device)},
-                          {"ceilings", to_json(limits)},
+                          {"ceilings", json_of(limits)},
                           {"layers", std::move(rows)},
                           {"passed", passed}};
     if (limits.device.kind == device_kind::cpu) document["threads"] = limits.cpu.threads;

@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t max_file_bytes = std::size_t{4} << 20;
+constexpr std::size_t max_description_bytes = std::size_t{4} << 20;
 constexpr std::int64_t max_heads = 4096;
 constexpr std::int64_t max_layers = 4096;
 constexpr std::int64_t max_latent = 4096;
@@ -295,7 +295,7 @@ model_description with_dtype(model_description model, const std::string& name) {
 }
 
 model_description read_model(const std::string& path) {
-  const json::value document = parse_json(file_text(path, max_file_bytes), path);
+  const json::value document = parse_json(file_text(path, max_description_bytes), path);
   if (!document.is_object()) {
     throw failure(fmt::format("{}: is not a JSON object, a model description is one", path));
   }

@@ -12,7 +12,7 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "command.hpp"
+#include "failure.hpp"
 #include "json.hpp"
 
 namespace tessera::tool {

@@ -99,7 +99,7 @@ std::vector<row_share> shares_of(const tuner::trace_times& trace,
   return shares;
 }
 
-std::string percent(double share, int digits = 1) {
+std::string share_text(double share, int digits = 1) {
   if (!std::isfinite(share)) return "unserved";
   return fmt::format("{:.{}f}%", std::fabs(share) < 5e-6 ? 0.0 : share * 100, digits);
 }
@@ -125,8 +125,8 @@ void print_rows(const tuner::trace_times& trace, const tuner::selection_result& 
     const row_share& part = shares[chosen.found.rows[i]];
     rows.add({{row.name, style::good},
               std::to_string(part.problems),
-              percent(part.share),
-              percent(chosen.loss_without[i]),
+              share_text(part.share),
+              share_text(chosen.loss_without[i]),
               compile_text(row.compile_seconds),
               kibibytes(row.bytes)});
   }
@@ -142,8 +142,8 @@ void print_further(const tuner::trace_times& trace, const tuner::selection_resul
   double before = chosen.found.seconds;
   for (const tuner::further_row& one : chosen.further) {
     const tuner::priced_row& row = trace.rows[one.row];
-    rows.add({row.name, percent((before - one.seconds) / chosen.found.seconds, 2),
-              percent(one.seconds / chosen.found.best_seconds - 1, 2),
+    rows.add({row.name, share_text((before - one.seconds) / chosen.found.seconds, 2),
+              share_text(one.seconds / chosen.found.best_seconds - 1, 2),
               compile_text(row.compile_seconds), kibibytes(row.bytes)});
     before = one.seconds;
   }
@@ -163,7 +163,7 @@ void print_figures(const tuner::trace_times& trace, const tuner::selection_resul
                   "rows{}; {:.0f} s to compile, "
                   "{:.0f} KiB.\n",
                   styled(style::bold, std::to_string(found.rows.size())), trace.rows.size(),
-                  trace.problems.size(), percent(found.loss(), 2),
+                  trace.problems.size(), share_text(found.loss(), 2),
                   found.exact ? ", the fewest possible"
                               : fmt::format(" (greedy: at least {} are needed)", found.least_rows),
                   seconds, bytes / 1024));
@@ -171,7 +171,7 @@ void print_figures(const tuner::trace_times& trace, const tuner::selection_resul
       "Times: {} measured, {} predicted{}. Chosen by predicted time alone, without a lookup table, "
       "these rows lose {}.\n",
       trace.measured, trace.predicted, trace.predicted > 0 ? " (`--measure` measures them)" : "",
-      percent(chosen.heuristic_seconds / found.best_seconds - 1, 2)));
+      share_text(chosen.heuristic_seconds / found.best_seconds - 1, 2)));
   if (trace.fallbacks > 0) {
     print(styled(style::warning,
                  fmt::format("{} problem{} served by rows for any problem only, in this build too; "
@@ -184,7 +184,7 @@ json::object row_json(const tuner::priced_row& row) {
   return {{"row", row.name}, {"bytes", row.bytes}, {"compile_seconds", row.compile_seconds}};
 }
 
-json::object to_json(const tuner::trace_times& trace, const tuner::selection_result& chosen,
+json::object json_of(const tuner::trace_times& trace, const tuner::selection_result& chosen,
                      double loss) {
   const tuner::cover& found = chosen.found;
   const std::vector<row_share> shares = shares_of(trace, chosen);
@@ -258,7 +258,7 @@ exit_status select(const select_flags& flags) {
   const tuner::selection_result chosen = tuner::select_rows(*trace, loss);
   write_files(*trace, chosen, loss, flags, device.environment());
   if (flags.json) {
-    print_json(to_json(*trace, chosen, loss));
+    print_json(json_of(*trace, chosen, loss));
     return exit_status::success;
   }
   print_rows(*trace, chosen);

@@ -98,7 +98,7 @@ exit_status verify(const table_flags& flags) {
   return wrong == 0 ? exit_status::success : exit_status::no;
 }
 
-json::object to_json(const std::string& path, const table_rewrite& done) {
+json::object json_of(const std::string& path, const table_rewrite& done) {
   return {{"path", path},
           {"rows_before", done.rows_before},
           {"rows_after", done.rows_after},
@@ -131,7 +131,7 @@ exit_status compact(const table_flags& flags) {
     const auto done = compact_table(path);
     if (!done) throw failure(done.message());
     if (flags.json) {
-      all.push_back(to_json(path, *done));
+      all.push_back(json_of(path, *done));
     } else {
       print_rewrite(path, *done);
     }
@@ -144,7 +144,7 @@ exit_status merge(const table_flags& flags) {
   const std::string output = flags.output.empty() ? user_table_path() : flags.output;
   const auto done = merge_tables(flags.files, output);
   if (!done) throw failure(done.message());
-  flags.json ? print_json(to_json(output, *done)) : print_rewrite(output, *done);
+  flags.json ? print_json(json_of(output, *done)) : print_rewrite(output, *done);
   return exit_status::success;
 }
 

@@ -10,7 +10,7 @@
 
 #include <tessera/runtime/family.hpp>
 
-#include "command.hpp"
+#include "failure.hpp"
 
 namespace tessera::tool {
 namespace {

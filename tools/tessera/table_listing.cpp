@@ -75,7 +75,7 @@ std::pair<std::string, style> state_of(const lookup_file_state& file) {
   return {"sound", style::good};
 }
 
-json::object to_json(const lookup_record& record) {
+json::object json_of(const lookup_record& record) {
   return {{"family", record.family},
           {"semantic_version", record.semantic_version},
           {"code_version", record.code_version},
@@ -98,7 +98,7 @@ json::object to_json(const lookup_record& record) {
           {"standing", json::string(name_of(standing_of(record)))}};
 }
 
-json::object to_json(const opened_table& one) {
+json::object json_of(const opened_table& one) {
   const lookup_file_state& file = one.file();
   json::array faults;
   for (const line_fault& fault : file.faults) {
@@ -234,7 +234,7 @@ void print_stats(const std::vector<opened_table>& tables) {
 
 void print_stats_json(const std::vector<opened_table>& tables) {
   json::array files;
-  for (const opened_table& one : tables) files.push_back(to_json(one));
+  for (const opened_table& one : tables) files.push_back(json_of(one));
   json::array groups;
   const auto path_of = [](const opened_table& one) { return one.file().path; };
   for (auto& [key, what] : summarise(tables, path_of)) {
@@ -273,7 +273,7 @@ void print_dump_json(const std::vector<opened_table>& tables) {
   json::array rows;
   for (const opened_table& one : tables) {
     for (const lookup_record& record : one.table.records()) {
-      json::object row = to_json(record);
+      json::object row = json_of(record);
       row["file"] = one.file().path;
       row["layer"] = one.layer;
       rows.push_back(std::move(row));

@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "command.hpp"
+#include "failure.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -68,6 +68,10 @@ void print(std::string_view text) {
     if (errno == EPIPE) throw reader_left{};
     throw failure(fmt::format("stdout: {} bytes could not be written", text.size()));
   }
+}
+
+void print_fact(std::string_view name, std::string_view text) {
+  print(fmt::format("  {:<12} {}\n", name, text));
 }
 
 void print_message(std::string_view message) {

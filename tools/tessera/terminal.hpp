@@ -22,6 +22,9 @@ std::size_t terminal_width();
 /// Writes to stdout. A failure to write ends the command; quietly if the reader went away.
 void print(std::string_view text);
 
+/// "  name         text": a line of a report.
+void print_fact(std::string_view name, std::string_view text);
+
 /// One line on stderr: "tessera: " and the message.
 void print_message(std::string_view message);
 

@@ -11,7 +11,7 @@
 namespace tessera::tool {
 namespace {
 
-device_facts facts_of(device_id device) {
+device_facts facts_in_child_of(device_id device) {
   if (device.kind == device_kind::cpu) return this_device();
   const result<device_facts> found = tuner::facts_in_child(device);
   if (!found) throw failure("--backend: " + found.message(), exit_status::no);
@@ -33,7 +33,7 @@ void add_tune_device_flags(CLI::App& command, tune_device_flags& flags) {
 }
 
 tune_device::tune_device(const tune_device_flags& flags)
-    : facts_(facts_of(named_device(flags.backend))), threads_(flags.threads) {
+    : facts_(facts_in_child_of(named_device(flags.backend))), threads_(flags.threads) {
   if (facts_.kind == device_kind::cpu || threads_ == 0) return;
   throw failure(fmt::format("--threads: is {}, and --backend is {}, which has {} multiprocessors",
                             threads_, flags.backend, facts_.multiprocessors));

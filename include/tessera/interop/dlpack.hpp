@@ -73,27 +73,27 @@ enum type_code : std::uint8_t {
 
 /// A tensor struct with the members of `dlpack::tensor`.
 template <class Tensor>
-concept tensor_like = requires(const Tensor& one) {
-  { one.data } -> std::convertible_to<const void*>;
-  { one.ndim } -> std::convertible_to<std::int64_t>;
-  { one.shape } -> std::convertible_to<const std::int64_t*>;
-  { one.strides } -> std::convertible_to<const std::int64_t*>;
-  { one.byte_offset } -> std::convertible_to<std::uint64_t>;
-  one.dtype.lanes;
-  one.device.device_type;
+concept tensor_like = requires(const Tensor& tensor) {
+  { tensor.data } -> std::convertible_to<const void*>;
+  { tensor.ndim } -> std::convertible_to<std::int64_t>;
+  { tensor.shape } -> std::convertible_to<const std::int64_t*>;
+  { tensor.strides } -> std::convertible_to<const std::int64_t*>;
+  { tensor.byte_offset } -> std::convertible_to<std::uint64_t>;
+  tensor.dtype.lanes;
+  tensor.device.device_type;
 };
 
 /// A managed tensor struct, with or without version and flags.
 template <class Managed>
-concept managed_like = requires(Managed& one) {
-  requires tensor_like<std::remove_cvref_t<decltype(one.dl_tensor)>>;
-  one.manager_ctx;
-  one.deleter(&one);
+concept managed_like = requires(Managed& managed) {
+  requires tensor_like<std::remove_cvref_t<decltype(managed.dl_tensor)>>;
+  managed.manager_ctx;
+  managed.deleter(&managed);
 };
 template <class Managed>
-concept versioned_like = managed_like<Managed> && requires(Managed& one) {
-  one.version.major;
-  one.flags;
+concept versioned_like = managed_like<Managed> && requires(Managed& managed) {
+  managed.version.major;
+  managed.flags;
 };
 
 /// Releases a managed tensor the way its maker wants.

@@ -29,10 +29,10 @@ namespace eigen {
 
 /// An expression whose elements lie in memory: Matrix, Array, Map, Ref, Block, transpose of those.
 template <class Expression>
-concept stored = requires(const Expression& one) {
-  {one.derived().data()};
-  { one.innerStride() } -> std::convertible_to<Eigen::Index>;
-  { one.outerStride() } -> std::convertible_to<Eigen::Index>;
+concept stored = requires(const Expression& expression) {
+  {expression.derived().data()};
+  { expression.innerStride() } -> std::convertible_to<Eigen::Index>;
+  { expression.outerStride() } -> std::convertible_to<Eigen::Index>;
 };
 
 /// A Matrix or Array, which owns its elements.

@@ -8,11 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/demand.hpp>
@@ -25,7 +27,7 @@ namespace tessera {
 
 /// What the estimates of all rows for one demand start from; of a type of the family.
 struct demand_facts {
-  alignas(8) std::byte bytes[192];
+  alignas(8) std::byte bytes[208];
 };
 
 /// What callers from C know an operation by. It stays the same for good: a family keeps its number,
@@ -102,6 +104,38 @@ constexpr bool are_in_order(std::span<const operation> operations) noexcept {
   return true;
 }
 
+/// "..., 8 work items for 2 threads": how the work of a row is cut.
+void append_work(std::string& text, std::int64_t items, int workers, bool on_gpu);
+
+/// The back end of the rows that a family has for devices with these instructions, if bf16 products
+/// and Hopper's own change nothing for it.
+constexpr backend plain_target(backend highest) noexcept {
+  if (is_cuda(highest)) return backend::cuda_sm80;
+  return has_bf16_products(highest) ? backend::cpu_avx512 : highest;
+}
+
+/// True for rows that take any problem, the last resort of a back end.
+template <class Config>
+constexpr bool is_last_resort(const Config& config) noexcept {
+  if constexpr (requires { is_generic(config); }) return is_generic(config);
+  return false;
+}
+
+/// The name of the row that would be made for a demand on a device; empty: none. `chosen` is what
+/// runs instead.
+template <class Described>
+std::string wanted_row_of(const typename Described::demand_type& asked, const device_facts& device,
+                          const typename Described::config_type& chosen) {
+  if constexpr (requires { Described::wanted_row(asked, device, chosen); }) {
+    return Described::wanted_row(asked, device, chosen);
+  } else {
+    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
+    const std::optional<typename Described::config_type> wanted =
+        Described::wanted_config(asked, plain_target(device.highest), device.highest);
+    return wanted ? std::string(name_of(*wanted).view()) : std::string();
+  }
+}
+
 /// The functions of a record for the types of one family.
 template <class Described>
 struct functions_of_family {
@@ -151,7 +185,7 @@ struct functions_of_family {
   static int distance(const void* config, const demand& asked) noexcept {
     return distance_of(typed(config), typed(asked));
   }
-  static bool is_last_resort(const void* config) noexcept { return is_generic(typed(config)); }
+  static bool takes_any(const void* config) noexcept { return is_last_resort(typed(config)); }
   static void find_facts(const demand& asked, demand_facts& facts) noexcept {
     ::new (static_cast<void*>(facts.bytes)) facts_type(facts_of(typed(asked)));
   }
@@ -160,19 +194,26 @@ struct functions_of_family {
     return estimate_of(typed(config), typed(facts), workers);
   }
   static std::string reason_of(const void* config, const demand_facts& facts, int workers) {
-    return Described::reason_of(typed(config), typed(facts), workers);
+    if constexpr (requires { Described::reason_of(typed(config), typed(facts), workers); }) {
+      return Described::reason_of(typed(config), typed(facts), workers);
+    } else {
+      std::string text(Described::subject_of(typed(config), typed(facts)));
+      append_work(text, estimate_of(typed(config), typed(facts), workers).items, workers,
+                  is_cuda(typed(config).target));
+      return text;
+    }
   }
   static std::string wanted_row(const demand& asked, const device_facts& device,
                                 const void* chosen) {
-    return Described::wanted_row(typed(asked), device,
-                                 chosen != nullptr ? typed(chosen) : config_type{});
+    return wanted_row_of<Described>(typed(asked), device,
+                                    chosen != nullptr ? typed(chosen) : config_type{});
   }
 };
 
 /// The record of a family whose rows are those of `Rows`. `Described`
 /// (families/<family>/family.hpp) has its types, its constants and what is said of its rows; the
-/// rest are the functions for these types: what spec/fits.hpp makes of `fits_of`, is_generic,
-/// without_batch, facts_of, estimate_of.
+/// rest are the functions for these types: what spec/fits.hpp makes of `fits_of`, without_batch,
+/// facts_of, estimate_of, and is_generic where some rows take any problem.
 template <class Described, auto Rows, auto CodeVersion>
 consteval family family_of() {
   using functions = functions_of_family<Described>;
@@ -191,7 +232,7 @@ consteval family family_of() {
                 .runs_on = &functions::runs_on,
                 .difference = &functions::difference,
                 .distance = &functions::distance,
-                .is_generic = &functions::is_last_resort,
+                .is_generic = &functions::takes_any,
                 .facts_of = &functions::find_facts,
                 .estimate = &functions::estimate,
                 .reason_of = &functions::reason_of,

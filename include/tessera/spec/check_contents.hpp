@@ -293,6 +293,18 @@ inline bool are_own_pages(const used_pages& used, std::string_view offsets_name,
   return true;
 }
 
+/// The table of pages `tensor`, whose lengths are given.
+inline used_pages pages_of_table(const bound_call& call, std::size_t tensor) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const auto used_by = static_cast<std::size_t>(form.used_by);
+  return {form.name,
+          call.form().tensors[used_by].name,
+          call.tensors[tensor],
+          call.tensors[used_by],
+          entries_in_use(call, tensor),
+          call.dims[static_cast<std::size_t>(form.page)]};
+}
+
 /// A table of pages, as far as lengths say that it is used.
 inline bool is_table(const bound_call& call, std::size_t tensor, status& failure) {
   const tensor_form& form = call.form().tensors[tensor];
@@ -300,17 +312,48 @@ inline bool is_table(const bound_call& call, std::size_t tensor, status& failure
   if (!call.has(used_by)) return true;  // nobody says how many are used
   const tensor_form& of_lengths = call.form().tensors[used_by];
   const std::int64_t pages = call.dims[static_cast<std::size_t>(form.counts)];
-  const used_pages used{form.name,
-                        of_lengths.name,
-                        call.tensors[tensor],
-                        call.tensors[used_by],
-                        entries_in_use(call, tensor),
-                        call.dims[static_cast<std::size_t>(form.page)]};
+  const used_pages used = pages_of_table(call, tensor);
   if (!are_pages(used, pages, failure)) return false;
   if (of_lengths.covers < 0) return true;
   const auto covered = static_cast<std::size_t>(of_lengths.covers);
   return are_own_pages(used, call.form().tensors[covered].name, call.tensors[covered], pages,
                        failure);
+}
+
+/// The sequences of each group have so many pages before their rows, and they are the same.
+/// Groups, rows and table have been looked at.
+inline bool are_shared_pages(const bound_call& call, std::size_t tensor, status& failure) {
+  const tensor_form& form = call.form().tensors[tensor];
+  const tensor_view& list = call.tensors[tensor];
+  const tensor_view& groups = call.tensors[form.used_by];
+  const used_pages used = pages_of_table(call, static_cast<std::size_t>(form.apart));
+  const auto rows_of = [&](std::int64_t n) {
+    if (form.covers < 0) return std::int64_t{1};
+    const tensor_view& offsets = call.tensors[form.covers];
+    return std::int64_t{number_in(offsets, n + 1)} - number_in(offsets, n);
+  };
+  for (std::int64_t g = 0; g < list.extent[0]; ++g) {
+    const std::int64_t pages = number_in(list, g);
+    if (pages < 0)
+      return refuse(failure, form.name, ": entry ", g, " is ", pages, ", must be at least 0");
+    const std::int64_t first = number_in(groups, g);
+    const std::int64_t end = std::min<std::int64_t>(number_in(groups, g + 1), used.sequences);
+    for (std::int64_t n = first; n < end; ++n) {
+      const std::int64_t before = used.length(n) - rows_of(n);
+      const std::int64_t most = before > 0 ? before / used.page : 0;
+      if (pages > most) {
+        return refuse(failure, form.name, ": entry ", g, " is ", pages, ", sequence ", n, " has ",
+                      most, " whole page", most == 1 ? "" : "s", " before its rows");
+      }
+      for (std::int64_t m = 0; m < pages; ++m) {
+        if (used.number(n, m) == used.number(first, m)) continue;
+        return refuse(failure, used.name, ": entry ", n, ",", m, " is ", used.number(n, m),
+                      ", entry ", first, ",", m, " is ", used.number(first, m), "; ", form.name,
+                      " says that they are the same");
+      }
+    }
+  }
+  return true;
 }
 
 [[gnu::noinline]] inline bool holds_what_it_says(bound_call& call, std::size_t tensor,
@@ -326,6 +369,12 @@ inline bool is_table(const bound_call& call, std::size_t tensor, status& failure
     case tensor_contents::values:
     case tensor_contents::positive:
       return true;
+    case tensor_contents::groups: {
+      std::int64_t longest = 0;
+      return are_offsets(form.name, view, view.extent[0] - 1, owner, rows, longest, failure);
+    }
+    case tensor_contents::shared_pages:
+      return are_shared_pages(call, tensor, failure);
     case tensor_contents::offsets: {
       std::int64_t longest = 0;
       const std::int64_t sequences = entries_in_use(call, tensor) - 1;

@@ -151,6 +151,11 @@ enum class tensor_contents : std::uint8_t {
   slots,
   /// The last number, 0 to dim `counts`, says how many entries of lists of that dim are looked at.
   count,
+  groups,  ///< offsets of entries of dim `counts` that are in a group: decide nothing that is read
+  /// Pages, at most dim `counts`, that the sequences of a group of `used_by` have in common:
+  /// entries of the page numbers in `apart`, before those of the rows that the offsets in `covers`
+  /// give the sequences (without offsets one row each).
+  shared_pages,
   positive,  ///< a list in f32, each above 0 and finite; no dim counts them
 };
 
@@ -167,12 +172,14 @@ struct tensor_text {
   std::string_view counts{};   ///< the dim that contents lie in
   std::string_view longest{};  ///< offsets: the dim that becomes the longest of them
   /// Page numbers: the tensor of lengths that says how many are used. Slots: that of the offsets.
+  /// Shared pages: that of the groups.
   std::string_view used_by{};
   std::string_view page{};  ///< page numbers: the dim of tokens in a page
   /// Lengths: the offsets of rows that are the last tokens of the sequences, and are written: no
   /// sequence has more, and the pages of what is written are its own.
   std::string_view covers{};
-  /// Indices: those of another tensor; each of these is there once, and not among them.
+  /// Indices: those of another tensor; each of these is there once, and not among them. Shared
+  /// pages: the page numbers.
   std::string_view apart{};
   std::string_view shares{};  ///< an output that may lie in the memory of that tensor
   std::string_view

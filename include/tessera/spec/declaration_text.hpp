@@ -133,6 +133,9 @@ constexpr void read_tensor(const tensor_text& text, std::span<const tensor_text>
     throw "page numbers are used by lengths, of pages of a dim";
   }
   form.apart = index_of(all, text.apart, &tensor_text::name);
+  if (text.holds == tensor_contents::shared_pages && (form.used_by < 0 || form.apart < 0)) {
+    throw "shared pages are those of groups and of a table";
+  }
   form.shares = index_of(all, text.shares, &tensor_text::name);
   form.gradient_of = index_of(all, text.gradient_of, &tensor_text::name);
   form.shape_of = index_of(all, text.shape_of, &tensor_text::name);

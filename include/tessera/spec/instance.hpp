@@ -37,6 +37,10 @@ struct instance {
   status (*finish)(const void* args, const void* kernel_args,
                    const launch_context& where) = nullptr;
 
+  /// Tells kernel args that bits must not depend on the batch, before workspace and launch. Null
+  /// where they never do.
+  void (*keep_batch_invariant)(void* kernel_args) = nullptr;
+
   float compile_seconds = 0;       ///< measured when the table was last costed; 0: not measured
   std::uint32_t object_bytes = 0;  ///< code and constants, measured likewise
   row_properties properties{};
@@ -56,6 +60,14 @@ inline constexpr auto resolved_config = resolved(Kernel::config);
 template <class KernelArgs>
 KernelArgs args_of_launch(status (*)(const KernelArgs&, const launch_context&));
 
+/// What a row promises: `properties_of` of its config where the family has one (fits.hpp), else
+/// everything.
+template <class Config>
+constexpr row_properties promises_of(const Config& config) noexcept {
+  if constexpr (requires { properties_of(config); }) return properties_of(config);
+  return {};
+}
+
 /// A row of that config, with entry points that take the args of its family's kernels.
 template <auto WorkspaceBytes, auto Launch, class Config>
 constexpr instance instance_of(std::string_view family, std::string_view name, const Config& config,
@@ -66,6 +78,7 @@ constexpr instance instance_of(std::string_view family, std::string_view name, c
   row.family = family;
   row.target = config.target;
   row.config = &config;
+  row.properties = promises_of(config);
   row.prepare = prepare;
   row.workspace_bytes = [](const void* args, int workers) {
     return WorkspaceBytes(*static_cast<const kernel_args*>(args), workers);
@@ -76,8 +89,8 @@ constexpr instance instance_of(std::string_view family, std::string_view name, c
   return row;
 }
 
-/// How rows of a config become instances. A family specialises it in its row.hpp, where entry
-/// points are named by declaration, so that no kernel header is needed:
+/// How rows of a config become instances. Specialised in a family's row.hpp, which the generator
+/// writes: entry points are named by declaration there, so that no kernel header is needed:
 /// `template <class Kernel> static constexpr instance instance_for(std::string_view name)`.
 template <class Config>
 struct table_entry;

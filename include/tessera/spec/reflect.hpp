@@ -34,9 +34,6 @@ BOOST_DESCRIBE_ENUM(backend, cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16,
 BOOST_DESCRIBE_ENUM(device_kind, cpu, cuda)
 BOOST_DESCRIBE_ENUM(status_code, ok, invalid_argument, no_row, ineligible_row, unknown_row,
                     workspace, device, malformed, io)
-BOOST_DESCRIBE_STRUCT(device_id, (), (kind, ordinal))
-BOOST_DESCRIBE_STRUCT(tensor_shape, (), (type, rank, extent))
-BOOST_DESCRIBE_STRUCT(tensor_view, (), (data, type, rank, read_only, device, extent, stride))
 
 /// An enumeration whose enumerators are known by name.
 template <class Enum>
@@ -50,7 +47,7 @@ concept described_struct = boost::describe::has_describe_members<Struct>::value;
 template <described_enum Enum, class Visitor>
 constexpr void for_each_enumerator(Visitor&& visit) {
   boost::mp11::mp_for_each<boost::describe::describe_enumerators<Enum>>(
-      [&](auto one) { visit(std::string_view(one.name), one.value); });
+      [&](auto member) { visit(std::string_view(member.name), member.value); });
 }
 
 /// The enumerators of an enumeration with their names.
@@ -117,11 +114,11 @@ template <std::size_t Capacity>
 class fixed_text {
  public:
   [[gnu::noinline]] constexpr fixed_text& operator+=(std::string_view more) {
-    for (const char one : more) push_back(one);
+    for (const char letter : more) push_back(letter);
     return *this;
   }
-  constexpr fixed_text& operator+=(char one) {
-    push_back(one);
+  constexpr fixed_text& operator+=(char letter) {
+    push_back(letter);
     return *this;
   }
   /// Decimal digits, with a sign if negative.
@@ -141,9 +138,9 @@ class fixed_text {
   }
 
  private:
-  constexpr void push_back(char one) {
+  constexpr void push_back(char letter) {
     if (size_ == Capacity) throw std::length_error("tessera::fixed_text is full");
-    text_[size_++] = one;
+    text_[size_++] = letter;
   }
 
   std::array<char, Capacity> text_{};

@@ -1,7 +1,8 @@
 // Names of rows, said once and good both ways: a family lists the parts of its names in order, and
 // from the list follow the name of a config and the config that a name spells.
 //
-//   inline constexpr auto pooling_names = row_names<pooling_config>(
+//   template <>
+//   inline constexpr auto spelling_of<pooling_config> = row_names<pooling_config>(
 //       "pooling", word(&pooling_config::target), word(&pooling_config::type),
 //       number(".s", &pooling_config::streams));            // pooling.cpu_avx2.f32.s4
 //
@@ -183,6 +184,20 @@ struct row_spelling {
 template <class Config, class... Parts>
 constexpr auto row_names(std::string_view family, Parts... parts) {
   return row_spelling<Config, Parts...>{family, {parts...}};
+}
+
+/// The names of rows of a config: each family specialises it.
+struct no_spelling {};
+template <class Config>
+inline constexpr no_spelling spelling_of{};
+
+template <class Config>
+concept spelled_config = !std::is_same_v<decltype(spelling_of<Config>), const no_spelling>;
+
+/// The stable name of a row.
+template <spelled_config Config>
+constexpr row_name name_of(const Config& config) {
+  return spelling_of<Config>.name_of(config);
 }
 
 }  // namespace tessera

@@ -9,8 +9,9 @@ namespace tessera {
 /// The same inputs on the same device give the same bits, run after run.
 enum class determinism : std::uint8_t { none, same_bits };
 
-/// The bits of one batch entry do not depend on the other entries, nor on how many there are.
-enum class batch_invariance : std::uint8_t { none, same_bits };
+/// The bits of one batch entry do not depend on the other entries, nor on how many there are:
+/// never, always, or where a policy asks for it (`instance::keep_batch_invariant`).
+enum class batch_invariance : std::uint8_t { none, same_bits, on_request };
 
 /// Promises of one row. CPU rows keep both: their work is cut without regard to threads and batch.
 struct row_properties {

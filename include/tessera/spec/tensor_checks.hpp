@@ -104,9 +104,9 @@ inline element_offsets offsets_of(const tensor_view& view) noexcept {
 [[gnu::cold]] inline bool refuse_span(std::string_view name, const tensor_view& view,
                                       status& failure) {
   int axis = 0;
-  for (tensor_view one = view; axis + 1 < view.rank; ++axis) {
-    one.rank = static_cast<std::int8_t>(axis + 1);
-    if (!offsets_of(one).in_range) break;
+  for (tensor_view leading = view; axis + 1 < view.rank; ++axis) {
+    leading.rank = static_cast<std::int8_t>(axis + 1);
+    if (!offsets_of(leading).in_range) break;
   }
   const auto at = static_cast<std::size_t>(axis);
   return refuse(failure, name, ": axis ", axis, " has extent ", view.extent[at], " and stride ",

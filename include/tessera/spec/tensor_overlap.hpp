@@ -54,12 +54,12 @@ class reachable_sums {
                         int& patience) const noexcept {
     if (high < 0 || low > largest) return false;
     if (at == count_ || --patience < 0) return true;
-    const axis& one = axes_[at];
-    const std::int64_t missing = low - one.rest;
-    std::int64_t step = missing <= 0 ? 0 : (missing - 1) / one.stride + 1;
-    for (; step <= one.steps && step * one.stride <= high; ++step) {
-      const std::int64_t taken = step * one.stride;
-      if (search(at + 1, one.rest, low - taken, high - taken, patience)) return true;
+    const axis& current = axes_[at];
+    const std::int64_t missing = low - current.rest;
+    std::int64_t step = missing <= 0 ? 0 : (missing - 1) / current.stride + 1;
+    for (; step <= current.steps && step * current.stride <= high; ++step) {
+      const std::int64_t taken = step * current.stride;
+      if (search(at + 1, current.rest, low - taken, high - taken, patience)) return true;
     }
     return false;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -181,6 +182,63 @@ TEST(pages, chunks_of_a_prompt_are_its_rows) {
   out.insert(out.end(), rest.begin(), rest.end());
   ASSERT_EQ(out.size(), expected.size());
   for (std::size_t at = 0; at < out.size(); ++at) EXPECT_NEAR(out[at], expected[at], 1e-5f) << at;
+}
+
+/// The last two sequences share pages.
+struct sharing_call : paged_call {
+  std::vector<std::int32_t> groups{0, 1, 3}, shared{0, 30};
+
+  sharing_call() : paged_call(7) {
+    lengths = {611, 500, slots * page_size};
+    std::copy_n(table.begin() + slots, shared[1], table.begin() + 2 * slots);
+  }
+  page_attention_args args_with_groups() {
+    page_attention_args all = args();
+    all.cu_prefix_seqs = view(groups.data(), {3});
+    all.prefix_pages = view(shared.data(), {2});
+    return all;
+  }
+  std::string refusal() { return page_attention(args_with_groups(), in_order_of_tokens).message(); }
+};
+
+TEST(shared_pages, that_are_not_the_same_are_refused) {
+  sharing_call call;
+  EXPECT_EQ(call.refusal(), "");
+  call.table[2 * slots + 29] = 3;
+  EXPECT_EQ(call.refusal(),
+            "block_table: entry 2,29 is 3, entry 1,29 is 111; prefix_pages says that they are the "
+            "same");
+  call.shared[1] = 29;
+  EXPECT_EQ(call.refusal(), "");
+  call.shared[1] = 32;
+  EXPECT_EQ(call.refusal(),
+            "prefix_pages: entry 1 is 32, sequence 1 has 31 whole pages before its rows");
+  call.shared[1] = -1;
+  EXPECT_EQ(call.refusal(), "prefix_pages: entry 1 is -1, must be at least 0");
+  call.groups[2] = 4;
+  EXPECT_EQ(call.refusal(), "cu_prefix_seqs: the last entry is 4, q has 3 rows");
+}
+
+TEST(shared_pages, need_groups_and_their_pages) {
+  sharing_call call;
+  page_attention_args args = call.args_with_groups();
+  args.prefix_pages = {};
+  EXPECT_EQ(page_attention(args, in_order_of_tokens).message(),
+            "cu_prefix_seqs: is given, prefix_pages is not; it says how many pages the sequences "
+            "of a group share");
+  args = call.args_with_groups();
+  args.cu_prefix_seqs = {};
+  EXPECT_EQ(page_attention(args, in_order_of_tokens).message(),
+            "prefix_pages: is given, cu_prefix_seqs is not; it says which sequences share pages");
+}
+
+TEST(shared_pages, are_each_sequences_own_where_bits_must_not_depend_on_others) {
+  sharing_call call;
+  const context invariant{.policy = selection_policy{.promise = bits_promise::batch_invariant}};
+  ASSERT_TRUE(page_attention(call.args(), in_order_of_tokens, invariant));
+  const std::vector<float> alone = call.out;
+  ASSERT_TRUE(page_attention(call.args_with_groups(), in_order_of_tokens, invariant));
+  EXPECT_EQ(call.out, alone);
 }
 
 }  // namespace

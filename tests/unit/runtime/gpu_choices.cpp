@@ -224,6 +224,26 @@ TEST(GpuChoices, HopperPromptsDoNotDependOnTheBatch) {
   EXPECT_TRUE(has(one.row(), ".cuda_sm90.bf16.d128."));
 }
 
+TEST(GpuChoices, HopperRowsOfCommonHeadDimsModifyScores) {
+  for (const char* type : {"bf16", "f16"}) {
+    for (const int d : {64, 128}) {
+      const std::string shape = std::string("[4,2048,16,") + std::to_string(d) + "]" + type + " ";
+      const std::string start = "flash_attention q=" + shape + "k=" + shape;
+      const std::string row = std::string(".cuda_sm90.") + type + ".d" + std::to_string(d) + ".";
+      EXPECT_TRUE(has(row_for(start), row + "192x")) << "no feature asked for";
+      for (const char* options : {"causal=true logits_soft_cap=50",
+                                  "q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32"}) {
+        EXPECT_TRUE(has(row_for(start + options), row + "soft_cap+segments.")) << options;
+      }
+      for (const char* options : {"bias_pre=[1,16,2048,2048]bf16", "mask=[4,1,2048,2048]u8",
+                                  "causal=true dropout_probability=0.1"}) {
+        EXPECT_TRUE(has(row_for(start + options), row + "soft_cap+bias+mask+segments+dropout."))
+            << options;
+      }
+    }
+  }
+}
+
 TEST(GpuChoices, ReasonsCountBlocks) {
   constexpr const char* text = "flash_attention q=[2,4096,16,128]bf16 k=[2,4096,16,128]";
   EXPECT_TRUE(has(gpu_question(text, support::a100()).reason(),

@@ -127,6 +127,59 @@ TEST(GpuSchedule, HalfAWaveOfWorkTilesIsCutUntilTheLastWaveIsFull) {
   EXPECT_EQ(estimate_of(decode, sizes).splits, 15);
 }
 
+/// A batch of single tokens over pages, 64 query heads to 8.
+schedule_sm80::call_sizes batch_over_pages(std::int64_t sequences, std::int64_t keys) {
+  return {.packed = true,
+          .batch = sequences,
+          .q_tokens = sequences,
+          .q_len = 1,
+          .kv_len = keys,
+          .q_heads = 64,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .v_head_dim = 128,
+          .bytes_of_key = 512};
+}
+
+TEST(GpuSchedule, BatchesThatTakeLongToReadAreListed) {
+  const auto is_listed = [](const schedule_sm80::call_sizes& sizes) {
+    return schedule_sm80::schedule_of(decode, sizes, 132).list.used;
+  };
+  EXPECT_TRUE(is_listed(batch_over_pages(128, 8192)));
+  EXPECT_FALSE(is_listed(batch_over_pages(128, 64)));
+  EXPECT_FALSE(is_listed(batch_over_pages(1, 1 << 20))) << "parts of equal size are known";
+  schedule_sm80::call_sizes sizes = batch_over_pages(4, 512);
+  sizes.prefixes = 1;
+  EXPECT_TRUE(is_listed(sizes));
+  sizes.prefixes = 0;
+  sizes.batch_invariant = true;
+  EXPECT_TRUE(is_listed(sizes));
+  sizes.bytes_of_key = 0;
+  EXPECT_FALSE(is_listed(sizes)) << "keys in one piece";
+}
+
+TEST(GpuSchedule, ListsHaveRoomForTheirItems) {
+  for (const std::int64_t sequences : {2, 64, 1000}) {
+    for (const std::int64_t keys : {64, 8192, 131072}) {
+      for (const std::int64_t prefixes : {0, 1, 7}) {
+        schedule_sm80::call_sizes sizes = batch_over_pages(sequences, keys);
+        sizes.prefixes = prefixes;
+        const auto cut = schedule_sm80::schedule_of(decode, sizes, 132);
+        if (!cut.list.used) continue;
+        // A tile of rows for each sequence and group at least, an item for each of these, and a
+        // place for what the items of sequences with a prefix leave.
+        EXPECT_GE(cut.list.tiles, sequences + prefixes);
+        EXPECT_GE(cut.list.items, cut.list.tiles);
+        EXPECT_GE(cut.list.places, prefixes > 0 ? sequences : 0);
+        EXPECT_EQ(schedule_sm80::workspace_of(cut, 128),
+                  schedule_sm80::list_bytes(cut.list) +
+                      static_cast<std::size_t>(cut.list.places) * 8 * 16 * 130 * 4);
+        EXPECT_EQ(cut.launches, 3);
+      }
+    }
+  }
+}
+
 TEST(GpuSchedule, NothingToDoIsCutIntoNothing) {
   for (const call& none : {call{.batch = 0}, call{.q_len = 0}, call{.q_heads = 0, .kv_heads = 0}}) {
     const auto cut = schedule_of(decode, none);
@@ -207,6 +260,24 @@ TEST(GpuSchedule, HopperTilesShareHeadsOfShortQueries) {
   const auto own_keys = hopper_schedule_of({.q_len = 256, .kv_len = 8192});
   EXPECT_EQ(own_keys.heads_of_tile, 1);
   EXPECT_EQ(own_keys.work_tiles, 8 * 2);
+}
+
+TEST(GpuSchedule, HopperClassifiesTilesOfEveryBlockOfRows) {
+  for (const call& sizes : calls()) {
+    const auto cut = hopper_schedule_of(sizes);
+    for (const bool by_head : {false, true}) {
+      const auto classes =
+          schedule_sm90::classes_of(hopper, schedule_sm90::sizes_of(sizes.args()), cut, by_head);
+      const std::int64_t head_blocks = sizes.q_heads / cut.heads_of_tile;
+      if (classes.words() == 0) continue;
+      EXPECT_EQ(std::int64_t{classes.blocks} * head_blocks, cut.work_tiles);
+      EXPECT_EQ(classes.heads, by_head ? head_blocks : 1);
+      EXPECT_EQ(schedule_sm90::workspace_of(classes),
+                schedule_sm90::counter_bytes +
+                    static_cast<std::size_t>(classes.words()) * schedule_sm90::class_word_bytes);
+    }
+  }
+  EXPECT_EQ(schedule_sm90::workspace_of({}), schedule_sm90::counter_bytes);
 }
 
 }  // namespace

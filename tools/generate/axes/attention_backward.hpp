@@ -16,6 +16,8 @@ struct attention_backward_axes {
   std::vector<backend> targets;
   std::vector<dtype> types{dtype::f32, dtype::f16, dtype::bf16};
   std::vector<int> head_dims{0};
+  std::vector<int> v_head_dims{0};
+  std::vector<bool> d_q_atomics{false};
   std::vector<int> block_q{0};
   std::vector<int> block_kv{0};
 };
@@ -32,10 +34,32 @@ inline std::vector<attention_backward_axes> attention_backward_blocks() {
           .targets = {cuda_sm80},
       },
       {
-          .about = "CUDA: the matrix unit",
+          .about = "CUDA: the matrix unit, the same bits in every run",
           .targets = {cuda_sm80},
           .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 96, 128},
+      },
+      {
+          .about = "CUDA: the matrix unit, d_q added up in memory",
+          .targets = {cuda_sm80},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {64, 96, 128, 256},
+          .d_q_atomics = {true},
+      },
+      {
+          .about = "the same by the matrix unit of Hopper",
+          .targets = {cuda_sm90},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {64, 96, 128},
+          .d_q_atomics = {true},
+      },
+      {
+          .about = "the same for keys of latent attention",
+          .targets = {cuda_sm80},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {192},
+          .v_head_dims = {128},
+          .d_q_atomics = {true},
       },
   };
 }

@@ -219,6 +219,10 @@ inline std::vector<attention_axes> cuda_decode_axes() {
 /// 16-bit prompts on Hopper; what these do not take, rows of sm80 do.
 inline std::vector<attention_axes> cuda_sm90_axes() {
   using enum backend;
+  const attention_features cap_segments =
+      base_features | attention_feature::soft_cap | attention_feature::segments;
+  const attention_features every_score =
+      every_feature.without(attention_features{} | attention_feature::weights);
   return {
       {
           .about = "sm90: prompts with common head dims, tiles by default",
@@ -234,6 +238,38 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .dims = {{256}},
           .features = {base_features | attention_feature::soft_cap},
           .tiles = {{0, 0}},
+      },
+      {
+          .about = "sm90: head dim 64 with a soft cap, batches packed by segment, or both",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{64}},
+          .features = {cap_segments},
+          .tiles = {{192, 112, {.warps = 16, .blocks_per_sm = 1}}},
+      },
+      {
+          .about = "sm90: the same with head dim 128",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{128}},
+          .features = {cap_segments},
+          .tiles = {{192, 64, {.warps = 16, .blocks_per_sm = 1}}},
+      },
+      {
+          .about = "sm90: biases, masks, dropout and all else but weights, head dim 64",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{64}},
+          .features = {every_score},
+          .tiles = {{192, 64, {.warps = 16, .blocks_per_sm = 1}}},
+      },
+      {
+          .about = "sm90: the same with head dim 128: two warpgroups, whose registers hold it",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{128}},
+          .features = {every_score},
+          .tiles = {{128, 64, {.warps = 12, .blocks_per_sm = 1}}},
       },
   };
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/families/chunked_scan/config.hpp>
+#include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/families/recurrent_keys.hpp>
 
 namespace tessera::generate {
@@ -43,6 +44,14 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .passes = {forward, backward},
           .forms = {step},
           .key_dims = {recurrent_key_dims.begin(), recurrent_key_dims.end()},
+      },
+      {
+          .about = "sm80: prompts in chunks of 64 tokens, on the matrix unit",
+          .targets = {cuda_sm80},
+          .types = {dtype::bf16},
+          .passes = {forward},
+          .forms = {chunk},
+          .key_dims = {64, most_chunk_keys},
       },
   };
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/families/recurrent_keys.hpp>
 
 namespace tessera::generate {
@@ -41,6 +42,14 @@ inline std::vector<delta_rule_axes> delta_rule_blocks() {
           .targets = {cuda_sm80},
           .passes = {forward, backward},
           .key_dims = {recurrent_key_dims.begin(), recurrent_key_dims.end()},
+      },
+      {
+          .about = "sm80: prompts in chunks of 64 tokens, on the matrix unit",
+          .targets = {cuda_sm80},
+          .types = {dtype::bf16},
+          .passes = {forward},
+          .chunks = {static_cast<int>(tokens_of_chunk)},
+          .key_dims = {64, most_chunk_keys},
       },
   };
 }

@@ -59,6 +59,20 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .passes = {forward},
           .types = {dtype::f16, dtype::bf16},
       },
+      {
+          .about = "prompts on the matrix unit, whose keys and values are tensors of bf16",
+          .targets = {cuda_sm80, cuda_sm90},
+          .forms = {expanded},
+          .passes = {forward},
+          .types = {dtype::bf16},
+      },
+      {
+          .about = "sm80: the same of which each token sees selected keys",
+          .targets = {cuda_sm80},
+          .forms = {selected},
+          .passes = {forward},
+          .types = {dtype::bf16},
+      },
   };
 }
 

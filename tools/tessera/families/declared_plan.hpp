@@ -8,8 +8,8 @@
 #include <tessera/api/plan.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
-#include "../command.hpp"
 #include "../device_tensors.hpp"
+#include "../failure.hpp"
 #include "../families.hpp"
 #include "bench/support/timing.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <tessera/spec/option_text.hpp>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "../json.hpp"
 
 namespace tessera::tool {

@@ -9,7 +9,7 @@
 
 #include <tessera/spec/tensor_view.hpp>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "bench/support/memory.hpp"
 
 namespace tessera::tool {

@@ -12,7 +12,7 @@
 
 #include <tessera/spec/check.hpp>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "tests/reference/elements.hpp"
 #include "tests/reference/pool_elements.hpp"
 #include "tests/support/call_judge.hpp"

@@ -157,7 +157,7 @@ std::string checks_text(const replay_session& done) {
       complaints);
 }
 
-json::object to_json(const step_sums& sums, double ceiling) {
+json::object json_of(const step_sums& sums, double ceiling) {
   const double gbytes = sums.rate(sums.bytes) * 1e-9;
   return {{"steps", sums.times.size()},
           {"tokens", sums.tokens},
@@ -172,7 +172,7 @@ json::object to_json(const step_sums& sums, double ceiling) {
             {"max", sums.quantile(1) * 1e3}}}};
 }
 
-json::object to_json(const replayed_layer& one) {
+json::object json_of(const replayed_layer& one) {
   const auto text = [](std::string_view view) { return json::string(view); };
   json::array rows;
   for (const row_use& row : one.layer->rows()) {
@@ -271,7 +271,7 @@ json::object document_of(const replay_session& done, const model_description& mo
   const double ceiling = done.place().read_gbytes();
   const step_kinds kinds(done.steps());
   json::array layers;
-  for (const replayed_layer& one : done.layers()) layers.push_back(to_json(one));
+  for (const replayed_layer& one : done.layers()) layers.push_back(json_of(one));
   return {{"tessera", "replay"},
           {"device", device_text(done.place().device())},
           {"workers", done.place().workers()},
@@ -280,9 +280,9 @@ json::object document_of(const replay_session& done, const model_description& mo
           {"totals", totals_of(done)},
           {"read_gigabytes_per_second", ceiling},
           {"steps",
-           {{"all", to_json(kinds.all, ceiling)},
-            {"decode_only", to_json(kinds.decode, ceiling)},
-            {"with_prefill", to_json(kinds.prefill, ceiling)}}},
+           {{"all", json_of(kinds.all, ceiling)},
+            {"decode_only", json_of(kinds.decode, ceiling)},
+            {"with_prefill", json_of(kinds.prefill, ceiling)}}},
           {"layers", std::move(layers)},
           {"left_out", json::array(done.left_out().begin(), done.left_out().end())},
           {"checked_steps", done.checked_steps()},

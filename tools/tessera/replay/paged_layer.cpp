@@ -9,7 +9,7 @@
 
 #include <tessera/runtime/operation.hpp>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "tests/reference/store.hpp"
 #include "tests/support/random.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <tessera/runtime/device_facts.hpp>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "bench/support/ceilings.hpp"
 #include "bench/support/device_ceilings.hpp"
 #include "bench/support/device_mirror.hpp"

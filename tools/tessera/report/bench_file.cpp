@@ -107,7 +107,7 @@ double microseconds_per(const fields& one) {
   one.refuse("time_unit", fmt::format("is \"{}\", must be ns, us, ms or s", unit));
 }
 
-double counter_of(const bench_case& one, std::string_view name) {
+double counter_or_zero(const bench_case& one, std::string_view name) {
   for (const auto& [key, value] : one.counters) {
     if (key == name) return value;
   }
@@ -116,8 +116,8 @@ double counter_of(const bench_case& one, std::string_view name) {
 
 /// True if the run says that limits of this kind hold the case, or does not say which.
 bool may_hold(const bench_case& one, limit kind) {
-  const double of_peak = counter_of(one, "of_peak");
-  const double of_read = counter_of(one, "of_read");
+  const double of_peak = counter_or_zero(one, "of_peak");
+  const double of_read = counter_or_zero(one, "of_read");
   if (of_peak == 0 || of_read == 0) return true;
   return (of_read > of_peak) == (kind == limit::memory);
 }
@@ -249,7 +249,7 @@ bench_run read_bench_run(const json::object& document, const std::string& path,
       continue;
     }
     one.held_to = limit_behind(one, run.ceilings);
-    one.disturbed = counter_of(one, "disturbed") > 0;
+    one.disturbed = counter_or_zero(one, "disturbed") > 0;
     run.cases.push_back(std::move(one));
   }
   add_notes(run, notes);

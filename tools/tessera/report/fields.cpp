@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "../json.hpp"
 
 namespace tessera::tool::report {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "../json.hpp"
 #include "bench_file.hpp"
 #include "fields.hpp"

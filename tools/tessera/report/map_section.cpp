@@ -19,7 +19,7 @@ using problem_list = std::vector<const tuned_problem*>;
 constexpr std::size_t least_cells = 3;  // a smaller map shows nothing that a line does not
 
 // A map of more columns takes the whole width of the page.
-constexpr std::size_t most_columns = 6;
+constexpr std::size_t most_map_columns = 6;
 
 /// Problems of one kind, and the sizes that make the axes.
 struct size_map {
@@ -186,7 +186,7 @@ void write_map(markup& page, const size_map& map, const common_parts& common) {
   std::string caption = text_of(map.kind, common.kind);
   if (caption.empty()) caption = map.kind.empty() ? map.family : text_of(map.kind);
   const auto figure =
-      page.element("figure", {{"class", columns.size() > most_columns ? "map whole" : "map"}});
+      page.element("figure", {{"class", columns.size() > most_map_columns ? "map whole" : "map"}});
   {
     const auto area = page.element(
         "div",

@@ -9,7 +9,7 @@
 
 #include <tessera/runtime/lookup/record.hpp>
 
-#include "../command.hpp"
+#include "../failure.hpp"
 #include "../json.hpp"
 #include "fields.hpp"
 

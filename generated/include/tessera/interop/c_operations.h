@@ -213,7 +213,7 @@ static inline int32_t tessera_run_scaled_dot_product_attention(const tessera_pla
 /* ---- page_attention: family attention ---- */
 
 /* Axes: N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D head_dim;
- * Dv head_dim. */
+ * Dv head_dim; F groups of sequences. */
 typedef struct tessera_page_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -230,6 +230,8 @@ typedef struct tessera_page_attention_args {
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [N,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [N,Hq]; f32 */
+  const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
+  const tessera_tensor* prefix_pages; /* [F]; i32 */
 } tessera_page_attention_args;
 
 /* Bits of `given`. */
@@ -258,7 +260,7 @@ typedef struct tessera_page_attention_options {
 } tessera_page_attention_options;
 
 /* page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales, v_scales,
- * lse. */
+ * cu_prefix_seqs, prefix_pages, lse. */
 static inline int32_t tessera_page_attention(const tessera_page_attention_args* args,
     const tessera_page_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -276,7 +278,7 @@ static inline int32_t tessera_run_page_attention(const tessera_plan* plan,
 }
 
 /* decode_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales,
- * v_scales, lse. */
+ * v_scales, cu_prefix_seqs, prefix_pages, lse. */
 static inline int32_t tessera_decode_attention(const tessera_page_attention_args* args,
     const tessera_page_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -297,7 +299,7 @@ static inline int32_t tessera_run_decode_attention(const tessera_plan* plan,
 /* ---- prefill_page_attention: family attention ---- */
 
 /* Axes: C length; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D head_dim; Dv
- * head_dim. */
+ * head_dim; F groups of sequences. */
 typedef struct tessera_prefill_page_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -314,6 +316,8 @@ typedef struct tessera_prefill_page_attention_args {
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [C,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [Hq,C]; f32 */
+  const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
+  const tessera_tensor* prefix_pages; /* [F]; i32 */
 } tessera_prefill_page_attention_args;
 
 /* Bits of `given`. */
@@ -417,7 +421,7 @@ static inline int32_t tessera_run_ragged_decode_attention(const tessera_plan* pl
 /* ---- unified_attention: family attention ---- */
 
 /* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
- * head_dim; Dv head_dim; n number of sinks; E length. */
+ * head_dim; Dv head_dim; n number of sinks; E length; F groups of sequences. */
 typedef struct tessera_unified_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -441,6 +445,8 @@ typedef struct tessera_unified_attention_args {
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+  const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
+  const tessera_tensor* prefix_pages; /* [F]; i32 */
 } tessera_unified_attention_args;
 
 /* Bits of `given`. */
@@ -469,7 +475,7 @@ typedef struct tessera_unified_attention_options {
 } tessera_unified_attention_options;
 
 /* unified_attention: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k, out; takes
- * num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales, lse. */
+ * num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales, cu_prefix_seqs, prefix_pages, lse. */
 static inline int32_t tessera_unified_attention(const tessera_unified_attention_args* args,
     const tessera_unified_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -490,7 +496,7 @@ static inline int32_t tessera_run_unified_attention(const tessera_plan* plan,
 /* ---- chunked_prefill_paged_decode: family attention ---- */
 
 /* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
- * head_dim; Dv head_dim; n number of sinks; E length. */
+ * head_dim; Dv head_dim; n number of sinks; E length; F groups of sequences. */
 typedef struct tessera_chunked_prefill_paged_decode_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -514,6 +520,8 @@ typedef struct tessera_chunked_prefill_paged_decode_args {
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,Dv]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+  const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
+  const tessera_tensor* prefix_pages; /* [F]; i32 */
 } tessera_chunked_prefill_paged_decode_args;
 
 /* Bits of `given`. */
@@ -542,7 +550,8 @@ typedef struct tessera_chunked_prefill_paged_decode_options {
 } tessera_chunked_prefill_paged_decode_options;
 
 /* chunked_prefill_paged_decode: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k,
- * k_new, v_new, out; takes num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales, lse. */
+ * k_new, v_new, out; takes num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales,
+ * cu_prefix_seqs, prefix_pages, lse. */
 static inline int32_t tessera_chunked_prefill_paged_decode(
     const tessera_chunked_prefill_paged_decode_args* args,
     const tessera_chunked_prefill_paged_decode_options* options, const tessera_context* context,

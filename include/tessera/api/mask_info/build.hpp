@@ -118,7 +118,7 @@ inline shared_ids ids_of_validity(const tensor_view& valid) {
   const dense read = read_dense(rank4);
   std::vector<std::int32_t> ids(read.visible->size());
   std::transform(read.visible->begin(), read.visible->end(), ids.begin(),
-                 [](std::uint8_t one) { return one != 0 ? 0 : -1; });
+                 [](std::uint8_t used) { return used != 0 ? 0 : -1; });
   return std::make_shared<const std::vector<std::int32_t>>(std::move(ids));
 }
 
@@ -177,14 +177,14 @@ inline result<mask_info> mask_info::from_segments(const tensor_view& q_ids,
                                                   const tensor_view& kv_positions) {
   if (auto done = masks::check_readable(q_ids, "q_segment_ids"); !done) return done;
   const tensor_view& keys = kv_ids.present() ? kv_ids : q_ids;
-  mask_info made({q_ids.extent[0], 1, q_ids.extent[1], keys.extent[1]});
-  if (auto done = made.apply_segments(q_ids, kv_ids); !done) return done;
+  mask_info mask({q_ids.extent[0], 1, q_ids.extent[1], keys.extent[1]});
+  if (auto done = mask.apply_segments(q_ids, kv_ids); !done) return done;
   if (q_positions.present() || kv_positions.present()) {
-    auto read = made.read_pair(q_positions, kv_positions, "q_positions", "kv_positions");
+    auto read = mask.read_pair(q_positions, kv_positions, "q_positions", "kv_positions");
     if (!read) return read.failure();
-    made.positions_ = *std::move(read);
+    mask.positions_ = *std::move(read);
   }
-  return made;
+  return mask;
 }
 
 inline result<mask_info> mask_info::from_validity(const tensor_view& q_valid,
@@ -204,10 +204,10 @@ inline result<mask_info> mask_info::from_validity(const tensor_view& q_valid,
     of.kv_len = kv_valid.extent[1];
     ids.kv = masks::ids_of_validity(kv_valid);
   }
-  mask_info made(of);
-  made.terms_.push_back({ids});
-  made.segments_ = std::move(ids);
-  return made;
+  mask_info mask(of);
+  mask.terms_.push_back({ids});
+  mask.segments_ = std::move(ids);
+  return mask;
 }
 
 inline result<mask_info> mask_info::from_attention_mask(const tensor_view& mask,
@@ -235,39 +235,39 @@ inline result<mask_info> mask_info::from_attention_mask(const tensor_view& mask,
     rank4.extent = {mask.extent[0], 1, mask.extent[1], mask.extent[2]};
     rank4.stride = {mask.stride[0], 0, mask.stride[1], mask.stride[2]};
   }
-  mask_info made({rank4.extent[0], 1, rank4.extent[2], rank4.extent[3]});
-  if (auto done = made.apply_mask(rank4); !done) return done;
-  return made;
+  mask_info info({rank4.extent[0], 1, rank4.extent[2], rank4.extent[3]});
+  if (auto done = info.apply_mask(rank4); !done) return done;
+  return info;
 }
 
 inline result<mask_info> mask_info::from_random(std::int64_t batch, std::int64_t q_len,
                                                 std::int64_t kv_len, double sparsity,
                                                 std::uint64_t seed) {
-  auto made = all_visible(batch, q_len, kv_len);
-  if (!made) return made;
+  auto mask = all_visible(batch, q_len, kv_len);
+  if (!mask) return mask;
   if (!(sparsity >= 0.0 && sparsity <= 1.0)) {
     return masks::refusal("sparsity: is " + std::to_string(sparsity) + ", it can be 0 to 1");
   }
   std::mt19937_64 random(
       seed);  // its output is fixed by the standard, that of distributions is not
   std::vector<std::uint8_t> visible(static_cast<std::size_t>(batch * q_len * kv_len));
-  for (std::uint8_t& one : visible) {
-    one = static_cast<double>(random() >> 11) * 0x1p-53 >= sparsity ? 1 : 0;
+  for (std::uint8_t& is_visible : visible) {
+    is_visible = static_cast<double>(random() >> 11) * 0x1p-53 >= sparsity ? 1 : 0;
   }
   masks::dense drawn;
   drawn.extent = {batch, 1, q_len, kv_len};
   drawn.visible = std::make_shared<const std::vector<std::uint8_t>>(std::move(visible));
-  made->terms_.push_back({std::move(drawn)});
-  return made;
+  mask->terms_.push_back({std::move(drawn)});
+  return mask;
 }
 
 inline result<mask_info> mask_info::chunked(std::int64_t chunk_size, std::int64_t batch,
                                             std::int64_t q_len, std::int64_t kv_len,
                                             const masks::per_batch& offset) {
-  auto made = all_visible(batch, q_len, kv_len);
-  if (!made) return made;
-  if (auto done = made->apply_chunked(chunk_size, offset); !done) return done;
-  return made;
+  auto mask = all_visible(batch, q_len, kv_len);
+  if (!mask) return mask;
+  if (auto done = mask->apply_chunked(chunk_size, offset); !done) return done;
+  return mask;
 }
 
 }  // namespace tessera

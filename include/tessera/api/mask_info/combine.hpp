@@ -36,8 +36,8 @@ inline status mask_info::apply_causal(alignment aligned) {
                                      sizes_.kv_len - sizes_.q_len);
   for (std::size_t b = 0; b < diagonal.size(); ++b) {
     std::int64_t q = sizes_.q_len, kv = sizes_.kv_len;
-    for (const masks::term& one : terms_) {
-      const auto* lengths = std::get_if<masks::box>(&one.is);
+    for (const masks::term& condition : terms_) {
+      const auto* lengths = std::get_if<masks::box>(&condition.is);
       if (lengths == nullptr) continue;
       q = std::min(q, lengths->q_end[static_cast<std::int64_t>(b)]);
       kv = std::min(kv, lengths->kv_end[static_cast<std::int64_t>(b)]);

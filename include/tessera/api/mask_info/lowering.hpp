@@ -43,21 +43,21 @@ inline merged_terms merge(const std::vector<term>& terms, const sizes& of) {
       to[b] = std::min(to[b], from[static_cast<std::int64_t>(b)]);
     }
   };
-  for (const term& one : terms) {
-    if (const auto* edges = std::get_if<band>(&one.is)) {
+  for (const term& condition : terms) {
+    if (const auto* edges = std::get_if<band>(&condition.is)) {
       raise(merged.low, edges->low);
       lower(merged.high, edges->high);
-    } else if (const auto* lengths = std::get_if<box>(&one.is)) {
+    } else if (const auto* lengths = std::get_if<box>(&condition.is)) {
       raise(merged.q_begin, lengths->q_begin);
       raise(merged.kv_begin, lengths->kv_begin);
       lower(merged.q_end, lengths->q_end);
       lower(merged.kv_end, lengths->kv_end);
-    } else if (const auto* pair = std::get_if<same_id>(&one.is)) {
+    } else if (const auto* pair = std::get_if<same_id>(&condition.is)) {
       merged.ids.push_back(*pair);
-    } else if (const auto* chunks = std::get_if<chunk>(&one.is)) {
+    } else if (const auto* chunks = std::get_if<chunk>(&condition.is)) {
       merged.chunks.push_back(*chunks);
     } else {
-      merged.rest.push_back(one);
+      merged.rest.push_back(condition);
     }
   }
   for (std::size_t b = 0; b < entries; ++b) {
@@ -69,21 +69,21 @@ inline merged_terms merge(const std::vector<term>& terms, const sizes& of) {
 
 /// The chunk index of each row and key as ids, counted from the least, so that none is negative.
 /// Only the side with the larger offset can be cut off at `most`, where the other side never is.
-inline same_id ids_of(const chunk& one, const sizes& of) {
+inline same_id ids_of(const chunk& chunks, const sizes& of) {
   const auto number = [&](std::int64_t length, const per_batch& offset) {
     std::vector<std::int32_t> ids;
     ids.reserve(static_cast<std::size_t>(of.batch * length));
     for (std::int64_t b = 0; b < of.batch; ++b) {
       const std::int64_t least =
-          floor_divide(std::min(one.q_offset[b], one.kv_offset[b]), one.size);
+          floor_divide(std::min(chunks.q_offset[b], chunks.kv_offset[b]), chunks.size);
       for (std::int64_t i = 0; i < length; ++i) {
-        const std::int64_t index = floor_divide(i + offset[b], one.size) - least;
+        const std::int64_t index = floor_divide(i + offset[b], chunks.size) - least;
         ids.push_back(static_cast<std::int32_t>(std::min(index, most)));
       }
     }
     return std::make_shared<const std::vector<std::int32_t>>(std::move(ids));
   };
-  return {number(of.q_len, one.q_offset), number(of.kv_len, one.kv_offset)};
+  return {number(of.q_len, chunks.q_offset), number(of.kv_len, chunks.kv_offset)};
 }
 
 /// Ids that are equal where both pairs are: pairs of ids numbered by first occurrence.
@@ -196,9 +196,9 @@ class lowering {
     const auto kept = std::make_shared<const std::vector<std::int32_t>>(std::move(values));
     return tessera::view(storage_.keep<std::vector<std::int32_t>>(kept)->data(), {batch_});
   }
-  tensor_view mask(const dense& one) {
-    const auto* data = storage_.keep<std::vector<std::uint8_t>>(one.visible)->data();
-    const auto& [batch, heads, q_len, kv_len] = one.extent;
+  tensor_view mask(const dense& visible_pairs) {
+    const auto* data = storage_.keep<std::vector<std::uint8_t>>(visible_pairs.visible)->data();
+    const auto& [batch, heads, q_len, kv_len] = visible_pairs.extent;
     return tessera::view(data, {batch, heads, q_len, kv_len});
   }
 
@@ -221,14 +221,14 @@ inline dense rest_of(const std::vector<term>& rest, const sizes& of) {
 /// All equalities as one pair of ids. Chunks that hold every token say nothing and are left out.
 inline std::optional<same_id> ids_of(const merged_terms& merged, const sizes& of) {
   std::vector<same_id> pairs = merged.ids;
-  for (const chunk& one : merged.chunks) pairs.push_back(ids_of(one, of));
+  for (const chunk& chunks : merged.chunks) pairs.push_back(ids_of(chunks, of));
   std::optional<same_id> all;
-  for (const same_id& one : pairs) {
+  for (const same_id& pair : pairs) {
     const auto only_zeros = [](const shared_ids& ids) {
       return std::all_of(ids->begin(), ids->end(), [](std::int32_t id) { return id == 0; });
     };
-    if (only_zeros(one.q) && only_zeros(one.kv)) continue;
-    all = all ? both(*all, one, of) : one;
+    if (only_zeros(pair.q) && only_zeros(pair.kv)) continue;
+    all = all ? both(*all, pair, of) : pair;
   }
   return all;
 }

@@ -20,8 +20,8 @@ inline bool mask_info::visible(std::int64_t b, std::int64_t h, std::int64_t i,
     return false;
   }
   std::uint8_t seen = 1;
-  for (const masks::term& one : terms_) {
-    masks::and_row(one, sizes_, {b, h, i, j, j + 1}, &seen);
+  for (const masks::term& condition : terms_) {
+    masks::and_row(condition, sizes_, {b, h, i, j, j + 1}, &seen);
     if (seen == 0) return false;
   }
   return true;
@@ -37,7 +37,7 @@ inline dense_mask written_out(const std::vector<term>& terms, const sizes& of) {
   for (std::int64_t b = 0; b < of.batch; ++b) {
     for (std::int64_t h = 0; h < of.heads; ++h) {
       for (std::int64_t i = 0; i < of.q_len; ++i, row += of.kv_len) {
-        for (const term& one : terms) and_row(one, of, {b, h, i, 0, of.kv_len}, row);
+        for (const term& condition : terms) and_row(condition, of, {b, h, i, 0, of.kv_len}, row);
       }
     }
   }
@@ -72,15 +72,15 @@ inline mask_info::validity mask_info::valid() const {
   }
   std::vector<masks::term>
       written;  // those that say which rows and keys exist only when written out
-  for (const masks::term& one : terms_) {
-    if (const auto* lengths = std::get_if<masks::box>(&one.is)) {
+  for (const masks::term& condition : terms_) {
+    if (const auto* lengths = std::get_if<masks::box>(&condition.is)) {
       keep(valid.q, sizes_.q_len,
            [&](auto b, auto i) { return i >= lengths->q_begin[b] && i < lengths->q_end[b]; });
       keep(valid.kv, sizes_.kv_len,
            [&](auto b, auto j) { return j >= lengths->kv_begin[b] && j < lengths->kv_end[b]; });
-    } else if (std::holds_alternative<masks::dense>(one.is) ||
-               std::holds_alternative<masks::any_of>(one.is)) {
-      written.push_back(one);
+    } else if (std::holds_alternative<masks::dense>(condition.is) ||
+               std::holds_alternative<masks::any_of>(condition.is)) {
+      written.push_back(condition);
     }
   }
   if (written.empty()) return valid;
@@ -110,8 +110,8 @@ inline segment_pair mask_info::segment_ids() const {
   if (segments_) return {*segments_->q, *segments_->kv};
   const validity known = valid();
   segment_pair ids;
-  for (const std::uint8_t one : known.q) ids.q.push_back(one != 0 ? 0 : -1);
-  for (const std::uint8_t one : known.kv) ids.kv.push_back(one != 0 ? 0 : -1);
+  for (const std::uint8_t used : known.q) ids.q.push_back(used != 0 ? 0 : -1);
+  for (const std::uint8_t used : known.kv) ids.kv.push_back(used != 0 ? 0 : -1);
   return ids;
 }
 

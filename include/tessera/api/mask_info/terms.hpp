@@ -114,65 +114,68 @@ constexpr std::int64_t floor_divide(std::int64_t a, std::int64_t b) noexcept {
 
 // The terms that are intervals of keys. Of `band` and `chunk` both ends grow with i, which is what
 // the tile test rests on.
-inline interval keys_of(const band& one, std::int64_t b, std::int64_t i) noexcept {
-  return {i + one.low[b], i + one.high[b] + 1};
+inline interval keys_of(const band& edges, std::int64_t b, std::int64_t i) noexcept {
+  return {i + edges.low[b], i + edges.high[b] + 1};
 }
-inline interval keys_of(const chunk& one, std::int64_t b, std::int64_t i) noexcept {
-  const std::int64_t first = floor_divide(i + one.q_offset[b], one.size) * one.size;
-  return {first - one.kv_offset[b], first - one.kv_offset[b] + one.size};
+inline interval keys_of(const chunk& chunks, std::int64_t b, std::int64_t i) noexcept {
+  const std::int64_t first = floor_divide(i + chunks.q_offset[b], chunks.size) * chunks.size;
+  return {first - chunks.kv_offset[b], first - chunks.kv_offset[b] + chunks.size};
 }
-inline interval keys_of(const box& one, std::int64_t b, std::int64_t i) noexcept {
-  if (i < one.q_begin[b] || i >= one.q_end[b]) return {};
-  return {one.kv_begin[b], one.kv_end[b]};
+inline interval keys_of(const box& lengths, std::int64_t b, std::int64_t i) noexcept {
+  if (i < lengths.q_begin[b] || i >= lengths.q_end[b]) return {};
+  return {lengths.kv_begin[b], lengths.kv_end[b]};
 }
 
 /// Clears in `visible` (one byte per key of the piece) what the term hides.
 template <class Interval>
-void and_row(const Interval& one, const sizes&, const row_piece& at, std::uint8_t* visible) {
-  const interval keys = keys_of(one, at.b, at.i);
+void and_row(const Interval& bounds, const sizes&, const row_piece& at, std::uint8_t* visible) {
+  const interval keys = keys_of(bounds, at.b, at.i);
   const std::int64_t begin = std::clamp(keys.begin, at.begin, at.end);
   const std::int64_t end = std::clamp(keys.end, begin, at.end);
   std::fill(visible, visible + (begin - at.begin), std::uint8_t{0});
   std::fill(visible + (end - at.begin), visible + (at.end - at.begin), std::uint8_t{0});
 }
 
-inline void and_row(const same_id& one, const sizes& of, const row_piece& at,
+inline void and_row(const same_id& pair, const sizes& of, const row_piece& at,
                     std::uint8_t* visible) {
-  const std::int32_t own = (*one.q)[static_cast<std::size_t>(at.b * of.q_len + at.i)];
-  const std::int32_t* kv = one.kv->data() + at.b * of.kv_len;
+  const std::int32_t own = (*pair.q)[static_cast<std::size_t>(at.b * of.q_len + at.i)];
+  const std::int32_t* kv = pair.kv->data() + at.b * of.kv_len;
   for (std::int64_t j = at.begin; j < at.end; ++j) {
     visible[j - at.begin] &= static_cast<std::uint8_t>(own >= 0 && kv[j] == own);
   }
 }
 
-inline void and_row(const not_after& one, const sizes& of, const row_piece& at,
+inline void and_row(const not_after& pair, const sizes& of, const row_piece& at,
                     std::uint8_t* visible) {
-  const std::int32_t own = (*one.q)[static_cast<std::size_t>(at.b * of.q_len + at.i)];
-  const std::int32_t* kv = one.kv->data() + at.b * of.kv_len;
+  const std::int32_t own = (*pair.q)[static_cast<std::size_t>(at.b * of.q_len + at.i)];
+  const std::int32_t* kv = pair.kv->data() + at.b * of.kv_len;
   for (std::int64_t j = at.begin; j < at.end; ++j) {
     visible[j - at.begin] &= static_cast<std::uint8_t>(kv[j] <= own);
   }
 }
 
-inline void and_row(const dense& one, const sizes&, const row_piece& at, std::uint8_t* visible) {
-  const std::uint8_t* row = one.row(at.b, at.h, at.i);
-  const std::int64_t step = one.extent[3] > 1 ? 1 : 0;
+inline void and_row(const dense& visible_pairs, const sizes&, const row_piece& at,
+                    std::uint8_t* visible) {
+  const std::uint8_t* row = visible_pairs.row(at.b, at.h, at.i);
+  const std::int64_t step = visible_pairs.extent[3] > 1 ? 1 : 0;
   for (std::int64_t j = at.begin; j < at.end; ++j) {
     visible[j - at.begin] &= static_cast<std::uint8_t>(row[j * step] != 0);
   }
 }
 
-inline void and_row(const any_of& one, const sizes& of, const row_piece& at, std::uint8_t* visible);
+inline void and_row(const any_of& choice, const sizes& of, const row_piece& at,
+                    std::uint8_t* visible);
 
-inline void and_row(const term& one, const sizes& of, const row_piece& at, std::uint8_t* visible) {
-  std::visit([&](const auto& kind) { and_row(kind, of, at, visible); }, one.is);
+inline void and_row(const term& condition, const sizes& of, const row_piece& at,
+                    std::uint8_t* visible) {
+  std::visit([&](const auto& kind) { and_row(kind, of, at, visible); }, condition.is);
 }
 
-inline void and_row(const any_of& one, const sizes& of, const row_piece& at,
+inline void and_row(const any_of& choice, const sizes& of, const row_piece& at,
                     std::uint8_t* visible) {
   const auto count = static_cast<std::size_t>(at.end - at.begin);
   std::vector<std::uint8_t> any(count, 0), own(count);
-  for (const auto& terms : one.alternatives) {
+  for (const auto& terms : choice.alternatives) {
     std::fill(own.begin(), own.end(), std::uint8_t{1});
     for (const term& each : terms) and_row(each, of, at, own.data());
     for (std::size_t j = 0; j < count; ++j) any[j] |= own[j];
@@ -182,22 +185,22 @@ inline void and_row(const any_of& one, const sizes& of, const row_piece& at,
 
 /// Band and chunk: by the first and the last row, between which the interval only moves up.
 template <class Interval>
-tile_state classify(const Interval& one, const sizes&, const tile& at) {
-  const interval first = keys_of(one, at.b, at.q_begin);
-  const interval last = keys_of(one, at.b, at.q_end - 1);
+tile_state classify(const Interval& bounds, const sizes&, const tile& at) {
+  const interval first = keys_of(bounds, at.b, at.q_begin);
+  const interval last = keys_of(bounds, at.b, at.q_end - 1);
   if (last.end <= at.kv_begin || first.begin >= at.kv_end) return tile_state::skip;
   if (last.begin <= at.kv_begin && first.end >= at.kv_end) return tile_state::full;
   return tile_state::partial;
 }
 
-inline tile_state classify(const box& one, const sizes&, const tile& at) {
+inline tile_state classify(const box& lengths, const sizes&, const tile& at) {
   const std::int64_t b = at.b;
-  if (at.q_end <= one.q_begin[b] || at.q_begin >= one.q_end[b] || at.kv_end <= one.kv_begin[b] ||
-      at.kv_begin >= one.kv_end[b]) {
+  if (at.q_end <= lengths.q_begin[b] || at.q_begin >= lengths.q_end[b] ||
+      at.kv_end <= lengths.kv_begin[b] || at.kv_begin >= lengths.kv_end[b]) {
     return tile_state::skip;
   }
-  const bool inside = at.q_begin >= one.q_begin[b] && at.q_end <= one.q_end[b] &&
-                      at.kv_begin >= one.kv_begin[b] && at.kv_end <= one.kv_end[b];
+  const bool inside = at.q_begin >= lengths.q_begin[b] && at.q_end <= lengths.q_end[b] &&
+                      at.kv_begin >= lengths.kv_begin[b] && at.kv_end <= lengths.kv_end[b];
   return inside ? tile_state::full : tile_state::partial;
 }
 
@@ -213,10 +216,10 @@ inline interval range_of(const std::vector<std::int32_t>& ids, std::int64_t begi
   return range;
 }
 
-inline tile_state classify(const same_id& one, const sizes& of, const tile& at) {
+inline tile_state classify(const same_id& pair, const sizes& of, const tile& at) {
   const std::int64_t q = at.b * of.q_len, kv = at.b * of.kv_len;
-  const interval rows = range_of(*one.q, q + at.q_begin, q + at.q_end, -no_bound);
-  const interval keys = range_of(*one.kv, kv + at.kv_begin, kv + at.kv_end, -no_bound);
+  const interval rows = range_of(*pair.q, q + at.q_begin, q + at.q_end, -no_bound);
+  const interval keys = range_of(*pair.kv, kv + at.kv_begin, kv + at.kv_end, -no_bound);
   if (rows.end < 0 || keys.end < 0 || std::max<std::int64_t>(rows.begin, 0) > keys.end ||
       std::max<std::int64_t>(keys.begin, 0) > rows.end) {
     return tile_state::skip;
@@ -225,19 +228,19 @@ inline tile_state classify(const same_id& one, const sizes& of, const tile& at) 
   return one_id ? tile_state::full : tile_state::partial;
 }
 
-inline tile_state classify(const not_after& one, const sizes& of, const tile& at) {
+inline tile_state classify(const not_after& pair, const sizes& of, const tile& at) {
   const std::int64_t q = at.b * of.q_len, kv = at.b * of.kv_len;
-  const interval rows = range_of(*one.q, q + at.q_begin, q + at.q_end, -no_bound);
-  const interval keys = range_of(*one.kv, kv + at.kv_begin, kv + at.kv_end, -no_bound);
+  const interval rows = range_of(*pair.q, q + at.q_begin, q + at.q_end, -no_bound);
+  const interval keys = range_of(*pair.kv, kv + at.kv_begin, kv + at.kv_end, -no_bound);
   if (keys.begin > rows.end) return tile_state::skip;
   return keys.end <= rows.begin ? tile_state::full : tile_state::partial;
 }
 
-inline tile_state classify(const dense& one, const sizes&, const tile& at) {
+inline tile_state classify(const dense& visible_pairs, const sizes&, const tile& at) {
   bool some = false, all = true;
-  const std::int64_t step = one.extent[3] > 1 ? 1 : 0;
+  const std::int64_t step = visible_pairs.extent[3] > 1 ? 1 : 0;
   for (std::int64_t i = at.q_begin; i < at.q_end && !(some && !all); ++i) {
-    const std::uint8_t* row = one.row(at.b, at.h, i);
+    const std::uint8_t* row = visible_pairs.row(at.b, at.h, i);
     for (std::int64_t j = at.kv_begin; j < at.kv_end; ++j) {
       const bool seen = row[j * step] != 0;
       some = some || seen;
@@ -248,22 +251,23 @@ inline tile_state classify(const dense& one, const sizes&, const tile& at) {
   return all ? tile_state::full : tile_state::partial;
 }
 
-inline tile_state classify(const any_of& one, const sizes& of, const tile& at);
+inline tile_state classify(const any_of& choice, const sizes& of, const tile& at);
 
 /// The AND of the terms.
 inline tile_state classify(const std::vector<term>& terms, const sizes& of, const tile& at) {
   tile_state all = tile_state::full;
-  for (const term& one : terms) {
-    const auto own = std::visit([&](const auto& kind) { return classify(kind, of, at); }, one.is);
+  for (const term& condition : terms) {
+    const auto own =
+        std::visit([&](const auto& kind) { return classify(kind, of, at); }, condition.is);
     if (own == tile_state::skip) return own;
     if (own == tile_state::partial) all = own;
   }
   return all;
 }
 
-inline tile_state classify(const any_of& one, const sizes& of, const tile& at) {
+inline tile_state classify(const any_of& choice, const sizes& of, const tile& at) {
   tile_state any = tile_state::skip;
-  for (const auto& terms : one.alternatives) {
+  for (const auto& terms : choice.alternatives) {
     const tile_state own = classify(terms, of, at);
     if (own == tile_state::full) return own;
     if (own == tile_state::partial) any = own;

@@ -214,10 +214,17 @@ constexpr void resolve_cuda_tiles(attention_config& config) noexcept {
   if (config.tiling.blocks_per_sm == 0) config.tiling.blocks_per_sm = decode ? 3 : wide ? 1 : 2;
 }
 
+/// Features that look at every score in the loop of a cuda_sm90 row, and take registers there.
+inline constexpr attention_features features_of_scores =
+    attention_feature::bias | attention_feature::mask | attention_feature::segments |
+    attention_feature::dropout;
+
 /// The same of cuda_sm90: three warpgroups of 64 rows and a fourth that brings tiles, two where
 /// registers of three would not hold the sums.
 constexpr void resolve_sm90_tiles(attention_config& config) noexcept {
   if (config.block_q == 0) config.block_q = config.v_head_dim > 128 ? 128 : 192;
+  const bool looks = config.features.without(features_of_scores) != config.features;
+  if (config.block_kv == 0 && looks) config.block_kv = 64;
   if (config.block_kv == 0) {
     config.block_kv = config.v_head_dim > 192   ? 64
                       : config.v_head_dim > 128 ? 96

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -61,14 +62,30 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
     return (head_dim + 15) / 16 * 16;
   };
   const double head_dims = width(sizes.head_dim) + width(sizes.v_head_dim);
-  const double blocks = pieces(facts.rows, config.block_q);
   const auto group = static_cast<double>(
       std::max<std::int64_t>(1, sizes.q_heads / std::max<std::int64_t>(1, sizes.kv_heads)));
   // The rows of a block do not all see the same keys.
   const double spread = facts.demand.mask == mask_mode::full ? 0.0 : config.block_q / group;
   const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
-  const double tiles = pieces(seen, config.block_kv);
-  const double scores = facts.heads * blocks * config.block_q * tiles * config.block_kv;
+  // Rows that read the same keys, and these. Nobody knows yet how many keys groups share: most.
+  struct part {
+    double heads = 0, rows = 0, keys = 0;
+  };
+  std::array<part, 2> parts{part{facts.heads, facts.rows, seen}, part{}};
+  if (const auto groups = static_cast<double>(facts.demand.prefix_groups); groups > 0) {
+    const double members = static_cast<double>(sizes.batch) / groups;
+    parts[0].keys = 0.25 * seen;
+    parts[1] = {groups * static_cast<double>(sizes.kv_heads), facts.rows * members, 0.75 * seen};
+  }
+  double scores = 0, keys_read = 0;
+  for (const part& of : parts) {
+    const double blocks = pieces(of.rows, config.block_q);
+    const double tiles = pieces(of.keys, config.block_kv);
+    scores += of.heads * blocks * config.block_q * tiles * config.block_kv;
+    // Keys and values come from memory once and from the L2 cache for every further block of rows,
+    // which costs a third.
+    keys_read += of.heads * of.keys * (1 + 0.3 * (blocks - 1));
+  }
 
   work_estimate work;
   work.flops = 2 * scores * head_dims;
@@ -84,13 +101,11 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   const int idle_features =
       std::popcount(config.features.without(facts.demand.features | base_features).bits);
   work.vector_operations = 4.0 * idle_features * scores;
-  // Keys and values come from memory once and from the L2 cache for every further block of rows,
-  // which costs a third.
   const auto element = static_cast<double>(size_of(config.type));
   const double columns = sizes.head_dim + sizes.v_head_dim;
   const double of_token = element * columns;
   const double of_key = coded ? columns : of_token;
-  work.bytes = facts.heads * (of_key * seen * (1 + 0.3 * (blocks - 1)) + of_token * facts.rows);
+  work.bytes = of_key * keys_read + facts.heads * of_token * facts.rows;
   const auto schedule =
       schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
   work.items = schedule.busy_tiles;
@@ -119,6 +134,17 @@ inline work_estimate estimate_on_sm90(const attention_config& config,
   work.product_share = config.v_head_dim > 96 ? 0.72 : config.v_head_dim > 64 ? 0.62 : 0.55;
   work.flops +=
       2 * tiles * config.block_q * config.block_kv * (config.head_dim + config.v_head_dim);
+  // Where scores are looked at, tiles are smaller, and what is not asked for costs a branch.
+  const bool looks = config.features.without(features_of_scores) != config.features;
+  if (looks) {
+    const bool segments_alone =
+        config.features.without(base_features | attention_feature::soft_cap) ==
+        (attention_features{} | attention_feature::segments);
+    work.product_share *= segments_alone ? 0.86 : 0.7;
+  }
+  const int idle_features =
+      std::popcount(config.features.without(facts.demand.features | base_features).bits);
+  work.vector_operations = 4.0 * idle_features * tiles * config.block_q * keys;
   const double of_token = 2.0 * (sizes.head_dim + sizes.v_head_dim);
   const double visits = facts.heads > 0 ? tiles / facts.heads : 1.0;
   work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (visits - 1)) + facts.rows);

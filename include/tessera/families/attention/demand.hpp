@@ -42,7 +42,8 @@ struct attention_demand {
   std::int64_t window_left = -1;  ///< -1: unbounded
   std::int64_t window_right = -1;
   attention_sizes sizes{};
-  std::int64_t page_size = 0;  ///< tokens of a page; 0: keys are contiguous
+  std::int64_t page_size = 0;      ///< tokens of a page; 0: keys are contiguous
+  std::int64_t prefix_groups = 0;  ///< of sequences whose first pages are read once for all
 
   constexpr key_storage keys() const noexcept {
     return page_size > 0 ? key_storage::paged : key_storage::contiguous;
@@ -151,7 +152,8 @@ constexpr attention_demand demand_of(page_op op, const page_attention_args& args
                     .head_dim = static_cast<std::int32_t>(args.q.extent[2]),
                     .v_head_dim = static_cast<std::int32_t>(
                         args.v_pages.extent[pool_axis(options.pool_layout, 'D')])},
-          .page_size = page_size};
+          .page_size = page_size,
+          .prefix_groups = options.window_left ? 0 : args.prefix_pages.extent[0]};
 }
 
 constexpr attention_demand demand_of(ragged_decode_op, const ragged_decode_args& args,
@@ -205,8 +207,11 @@ constexpr attention_demand demand_of(unified_op, const unified_attention_args& a
   const auto axis = [&](char letter) { return pool_axis(options.pool_layout, letter); };
   attention_demand pool{.pool_type = other_type(args.k_pages, args.q),
                         .page_size = page_tokens(args.k_pages, options)};
-  if (args.alibi_slopes.present() || args.qq_bias.present())
+  if (args.alibi_slopes.present() || args.qq_bias.present()) {
     pool.features = pool.features | attention_feature::bias;
+  } else if (!options.window_left) {
+    pool.prefix_groups = args.prefix_pages.extent[0];
+  }
   pool.sizes.kv_heads = args.k_pages.extent[axis('H')];
   pool.sizes.v_head_dim = static_cast<std::int32_t>(args.v_pages.extent[axis('D')]);
   return demand_of_batch(args, options, unaligned, pool);
@@ -226,6 +231,7 @@ constexpr attention_demand demand_of(ragged_page_op, const ragged_page_args& arg
 /// against 2048 keys if that is what they are on average, else as 512 tokens.
 constexpr attention_demand without_batch(attention_demand demand) noexcept {
   demand.sizes.batch = 1;
+  demand.prefix_groups = 0;
   if (demand.features.has(attention_feature::varlen)) {
     demand.sizes.q_len = demand.sizes.q_len > 1 ? 512 : 1;
     demand.sizes.kv_len = demand.sizes.q_len > 1 ? 512 : 2048;
@@ -298,6 +304,14 @@ inline constexpr std::array table{
                  .part = key_part::identity,
                  .value = &value<&attention_demand::pool_type>,
                  .words = dtype_names,
+                 .usual = 0},
+    demand_field{.name = "shares_pages",
+                 .part = key_part::identity,
+                 .value =
+                     [](const demand& from) {
+                       return std::int64_t{from.as<attention_demand>().prefix_groups > 0};
+                     },
+                 .words = words_of_flags,
                  .usual = 0},
     // A single row is another loop: near sizes must not cross over to it.
     demand_field{"phase", key_part::identity,

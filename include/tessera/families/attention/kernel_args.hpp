@@ -71,6 +71,14 @@ struct new_tokens {
   std::int64_t heads = 0;    ///< that the pool has room for: those behind kv_heads become 0
 };
 
+/// Groups of sequences, one after the other, whose first pages are the same: those of sequences
+/// [sequences[g], sequences[g + 1]) are so in [0, pages[g]). Results do not depend on it.
+struct shared_prefixes {
+  const std::int32_t* sequences = nullptr;  ///< [count + 1]; null: none
+  const std::int32_t* pages = nullptr;      ///< [count]
+  std::int64_t count = 0;
+};
+
 inline constexpr std::int64_t unbounded = INT64_MAX;
 
 /// Arguments of one forward launch.
@@ -81,6 +89,7 @@ struct attention_kernel_args {
   void* out = nullptr;
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
   page_table pages{};
+  shared_prefixes prefixes{};  ///< paged
   /// Pools of 8 bits: what elements of k and v are multiplied by, a number for each of
   /// their heads; null: 1.
   const float* k_scales = nullptr;
@@ -131,11 +140,21 @@ struct attention_kernel_args {
   std::int64_t window_left = unbounded, window_right = unbounded;
   float soft_cap = 0.0f;  ///< 0: off
 
+  /// Keys are split by the length of their sequence alone, whoever else is in the batch.
+  bool batch_invariant = false;
   bool normalize = true;
   bool dropout = false;
   std::uint64_t dropout_threshold = 0;  ///< kept iff word >= threshold; at most 2^32
   float dropout_scale = 1.0f;           ///< 1 / (1 - p), of weights that are written
   std::uint64_t dropout_seed = 0;
 };
+
+/// Pages that sequences share are read once for all of them where every row of theirs sees all of
+/// these keys, and in the same way: without windows and biases, and unless bits must not depend on
+/// who else is there.
+constexpr bool reads_prefixes_once(const attention_kernel_args& args) noexcept {
+  return args.prefixes.count > 0 && !args.batch_invariant && args.window_left == unbounded &&
+         args.positions.slopes == nullptr && args.positions.bias == nullptr;
+}
 
 }  // namespace tessera

@@ -11,9 +11,16 @@
 // | k_scales, v_scales | [Hkv]: what a pool of 8 bits was divided by, head by head | f32 |
 // | out | [N,Hq,Dv]; [C,Hq,Dv] | that of q |
 // | lse | [N,Hq]; [Hq,C] | f32, natural logarithm |
+// | cu_prefix_seqs | [F+1]: sequences of the groups that share pages; starts at 0 | i32 |
+// | prefix_pages | [F]: pages that a group shares, before that of the last key | i32 |
 //
 // The last axis of q, pools, block_table and out has stride 1; every other stride is free. Entries
 // of block_table behind ceil(seqlens_k / T) are never read, nor what pages hold behind seqlens_k.
+//
+// Sequences cu_prefix_seqs[g] to cu_prefix_seqs[g + 1] - 1 have the same first prefix_pages[g]
+// entries of block_table, which are read once for all of them (cascade attention); results are
+// those without it, up to rounding. With a window, and under the policy batch_invariant, each
+// sequence reads its own.
 #pragma once
 
 #include <array>
@@ -29,7 +36,8 @@
 
 namespace tessera {
 
-/// Views of one call. Absent views are default-constructed; all but scales and lse are required.
+/// Views of one call. Absent views are default-constructed; all but scales, lse and prefixes are
+/// required.
 struct page_attention_args {
   tensor_view q{};
   tensor_view k_pages{};
@@ -41,6 +49,9 @@ struct page_attention_args {
 
   tensor_view out{};
   tensor_view lse{};  ///< optional output: log sum exp of the row
+
+  tensor_view cu_prefix_seqs{};  ///< optional, both: groups of sequences with the same first pages
+  tensor_view prefix_pages{};
 };
 
 /// The axes of a pool of pages, outermost first: P page, H key/value head, T token, D head dim.

@@ -39,7 +39,7 @@ inline constexpr std::array dims{
     pool_pages,     page_size_or_option(offsetof(options, page_size)),
     sequence_pages, query_heads,
     key_heads,      head_dim_of_qk,
-    head_dim_of_v,
+    head_dim_of_v,  prefix_groups,
 };
 constexpr tensor_text pool_of_keys(pool_use use) {
   return pool("k_pages", {"P Hkv T D", "Hkv P T D", "P T Hkv D", "P*T:slots Hkv D", "-", "-"}, use,
@@ -56,14 +56,20 @@ constexpr tensor_text pool_of_values(pool_use use) {
 }
 
 /// By the shapes of those that differ.
-consteval std::array<tensor_text, 9> tensors_for(std::string_view q, std::string_view table,
-                                                 std::string_view lengths, std::string_view out,
-                                                 std::string_view lse) {
-  return {first_operand("q", everywhere(q)),    pool_of_keys(pool_use::read),
-          pool_of_values(pool_use::read),       block_table(table),
-          key_lengths(lengths, pool_use::read), scales_of_heads("k_scales"),
-          scales_of_heads("v_scales"),          result_of("out", everywhere(out)),
-          statistic("lse", everywhere(lse))};
+consteval std::array<tensor_text, 11> tensors_for(std::string_view q, std::string_view table,
+                                                  std::string_view lengths, std::string_view out,
+                                                  std::string_view lse) {
+  return {first_operand("q", everywhere(q)),
+          pool_of_keys(pool_use::read),
+          pool_of_values(pool_use::read),
+          block_table(table),
+          key_lengths(lengths, pool_use::read),
+          scales_of_heads("k_scales"),
+          scales_of_heads("v_scales"),
+          result_of("out", everywhere(out)),
+          statistic("lse", everywhere(lse)),
+          groups_of_sequences(),
+          pages_of_groups({})};
 }
 inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
 inline constexpr auto of_chunks =
@@ -86,8 +92,11 @@ inline constexpr std::array option_forms{
 consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
-inline constexpr std::array rules{of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
-                                  of_coded_pool<tensor("k_pages")>(tensor("v_scales"))};
+inline constexpr std::array rules{
+    of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
+    of_coded_pool<tensor("k_pages")>(tensor("v_scales")),
+    goes_with<tensor("prefix_pages")>(tensor("cu_prefix_seqs"), needs_prefix_pages),
+    goes_with<tensor("cu_prefix_seqs")>(tensor("prefix_pages"), needs_groups)};
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
@@ -129,7 +138,7 @@ inline constexpr kernel token_defaults{.sink_stride = 0, .batch = 1, .q_len = 1}
 consteval auto sizes_for(const signature& of, const size_text& rows) {
   return declared::sizes_in(
       declared::with(head_sizes, size_text{"T", pages + offsetof(page_table, page_size)},
-                     size_text{"P", pages + offsetof(page_table, page_count)}, rows),
+                     size_text{"P", pages + offsetof(page_table, page_count)}, prefix_count, rows),
       of);
 }
 /// `entries`, `length`: the axis of q and out.
@@ -147,6 +156,8 @@ consteval auto bindings_for(const signature& of, std::string_view entries,
                        pages + offsetof(page_table, numbers),
                        {{{"N", pages + offsetof(page_table, row)}}}},
           binding_text{"seqlens_k", offsetof(kernel, seqlens_k)},
+          prefix_sequences,
+          prefix_pages,
           binding_text{"k_scales", offsetof(kernel, k_scales)},
           binding_text{"v_scales", offsetof(kernel, v_scales)},
       },
@@ -180,12 +191,15 @@ inline constexpr lowering lower = declared::lowering_of<token_defaults>(sizes, b
 inline constexpr lowering lower_chunk =
     declared::lowering_of<token_defaults>(chunk_sizes, chunk_bindings, &finish);
 
-inline constexpr std::string_view tensors_of_all =
-    "q! k_pages! v_pages! block_table! seqlens_k! k_scales v_scales out! lse";
+inline constexpr std::string_view tensors_of_batches =
+    "q! k_pages! v_pages! block_table! seqlens_k! k_scales v_scales cu_prefix_seqs prefix_pages "
+    "out! lse";
 inline constexpr std::array operations{
-    declared::operation_of("page_attention", 0, form, lower, tensors_of_all),
-    declared::operation_of("decode_attention", 1, form, lower, tensors_of_all),
-    declared::operation_of("prefill_page_attention", 2, chunk_form, lower_chunk, tensors_of_all),
+    declared::operation_of("page_attention", 0, form, lower, tensors_of_batches),
+    declared::operation_of("decode_attention", 1, form, lower, tensors_of_batches),
+    declared::operation_of("prefill_page_attention", 2, chunk_form, lower_chunk,
+                           "q! k_pages! v_pages! block_table! seqlens_k! k_scales v_scales out! "
+                           "lse"),
 };
 
 }  // namespace tessera::paged_table

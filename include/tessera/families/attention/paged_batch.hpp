@@ -22,6 +22,7 @@ inline constexpr dim sequences{.symbol = "N", .label = "sequences", .most = most
 inline constexpr dim pool_pages{.symbol = "P", .label = "pages", .most = most};
 inline constexpr dim page_extent{.symbol = "T", .label = "page size", .least = 1, .most = most};
 inline constexpr dim sequence_pages{.symbol = "M", .label = "pages of a sequence", .most = most};
+inline constexpr dim prefix_groups{.symbol = "F", .label = "groups of sequences", .most = most};
 inline constexpr dim sink_logits{.symbol = "n", .label = "number of sinks", .most = most_heads};
 
 /// What a pool may hold instead of elements of q's type.
@@ -91,6 +92,28 @@ constexpr tensor_text scales_of_heads(std::string_view name) {
           .free = true};
 }
 
+/// Sequences that share their first pages: groups of them, and how many pages each shares.
+constexpr tensor_text groups_of_sequences() {
+  return list("cu_prefix_seqs", "F+1", tensor_contents::groups, "N");
+}
+constexpr tensor_text pages_of_groups(std::string_view offsets) {
+  tensor_text text = list("prefix_pages", "F", tensor_contents::shared_pages, "M");
+  text.used_by = "cu_prefix_seqs";
+  text.apart = "block_table";
+  text.covers = offsets;
+  return text;
+}
+
+inline constexpr std::string_view needs_prefix_pages =
+    "is given, prefix_pages is not; it says how many pages the sequences of a group share";
+inline constexpr std::string_view needs_groups =
+    "is given, cu_prefix_seqs is not; it says which sequences share pages";
+/// Groups and their pages come together.
+template <std::int8_t Other>
+consteval tensor_rule goes_with(std::int8_t tensor, std::string_view sentence) {
+  return {tensor, [](const bound_call& call) { return call.has(Other); }, sentence};
+}
+
 /// Scales of heads belong to pools of 8 bits. Until types are known, elements of 8 bits are some.
 template <std::int8_t Pool>
 consteval tensor_rule of_coded_pool(std::int8_t scales) {
@@ -127,6 +150,12 @@ inline constexpr std::array batch_sizes{
     size_text{"P", pages + offsetof(page_table, page_count)},
     size_text{"n", offsetof(kernel, sink_count), sizeof(int)},
 };
+inline constexpr std::size_t prefixes = offsetof(kernel, prefixes);
+inline constexpr size_text prefix_count{"F", prefixes + offsetof(shared_prefixes, count)};
+inline constexpr binding_text prefix_sequences{"cu_prefix_seqs",
+                                               prefixes + offsetof(shared_prefixes, sequences)};
+inline constexpr binding_text prefix_pages{"prefix_pages",
+                                           prefixes + offsetof(shared_prefixes, pages)};
 consteval binding_text with_type(binding_text text, std::size_t at) {
   text.type = at;
   return text;

@@ -6,9 +6,7 @@
 #include <boost/describe/class.hpp>
 #include <boost/describe/enum.hpp>
 
-#include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/config.hpp>
-#include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/reflect.hpp>
@@ -32,23 +30,14 @@ BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
                     cuda_head_dims_are_whole_chunks, cuda_tile_fits_in_shared_memory,
                     sm90_takes_16_bit_prompts, sm90_head_dims_are_tuned,
                     sm90_warps_are_whole_warpgroups, sm90_block_kv_fits_in_registers,
-                    sm90_has_base_features_and_soft_cap, sm90_tile_fits_in_shared_memory,
-                    coded_keys_are_read_in_lines)
-BOOST_DESCRIBE_ENUM(alignment, bottom_right, top_left)
-BOOST_DESCRIBE_ENUM(flash_op, flash_attention, attention, scaled_dot_product_attention)
+                    sm90_writes_no_weights, sm90_masks_are_read_in_words,
+                    sm90_tile_fits_in_shared_memory, coded_keys_are_read_in_lines)
 
 BOOST_DESCRIBE_STRUCT(attention_features, (), (bits))
 BOOST_DESCRIBE_STRUCT(cuda_tiling, (), (warps, blocks_per_sm, q_in_registers))
 BOOST_DESCRIBE_STRUCT(attention_config, (),
                       (target, type, head_dim, v_head_dim, mask, phase, keys, features, block_q,
                        block_kv, tiling))
-BOOST_DESCRIBE_STRUCT(flash_attention_options, (),
-                      (softmax_scale, causal, causal_alignment, window_left, window_right,
-                       logits_soft_cap, dropout_probability, dropout_seed, normalize))
-BOOST_DESCRIBE_STRUCT(flash_attention_args, (),
-                      (q, k, v, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks,
-                       cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, out, lse, row_max, weights,
-                       dropout_mask))
 
 /// Every feature that a row of the phase may have: what `every` means in its name.
 constexpr attention_features every_feature_of(attention_phase phase) noexcept {
@@ -105,7 +94,8 @@ struct spelled_v_head_dim {
 /// registers. `dany` stands for head dims known at run time. The mask is not part of it: rows of
 /// the table take every mask. Two legal table rows have the same name only if they are the same
 /// row.
-inline constexpr auto attention_names = row_names<attention_config>(
+template <>
+inline constexpr auto spelling_of<attention_config> = row_names<attention_config>(
     "attention", spelling::word{&attention_config::target}, spelling::word{&attention_config::type},
     spelling::number{".d", &attention_config::head_dim, "any"}, spelled_v_head_dim{},
     spelling::mark{".decode", &attention_config::phase, attention_phase::decode},
@@ -120,10 +110,5 @@ inline constexpr auto attention_names = row_names<attention_config>(
                          spelling::within{&attention_config::tiling, &cuda_tiling::blocks_per_sm}},
         spelling::mark{
             "r", spelling::within{&attention_config::tiling, &cuda_tiling::q_in_registers}, true}});
-
-/// The stable name of a row.
-constexpr row_name name_of(const attention_config& config) {
-  return attention_names.name_of(config);
-}
 
 }  // namespace tessera

@@ -30,6 +30,8 @@ template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context);
 template <class Kernel>
 status prepare();
+template <class Kernel>
+status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args, void* stream);
 }  // namespace sm90
 
 // Likewise of kernels/attention/sm80/launch.hpp.
@@ -49,30 +51,49 @@ template <>
 struct table_entry<attention_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    using args = attention_kernel_args;
     if constexpr (Kernel::config.target == backend::cuda_sm90) {
       namespace target = kernels::attention::sm90;
-      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
+        row.finish = &finish<&target::write_dropout_mask<Kernel>>;
+      }
+      return row;
     } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::attention::sm80;
       instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
-        row.finish = [](const void* tensors, const void* lowered, const launch_context& where) {
-          return target::write_dropout_mask<Kernel>(
-              static_cast<const flash_attention_args*>(tensors)->dropout_mask,
-              *static_cast<const args*>(lowered), where.stream);
-        };
+        row.finish = &finish<&target::write_dropout_mask<Kernel>>;
       }
-      // How keys are split over blocks depends on how many there are.
+      // How keys are split over blocks depends on how many there are, unless they lie in pages and
+      // the length of a sequence alone is to decide.
       row.properties.batch_invariant = batch_invariance::none;
+      if (are_paged(Kernel::config.keys)) {
+        row.properties.batch_invariant = batch_invariance::on_request;
+        row.keep_batch_invariant = &split_by_length;
+      }
       return row;
     } else {
       namespace target = kernels::attention::cpu;
-      return instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
           "attention", name, resolved_config<Kernel>);
+      // Pages that sequences share are then read by each.
+      if (are_paged(Kernel::config.keys)) row.keep_batch_invariant = &split_by_length;
+      return row;
     }
+  }
+
+  static void split_by_length(void* kernel_args) {
+    static_cast<attention_kernel_args*>(kernel_args)->batch_invariant = true;
+  }
+
+ private:
+  /// Of rows of GPUs with dropout: the mask, which the kernel does not write.
+  template <auto WriteMask>
+  static status finish(const void* tensors, const void* lowered, const launch_context& where) {
+    return WriteMask(static_cast<const flash_attention_args*>(tensors)->dropout_mask,
+                     *static_cast<const attention_kernel_args*>(lowered), where.stream);
   }
 };
 

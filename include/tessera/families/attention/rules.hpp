@@ -34,7 +34,8 @@ enum class attention_rule : std::uint8_t {
   sm90_head_dims_are_tuned,
   sm90_warps_are_whole_warpgroups,
   sm90_block_kv_fits_in_registers,
-  sm90_has_base_features_and_soft_cap,
+  sm90_writes_no_weights,
+  sm90_masks_are_read_in_words,
   sm90_tile_fits_in_shared_memory,
   coded_keys_are_read_in_lines,
 };
@@ -101,12 +102,12 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
       return "a cuda_sm90 row has block_q 128 or 192, four warps for each 64 rows and four more, "
              "one block on a multiprocessor and Q in shared memory";
     case attention_rule::sm90_block_kv_fits_in_registers:
-      return "block_kv of a cuda_sm90 row is 64, 80, 96, 112 or 128, and its scores fit in the "
+      return "block_kv of a cuda_sm90 row is 48, 64, 80, 96, 112 or 128, and its scores fit in the "
              "registers beside the sums";
-    case attention_rule::sm90_has_base_features_and_soft_cap:
-      return "cuda_sm90 rows have varlen, lengths, sinks and unnormalized, perhaps soft_cap, and "
-             "no "
-             "other features";
+    case attention_rule::sm90_writes_no_weights:
+      return "cuda_sm90 rows do not write weights";
+    case attention_rule::sm90_masks_are_read_in_words:
+      return "block_kv of a cuda_sm90 row with mask is at most 64";
     case attention_rule::sm90_tile_fits_in_shared_memory:
       return "the tiles of a cuda_sm90 row take at most 232448 bytes of shared memory";
     case attention_rule::coded_keys_are_read_in_lines:
@@ -162,12 +163,15 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
       config.tiling != cuda_tiling{.warps = 4 * consumers + 4, .blocks_per_sm = 1}) {
     return attention_rule::sm90_warps_are_whole_warpgroups;
   }
-  if (!is_one_of(config.block_kv, 64, 80, 96, 112, 128) ||
+  if (!is_one_of(config.block_kv, 48, 64, 80, 96, 112, 128) ||
       config.v_head_dim / 2 + config.block_kv / 4 * 3 > sm90_registers_for_tiles(consumers)) {
     return attention_rule::sm90_block_kv_fits_in_registers;
   }
-  if (!(base_features | attention_feature::soft_cap).contains(config.features)) {
-    return attention_rule::sm90_has_base_features_and_soft_cap;
+  if (config.features.has(attention_feature::weights)) {
+    return attention_rule::sm90_writes_no_weights;
+  }
+  if (config.features.has(attention_feature::mask) && config.block_kv > 64) {
+    return attention_rule::sm90_masks_are_read_in_words;
   }
   if (shared_memory_bytes(config) > most_shared_memory_bytes_sm90) {
     return attention_rule::sm90_tile_fits_in_shared_memory;

@@ -59,6 +59,8 @@ struct call_sizes {
                                args.head_dim, args.v_head_dim},
                               packed);
   if (packed) sizes.q_len = ceil_div(args.q_len, args.batch > 0 ? args.batch : 1);
+  // Groups that share keys have rows of several sequences.
+  if (!packed && reads_prefixes_once(args)) sizes.most_q_len = args.batch * args.q_len;
   return sizes;
 }
 

@@ -37,12 +37,19 @@ struct call_sizes {
   /// Keys that a row sees before and behind its own position.
   std::int64_t keys_left = unbounded;
   std::int64_t keys_right = unbounded;
+  std::int64_t bytes_of_key = 0;  ///< of keys in pages: of a key and its value; else 0
+  std::int64_t prefixes = 0;      ///< groups of sequences that share pages
+  bool batch_invariant = false;
 
   /// Query heads of a key/value head: rows of the same work tile.
   constexpr std::int64_t group() const noexcept {
     return q_heads / std::max<std::int64_t>(1, kv_heads);
   }
 };
+
+constexpr std::int64_t bytes_of_key(int head_dim, int v_head_dim, dtype pool) noexcept {
+  return product(head_dim + v_head_dim, static_cast<std::int64_t>(size_of(pool)));
+}
 
 constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
   const bool packed = args.cu_seqlens_q != nullptr;
@@ -58,7 +65,12 @@ constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
       .head_dim = args.head_dim,
       .v_head_dim = args.v_head_dim,
       .keys_left = args.window_left,
-      .keys_right = args.causal ? 0 : args.window_right};
+      .keys_right = args.causal ? 0 : args.window_right,
+      .bytes_of_key = args.pages.page_size > 0
+                          ? bytes_of_key(args.head_dim, args.v_head_dim, args.pool_type)
+                          : 0,
+      .prefixes = reads_prefixes_once(args) ? args.prefixes.count : 0,
+      .batch_invariant = args.batch_invariant};
 }
 
 constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
@@ -78,8 +90,26 @@ constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
           .head_dim = sizes.head_dim,
           .v_head_dim = sizes.v_head_dim,
           .keys_left = window(demand.window_left),
-          .keys_right = demand.causal ? 0 : window(demand.window_right)};
+          .keys_right = demand.causal ? 0 : window(demand.window_right),
+          .bytes_of_key =
+              demand.page_size == 0
+                  ? 0
+                  : bytes_of_key(sizes.head_dim, sizes.v_head_dim,
+                                 demand.pool_type != dtype::none ? demand.pool_type : demand.type),
+          .prefixes = demand.prefix_groups};
 }
+
+/// The work of a launch as a list that the device writes (kernels/attention/sm80/work_list.hpp):
+/// how long it may become, and what it is cut by.
+struct listing {
+  bool used = false;
+  std::int64_t entries = 0;  ///< groups of sequences, sequences, and the rows behind the last
+  std::int64_t tiles = 0;    ///< of rows, for each key/value head
+  std::int64_t items = 0;    ///< of these, by keys
+  std::int64_t places = 0;   ///< items that leave partial results
+  int slots = 1;             ///< thread blocks that run at the same time
+  int least_tiles = 1;       ///< of keys, that an item has
+};
 
 struct schedule {
   int row_blocks = 0;           ///< of a dense entry and key/value head
@@ -92,6 +122,8 @@ struct schedule {
   int launches = 1;         ///< kernels one after the other: 2 if another one combines the splits
   int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
   int slices_of_block = 1;  ///< slices of rows that each of them combines
+  std::int64_t partial_rows = 0;  ///< of all splits
+  listing list{};                 ///< used: instead of `work_tiles` and `splits` blocks
 };
 
 inline constexpr int most_splits = 128;
@@ -185,6 +217,60 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
   return static_cast<int>(std::min<std::int64_t>((heads + sections - 1) / sections, INT32_MAX));
 }
 
+/// Waves of thread blocks that a listed launch has at most beside one for each tile of rows.
+inline constexpr int most_waves = 8;
+/// Parts of the keys of a sequence where bits must not depend on the batch.
+inline constexpr int most_invariant_splits = 32;
+/// Bytes of keys that are worth a list: what it costs is a few per cent of the time to read them.
+inline constexpr std::int64_t least_listed_bytes = std::int64_t{2} << 30;
+inline constexpr std::int64_t bytes_of_item = 32;
+inline constexpr std::int64_t bytes_of_tile = 20;
+
+/// The work as a list: of batches whose sequences may have any lengths and are long together, of
+/// shared prefixes, and where splits are by the length of a sequence alone.
+constexpr listing listing_of(const attention_config& kernel, const call_sizes& sizes,
+                             int multiprocessors) noexcept {
+  listing list;
+  const std::int64_t bytes =
+      product(product(sizes.batch, sizes.kv_heads), product(sizes.kv_len, sizes.bytes_of_key));
+  const bool wanted = sizes.prefixes > 0 || sizes.batch_invariant ||
+                      (sizes.batch > 1 && bytes >= least_listed_bytes);
+  if (sizes.bytes_of_key == 0 || !wanted) return list;
+  const bool decode = kernel.phase == attention_phase::decode;
+  const std::int64_t full = product(sizes.q_tokens, sizes.group()) / kernel.block_q;
+  list.entries = sizes.prefixes + sizes.batch + 1;
+  list.tiles = full + sizes.batch + 1 + (sizes.prefixes > 0 ? full + sizes.prefixes : 0);
+  list.least_tiles =
+      static_cast<int>((least_keys_per_split + kernel.block_kv - 1) / kernel.block_kv);
+  list.slots = static_cast<int>(slots_of(kernel, multiprocessors));
+  const std::int64_t key_tiles = (sizes.kv_len + kernel.block_kv - 1) / kernel.block_kv;
+  const std::int64_t most_splits_of_tile =
+      std::max<std::int64_t>(1, (key_tiles + list.least_tiles - 1) / list.least_tiles);
+  // Of n tiles of keys and waves of at most w items, no more than w tiles of rows have several
+  // items, and they no more than 2 w.
+  const std::int64_t heads = std::max<std::int64_t>(1, sizes.kv_heads);
+  const std::int64_t cut = (std::int64_t{most_waves} * list.slots + heads - 1) / heads + 1;
+  if (sizes.batch_invariant) {
+    const std::int64_t parts =
+        decode ? std::min<std::int64_t>(most_invariant_splits, most_splits_of_tile) : 1;
+    list.items = product(list.tiles, parts);
+    list.places = parts > 1 ? list.items : 0;
+  } else {
+    list.items = std::min(product(list.tiles, most_splits_of_tile), list.tiles + cut);
+    list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
+  }
+  // What no device holds stays without one; so do numbers that the device does not count to.
+  list.used = product(list.items, heads) <= INT32_MAX && product(list.tiles, heads) <= INT32_MAX;
+  return list;
+}
+
+/// Bytes of the list in the workspace.
+constexpr std::size_t list_bytes(const listing& list) noexcept {
+  const std::int64_t numbers = list.items + 2 * (list.tiles + 1) + list.entries + 1 + 2;
+  const std::int64_t bytes = list.items * bytes_of_item + list.tiles * bytes_of_tile + numbers * 4;
+  return static_cast<std::size_t>((bytes + 63) / 64 * 64);
+}
+
 constexpr schedule schedule_of(const attention_config& config, const call_sizes& sizes,
                                int multiprocessors) noexcept {
   const attention_config kernel = resolved(config);
@@ -213,6 +299,13 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
     cut.launches = decode && cut.work_tiles <= most_counted_tiles ? 1 : 2;
     share_combining(cut, kernel, sizes, multiprocessors);
   }
+  cut.list = listing_of(kernel, sizes, multiprocessors);
+  if (cut.list.used) {
+    cut.launches = 3;
+    cut.partial_rows = product(product(cut.list.places, sizes.kv_heads), kernel.block_q);
+  } else if (cut.splits > 1) {
+    cut.partial_rows = product(cut.rows, cut.splits);
+  }
   return cut;
 }
 
@@ -221,11 +314,12 @@ constexpr int partial_stride(int v_head_dim) noexcept {
   return (v_head_dim + 7) / 8 * 8;
 }
 
-/// Bytes of workspace: partial outputs of all rows and splits, then their maxima and denominators.
+/// Bytes of workspace: a list, partial outputs of all rows and splits, then their maxima and
+/// denominators.
 constexpr std::size_t workspace_of(const schedule& cut, int v_head_dim) noexcept {
-  if (cut.splits == 1) return 0;
-  const auto partials = static_cast<std::size_t>(cut.rows * cut.splits);
-  return partials * (static_cast<std::size_t>(partial_stride(v_head_dim)) + 2) * sizeof(float);
+  const auto partials = static_cast<std::size_t>(cut.partial_rows);
+  return (cut.list.used ? list_bytes(cut.list) : 0) +
+         partials * (static_cast<std::size_t>(partial_stride(v_head_dim)) + 2) * sizeof(float);
 }
 
 }  // namespace tessera::schedule_sm80

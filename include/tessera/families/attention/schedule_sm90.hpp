@@ -81,7 +81,41 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   return cut;
 }
 
-/// Bytes of workspace: where blocks count tiles if no other place is left.
-inline constexpr std::size_t workspace_bytes = 64;
+/// How many words tell which tiles of keys a mask, segments or a functor hide as a whole: one for
+/// each block of rows, 32 tiles of keys and, where heads do not see the same, block of heads.
+struct class_schedule {
+  int blocks = 0;  ///< of rows, over all sequences
+  int heads = 1;   ///< blocks of heads that do not see the same
+  int words_of_row = 0;
+
+  constexpr std::int64_t words() const noexcept {
+    return product(product(blocks, heads), words_of_row);
+  }
+};
+
+/// Bytes of a word: of three warpgroups and their block, what they see something and all of.
+inline constexpr std::size_t class_word_bytes = 32;
+/// So many words are a gigabyte: beyond, nobody classifies, and every tile is looked at.
+inline constexpr std::int64_t most_class_words = std::int64_t{1} << 25;
+
+constexpr class_schedule classes_of(const attention_config& config, const call_sizes& sizes,
+                                    const schedule& cut, bool by_head) noexcept {
+  const attention_config kernel = resolved(config);
+  const std::int64_t head_blocks = std::max<std::int64_t>(1, sizes.q_heads / cut.heads_of_tile);
+  const std::int64_t tiles = (sizes.kv_len + kernel.block_kv - 1) / kernel.block_kv;
+  const std::int64_t blocks = cut.work_tiles / head_blocks;
+  if (blocks > most_class_words || tiles > most_class_words) return {};
+  const class_schedule classes{static_cast<int>(blocks),
+                               by_head ? static_cast<int>(head_blocks) : 1,
+                               static_cast<int>((tiles + 31) / 32)};
+  return classes.words() <= most_class_words ? classes : class_schedule{};
+}
+
+/// Bytes of workspace where blocks count tiles if no other place is left.
+inline constexpr std::size_t counter_bytes = 64;
+
+constexpr std::size_t workspace_of(const class_schedule& classes) noexcept {
+  return counter_bytes + static_cast<std::size_t>(classes.words()) * class_word_bytes;
+}
 
 }  // namespace tessera::schedule_sm90

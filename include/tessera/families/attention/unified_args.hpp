@@ -16,10 +16,17 @@
 // | qq_bias | [E,E]: of tokens of q among each other; -inf hides | f32 |
 // | out | [Tq,Hq,Dv] | that of q |
 // | lse | [Hq,Tq] | f32, natural logarithm |
+// | cu_prefix_seqs | [F+1]: sequences of the groups that share pages; starts at 0 | i32 |
+// | prefix_pages | [F]: pages that a group shares, before those of its tokens of q | i32 |
 //
 // The last axis of all but sinks and lse has stride 1, other strides are free. Tokens of q behind
 // the last sequence in use have out 0 and lse -inf. Nobody looks at entries of lists behind
 // num_seqs, at pages behind ceil(seqlens_k / T), or at what pages hold behind seqlens_k.
+//
+// Sequences cu_prefix_seqs[g] to cu_prefix_seqs[g + 1] - 1 have the same first prefix_pages[g]
+// entries of block_table, which are read once for all of them where that can be done (cascade
+// attention); results are those without it, up to rounding. Prompts on CPUs, windows, ALiBi and
+// qq_bias have each sequence read its own, as does the policy batch_invariant.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +57,9 @@ struct unified_attention_args {
 
   tensor_view out{};
   tensor_view lse{};  ///< optional output: log sum exp of the row
+
+  tensor_view cu_prefix_seqs{};  ///< optional, both: groups of sequences with the same first pages
+  tensor_view prefix_pages{};
 };
 
 struct unified_attention_options {

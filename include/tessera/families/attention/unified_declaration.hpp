@@ -27,8 +27,9 @@ inline constexpr std::array dims{
     head_dim_of_v,
     sink_logits,
     dim{.symbol = "E", .label = "length", .most = most},
+    prefix_groups,
 };
-consteval std::array<tensor_text, 16> tensors_for(pool_use use) {
+consteval std::array<tensor_text, 18> tensors_for(pool_use use) {
   return {first_operand("q", everywhere("Tq Hq D")),
           paged_table::pool_of_keys(use),
           paged_table::pool_of_values(use),
@@ -50,7 +51,9 @@ consteval std::array<tensor_text, 16> tensors_for(pool_use use) {
           scales_of_heads("k_scales"),
           scales_of_heads("v_scales"),
           result_of("out", everywhere("Tq Hq Dv")),
-          statistic("lse", everywhere("Hq Tq"))};
+          statistic("lse", everywhere("Hq Tq")),
+          groups_of_sequences(),
+          pages_of_groups("cu_seqlens_q")};
 }
 inline constexpr auto read_texts = tensors_for(pool_use::read);
 inline constexpr auto written_texts = tensors_for(pool_use::written);
@@ -60,8 +63,11 @@ inline constexpr auto written_tensors = declared::tensors_in(written_texts, shap
 consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
-inline constexpr std::array rules{of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
-                                  of_coded_pool<tensor("k_pages")>(tensor("v_scales"))};
+inline constexpr std::array rules{
+    of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
+    of_coded_pool<tensor("k_pages")>(tensor("v_scales")),
+    goes_with<tensor("prefix_pages")>(tensor("cu_prefix_seqs"), needs_prefix_pages),
+    goes_with<tensor("cu_prefix_seqs")>(tensor("prefix_pages"), needs_groups)};
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
@@ -89,13 +95,14 @@ inline constexpr signature written_form = form_of(written_tensors);
 // Where a kernel finds them.
 
 inline constexpr std::size_t positions = offsetof(kernel, positions);
-inline constexpr auto sizes = declared::sizes_in(
-    declared::with(batch_sizes, size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
-                   size_text{"E", positions + offsetof(position_bias, extent)}),
-    form);
+inline constexpr auto sizes =
+    declared::sizes_in(declared::with(batch_sizes, prefix_count,
+                                      size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
+                                      size_text{"E", positions + offsetof(position_bias, extent)}),
+                       form);
 inline constexpr auto bindings = declared::bindings_in(
     declared::with(
-        batch_bindings,
+        batch_bindings, prefix_sequences, prefix_pages,
         pages_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "Hkv"),
         rows_of("v_pages", offsetof(kernel, v), offsetof(kernel, v_strides), "P", "T", "Hkv"),
         binding_text{"alibi_slopes", positions + offsetof(position_bias, slopes)},
@@ -115,12 +122,14 @@ inline void finish(const bound_call& call, void* to) {
 inline constexpr lowering lower = declared::lowering_of<batch_defaults>(sizes, bindings, &finish);
 
 inline constexpr std::array operations{
-    declared::operation_of("unified_attention", 0, form, lower,
-                           "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
-                           "sinks alibi_slopes qq_bias k_scales v_scales out! lse"),
+    declared::operation_of(
+        "unified_attention", 0, form, lower,
+        "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
+        "sinks alibi_slopes qq_bias k_scales v_scales cu_prefix_seqs prefix_pages out! lse"),
     declared::operation_of("chunked_prefill_paged_decode", 1, written_form, lower,
                            "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
-                           "k_new! v_new! sinks alibi_slopes qq_bias k_scales v_scales out! lse"),
+                           "k_new! v_new! sinks alibi_slopes qq_bias k_scales v_scales "
+                           "cu_prefix_seqs prefix_pages out! lse"),
 };
 
 }  // namespace tessera::unified_table

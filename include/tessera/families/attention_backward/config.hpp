@@ -12,9 +12,13 @@ namespace tessera {
 struct attention_backward_config {
   backend target = backend::cpu_generic;
   dtype type = dtype::f32;  ///< of q, k, v, out and their gradients
-  int head_dim = 0;         ///< of q, k and v; 0: any from 1 to 256 of each, known at run time
-  int block_q = 0;          ///< query rows that meet a tile of keys together
-  int block_kv = 0;         ///< keys of a tile
+  int head_dim = 0;         ///< of q and k; 0: any from 1 to 256 of each, known at run time
+  int v_head_dim = 0;       ///< of v; 0: that of q
+  /// CUDA: blocks of keys add to d_q in memory, in no order, instead of a pass of its own that
+  /// computes all scores again.
+  bool d_q_atomics = false;
+  int block_q = 0;   ///< query rows that meet a tile of keys together
+  int block_kv = 0;  ///< keys of a tile
   friend constexpr bool operator==(const attention_backward_config&,
                                    const attention_backward_config&) = default;
 };
@@ -27,17 +31,25 @@ constexpr int backward_rows_step(backend target) noexcept {
   return step;
 }
 
-/// Rows of q, and keys, that a thread block of a CUDA row owns.
-constexpr int cuda_block_of_gradients(int head_dim) noexcept {
-  return head_dim == 0 ? 16 : 128;
+/// Queries and keys of a tile of a CUDA row.
+struct cuda_gradient_block {
+  int queries = 0, keys = 0;
+};
+
+constexpr cuda_gradient_block cuda_block_of(const attention_backward_config& config) noexcept {
+  if (config.head_dim == 0) return {16, 16};
+  if (!config.d_q_atomics) return {128, 128};
+  if (config.target != backend::cuda_sm90) return {64, 64};
+  return {config.head_dim == 64 ? 128 : 64, 128};
 }
 
 /// The config with every default filled in.
 constexpr attention_backward_config resolved(attention_backward_config config) noexcept {
+  if (config.v_head_dim == 0) config.v_head_dim = config.head_dim;
   if (is_cuda(config.target)) {
-    const int block = cuda_block_of_gradients(config.head_dim);
-    if (config.block_q == 0) config.block_q = block;
-    if (config.block_kv == 0) config.block_kv = block;
+    const cuda_gradient_block block = cuda_block_of(config);
+    if (config.block_q == 0) config.block_q = block.queries;
+    if (config.block_kv == 0) config.block_kv = block.keys;
     return config;
   }
   const int step = backward_rows_step(config.target);

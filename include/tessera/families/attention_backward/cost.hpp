@@ -23,21 +23,22 @@ inline attention_backward_facts facts_of(const attention_backward_demand& demand
   return {.demand = demand, .scores = facts_of(demand.scores)};
 }
 
-/// Of a CUDA row: scores twice, for keys and for queries.
+/// Of a CUDA row: scores twice, for keys and for queries, or d_q once more in memory.
 inline work_estimate estimate_on_gpu(const attention_backward_config& config,
                                      const attention_backward_facts& facts) noexcept {
   const attention_sizes& sizes = facts.demand.scores.sizes;
   const double rows = std::max(facts.scores.rows, 1.0);
   const double keys = std::max(facts.scores.visible_keys, 1.0);
   const double pairs = facts.scores.heads * rows * keys;
-  const double products = 4.0 * sizes.head_dim + 3.0 * sizes.v_head_dim;
+  const double products = config.d_q_atomics ? 3.0 * sizes.head_dim + 2.0 * sizes.v_head_dim
+                                             : 4.0 * sizes.head_dim + 3.0 * sizes.v_head_dim;
   work_estimate work;
   if (is_generic(config)) {
     work.vector_operations = 4.0 * pairs * products;  // operands come from shared memory
   } else {
     work.flops = 2 * pairs * products;
     work.vector_operations = 20.0 * pairs;
-    work.product_share = 0.4;
+    work.product_share = config.target == backend::cuda_sm90 ? 0.5 : 0.4;
   }
   const double tokens = facts.scores.rows + static_cast<double>(sizes.kv_len);
   work.bytes = 4.0 * facts.scores.heads * tokens * (sizes.head_dim + sizes.v_head_dim) *

@@ -2,7 +2,7 @@
 // runtime/family.hpp.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,10 +13,7 @@
 #include <tessera/families/attention_backward/fits.hpp>
 #include <tessera/families/attention_backward/reflect.hpp>
 #include <tessera/families/attention_backward/rules.hpp>
-#include <tessera/spec/device_facts.hpp>
-#include <tessera/spec/instance.hpp>
-#include <tessera/spec/sentence.hpp>
-#include <tessera/spec/work_estimate.hpp>
+#include <tessera/spec/backend.hpp>
 
 namespace tessera {
 
@@ -32,29 +29,27 @@ struct attention_backward_family {
   static constexpr std::span<const operation> operations = attention_backward_table::operations;
   static constexpr std::span<const demand_field> fields = attention_backward_fields::table;
 
-  /// "gradients, 8 work items for 2 threads".
-  [[gnu::cold]] static std::string reason_of(const attention_backward_config& config,
-                                             const attention_backward_facts& facts, int threads) {
-    const std::int64_t items = estimate_of(config, facts, threads).items;
-    return sentence({"gradients, ", items, " work item", items == 1 ? "" : "s", " for ", threads,
-                     " thread", threads == 1 ? "" : "s"});
+  /// "gradients": what a row does, before how the work is cut.
+  [[gnu::cold]] static std::string subject_of(const attention_backward_config&,
+                                              const attention_backward_facts&) {
+    return "gradients";
   }
 
-  /// The name of the row that would be made for this demand on this device.
-  [[gnu::cold]] static std::string wanted_row(const attention_backward_demand& demand,
-                                              const device_facts& device,
-                                              const attention_backward_config&) {
-    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
+  /// The row that would be made for this demand.
+  static std::optional<attention_backward_config> wanted_config(
+      const attention_backward_demand& demand, backend target, backend highest) noexcept {
     const attention_sizes& sizes = demand.scores.sizes;
     if (sizes.head_dim != sizes.v_head_dim) return {};
     attention_backward_config wanted{
-        .target = device.highest, .type = demand.scores.type, .head_dim = sizes.head_dim};
-    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
-    if (has_bf16_products(wanted.target)) {
-      wanted.target = wanted.type == dtype::bf16 ? backend::cpu_avx512_bf16 : backend::cpu_avx512;
+        .target = target, .type = demand.scores.type, .head_dim = sizes.head_dim};
+    if (is_cuda(target)) {
+      wanted.d_q_atomics = true;
+      if (wanted.head_dim > 128) wanted.target = backend::cuda_sm80;
+    } else if (has_bf16_products(highest) && wanted.type == dtype::bf16) {
+      wanted.target = backend::cpu_avx512_bf16;
     }
     if (broken_table_rule(wanted) != attention_backward_rule::none) return {};
-    return std::string(name_of(resolved(wanted)).view());
+    return wanted;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <tessera/families/attention_backward/config.hpp>
 #include <tessera/families/attention_backward/demand.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/row_properties.hpp>
 
 namespace tessera {
 
@@ -42,12 +43,12 @@ struct fits_of<attention_backward_config> {
            .distance = 3,
            .holds =
                [](const config& row, const asked& wanted) noexcept {
-                 return row.head_dim == 0 || row.head_dim == wanted.scores.sizes.v_head_dim;
+                 return row.head_dim == 0 || row.v_head_dim == wanted.scores.sizes.v_head_dim;
                },
            .asked = [](const asked& wanted) noexcept -> sentence_part {
              return wanted.scores.sizes.v_head_dim;
            },
-           .present = [](const config& row) noexcept -> sentence_part { return row.head_dim; }},
+           .present = [](const config& row) noexcept -> sentence_part { return row.v_head_dim; }},
       rule{.name = "features",
            .holds =
                [](const config& row, const asked& wanted) noexcept {
@@ -73,6 +74,12 @@ struct fits_of<attention_backward_config> {
 /// True for rows that take head dims as they come: the last resort of a backend.
 constexpr bool is_generic(const attention_backward_config& config) noexcept {
   return config.head_dim == 0;
+}
+
+/// Sums of d_q in memory have no order.
+constexpr row_properties properties_of(const attention_backward_config& config) noexcept {
+  if (!config.d_q_atomics) return {};
+  return {determinism::none, batch_invariance::none};
 }
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention_backward/args.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -20,15 +20,10 @@ enum class attention_backward_op : std::uint8_t {
 using attention_backward_problem =
     basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-inline attention_backward_problem problem_of(
-    const attention_backward_args& args, const flash_attention_options& options = {},
-    attention_backward_op op = attention_backward_op::flash_attention_backward) noexcept {
-  bool unaligned = false;
-  for (const tensor_view* rows : {&args.q, &args.k, &args.v, &args.out, &args.d_out}) {
-    unaligned |= args.q.device.kind == device_kind::cuda && !rows_are_aligned(*rows);
-  }
-  return {.op = op, .tensors = args, .unaligned = unaligned, .options = options};
+/// See spec/problem_of.hpp.
+attention_backward_problem problem_type(const attention_backward_args&);
+inline bool rows_are_unaligned(const attention_backward_args& args) noexcept {
+  return are_unaligned(args.q, args.k, args.v, args.out, args.d_out);
 }
 
 }  // namespace tessera

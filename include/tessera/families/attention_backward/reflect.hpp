@@ -5,7 +5,6 @@
 #include <boost/describe/enum.hpp>
 
 #include <tessera/families/attention/reflect.hpp>
-#include <tessera/families/attention_backward/args.hpp>
 #include <tessera/families/attention_backward/config.hpp>
 #include <tessera/families/attention_backward/problem.hpp>
 #include <tessera/families/attention_backward/rules.hpp>
@@ -16,29 +15,36 @@ namespace tessera {
 
 BOOST_DESCRIBE_ENUM(attention_backward_rule, none, type_is_floating, head_dim_in_range,
                     block_q_is_whole_tiles_and_vectors, block_kv_is_whole_register_tiles,
-                    tile_fits_in_cache, bf16_dot_takes_bf16, cuda_head_dim_is_any_64_96_or_128,
-                    cuda_type_of_head_dim_has_16_bits, cuda_blocks_are_fixed, cuda_rows_are_sm80)
-BOOST_DESCRIBE_ENUM(attention_backward_op, flash_attention_backward, attention_backward,
-                    scaled_dot_product_attention_backward)
+                    tile_fits_in_cache, bf16_dot_takes_bf16, v_head_dim_is_that_of_q,
+                    cuda_head_dims_are_known, only_cuda_rows_of_one_head_dim_add_up,
+                    cuda_type_of_head_dim_has_16_bits, cuda_blocks_are_fixed, sm90_rows_add_up)
 
-BOOST_DESCRIBE_STRUCT(attention_backward_config, (), (target, type, head_dim, block_q, block_kv))
-BOOST_DESCRIBE_STRUCT(attention_backward_args, (),
-                      (q, k, v, bias_pre, bias_post, mask, q_segment_ids, kv_segment_ids, sinks,
-                       cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, out, lse, row_max, d_out,
-                       d_lse, d_weights, d_q, d_k, d_v, d_bias_pre, d_bias_post, d_sinks))
+BOOST_DESCRIBE_STRUCT(attention_backward_config, (),
+                      (target, type, head_dim, v_head_dim, d_q_atomics, block_q, block_kv))
 
-/// `attention_backward.<backend>.<dtype>.d<D>.<block_q>x<block_kv>`; `dany` stands for head dims
-/// known at run time.
-inline constexpr auto attention_backward_names = row_names<attention_backward_config>(
+/// "v128": the head dim of v where it is another one.
+struct spelled_backward_v_head_dim {
+  static constexpr spelling::number number{"v", &attention_backward_config::v_head_dim};
+
+  constexpr void write(row_name& name, const attention_backward_config& row) const {
+    if (row.v_head_dim != row.head_dim) number.write(name, row);
+  }
+  constexpr bool read(std::string_view& rest, attention_backward_config& row) const {
+    row.v_head_dim = row.head_dim;
+    return !rest.starts_with('v') || number.read(rest, row);
+  }
+};
+
+/// `attention_backward.<backend>.<dtype>.d<D>[v<Dv>][.atomics].<block_q>x<block_kv>`; `dany` stands
+/// for head dims known at run time.
+template <>
+inline constexpr auto spelling_of<attention_backward_config> = row_names<attention_backward_config>(
     "attention_backward", spelling::word{&attention_backward_config::target},
     spelling::word{&attention_backward_config::type},
     spelling::number{".d", &attention_backward_config::head_dim, "any"},
+    spelled_backward_v_head_dim{},
+    spelling::mark{".atomics", &attention_backward_config::d_q_atomics, true},
     spelling::number{".", &attention_backward_config::block_q},
     spelling::number{"x", &attention_backward_config::block_kv});
-
-/// The stable name of a row.
-constexpr row_name name_of(const attention_backward_config& config) {
-  return attention_backward_names.name_of(config);
-}
 
 }  // namespace tessera

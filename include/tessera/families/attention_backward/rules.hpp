@@ -17,10 +17,12 @@ enum class attention_backward_rule : std::uint8_t {
   block_kv_is_whole_register_tiles,
   tile_fits_in_cache,
   bf16_dot_takes_bf16,
-  cuda_head_dim_is_any_64_96_or_128,
+  v_head_dim_is_that_of_q,
+  cuda_head_dims_are_known,
+  only_cuda_rows_of_one_head_dim_add_up,
   cuda_type_of_head_dim_has_16_bits,
   cuda_blocks_are_fixed,
-  cuda_rows_are_sm80,
+  sm90_rows_add_up,
 };
 
 /// The condition a legal row meets, as a sentence.
@@ -40,14 +42,20 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
       return "block_q and block_kv are at most 512, so that a tile stays in the cache";
     case attention_backward_rule::bf16_dot_takes_bf16:
       return "cpu_avx512_bf16 rows have type bf16";
-    case attention_backward_rule::cuda_head_dim_is_any_64_96_or_128:
-      return "head_dim of a CUDA row is 0 (any), 64, 96 or 128";
+    case attention_backward_rule::v_head_dim_is_that_of_q:
+      return "v_head_dim is head_dim, but of CUDA rows of head_dim 192 with d_q_atomics, where it "
+             "is 128";
+    case attention_backward_rule::cuda_head_dims_are_known:
+      return "head_dim of a CUDA row is 0 (any), 64, 96 or 128, with d_q_atomics also 192 or 256";
+    case attention_backward_rule::only_cuda_rows_of_one_head_dim_add_up:
+      return "d_q_atomics belong to CUDA rows of one head_dim";
     case attention_backward_rule::cuda_type_of_head_dim_has_16_bits:
       return "type of a CUDA row of one head_dim is f16 or bf16";
     case attention_backward_rule::cuda_blocks_are_fixed:
-      return "block_q and block_kv of a CUDA row are 128, or 16 with any head_dim";
-    case attention_backward_rule::cuda_rows_are_sm80:
-      return "rows for GPUs are of cuda_sm80: no kernel of gradients has newer instructions";
+      return "block_q x block_kv of a CUDA row is 128x128, 16x16 with any head_dim; with "
+             "d_q_atomics 64x64, of cuda_sm90 128x128 for head_dim 64, else 64x128";
+    case attention_backward_rule::sm90_rows_add_up:
+      return "a cuda_sm90 row has d_q_atomics and head_dim 64, 96 or 128";
   }
   return "invalid";
 }
@@ -58,14 +66,24 @@ constexpr attention_backward_rule broken_rule(attention_backward_config config) 
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return type_is_floating;
   if (config.head_dim < 0 || config.head_dim > max_head_dim) return head_dim_in_range;
+  const bool latent = is_cuda(config.target) && config.d_q_atomics && config.head_dim == 192;
+  if (config.v_head_dim != (latent ? 128 : config.head_dim)) return v_head_dim_is_that_of_q;
+  if (config.d_q_atomics && (!is_cuda(config.target) || config.head_dim == 0)) {
+    return only_cuda_rows_of_one_head_dim_add_up;
+  }
   if (is_cuda(config.target)) {
-    if (config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
-    const int block = cuda_block_of_gradients(config.head_dim);
-    if (config.block_q != block || config.block_kv != block) return cuda_blocks_are_fixed;
+    if (config.target == backend::cuda_sm90 && (!config.d_q_atomics || config.head_dim > 128)) {
+      return sm90_rows_add_up;
+    }
+    const cuda_gradient_block block = cuda_block_of(config);
+    if (config.block_q != block.queries || config.block_kv != block.keys) {
+      return cuda_blocks_are_fixed;
+    }
     if (config.head_dim == 0) return none;
     if (config.type == dtype::f32) return cuda_type_of_head_dim_has_16_bits;
     const bool known = config.head_dim == 64 || config.head_dim == 96 || config.head_dim == 128;
-    return known ? none : cuda_head_dim_is_any_64_96_or_128;
+    const bool added = config.d_q_atomics && (config.head_dim == 192 || config.head_dim == 256);
+    return known || added ? none : cuda_head_dims_are_known;
   }
   if (config.block_q <= 0 || config.block_q % backward_rows_step(config.target) != 0) {
     return block_q_is_whole_tiles_and_vectors;

@@ -18,7 +18,8 @@ enum class chunked_scan_pass : std::uint8_t {
 
 /// How a kernel goes through time.
 enum class chunked_scan_form : std::uint8_t {
-  step,  ///< token by token, the state stays in the first-level cache
+  step,   ///< token by token, the state stays in the first-level cache
+  chunk,  ///< 64 tokens at a time, as matrix products of 16-bit operands
 };
 
 inline constexpr std::array<std::string_view, 2> chunked_scan_pass_names{"forward", "backward"};

@@ -6,6 +6,7 @@
 
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/demand.hpp>
+#include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -42,15 +43,40 @@ inline work_estimate estimate_on_gpu(const chunked_scan_config& config,
   // computed too, and tiles of long keys are narrow.
   const double rows = static_cast<double>(demand.tokens) * static_cast<double>(demand.heads);
   const double state = static_cast<double>(config.key_dim) * static_cast<double>(demand.values);
-  work.vector_operations = rows * state * (backward ? 30.0 : 4.0);
+  // Forward a step has four operations an element and waits for its sums three times as long.
+  work.vector_operations = rows * state * (backward ? 30.0 : 16.0);
   const std::int64_t columns = std::max(8192 / config.key_dim, 2);
   const std::int64_t tiles = backward ? 1 : (demand.values + columns - 1) / columns;
   work.items = std::max<std::int64_t>(1, demand.sequences * demand.heads * tiles);
   return work;
 }
 
+/// Of a CUDA row whose blocks go through chunks of tokens on the matrix unit.
+inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
+                                        const chunked_scan_facts& facts,
+                                        int multiprocessors) noexcept {
+  const chunked_scan_demand& demand = facts.demand;
+  const std::int64_t states = demand.sequences * demand.heads;
+  const int columns = columns_of_chunk_block(demand.values, states, multiprocessors);
+  const std::int64_t tiles = (demand.values + columns - 1) / columns;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes;
+  work.items = std::max<std::int64_t>(1, states * tiles);
+  work.items_per_core = columns == 64 ? 2 : 1;
+  // Of each chunk, whole or not: queries and keys, the state that is read and added to, weights and
+  // values.
+  const double chunk = static_cast<double>(tokens_of_chunk), keys = config.key_dim;
+  const auto chunks = static_cast<double>(chunks_of_sequences(demand.sequences, demand.tokens) *
+                                          demand.heads * tiles);
+  work.flops = chunks * chunk * (2 * chunk * keys + columns * (4 * keys + 2 * chunk));
+  work.product_share = 0.2;
+  return work;
+}
+
 inline work_estimate estimate_of(const chunked_scan_config& config, const chunked_scan_facts& facts,
-                                 int /*workers*/) noexcept {
+                                 int workers) noexcept {
+  if (config.form == chunked_scan_form::chunk) return estimate_of_chunks(config, facts, workers);
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const chunked_scan_demand& demand = facts.demand;
   const bool backward = config.pass == chunked_scan_pass::backward;

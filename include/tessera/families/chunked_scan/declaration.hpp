@@ -52,7 +52,8 @@ inline constexpr texts of_keys = of_layouts("B T H K", "1:batch T H K");
 inline constexpr texts of_values = of_layouts("B T H V", "1:batch T H V");
 
 constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  return {.name = name, .shapes = shapes, .like = "q", .contiguous_rows = true};
+  return {
+      .name = name, .shapes = shapes, .like = "q", .contiguous_rows = true, .aligned_rows = true};
 }
 /// Log decays are f32 or of the operands' type.
 constexpr tensor_text decay(std::string_view name, const texts& shapes, bool contiguous = true) {
@@ -79,7 +80,11 @@ constexpr tensor_text gradient_of_state(const texts& shapes) {
 }
 
 inline constexpr std::array tensor_texts{
-    tensor_text{.name = "q", .shapes = of_keys, .types = floating_types, .contiguous_rows = true},
+    tensor_text{.name = "q",
+                .shapes = of_keys,
+                .types = floating_types,
+                .contiguous_rows = true,
+                .aligned_rows = true},
     operand("k", of_layouts("B T Hkv K", "1:batch T Hkv K")),
     operand("v", of_layouts("B T Hkv V", "1:batch T Hkv V")),
     decay("g", of_layouts("B T H", "1:batch T H"), false),
@@ -93,7 +98,8 @@ inline constexpr std::array tensor_texts{
                 .shapes = of_values,
                 .like = "q",
                 .use = tensor_use::output,
-                .contiguous_rows = true},
+                .contiguous_rows = true,
+                .aligned_rows = true},
     declared::final_state(of_states),
     operand("d_out", of_values),
     state("d_final_state", of_states),

@@ -20,7 +20,9 @@ struct chunked_scan_demand {
   chunked_scan_pass pass = chunked_scan_pass::forward;
   chunked_scan_decay decay = chunked_scan_decay::none;
   bool packed = false;
-  std::uint32_t unused = 0;
+  bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
+  std::uint8_t unused = 0;
+  std::uint16_t unused_too = 0;
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< of all sequences
   std::int64_t heads = 0;
@@ -33,12 +35,14 @@ struct chunked_scan_demand {
 /// The demand of operands q [B,T,H,K] and v [B,T,*,V].
 constexpr chunked_scan_demand scan_demand_of(chunked_scan_pass pass, chunked_scan_decay decay,
                                              const tensor_view& q, const tensor_view& v,
-                                             const tensor_view& cu_seqlens) noexcept {
+                                             const tensor_view& cu_seqlens,
+                                             bool unaligned) noexcept {
   const bool packed = cu_seqlens.present();
   return {.type = q.type,
           .pass = pass,
           .decay = decay,
           .packed = packed,
+          .aligned = !unaligned,
           .sequences = packed ? std::max<std::int64_t>(cu_seqlens.extent[0] - 1, 0) : q.extent[0],
           .tokens = q.extent[0] * q.extent[1],
           .heads = q.extent[2],
@@ -46,15 +50,16 @@ constexpr chunked_scan_demand scan_demand_of(chunked_scan_pass pass, chunked_sca
           .values = v.extent[3]};
 }
 constexpr chunked_scan_demand demand_of(recurrent_op op, const recurrent_args& args,
-                                        const recurrent_options&, bool /*unaligned*/) noexcept {
+                                        const recurrent_options&, bool unaligned) noexcept {
   const bool keys = args.g.present() || args.gk.present() || args.g_gamma.present();
   return scan_demand_of(pass_of(op), decay_of(keys, args.gv.present()), args.q, args.v,
-                        args.cu_seqlens);
+                        args.cu_seqlens, unaligned);
 }
 
 constexpr chunked_scan_demand demand_of(rwkv6_op op, const rwkv6_args& args, const rwkv6_options&,
-                                        bool /*unaligned*/) noexcept {
-  return scan_demand_of(pass_of(op), chunked_scan_decay::keys, args.r, args.v, args.cu_seqlens);
+                                        bool unaligned) noexcept {
+  return scan_demand_of(pass_of(op), chunked_scan_decay::keys, args.r, args.v, args.cu_seqlens,
+                        unaligned);
 }
 
 /// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them
@@ -81,6 +86,11 @@ inline constexpr std::array table{
                  chunked_scan_decay_names},
     demand_field{"packed", key_part::identity, &value<&chunked_scan_demand::packed>,
                  words_of_flags},
+    demand_field{.name = "aligned",
+                 .part = key_part::identity,
+                 .value = &value<&chunked_scan_demand::aligned>,
+                 .words = words_of_flags,
+                 .usual = 1},
     demand_field{"sequences", key_part::size, &value<&chunked_scan_demand::sequences>},
     demand_field{"length", key_part::size,
                  [](const demand& from) {

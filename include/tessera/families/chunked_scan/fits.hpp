@@ -1,8 +1,9 @@
-// Which rows of linear attention with decay can run which problems: rows take every decay, CPU rows
-// every size.
+// Which rows of linear attention with decay can run which problems: rows that go token by token
+// take every decay, CPU rows every size.
 #pragma once
 
 #include <array>
+#include <string>
 
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/demand.hpp>
@@ -27,12 +28,32 @@ struct fits_of<chunked_scan_config> {
               },
           .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.keys; },
           .present = [](const config& row) noexcept -> sentence_part { return row.key_dim; }},
+      fit_rule<config, asked>{.name = "decay",
+                              .distance = 1,
+                              .holds =
+                                  [](const config& row, const asked& wanted) noexcept {
+                                    return row.form != chunked_scan_form::chunk ||
+                                           wanted.decay != chunked_scan_decay::keys_and_values;
+                                  },
+                              .obstacle =
+                                  [](const config&, const asked&) {
+                                    return std::string(
+                                        "values decay too, the row has chunks for decays of keys");
+                                  }},
+      fit_rule<config, asked>{
+          .name = "aligned",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return row.form != chunked_scan_form::chunk || wanted.aligned;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "rows of operands are no multiples of 16 bytes apart, the row copies 16 bytes "
+                    "at a time");
+              }},
   };
 };
-
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const chunked_scan_config&) noexcept {
-  return false;
-}
 
 }  // namespace tessera

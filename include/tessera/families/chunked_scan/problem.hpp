@@ -7,7 +7,7 @@
 #include <tessera/families/chunked_scan/args.hpp>
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -29,11 +29,7 @@ constexpr chunked_scan_pass pass_of(recurrent_op op) noexcept {
                                                 : chunked_scan_pass::forward;
 }
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr recurrent_problem problem_of(const recurrent_args& args,
-                                       const recurrent_options& options = {},
-                                       recurrent_op op = recurrent_op::recurrent) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+recurrent_problem problem_type(const recurrent_args&);
 
 }  // namespace tessera

@@ -4,48 +4,30 @@
 #include <boost/describe/class.hpp>
 #include <boost/describe/enum.hpp>
 
-#include <tessera/families/chunked_scan/args.hpp>
 #include <tessera/families/chunked_scan/config.hpp>
-#include <tessera/families/chunked_scan/options.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
 #include <tessera/families/chunked_scan/rules.hpp>
-#include <tessera/families/chunked_scan/rwkv6_args.hpp>
 #include <tessera/spec/reflect.hpp>
 #include <tessera/spec/row_name.hpp>
 
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(chunked_scan_pass, forward, backward)
-BOOST_DESCRIBE_ENUM(chunked_scan_form, step)
+BOOST_DESCRIBE_ENUM(chunked_scan_form, step, chunk)
 BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, type_is_floating, cuda_rows_are_sm80,
-                    cuda_key_dim_is_known, cpu_rows_take_any_key_dim, bf16_instructions_take_bf16,
+                    cuda_key_dim_is_known, cpu_rows_take_any_key_dim, chunks_are_products_of_bf16,
+                    chunks_have_short_keys, bf16_instructions_take_bf16,
                     bf16_instructions_add_nothing)
-BOOST_DESCRIBE_ENUM(recurrent_op, recurrent, gla, lightning_attn, recurrent_backward, gla_backward,
-                    lightning_attn_backward)
-BOOST_DESCRIBE_ENUM(rwkv6_op, rwkv6, rwkv6_backward)
 
 BOOST_DESCRIBE_STRUCT(chunked_scan_config, (), (target, type, pass, form, key_dim))
-BOOST_DESCRIBE_STRUCT(recurrent_options, (), (scale, reverse))
-BOOST_DESCRIBE_STRUCT(recurrent_args, (),
-                      (q, k, v, g, gk, gv, g_gamma, initial_state, cu_seqlens, out, final_state,
-                       d_out, d_final_state, d_q, d_k, d_v, d_g, d_gk, d_gv, d_initial_state,
-                       state_indices))
-BOOST_DESCRIBE_STRUCT(rwkv6_options, (), (scale, reverse, raw_w))
-BOOST_DESCRIBE_STRUCT(rwkv6_args, (),
-                      (r, k, v, w, u, initial_state, cu_seqlens, out, final_state, d_out,
-                       d_final_state, d_r, d_k, d_v, d_w, d_u, d_initial_state, state_indices))
 
 /// `chunked_scan.<backend>.<dtype>.<pass>.<form>`, of CUDA rows with `.k<key_dim>` behind it.
-inline constexpr auto chunked_scan_names = row_names<chunked_scan_config>(
+template <>
+inline constexpr auto spelling_of<chunked_scan_config> = row_names<chunked_scan_config>(
     "chunked_scan", spelling::word{&chunked_scan_config::target},
     spelling::word{&chunked_scan_config::type}, spelling::word{&chunked_scan_config::pass},
     spelling::word{&chunked_scan_config::form},
     spelling::where{[](const chunked_scan_config& row) { return is_cuda(row.target); },
                     spelling::number{".k", &chunked_scan_config::key_dim}});
-
-/// The stable name of a row.
-constexpr row_name name_of(const chunked_scan_config& config) {
-  return chunked_scan_names.name_of(config);
-}
 
 }  // namespace tessera

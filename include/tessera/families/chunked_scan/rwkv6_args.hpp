@@ -20,7 +20,7 @@
 #include <cstdint>
 
 #include <tessera/families/chunked_scan/config.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
 namespace tessera {
@@ -72,10 +72,7 @@ constexpr chunked_scan_pass pass_of(rwkv6_op op) noexcept {
   return op == rwkv6_op::rwkv6_backward ? chunked_scan_pass::backward : chunked_scan_pass::forward;
 }
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr rwkv6_problem problem_of(const rwkv6_args& args, const rwkv6_options& options = {},
-                                   rwkv6_op op = rwkv6_op::rwkv6) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+rwkv6_problem problem_type(const rwkv6_args&);
 
 }  // namespace tessera

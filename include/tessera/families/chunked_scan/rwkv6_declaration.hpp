@@ -39,7 +39,8 @@ inline constexpr texts of_values{"B T H V", "1:batch T H V", "1:batch T H V"};
 inline constexpr texts of_heads{"H K", "H K", "H K"};
 
 constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  return {.name = name, .shapes = shapes, .like = "r", .contiguous_rows = true};
+  return {
+      .name = name, .shapes = shapes, .like = "r", .contiguous_rows = true, .aligned_rows = true};
 }
 constexpr tensor_text parameter(std::string_view name, const texts& shapes) {
   return {
@@ -47,7 +48,11 @@ constexpr tensor_text parameter(std::string_view name, const texts& shapes) {
 }
 
 inline constexpr std::array tensor_texts{
-    tensor_text{.name = "r", .shapes = of_keys, .types = floating_types, .contiguous_rows = true},
+    tensor_text{.name = "r",
+                .shapes = of_keys,
+                .types = floating_types,
+                .contiguous_rows = true,
+                .aligned_rows = true},
     operand("k", of_keys),
     operand("v", of_values),
     parameter("w", of_keys),
@@ -58,7 +63,8 @@ inline constexpr std::array tensor_texts{
                 .shapes = of_values,
                 .like = "r",
                 .use = tensor_use::output,
-                .contiguous_rows = true},
+                .contiguous_rows = true,
+                .aligned_rows = true},
     declared::final_state(of_states),
     operand("d_out", of_values),
     state("d_final_state", of_states),

@@ -18,7 +18,7 @@ struct delta_rule_config {
   delta_rule_pass pass = delta_rule_pass::forward;
   /// Forward: tokens that meet a state together, which is 1, step by step. Backward: tokens between
   /// two states that are kept; those between them are computed again.
-  /// CUDA rows: 0, how they cut follows from the key dim.
+  /// CUDA rows: 0, token by token, or forward 64, tokens that are products of the matrix unit.
   int chunk = 0;
   /// Of the values that a state is cut into: a tile has so many for each channel. CUDA rows: 0.
   int columns = 0;
@@ -27,6 +27,11 @@ struct delta_rule_config {
   int key_dim = 0;
   friend constexpr bool operator==(const delta_rule_config&, const delta_rule_config&) = default;
 };
+
+/// Of a CUDA row: tokens are products of the matrix unit.
+constexpr bool goes_by_chunks(const delta_rule_config& config) noexcept {
+  return is_cuda(config.target) && config.chunk != 0;
+}
 
 /// Registers side by side that hold the columns of a tile, at most.
 inline constexpr int most_delta_rule_registers = 4;

@@ -6,6 +6,7 @@
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/demand.hpp>
+#include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -41,15 +42,40 @@ inline work_estimate estimate_on_gpu(const delta_rule_config& config,
   // The way back steps forward three times and keeps every state. Channels behind the keys are
   // computed too, and tiles of long keys are narrow.
   const double state = static_cast<double>(config.key_dim) * static_cast<double>(sizes.value_dim);
-  work.vector_operations = facts.steps * state * (forward ? 6.0 : 40.0);
+  // Forward a step has six operations an element and waits for two sums.
+  work.vector_operations = facts.steps * state * (forward ? 24.0 : 40.0);
   const std::int64_t columns = std::max(8192 / config.key_dim, 2);
   const std::int64_t tiles = forward ? (sizes.value_dim + columns - 1) / columns : 1;
   work.items = sizes.sequences * sizes.heads * tiles;
   return work;
 }
 
+/// Of a CUDA row whose blocks go through chunks of tokens on the matrix unit.
+inline work_estimate estimate_of_chunks(const delta_rule_config& config,
+                                        const delta_rule_facts& facts,
+                                        int multiprocessors) noexcept {
+  const delta_rule_sizes& sizes = facts.demand.sizes;
+  const std::int64_t states = sizes.sequences * sizes.heads;
+  const int columns = columns_of_chunk_block(sizes.value_dim, states, multiprocessors);
+  const std::int64_t tiles = (sizes.value_dim + columns - 1) / columns;
+  work_estimate work;
+  work.footprint_bytes = facts.bytes;
+  work.bytes = facts.bytes;
+  work.items = std::max<std::int64_t>(1, states * tiles);
+  work.items_per_core = columns == 64 ? 2 : 1;
+  // Of each chunk, whole or not: keys with keys and queries, the state that is read twice and added
+  // to, the inverse and the weights with values.
+  const double chunk = static_cast<double>(tokens_of_chunk), keys = config.key_dim;
+  const auto chunks =
+      static_cast<double>(chunks_of_sequences(sizes.sequences, sizes.tokens) * sizes.heads * tiles);
+  work.flops = chunks * chunk * (4 * chunk * keys + columns * (6 * keys + 4 * chunk));
+  work.product_share = 0.15;
+  return work;
+}
+
 inline work_estimate estimate_of(const delta_rule_config& config, const delta_rule_facts& facts,
-                                 int /*workers*/) noexcept {
+                                 int workers) noexcept {
+  if (goes_by_chunks(config)) return estimate_of_chunks(config, facts, workers);
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const delta_rule_sizes& sizes = facts.demand.sizes;
   const double key_dim = static_cast<double>(sizes.key_dim);

@@ -63,9 +63,14 @@ inline constexpr std::string_view per_head = "is given without gk";
 
 constexpr tensor_text operand(std::string_view name, const texts& shapes) {
   if (name == "q") {
-    return {.name = name, .shapes = shapes, .types = floating_types, .contiguous_rows = true};
+    return {.name = name,
+            .shapes = shapes,
+            .types = floating_types,
+            .contiguous_rows = true,
+            .aligned_rows = true};
   }
-  return {.name = name, .shapes = shapes, .like = "q", .contiguous_rows = true};
+  return {
+      .name = name, .shapes = shapes, .like = "q", .contiguous_rows = true, .aligned_rows = true};
 }
 constexpr tensor_text gate(std::string_view name, const texts& shapes,
                            std::string_view elsewhere = {}) {

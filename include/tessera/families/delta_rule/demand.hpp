@@ -35,7 +35,10 @@ struct delta_rule_demand {
   delta_rule_pass pass = delta_rule_pass::forward;
   delta_rule_decay decay = delta_rule_decay::none;
   bool packed = false;
-  std::uint32_t unused = 0;
+  bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
+  /// Tokens are written as they are: no low-rank update, no segments, no activation.
+  bool plain = true;
+  std::uint16_t unused = 0;
   delta_rule_sizes sizes{};
   friend constexpr bool operator==(const delta_rule_demand&, const delta_rule_demand&) = default;
 };
@@ -52,22 +55,26 @@ constexpr delta_rule_sizes delta_rule_sizes_of(const tensor_view& keys, const te
 }
 
 constexpr delta_rule_demand demand_of(delta_rule_op op, const delta_rule_args& args,
-                                      const delta_rule_options&, bool /*unaligned*/) noexcept {
+                                      const delta_rule_options&, bool unaligned) noexcept {
   return {.type = args.q.type,
           .pass = pass_of(op),
           .decay = args.gk.present()  ? delta_rule_decay::channel
                    : args.g.present() ? delta_rule_decay::head
                                       : delta_rule_decay::none,
           .packed = args.cu_seqlens.present(),
+          .aligned = !unaligned,
+          .plain = !args.seg_ids.present(),
           .sizes = delta_rule_sizes_of(args.q, args.v, args.cu_seqlens)};
 }
 
 constexpr delta_rule_demand demand_of(rwkv7_op op, const rwkv7_args& args, const rwkv7_options&,
-                                      bool /*unaligned*/) noexcept {
+                                      bool unaligned) noexcept {
   return {.type = args.r.type,
           .pass = pass_of(op),
           .decay = delta_rule_decay::channel,
           .packed = args.cu_seqlens.present(),
+          .aligned = !unaligned,
+          .plain = false,
           .sizes = delta_rule_sizes_of(args.r, args.v, args.cu_seqlens)};
 }
 
@@ -83,22 +90,27 @@ constexpr delta_rule_sizes pooled_delta_rule_sizes(const tensor_view& tokens,
 }
 
 constexpr delta_rule_demand demand_of(ragged_delta_rule_op op, const ragged_delta_rule_args& args,
-                                      const delta_rule_options&, bool /*unaligned*/) noexcept {
+                                      const delta_rule_options&, bool unaligned) noexcept {
   return {.type = args.q.type,
           .pass = pass_of(op),
           .decay = args.g.present() ? delta_rule_decay::head : delta_rule_decay::none,
           .packed = true,
+          .aligned = !unaligned,
           .sizes = pooled_delta_rule_sizes(args.q, args.state_pool, args.state_indices)};
 }
 
 constexpr delta_rule_demand demand_of(ragged_delta_rule_v2_op op,
                                       const ragged_delta_rule_v2_args& args,
-                                      const ragged_delta_rule_v2_options&,
-                                      bool /*unaligned*/) noexcept {
+                                      const ragged_delta_rule_v2_options& options,
+                                      bool unaligned) noexcept {
+  // Heads lie side by side in a row.
+  const bool whole = args.state_pool.extent[2] % 8 == 0 && args.state_pool.extent[3] % 8 == 0;
   return {.type = args.mixed_qkv.type,
           .pass = pass_of(op),
           .decay = delta_rule_decay::head,
           .packed = true,
+          .aligned = !unaligned && whole,
+          .plain = !options.apply_silu,
           .sizes = pooled_delta_rule_sizes(args.mixed_qkv, args.state_pool, args.state_indices)};
 }
 
@@ -136,6 +148,16 @@ inline constexpr std::array table{
     demand_field{"decay", key_part::identity, &value<&delta_rule_demand::decay>,
                  delta_rule_decay_names},
     demand_field{"packed", key_part::identity, &value<&delta_rule_demand::packed>, words_of_flags},
+    demand_field{.name = "aligned",
+                 .part = key_part::identity,
+                 .value = &value<&delta_rule_demand::aligned>,
+                 .words = words_of_flags,
+                 .usual = 1},
+    demand_field{.name = "plain",
+                 .part = key_part::identity,
+                 .value = &value<&delta_rule_demand::plain>,
+                 .words = words_of_flags,
+                 .usual = 1},
     demand_field{"key_dim", key_part::identity, &size<&delta_rule_sizes::key_dim>},
     demand_field{"value_dim", key_part::identity, &size<&delta_rule_sizes::value_dim>},
     demand_field{"sequences", key_part::size, &size<&delta_rule_sizes::sequences>},

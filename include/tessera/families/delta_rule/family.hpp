@@ -1,7 +1,6 @@
 // The delta rule family as the chain of choosers sees it; see runtime/family.hpp.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,10 +12,8 @@
 #include <tessera/families/delta_rule/reflect.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
 #include <tessera/families/recurrent_keys.hpp>
-#include <tessera/spec/device_facts.hpp>
-#include <tessera/spec/instance.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/sentence.hpp>
-#include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
 
@@ -33,28 +30,26 @@ struct delta_rule_family {
   static constexpr std::span<const operation> operations = delta_rule_operations;
   static constexpr std::span<const demand_field> fields = delta_rule_fields::table;
 
-  /// "forward, states of 128 x 64, 32 work items for 2 threads".
-  [[gnu::cold]] static std::string reason_of(const delta_rule_config& config,
-                                             const delta_rule_facts& facts, int threads) {
-    const std::int64_t items = estimate_of(config, facts, threads).items;
-    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
+  /// "forward, states of 128 x 64": what a row does, before how the work is cut.
+  [[gnu::cold]] static std::string subject_of(const delta_rule_config& config,
+                                              const delta_rule_facts& facts) {
     return sentence({name_of(config.pass), ", states of ", facts.demand.sizes.key_dim, " x ",
-                     facts.demand.sizes.value_dim, ", ", items, " work item", items == 1 ? "" : "s",
-                     " for ", threads, worker, threads == 1 ? "" : "s"});
+                     facts.demand.sizes.value_dim});
   }
 
-  /// The name of the row that would be made for this demand on this device.
-  [[gnu::cold]] static std::string wanted_row(const delta_rule_demand& demand,
-                                              const device_facts& device,
-                                              const delta_rule_config&) {
-    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
-    delta_rule_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
-    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
-    if (is_cuda(wanted.target)) {
-      wanted.target = backend::cuda_sm80;
-      wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
-    }
-    return std::string(tessera::name_of(resolved(wanted)).view());
+  /// The row that would be made for this demand.
+  static delta_rule_config wanted_config(const delta_rule_demand& demand, backend target,
+                                         backend /*highest*/) noexcept {
+    delta_rule_config wanted{.target = target, .type = demand.type, .pass = demand.pass};
+    if (!is_cuda(target)) return wanted;
+    wanted.target = backend::cuda_sm80;
+    wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
+    const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk &&
+                         demand.aligned && demand.plain &&
+                         demand.decay != delta_rule_decay::channel;
+    if (prompts) wanted.chunk = static_cast<int>(tokens_of_chunk);
+    if (broken_rule(wanted) != delta_rule_rule::none) wanted.chunk = 0;
+    return wanted;
   }
 };
 

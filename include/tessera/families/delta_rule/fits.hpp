@@ -1,7 +1,9 @@
-// Which delta rule rows can run which problems: rows take every option, CPU rows every size.
+// Which delta rule rows can run which problems: rows that go token by token take every option, CPU
+// rows every size.
 #pragma once
 
 #include <array>
+#include <string>
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/demand.hpp>
@@ -28,12 +30,36 @@ struct fits_of<delta_rule_config> {
             return wanted.sizes.key_dim;
           },
           .present = [](const config& row) noexcept -> sentence_part { return row.key_dim; }},
+      fit_rule<config, asked>{
+          .name = "tokens",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) ||
+                       (wanted.plain && wanted.decay != delta_rule_decay::channel);
+              },
+          .obstacle =
+              [](const config&, const asked& wanted) {
+                return std::string(
+                    wanted.plain
+                        ? "decays are those of channels, the row has chunks for decays of heads"
+                        : "tokens are low-rank updates, segments or activated, the row has chunks "
+                          "for tokens as they are");
+              }},
+      fit_rule<config, asked>{
+          .name = "aligned",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || wanted.aligned;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "rows of operands are no multiples of 16 bytes apart, the row copies 16 bytes "
+                    "at a time");
+              }},
   };
 };
-
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const delta_rule_config&) noexcept {
-  return false;
-}
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include <tessera/families/delta_rule/args.hpp>
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -26,11 +26,7 @@ constexpr delta_rule_pass pass_of(delta_rule_op op) noexcept {
 /// A call of one of them without its memory.
 using delta_rule_problem = basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr delta_rule_problem problem_of(
-    const delta_rule_args& args, const delta_rule_options& options = {},
-    delta_rule_op op = delta_rule_op::gated_delta_rule) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+delta_rule_problem problem_type(const delta_rule_args&);
 
 }  // namespace tessera

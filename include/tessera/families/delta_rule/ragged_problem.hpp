@@ -8,7 +8,7 @@
 #include <tessera/families/delta_rule/options.hpp>
 #include <tessera/families/delta_rule/ragged_args.hpp>
 #include <tessera/spec/names.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -38,16 +38,8 @@ using ragged_delta_rule_problem =
 using ragged_delta_rule_v2_problem =
     basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr ragged_delta_rule_problem problem_of(
-    const ragged_delta_rule_args& args, const delta_rule_options& options = {},
-    ragged_delta_rule_op op = ragged_delta_rule_op::ragged_gated_delta_rule) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
-constexpr ragged_delta_rule_v2_problem problem_of(
-    const ragged_delta_rule_v2_args& args, const ragged_delta_rule_v2_options& options = {},
-    ragged_delta_rule_v2_op op = ragged_delta_rule_v2_op::ragged_gated_delta_rule_v2) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+ragged_delta_rule_problem problem_type(const ragged_delta_rule_args&);
+ragged_delta_rule_v2_problem problem_type(const ragged_delta_rule_v2_args&);
 
 }  // namespace tessera

@@ -49,12 +49,18 @@ inline constexpr std::array dims{
 };
 
 constexpr tensor_text columns(std::string_view name) {
-  return {
-      .name = name, .shapes = everywhere("T C"), .types = floating_types, .contiguous_rows = true};
+  return {.name = name,
+          .shapes = everywhere("T C"),
+          .types = floating_types,
+          .contiguous_rows = true,
+          .aligned_rows = true};
 }
 constexpr tensor_text values(std::string_view name) {
-  return {
-      .name = name, .shapes = everywhere("T HV V"), .like = "mixed_qkv", .contiguous_rows = true};
+  return {.name = name,
+          .shapes = everywhere("T HV V"),
+          .like = "mixed_qkv",
+          .contiguous_rows = true,
+          .aligned_rows = true};
 }
 consteval auto tensor_texts(tensor_use pool_use) {
   return std::array{

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <tessera/families/delta_rule/config.hpp>
+#include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/families/recurrent_keys.hpp>
 
 namespace tessera {
@@ -14,6 +15,7 @@ enum class delta_rule_rule : std::uint8_t {
   none,
   cuda_rows_are_sm80,
   cuda_rows_cut_by_key_dim,
+  chunks_are_products_of_bf16,
   cuda_key_dim_is_known,
   cpu_rows_take_any_key_dim,
   type_is_floating,
@@ -32,7 +34,9 @@ constexpr std::string_view sentence_of(delta_rule_rule rule) noexcept {
     case delta_rule_rule::cuda_rows_are_sm80:
       return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
     case delta_rule_rule::cuda_rows_cut_by_key_dim:
-      return "chunk and columns of a CUDA row are 0: they follow from key_dim";
+      return "chunk of a CUDA row is 0 or 64, its columns are 0: they follow from key_dim";
+    case delta_rule_rule::chunks_are_products_of_bf16:
+      return "CUDA rows of chunks are forward rows for bf16 of key_dim 64 or 128";
     case delta_rule_rule::cuda_key_dim_is_known:
       return "key_dim of a CUDA row is 64, 128, 256 or 1024";
     case delta_rule_rule::cpu_rows_take_any_key_dim:
@@ -59,8 +63,11 @@ constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
   if (!is_floating_16_or_32(config.type)) return delta_rule_rule::type_is_floating;
   if (is_cuda(config.target)) {
     if (config.target != backend::cuda_sm80) return delta_rule_rule::cuda_rows_are_sm80;
-    const bool cut = config.chunk != 0 || config.columns != 0;
-    if (cut) return delta_rule_rule::cuda_rows_cut_by_key_dim;
+    const bool known_chunk = config.chunk == 0 || config.chunk == tokens_of_chunk;
+    if (!known_chunk || config.columns != 0) return delta_rule_rule::cuda_rows_cut_by_key_dim;
+    const bool has_products = config.type == dtype::bf16 && config.key_dim <= most_chunk_keys &&
+                              config.pass == delta_rule_pass::forward;
+    if (config.chunk != 0 && !has_products) return delta_rule_rule::chunks_are_products_of_bf16;
     const bool known = is_recurrent_key_dim(config.key_dim);
     return known ? delta_rule_rule::none : delta_rule_rule::cuda_key_dim_is_known;
   }

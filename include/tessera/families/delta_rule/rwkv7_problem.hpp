@@ -5,7 +5,7 @@
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/rwkv7_args.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -24,10 +24,7 @@ constexpr delta_rule_pass pass_of(rwkv7_op op) noexcept {
 /// A call of one of them without its memory.
 using rwkv7_problem = basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr rwkv7_problem problem_of(const rwkv7_args& args, const rwkv7_options& options = {},
-                                   rwkv7_op op = rwkv7_op::rwkv7) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+rwkv7_problem problem_type(const rwkv7_args&);
 
 }  // namespace tessera

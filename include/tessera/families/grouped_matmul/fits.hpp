@@ -50,9 +50,4 @@ struct fits_of<grouped_matmul_config> {
           }}};
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const grouped_matmul_config&) noexcept {
-  return false;
-}
-
 }  // namespace tessera

@@ -6,7 +6,7 @@
 
 #include <tessera/families/grouped_matmul/args.hpp>
 #include <tessera/families/grouped_matmul/options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -33,15 +33,10 @@ constexpr bool has_groups(grouped_matmul_op op) noexcept {
 using grouped_matmul_problem =
     basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-inline grouped_matmul_problem problem_of(
-    const grouped_matmul_args& args, const grouped_matmul_options& options = {},
-    grouped_matmul_op op = grouped_matmul_op::grouped_matmul) noexcept {
-  return {.op = op,
-          .tensors = args,
-          .unaligned = are_unaligned(args.lhs, args.rhs) ||
-                       (args.d_out.present() && are_unaligned(args.d_out)),
-          .options = options};
+/// See spec/problem_of.hpp.
+grouped_matmul_problem problem_type(const grouped_matmul_args&);
+inline bool rows_are_unaligned(const grouped_matmul_args& args) noexcept {
+  return are_unaligned(args.lhs, args.rhs) || (args.d_out.present() && are_unaligned(args.d_out));
 }
 
 }  // namespace tessera

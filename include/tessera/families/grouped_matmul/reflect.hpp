@@ -4,9 +4,7 @@
 #include <boost/describe/class.hpp>
 #include <boost/describe/enum.hpp>
 
-#include <tessera/families/grouped_matmul/args.hpp>
 #include <tessera/families/grouped_matmul/config.hpp>
-#include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/families/grouped_matmul/problem.hpp>
 #include <tessera/families/grouped_matmul/rules.hpp>
 #include <tessera/spec/reflect.hpp>
@@ -14,32 +12,21 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(grouped_rows, global, local)
 BOOST_DESCRIBE_ENUM(grouped_matmul_rule, none, cuda_type_is_floating, sm90_type_has_16_bits,
                     cuda_tile_is_known, cpu_rows_take_any_type, block_m_is_whole_register_tiles,
                     block_n_is_whole_register_tiles, block_k_is_whole_vectors, tile_is_small)
-BOOST_DESCRIBE_ENUM(grouped_matmul_op, grouped_matmul, grouped_matmul_backward, matmul,
-                    matmul_backward)
 
 BOOST_DESCRIBE_STRUCT(grouped_matmul_config, (), (target, type, block_m, block_n, block_k))
-BOOST_DESCRIBE_STRUCT(grouped_matmul_options, (), (transpose_rhs, group_offset, lhs_rows))
-BOOST_DESCRIBE_STRUCT(grouped_matmul_args, (),
-                      (lhs, rhs, group_sizes, rhs_scale, rhs_bias, out_init, out, d_out, d_lhs,
-                       d_rhs, d_rhs_scale, d_rhs_bias, d_out_init))
 
 /// `grouped_matmul.<backend>.<block_m>x<block_n>x<block_k>`, of CUDA rows with `.<dtype>` behind
 /// the backend.
-inline constexpr auto grouped_matmul_names = row_names<grouped_matmul_config>(
+template <>
+inline constexpr auto spelling_of<grouped_matmul_config> = row_names<grouped_matmul_config>(
     "grouped_matmul", spelling::word{&grouped_matmul_config::target},
     spelling::where{[](const grouped_matmul_config& row) { return is_cuda(row.target); },
                     spelling::word{&grouped_matmul_config::type}},
     spelling::number{".", &grouped_matmul_config::block_m},
     spelling::number{"x", &grouped_matmul_config::block_n},
     spelling::number{"x", &grouped_matmul_config::block_k});
-
-/// The stable name of a row.
-constexpr row_name name_of(const grouped_matmul_config& config) {
-  return grouped_matmul_names.name_of(config);
-}
 
 }  // namespace tessera

@@ -16,9 +16,4 @@ struct fits_of<kv_cache_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const kv_cache_config&) noexcept {
-  return false;
-}
-
 }  // namespace tessera

@@ -7,7 +7,7 @@
 #include <tessera/families/kv_cache/args.hpp>
 #include <tessera/families/kv_cache/config.hpp>
 #include <tessera/families/kv_cache/options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -21,11 +21,7 @@ constexpr kv_cache_pass pass_of(kv_cache_op op) noexcept {
   return op == kv_cache_op::kv_cache_copy ? kv_cache_pass::copy : kv_cache_pass::append;
 }
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr kv_cache_problem problem_of(const kv_cache_args& args,
-                                      const kv_cache_options& options = {},
-                                      kv_cache_op op = kv_cache_op::kv_cache_append) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+kv_cache_problem problem_type(const kv_cache_args&);
 
 }  // namespace tessera

@@ -33,8 +33,11 @@ constexpr std::string_view name_of(latent_pass pass) noexcept {
   return latent_pass_names[static_cast<std::size_t>(pass)];
 }
 
-/// The widest latents that rows of a type take, and rope parts.
+/// The widest latents in pages that rows of a type take, and rope parts.
 inline constexpr int widest_latent = 512, widest_rope = 64;
+/// The widest keys made of latents that rows of a type take, rope included, and the columns of
+/// values.
+inline constexpr int widest_key = 192, dense_value = 128;
 
 /// One row of the table. Kernels take every element type and size, but for those of a type, which
 /// are for that one and multiply on the matrix unit.

@@ -35,12 +35,19 @@ inline latent_attention_facts facts_of(const latent_attention_demand& demand) no
   return facts;
 }
 
-/// What a CUDA row does: a block for each 64 query rows, of gradients one for each 64 keys besides.
-/// Shares are those measured on an H200.
+/// Whether the dense kernels attend to keys and values that a CUDA row makes.
+constexpr bool is_dense(const latent_attention_config& config) noexcept {
+  return config.type != dtype::none && config.form != latent_form::absorbed;
+}
+
+/// What a CUDA row does: a block for each 64 query rows, of the dense kernels 128 or 192, of
+/// gradients one for each 64 keys besides. Shares are those measured on an H200 and an H100.
 inline work_estimate estimate_on_gpu(const latent_attention_config& config,
                                      const latent_attention_facts& facts, int workers) noexcept {
   const latent_attention_demand& demand = facts.demand;
-  constexpr std::int64_t block = 64;
+  const std::int64_t block = !is_dense(config)                     ? 64
+                             : config.target == backend::cuda_sm90 ? 192
+                                                                   : 128;
   const auto width = static_cast<double>(demand.width), value = static_cast<double>(demand.value);
   const bool backward = config.pass == latent_pass::backward;
   const std::int64_t sequences = std::max<std::int64_t>(demand.sequences, 1);
@@ -61,13 +68,23 @@ inline work_estimate estimate_on_gpu(const latent_attention_config& config,
   if (config.type == dtype::none) {
     work.vector_operations = products / 2 / 0.2;  // a multiply-add is one
     work.items_per_core = 2;
-  } else {
+  } else if (!is_dense(config)) {
     work.flops = products;
     work.product_share = 0.46;
+  } else {
+    // Keys are as wide as the row reads them, and there is one block on a multiprocessor.
+    work.flops = 2 * pairs * (widest_key + value) + 2 * facts.expansions + 2 * facts.scores;
+    work.product_share = config.form == latent_form::selected ? 0.35 : 0.7;
   }
   work.bytes = size * (latents * width + heads * (width + value)) + 8 * heads * value;
   if (config.form == latent_form::absorbed) {
     work.splits = std::clamp<std::int64_t>(work.items_per_core * workers / work.items, 1, 64);
+  }
+  if (is_dense(config)) {
+    // Keys and values of all heads are written and read again.
+    const double expanded = static_cast<double>(demand.tokens * kv_heads);
+    work.bytes =
+        size * (latents * width + heads * (width + value) + 2 * expanded * (widest_key + value));
   }
   work.footprint_bytes = work.bytes;
   work.launches = backward ? 9 : config.form == latent_form::absorbed ? 2 : 5;

@@ -1,7 +1,6 @@
 // The family of latent attention as the chain of choosers sees it; see runtime/family.hpp.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,11 +10,8 @@
 #include <tessera/families/latent_attention/demand.hpp>
 #include <tessera/families/latent_attention/fits.hpp>
 #include <tessera/families/latent_attention/reflect.hpp>
-#include <tessera/families/latent_attention/rules.hpp>
-#include <tessera/spec/device_facts.hpp>
-#include <tessera/spec/instance.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/sentence.hpp>
-#include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
 
@@ -31,31 +27,26 @@ struct latent_attention_family {
   static constexpr std::span<const operation> operations = latent_attention_operations;
   static constexpr std::span<const demand_field> fields = latent_attention_fields::table;
 
-  /// "expanded forward, 2048 queries, 24 work items for 2 threads".
-  [[gnu::cold]] static std::string reason_of(const latent_attention_config& config,
-                                             const latent_attention_facts& facts, int threads) {
-    const std::int64_t items = estimate_of(config, facts, threads).items;
+  /// "expanded forward, 2048 queries": what a row does, before how the work is cut.
+  [[gnu::cold]] static std::string subject_of(const latent_attention_config& config,
+                                              const latent_attention_facts& facts) {
     return sentence({name_of(config.form), " ", name_of(config.pass), ", ", facts.demand.tokens,
-                     facts.demand.tokens == 1 ? " query, " : " queries, ", items, " work item",
-                     items == 1 ? "" : "s", " for ", threads,
-                     is_cuda(config.target) ? " multiprocessor" : " thread",
-                     threads == 1 ? "" : "s"});
+                     facts.demand.tokens == 1 ? " query" : " queries"});
   }
 
-  /// The name of the row that would be made for this demand on this device.
-  [[gnu::cold]] static std::string wanted_row(const latent_attention_demand& demand,
-                                              const device_facts& device,
-                                              const latent_attention_config&) {
-    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
-    latent_attention_config wanted{
-        .target = device.highest, .form = demand.form, .pass = demand.pass};
-    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
-    if (is_cuda(wanted.target) && demand.form == latent_form::absorbed) {
+  /// The row that would be made for this demand.
+  static latent_attention_config wanted_config(const latent_attention_demand& demand,
+                                               backend target, backend /*highest*/) noexcept {
+    latent_attention_config wanted{.target = target, .form = demand.form, .pass = demand.pass};
+    if (is_cuda(target)) {
+      const auto serves = [&] {
+        return broken_rule(wanted) == latent_attention_rule::none && runs(wanted, demand);
+      };
       wanted.type = demand.type;
-      if (demand.type == dtype::f32 || !runs(wanted, demand)) wanted.type = dtype::none;
+      if (!serves()) wanted.target = backend::cuda_sm80;
+      if (!serves()) wanted.type = dtype::none;
     }
-    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
-    return std::string(tessera::name_of(wanted).view());
+    return wanted;
   }
 };
 

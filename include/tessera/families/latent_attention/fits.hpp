@@ -9,8 +9,10 @@
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/demand.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -39,7 +41,7 @@ struct fits_of<latent_attention_config> {
               [](const latent_attention_config& row,
                  const latent_attention_demand& wanted) noexcept {
                 const std::int64_t rope = wanted.width - wanted.latent;
-                return row.type == dtype::none ||
+                return row.type == dtype::none || row.form != latent_form::absorbed ||
                        (wanted.latent <= widest_latent && rope <= widest_rope &&
                         wanted.latent % 8 == 0 && rope % 8 == 0);
               },
@@ -50,6 +52,32 @@ struct fits_of<latent_attention_config> {
                 return sentence({"latents have ", wanted.latent, " columns and ",
                                  wanted.width - wanted.latent, takes, widest_latent, " and ",
                                  widest_rope});
+              }},
+      fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "heads",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                return row.type == dtype::none || row.form == latent_form::absorbed ||
+                       (wanted.width <= widest_key && wanted.value == dense_value);
+              },
+          .obstacle =
+              [](const latent_attention_config&, const latent_attention_demand& wanted) {
+                return sentence({"keys and values have ", wanted.width, " and ", wanted.value,
+                                 " columns, the row takes up to ", widest_key, " and ",
+                                 dense_value});
+              }},
+      fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "biased",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                return row.type == dtype::none || row.form == latent_form::absorbed ||
+                       !wanted.biased;
+              },
+          .obstacle =
+              [](const latent_attention_config&, const latent_attention_demand&) {
+                return std::string("scores have a bias or a mask, which the row does not read");
               }},
       fit_rule<latent_attention_config, latent_attention_demand>{
           .name = "aligned16",
@@ -65,9 +93,12 @@ struct fits_of<latent_attention_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const latent_attention_config&) noexcept {
-  return false;
+/// On GPUs, into how many splits keys are cut depends on how many sequences there are, also of the
+/// dense kernels.
+constexpr row_properties properties_of(const latent_attention_config& row) noexcept {
+  if (is_cpu(row.target)) return {};
+  if (row.form != latent_form::absorbed && row.type == dtype::none) return {};
+  return {.batch_invariant = batch_invariance::none};
 }
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 #include <tessera/families/latent_attention/flash_mla_options.hpp>
 #include <tessera/families/latent_attention/latent_decode_args.hpp>
 #include <tessera/families/latent_attention/latent_ragged_args.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -36,26 +36,10 @@ using latent_ragged_problem =
 using deepseek_attn_problem =
     basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr flash_mla_problem problem_of(const flash_mla_args& args,
-                                       const flash_mla_options& options = {},
-                                       flash_mla_op op = flash_mla_op::flash_mla) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
-constexpr flash_mla_decode_problem problem_of(
-    const flash_mla_decode_args& args, const flash_mla_decode_options& options = {},
-    flash_mla_decode_op op = flash_mla_decode_op::flash_mla_decode) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
-constexpr latent_ragged_problem problem_of(
-    const latent_ragged_args& args, const latent_ragged_options& options = {},
-    latent_ragged_op op = latent_ragged_op::multi_latent_ragged_page_attention) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
-constexpr deepseek_attn_problem problem_of(
-    const deepseek_attn_args& args, const deepseek_attn_options& options = {},
-    deepseek_attn_op op = deepseek_attn_op::deepseek_attn) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+flash_mla_problem problem_type(const flash_mla_args&);
+flash_mla_decode_problem problem_type(const flash_mla_decode_args&);
+latent_ragged_problem problem_type(const latent_ragged_args&);
+deepseek_attn_problem problem_type(const deepseek_attn_args&);
 
 }  // namespace tessera

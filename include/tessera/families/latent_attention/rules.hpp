@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class latent_attention_rule : std::uint8_t {
   none,
-  cuda_rows_are_sm80,
+  sm90_rows_are_prompts_of_a_type,
   type_is_of_matrix_units,
   gradients_are_of_expanded_latents,
   bf16_instructions_add_nothing,
@@ -23,10 +23,14 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
   switch (rule) {
     case latent_attention_rule::none:
       return "the row is legal";
-    case latent_attention_rule::cuda_rows_are_sm80:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case latent_attention_rule::sm90_rows_are_prompts_of_a_type:
+      return "cuda_sm90 rows are of expanded latents of bf16, forward; all else is cuda_sm80, "
+             "whose "
+             "code runs on every later GPU";
     case latent_attention_rule::type_is_of_matrix_units:
-      return "rows of a type, f16 or bf16, are CUDA rows of absorbed latents; others take any type";
+      return "rows of a type are CUDA rows, forward, of absorbed latents of f16 or bf16 or "
+             "expanded "
+             "ones of bf16, which f16 may not hold; others take any type";
     case latent_attention_rule::gradients_are_of_expanded_latents:
       return "backward rows are of expanded latents: caches of latents have no gradients";
     case latent_attention_rule::bf16_instructions_add_nothing:
@@ -37,15 +41,17 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr latent_attention_rule broken_rule(latent_attention_config config) noexcept {
-  if (is_cuda(config.target) && config.target != backend::cuda_sm80) {
-    return latent_attention_rule::cuda_rows_are_sm80;
+  const bool dense = config.form != latent_form::absorbed && config.pass == latent_pass::forward &&
+                     config.type == dtype::bf16;
+  if (config.target == backend::cuda_sm90 && !(dense && config.form == latent_form::expanded)) {
+    return latent_attention_rule::sm90_rows_are_prompts_of_a_type;
   }
   if (config.pass == latent_pass::backward && config.form == latent_form::absorbed) {
     return latent_attention_rule::gradients_are_of_expanded_latents;
   }
-  const bool on_matrix_unit = is_cuda(config.target) && config.form == latent_form::absorbed &&
-                              (config.type == dtype::f16 || config.type == dtype::bf16);
-  if (config.type != dtype::none && !on_matrix_unit) {
+  const bool over_pages = config.form == latent_form::absorbed &&
+                          (config.type == dtype::f16 || config.type == dtype::bf16);
+  if (config.type != dtype::none && !(is_cuda(config.target) && (over_pages || dense))) {
     return latent_attention_rule::type_is_of_matrix_units;
   }
   return latent_attention_rule::none;

@@ -1,7 +1,6 @@
 // The family of fused losses as the chain of choosers sees it; see runtime/family.hpp.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,10 +11,8 @@
 #include <tessera/families/losses/fits.hpp>
 #include <tessera/families/losses/reflect.hpp>
 #include <tessera/families/losses/rules.hpp>
-#include <tessera/spec/device_facts.hpp>
-#include <tessera/spec/instance.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/sentence.hpp>
-#include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
 
@@ -31,28 +28,23 @@ struct losses_family {
   static constexpr std::span<const operation> operations = losses_operations;
   static constexpr std::span<const demand_field> fields = losses_fields::table;
 
-  /// "cross_entropy forward, 2048 tokens of 32000 classes, 2048 work items for 2 threads".
-  [[gnu::cold]] static std::string reason_of(const losses_config& config, const losses_facts& facts,
-                                             int threads) {
-    const std::int64_t items = estimate_of(config, facts, threads).items;
-    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
+  /// "cross_entropy forward, 2048 tokens of 32000 classes": what a row does, before how the work is
+  /// cut.
+  [[gnu::cold]] static std::string subject_of(const losses_config& config,
+                                              const losses_facts& facts) {
     return sentence({name_of(config.loss), " ", name_of(config.pass), ", ", facts.demand.rows,
-                     " tokens of ", facts.demand.classes, " classes, ", items, " work item",
-                     items == 1 ? "" : "s", " for ", threads, worker, threads == 1 ? "" : "s"});
+                     " tokens of ", facts.demand.classes, " classes"});
   }
 
-  /// The name of the row that would be made for this demand on this device.
-  [[gnu::cold]] static std::string wanted_row(const losses_demand& demand,
-                                              const device_facts& device, const losses_config&) {
-    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
-    losses_config wanted{.target = device.highest, .loss = demand.loss, .pass = demand.pass};
-    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
-    if (is_cuda(wanted.target)) {
-      wanted.target = backend::cuda_sm80;
+  /// The row that would be made for this demand.
+  static losses_config wanted_config(const losses_demand& demand, backend target,
+                                     backend /*highest*/) noexcept {
+    losses_config wanted{.target = target, .loss = demand.loss, .pass = demand.pass};
+    if (is_cuda(target)) {
       if (wanted.loss == loss_kind::linear_cross_entropy) wanted.type = demand.type;
       if (broken_rule(wanted) != losses_rule::none) wanted.type = dtype::f32;
     }
-    return std::string(tessera::name_of(wanted).view());
+    return wanted;
   }
 };
 

@@ -7,7 +7,9 @@
 
 #include <tessera/families/losses/config.hpp>
 #include <tessera/families/losses/demand.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -36,9 +38,10 @@ struct fits_of<losses_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const losses_config&) noexcept {
-  return false;
+/// The number of tokens decides how many classes a product on a GPU has at a time.
+constexpr row_properties properties_of(const losses_config& row) noexcept {
+  if (is_cpu(row.target) || row.loss != loss_kind::linear_cross_entropy) return {};
+  return {.batch_invariant = batch_invariance::none};
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 #include <tessera/families/losses/kl_divergence_options.hpp>
 #include <tessera/families/losses/linear_cross_entropy_args.hpp>
 #include <tessera/families/losses/linear_cross_entropy_options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -24,12 +24,8 @@ constexpr loss_pass pass_of(cross_entropy_op op) noexcept {
 using cross_entropy_problem =
     basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr cross_entropy_problem problem_of(
-    const cross_entropy_args& args, const cross_entropy_options& options = {},
-    cross_entropy_op op = cross_entropy_op::fused_cross_entropy) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+cross_entropy_problem problem_type(const cross_entropy_args&);
 
 enum class kl_divergence_op : std::uint8_t { fused_kl_divergence, fused_kl_divergence_backward };
 
@@ -41,11 +37,7 @@ constexpr loss_pass pass_of(kl_divergence_op op) noexcept {
 using kl_divergence_problem =
     basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>;
 
-constexpr kl_divergence_problem problem_of(
-    const kl_divergence_args& args, const kl_divergence_options& options = {},
-    kl_divergence_op op = kl_divergence_op::fused_kl_divergence) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+kl_divergence_problem problem_type(const kl_divergence_args&);
 
 enum class linear_cross_entropy_op : std::uint8_t {
   fused_linear_cross_entropy,
@@ -61,10 +53,6 @@ constexpr loss_pass pass_of(linear_cross_entropy_op op) noexcept {
 using linear_cross_entropy_problem =
     basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>;
 
-constexpr linear_cross_entropy_problem problem_of(
-    const linear_cross_entropy_args& args, const linear_cross_entropy_options& options = {},
-    linear_cross_entropy_op op = linear_cross_entropy_op::fused_linear_cross_entropy) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+linear_cross_entropy_problem problem_type(const linear_cross_entropy_args&);
 
 }  // namespace tessera

@@ -11,11 +11,8 @@
 #include <tessera/families/mean_pooling/demand.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/reflect.hpp>
-#include <tessera/families/mean_pooling/rules.hpp>
-#include <tessera/spec/device_facts.hpp>
-#include <tessera/spec/instance.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/sentence.hpp>
-#include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
 
@@ -32,25 +29,17 @@ struct mean_pooling_family {
   static constexpr std::span<const operation> operations = mean_pooling_table::operations;
   static constexpr std::span<const demand_field> fields = mean_pooling_fields::table;
 
-  /// "forward, 32 MiB, 8 work items for 2 threads".
-  [[gnu::cold]] static std::string reason_of(const mean_pooling_config& config,
-                                             const mean_pooling_facts& facts, int threads) {
-    const std::int64_t items = estimate_of(config, facts, threads).items;
+  /// "forward, 32768 KiB": what a row does, before how the work is cut.
+  [[gnu::cold]] static std::string subject_of(const mean_pooling_config& config,
+                                              const mean_pooling_facts& facts) {
     return sentence(
-        {enumerator_name(config.pass), ", ", static_cast<std::int64_t>(facts.bytes / 1024),
-         " KiB, ", items, " work item", items == 1 ? "" : "s", " for ", threads,
-         is_cuda(config.target) ? " multiprocessor" : " thread", threads == 1 ? "" : "s"});
+        {name_of(config.pass), ", ", static_cast<std::int64_t>(facts.bytes / 1024), " KiB"});
   }
 
-  /// The name of the row that would be made for this demand on this device.
-  [[gnu::cold]] static std::string wanted_row(const mean_pooling_demand& demand,
-                                              const device_facts& device,
-                                              const mean_pooling_config&) {
-    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
-    mean_pooling_config wanted{.target = device.highest, .type = demand.type, .pass = demand.pass};
-    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
-    if (is_cuda(wanted.target)) wanted.target = backend::cuda_sm80;
-    return std::string(name_of(resolved(wanted)).view());
+  /// The row that would be made for this demand.
+  static mean_pooling_config wanted_config(const mean_pooling_demand& demand, backend target,
+                                           backend /*highest*/) noexcept {
+    return {.target = target, .type = demand.type, .pass = demand.pass};
   }
 };
 

@@ -17,9 +17,4 @@ struct fits_of<mean_pooling_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const mean_pooling_config&) noexcept {
-  return false;
-}
-
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include <tessera/families/mean_pooling/args.hpp>
 #include <tessera/families/mean_pooling/config.hpp>
 #include <tessera/families/mean_pooling/options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -36,11 +36,7 @@ constexpr pooling_pass pass_of(mean_pooling_op op) noexcept {
   return is_backward(op) ? pooling_pass::backward : pooling_pass::forward;
 }
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr mean_pooling_problem problem_of(
-    const mean_pooling_args& args, const mean_pooling_options& options = {},
-    mean_pooling_op op = mean_pooling_op::mean_pooling) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+mean_pooling_problem problem_type(const mean_pooling_args&);
 
 }  // namespace tessera

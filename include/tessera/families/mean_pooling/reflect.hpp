@@ -4,9 +4,7 @@
 #include <boost/describe/class.hpp>
 #include <boost/describe/enum.hpp>
 
-#include <tessera/families/mean_pooling/args.hpp>
 #include <tessera/families/mean_pooling/config.hpp>
-#include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/spec/reflect.hpp>
@@ -20,16 +18,13 @@ BOOST_DESCRIBE_ENUM(mean_pooling_rule, none, type_is_floating, streams_is_a_smal
                     cuda_streams_fit_in_registers, forward_stores_are_cached,
                     backward_has_no_streams, generic_stores_are_cached, bf16_instructions_take_bf16,
                     bf16_instructions_add_nothing, cuda_rows_are_sm80)
-BOOST_DESCRIBE_ENUM(mean_pooling_op, mean_pooling, mean_pooling_chunks, mean_pooling_backward,
-                    mean_pooling_chunks_backward)
 
 BOOST_DESCRIBE_STRUCT(mean_pooling_config, (), (target, type, pass, streams, stores))
-BOOST_DESCRIBE_STRUCT(mean_pooling_options, (), (chunk_size))
-BOOST_DESCRIBE_STRUCT(mean_pooling_args, (), (x, mask, cu_seqlens, out, d_out, d_x))
 
 /// `mean_pooling.<backend>.<dtype>.forward.s<streams>` or
 /// `mean_pooling.<backend>.<dtype>.backward.<stores>`.
-inline constexpr auto mean_pooling_names = row_names<mean_pooling_config>(
+template <>
+inline constexpr auto spelling_of<mean_pooling_config> = row_names<mean_pooling_config>(
     "mean_pooling", spelling::word{&mean_pooling_config::target},
     spelling::word{&mean_pooling_config::type}, spelling::word{&mean_pooling_config::pass},
     spelling::where{
@@ -38,10 +33,5 @@ inline constexpr auto mean_pooling_names = row_names<mean_pooling_config>(
     spelling::where{
         [](const mean_pooling_config& row) { return row.pass == pooling_pass::backward; },
         spelling::word{&mean_pooling_config::stores}});
-
-/// The stable name of a row.
-constexpr row_name name_of(const mean_pooling_config& config) {
-  return mean_pooling_names.name_of(config);
-}
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 // The family of quantised weights as the chain of choosers sees it; see runtime/family.hpp.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,12 +10,9 @@
 #include <tessera/families/quantized/demand.hpp>
 #include <tessera/families/quantized/fits.hpp>
 #include <tessera/families/quantized/reflect.hpp>
-#include <tessera/families/quantized/rules.hpp>
-#include <tessera/spec/device_facts.hpp>
-#include <tessera/spec/instance.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/names.hpp>
 #include <tessera/spec/sentence.hpp>
-#include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
 
@@ -32,28 +28,19 @@ struct quantized_family {
   static constexpr std::span<const operation> operations = quantized_operations;
   static constexpr std::span<const demand_field> fields = quantized_fields::table;
 
-  /// "dequantize, mxfp4, 4096 x 4096 weights, 1024 work items for 2 threads".
-  [[gnu::cold]] static std::string reason_of(const quantized_config& config,
-                                             const quantized_facts& facts, int threads) {
-    const std::int64_t items = estimate_of(config, facts, threads).items;
-    const std::string_view worker = is_cuda(config.target) ? " multiprocessor" : " thread";
+  /// "dequantize, mxfp4, 4096 x 4096 weights": what a row does, before how the work is cut.
+  [[gnu::cold]] static std::string subject_of(const quantized_config& config,
+                                              const quantized_facts& facts) {
     return sentence({name_of(config.pass), ", ", name_in(weight_mode_names, facts.demand.mode),
-                     ", ", facts.demand.rows, " x ", facts.demand.columns, " weights, ", items,
-                     " work item", items == 1 ? "" : "s", " for ", threads, worker,
-                     threads == 1 ? "" : "s"});
+                     ", ", facts.demand.rows, " x ", facts.demand.columns, " weights"});
   }
 
-  /// The name of the row that would be made for this demand on this device.
-  [[gnu::cold]] static std::string wanted_row(const quantized_demand& demand,
-                                              const device_facts& device, const quantized_config&) {
-    if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
-    quantized_config wanted{.target = device.highest, .pass = demand.pass};
-    if (has_bf16_products(wanted.target)) wanted.target = backend::cpu_avx512;
-    if (is_cuda(wanted.target)) {
-      if (is_product(wanted.pass)) wanted.type = demand.type;
-      if (broken_rule(wanted) != quantized_rule::none) wanted.target = backend::cuda_sm80;
-    }
-    return std::string(tessera::name_of(wanted).view());
+  /// The row that would be made for this demand.
+  static quantized_config wanted_config(const quantized_demand& demand, backend target,
+                                        backend /*highest*/) noexcept {
+    quantized_config wanted{.target = target, .pass = demand.pass};
+    if (is_cuda(target) && is_product(wanted.pass)) wanted.type = demand.type;
+    return wanted;
   }
 };
 

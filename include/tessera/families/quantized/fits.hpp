@@ -7,8 +7,10 @@
 
 #include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/demand.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/fits.hpp>
 #include <tessera/spec/names.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -46,9 +48,10 @@ struct fits_of<quantized_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const quantized_config&) noexcept {
-  return false;
+/// On GPUs a few rows of x have a kernel of their own.
+constexpr row_properties properties_of(const quantized_config& row) noexcept {
+  if (is_cpu(row.target) || row.pass != quantized_pass::forward) return {};
+  return {.batch_invariant = batch_invariance::none};
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 #include <tessera/families/quantized/options.hpp>
 #include <tessera/families/quantized/product_args.hpp>
 #include <tessera/families/quantized/weight_args.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -34,15 +34,8 @@ constexpr quantized_pass pass_of(quantized_matmul_op op) noexcept {
 using quantized_matmul_problem =
     basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr weight_problem problem_of(const weight_args& args, const quantized_options& options = {},
-                                    weight_op op = weight_op::quantize) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
-constexpr quantized_matmul_problem problem_of(
-    const quantized_matmul_args& args, const quantized_options& options = {},
-    quantized_matmul_op op = quantized_matmul_op::quantized_matmul) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+weight_problem problem_type(const weight_args&);
+quantized_matmul_problem problem_type(const quantized_matmul_args&);
 
 }  // namespace tessera

@@ -6,7 +6,9 @@
 
 #include <tessera/families/selective_scan/config.hpp>
 #include <tessera/families/selective_scan/demand.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/row_properties.hpp>
 
 namespace tessera {
 
@@ -19,9 +21,10 @@ struct fits_of<selective_scan_config> {
   };
 };
 
-/// No row is a last resort: all of them take every size.
-constexpr bool is_generic(const selective_scan_config&) noexcept {
-  return false;
+/// On GPUs a packed sequence of one chunk gets its last state from the carry if others are longer.
+constexpr row_properties properties_of(const selective_scan_config& row) noexcept {
+  if (is_cpu(row.target) || row.recurrence == scan_recurrence::rwkv4) return {};
+  return {.batch_invariant = batch_invariance::none};
 }
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include <tessera/families/selective_scan/rwkv4_options.hpp>
 #include <tessera/families/selective_scan/state_space_args.hpp>
 #include <tessera/families/selective_scan/state_space_options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -45,16 +45,9 @@ constexpr scan_pass pass_of(rwkv4_op op) noexcept {
 /// A call of one of them without its memory.
 using rwkv4_problem = basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-constexpr state_space_problem problem_of(
-    const state_space_args& args, const state_space_options& options = {},
-    state_space_op op = state_space_op::state_space_v1) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+/// See spec/problem_of.hpp.
+state_space_problem problem_type(const state_space_args&);
 
-constexpr rwkv4_problem problem_of(const rwkv4_args& args, const rwkv4_options& options = {},
-                                   rwkv4_op op = rwkv4_op::rwkv4) noexcept {
-  return {.op = op, .tensors = args, .options = options};
-}
+rwkv4_problem problem_type(const rwkv4_args&);
 
 }  // namespace tessera

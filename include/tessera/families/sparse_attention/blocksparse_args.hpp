@@ -12,6 +12,9 @@
 // | out, d_out | [B,Hq,Sq,Dv] | that of q |
 // | lse, d_lse | [B,Hq,Sq] | f32 |
 //
+// `mask` is not looked at in blocks whose element of block_mask is 2, which are shown as a whole;
+// in others that are not hidden it decides about each pair.
+//
 // Query head h reads key/value head h / (Hq/Hkv). Without kv_segment_ids, q_segment_ids serve for
 // keys where Sq = Sk. D and Dv are at most 256. The last axis of q, k, v, out and their gradients
 // has stride 1; every other stride is free.

@@ -7,7 +7,9 @@
 
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/demand.hpp>
+#include <tessera/spec/backend.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -61,9 +63,11 @@ struct fits_of<sparse_attention_config> {
   };
 };
 
-/// No row is a last resort.
-constexpr bool is_generic(const sparse_attention_config&) noexcept {
-  return false;
+/// Of the dense kernels on GPUs: how keys are split over blocks depends on how many there are.
+constexpr row_properties properties_of(const sparse_attention_config& row) noexcept {
+  const bool dense = row.pattern == sparse_pattern::blocksparse && row.type != dtype::none;
+  if (is_cpu(row.target) || !dense) return {};
+  return {.batch_invariant = batch_invariance::none};
 }
 
 }  // namespace tessera

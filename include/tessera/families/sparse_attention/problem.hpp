@@ -9,7 +9,7 @@
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/native_sparse_args.hpp>
 #include <tessera/families/sparse_attention/native_sparse_options.hpp>
-#include <tessera/spec/problem.hpp>
+#include <tessera/spec/problem_of.hpp>
 
 namespace tessera {
 
@@ -34,41 +34,22 @@ using native_sparse_backward_problem =
     basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args,
                   native_sparse_attention_options>;
 
-/// The shapes and options of a call. Copies; validates nothing.
-inline blocksparse_problem problem_of(
-    const blocksparse_attention_args& args, const blocksparse_attention_options& options = {},
-    blocksparse_op op = blocksparse_op::blocksparse_attention) noexcept {
-  return {.op = op,
-          .tensors = args,
-          .unaligned = are_unaligned(args.q, args.k, args.v),
-          .options = options};
+/// See spec/problem_of.hpp.
+blocksparse_problem problem_type(const blocksparse_attention_args&);
+inline bool rows_are_unaligned(const blocksparse_attention_args& args) noexcept {
+  return are_unaligned(args.q, args.k, args.v);
 }
-inline blocksparse_backward_problem problem_of(
-    const blocksparse_attention_backward_args& args,
-    const blocksparse_attention_options& options = {},
-    blocksparse_backward_op op = blocksparse_backward_op::blocksparse_attention_backward) noexcept {
-  return {.op = op,
-          .tensors = args,
-          .unaligned = are_unaligned(args.q, args.k, args.v),
-          .options = options};
+blocksparse_backward_problem problem_type(const blocksparse_attention_backward_args&);
+inline bool rows_are_unaligned(const blocksparse_attention_backward_args& args) noexcept {
+  return are_unaligned(args.q, args.k, args.v);
 }
-inline native_sparse_problem problem_of(
-    const native_sparse_attention_args& args, const native_sparse_attention_options& options = {},
-    native_sparse_op op = native_sparse_op::native_sparse_attention) noexcept {
-  return {.op = op,
-          .tensors = args,
-          .unaligned = are_unaligned(args.q, args.k, args.v),
-          .options = options};
+native_sparse_problem problem_type(const native_sparse_attention_args&);
+inline bool rows_are_unaligned(const native_sparse_attention_args& args) noexcept {
+  return are_unaligned(args.q, args.k, args.v);
 }
-inline native_sparse_backward_problem problem_of(
-    const native_sparse_attention_backward_args& args,
-    const native_sparse_attention_options& options = {},
-    native_sparse_backward_op op =
-        native_sparse_backward_op::native_sparse_attention_backward) noexcept {
-  return {.op = op,
-          .tensors = args,
-          .unaligned = are_unaligned(args.q, args.k, args.v),
-          .options = options};
+native_sparse_backward_problem problem_type(const native_sparse_attention_backward_args&);
+inline bool rows_are_unaligned(const native_sparse_attention_backward_args& args) noexcept {
+  return are_unaligned(args.q, args.k, args.v);
 }
 
 }  // namespace tessera

@@ -60,8 +60,8 @@ inline std::string shown(std::string_view name) {
     --size;  // not in the middle of a character
   }
   std::string text = "\"";
-  for (const char one : name.substr(0, size)) {
-    text += static_cast<unsigned char>(one) < 0x20 || one == 0x7f ? '?' : one;
+  for (const char letter : name.substr(0, size)) {
+    text += static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f ? '?' : letter;
   }
   if (size < name.size()) text += "...";
   return text += '"';
@@ -277,10 +277,11 @@ inline bool header_handler::on_string(string_view part, std::size_t, error_code&
   }
   if (place_ != place::tensor || field_ != dtype_field) return unexpected("a text", ec);
   const auto known = std::find_if(file_types.begin(), file_types.end(),
-                                  [&](const file_type& one) { return one.name == value; });
+                                  [&](const file_type& type) { return type.name == value; });
   if (known == file_types.end()) {
     std::string list;
-    for (const file_type& one : file_types) list.append(list.empty() ? "" : ", ").append(one.name);
+    for (const file_type& type : file_types)
+      list.append(list.empty() ? "" : ", ").append(type.name);
     return refuse("dtype is " + shown(value) + "; it can be " + list, ec);
   }
   tensor().type = *known;

@@ -89,9 +89,10 @@ inline result<layout> plan_file(std::span<const safetensors_entry> entries,
     const safetensors_entry& entry = entries[index];
     const auto bytes = stored_bytes(entry, target);
     if (!bytes) return bytes.failure();
-    const auto type = std::find_if(file_types.begin(), file_types.end(), [&](const auto& one) {
-      return one.type == entry.tensor.type && one.boolean == entry.boolean;
-    });
+    const auto type =
+        std::find_if(file_types.begin(), file_types.end(), [&](const auto& type_of_file) {
+          return type_of_file.type == entry.tensor.type && type_of_file.boolean == entry.boolean;
+        });
     if (text.size() > 1) text += ',';
     text.append(json_text(entry.name)).append(":{\"dtype\":\"").append(type->name);
     text += "\",\"shape\":[";

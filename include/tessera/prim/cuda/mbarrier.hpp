@@ -76,6 +76,16 @@ struct ring_barriers {
 template <int Stages>
 class ring_place {
  public:
+  ring_place() = default;
+  /// In a ring of one or two places that is gone through as often as another of two.
+  static __device__ __forceinline__ ring_place beside(const ring_place<2>& other) {
+    static_assert(Stages <= 2);
+    ring_place place;
+    place.stage_ = Stages == 2 ? other.stage_ : 0;
+    place.phase_ = Stages == 2 ? other.phase_ : other.stage_;
+    return place;
+  }
+
   /// The number of the place, 0 to Stages - 1.
   __device__ __forceinline__ std::uint32_t stage() const { return stage_; }
 
@@ -106,6 +116,9 @@ class ring_place {
   }
 
  private:
+  template <int>
+  friend class ring_place;
+
   std::uint32_t stage_ = 0;
   std::uint32_t phase_ = 0;
 };

@@ -154,7 +154,7 @@ struct inquiry {
     if (policy.promise == bits_promise::none) return true;
     return has.deterministic == determinism::same_bits &&
            (policy.promise == bits_promise::deterministic ||
-            has.batch_invariant == batch_invariance::same_bits);
+            has.batch_invariant != batch_invariance::none);
   }
 
   /// True if the device runs the row, the row runs the problem, and its results keep what

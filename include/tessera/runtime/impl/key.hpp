@@ -85,4 +85,9 @@ key_line text_of(const demand_field& field, std::int64_t value) noexcept {
   return key;
 }
 
+void append_work(std::string& text, std::int64_t items, int workers, bool on_gpu) {
+  append(text, {", ", items, " work item", items == 1 ? "" : "s", " for ", workers,
+                on_gpu ? " multiprocessor" : " thread", workers == 1 ? "" : "s"});
+}
+
 }  // namespace tessera

@@ -36,11 +36,15 @@ std::string_view row_of_environment(std::string_view op) {
   return {};
 }
 
+selection_policy policy_of(const context& where) noexcept {
+  return where.policy ? *where.policy : policy_in_force();
+}
+
 /// The question that a call or plan asks, but for tables and memory. The problem and the facts of
 /// the place outlive it.
 inquiry inquiry_of(const family& kind, const problem_view& problem, const context& where,
                    const impl::place& spot) {
-  const selection_policy policy = where.policy ? *where.policy : policy_in_force();
+  const selection_policy policy = policy_of(where);
   return {.kind = kind,
           .problem = problem,
           .demand = demand_for(kind, problem, policy),
@@ -97,6 +101,12 @@ struct ready_call {
   const problem_view& problem;
   const void* kernel_args;
 };
+
+/// Tells a row's kernel what the policy promises, where that is not what it does anyway.
+void keep_promise(const instance& row, bits_promise promise, impl::kernel_args_buffer& lowered) {
+  if (promise != bits_promise::batch_invariant || row.keep_batch_invariant == nullptr) return;
+  row.keep_batch_invariant(lowered.bytes.data());
+}
 
 status launch(const instance& row, const ready_call& call, int workers, std::span<std::byte> memory,
               void* stream = nullptr) {
@@ -202,6 +212,9 @@ status call_operation(const family& kind, const operation& op, const tensor_view
   if (!chosen) return chosen.failure();
   count_call(*chosen);
   const instance& row = *chosen->instance;
+  if (row.keep_batch_invariant != nullptr) {
+    keep_promise(row, policy_of(where).promise, lowered);
+  }
   const ready_call ready{kind, problem, lowered.bytes.data()};
   if (spot.is_gpu()) return call_on_gpu(row, ready, where, spot);
   std::span<std::byte> memory;

@@ -29,6 +29,7 @@ struct operation_plan::state {
   std::unique_ptr<impl::planned_tensors> tensors{};
   selection choice{};
   impl::place spot{};
+  bits_promise promise = bits_promise::none;
   bool empty = false;
   std::size_t workspace_bytes = 0;
   impl::plan_memory own{};
@@ -170,6 +171,7 @@ status operation_plan::run(const tensor_view* tensors, std::span<std::byte> work
   if (status done = lower_run(plan, tensors, lowered); !done) return done;
   if (plan.empty) return {};
   if (status done = prim::check_workspace(workspace, plan.workspace_bytes); !done) return done;
+  keep_promise(*plan.choice.instance, plan.promise, lowered);
   count_call(plan.choice);
   const problem_view problem{plan.problem.op, tensors, plan.problem.options.data(),
                              plan.problem.unaligned};
@@ -230,6 +232,8 @@ namespace {
   if (!chosen) return chosen.failure();
   plan->choice = *chosen;
   const int workers = plan->spot.workers;
+  plan->promise = policy_of(where).promise;
+  keep_promise(*plan->choice.instance, plan->promise, plan->lowered);
   plan->workspace_bytes =
       plan->empty ? 0 : plan->choice.instance->workspace_bytes(plan->lowered.bytes.data(), workers);
   plan->tensors =

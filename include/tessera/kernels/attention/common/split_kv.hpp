@@ -57,28 +57,38 @@ struct partial_results {
   }
 };
 
-/// The sum and the state of the row whose parts are [first, end), in their order. `accumulator` has
-/// room for partial.stride floats, whole registers of `Isa`.
+/// Parts [begin, end) of a row.
+struct part_range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// The sum and the state of the row that has these parts, in their order. `accumulator` has room
+/// for partial.stride floats, whole registers of `Isa`.
 template <class Isa>
-prim::softmax_state combine(const partial_results& partial, std::int64_t first, std::int64_t end,
-                            float* accumulator) {
+prim::softmax_state combine(const partial_results& partial, const part_range& own,
+                            const part_range& shared, float* accumulator) {
   using vec = prim::simd<Isa>;
   prim::softmax_state all;
-  for (std::int64_t i = first; i < end; ++i) {
-    const float maximum = partial.state(i).maximum;
-    all.maximum = maximum > all.maximum || maximum != maximum ? maximum : all.maximum;
+  for (const part_range& parts : {own, shared}) {
+    for (std::int64_t i = parts.begin; i < parts.end; ++i) {
+      const float maximum = partial.state(i).maximum;
+      all.maximum = maximum > all.maximum || maximum != maximum ? maximum : all.maximum;
+    }
   }
   const float shift = prim::finite_maximum(all.maximum);
   std::memset(accumulator, 0, static_cast<std::size_t>(partial.stride) * sizeof(float));
-  for (std::int64_t i = first; i < end; ++i) {
-    const prim::softmax_state& part = partial.state(i);
-    if (part.maximum == prim::minus_infinity && part.denominator == 0.0f) continue;
-    const float rescale =
-        part.maximum == all.maximum ? 1.0f : prim::exp_of<Isa>(part.maximum - shift);
-    all.denominator += rescale * part.denominator;
-    for (int d = 0; d < partial.stride; d += vec::width) {
-      vec::store(accumulator + d, vec::fma(vec::broadcast(rescale), vec::load(partial.sum(i) + d),
-                                           vec::load(accumulator + d)));
+  for (const part_range& parts : {own, shared}) {
+    for (std::int64_t i = parts.begin; i < parts.end; ++i) {
+      const prim::softmax_state& part = partial.state(i);
+      if (part.maximum == prim::minus_infinity && part.denominator == 0.0f) continue;
+      const float rescale =
+          part.maximum == all.maximum ? 1.0f : prim::exp_of<Isa>(part.maximum - shift);
+      all.denominator += rescale * part.denominator;
+      for (int d = 0; d < partial.stride; d += vec::width) {
+        vec::store(accumulator + d, vec::fma(vec::broadcast(rescale), vec::load(partial.sum(i) + d),
+                                             vec::load(accumulator + d)));
+      }
     }
   }
   return all;

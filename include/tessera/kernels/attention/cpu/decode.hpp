@@ -32,9 +32,9 @@ class decode_item {
 
  public:
   decode_item(const attention_kernel_args& args, const Hooks& hooks, const Source& keys_and_values,
-              std::byte* scratch, const decode_schedule& schedule, std::int64_t entry,
-              std::int64_t first_row, int head_group)
-      : source(keys_and_values) {
+              std::byte* scratch, const decode_schedule& schedule,
+              const decode_entry<Kernel>& entry, std::int64_t first_row, int head_group)
+      : source(keys_and_values), first_key_(entry.first_key), first_part_(entry.first_part) {
     heads_.begin = head_group * schedule.heads;
     heads_.all = args.kv_heads;
     heads_.count = args.kv_heads - heads_.begin < schedule.heads ? args.kv_heads - heads_.begin
@@ -66,10 +66,12 @@ class decode_item {
   /// The keys of a split that some row sees.
   prim::key_interval keys_of_split(std::int64_t split) const {
     if (split >= splits_.count) return {};
-    return prim::intersection(rows(0).queries().keys_of_all().some,
-                              {split * splits_.keys, (split + 1) * splits_.keys});
+    const prim::key_interval keys = prim::intersection(
+        rows(0).queries().keys_of_all().some, {split * splits_.keys, (split + 1) * splits_.keys});
+    return {keys.begin > first_key_ ? keys.begin : first_key_, keys.end};
   }
   bool has_split(std::int64_t split) const { return split < splits_.count; }
+  std::int64_t first_part() const { return first_part_; }
 
   template <int Keys>
   memory_order<Keys> order_of(prim::key_interval keys) const {
@@ -130,6 +132,8 @@ class decode_item {
 
   head_range heads_;
   key_splits splits_;
+  std::int64_t first_key_;
+  std::int64_t first_part_;
   int keys_ahead_;  ///< distance of requests
   bool crowded_;
   bool streaming_;  ///< streams_pay
@@ -210,7 +214,8 @@ void decode(const decode_item<Kernel, Hooks, Source>& item, std::int64_t split,
   } else {
     attend(item, keys, item.template order_of<rows_type::few_keys>(keys));
   }
-  for (int h = 0; h < item.heads(); ++h) item.rows(h).store_partial(split, partial);
+  for (int h = 0; h < item.heads(); ++h)
+    item.rows(h).store_partial(item.first_part() + split, partial);
 }
 
 /// Sums whose columns lie in the order of interleaved words, in place back to memory order.
@@ -232,8 +237,15 @@ void combine_row(const attention_kernel_args& args, const prim::sequence& seq, s
                  int head, const partial_results& partial, float* accumulator) {
   using shape = traits<Kernel>;
   const std::int64_t first = partial.first_part(args, seq, query, head);
+  part_range shared;
+  if (reads_prefixes_once(args)) {
+    const std::int64_t prefix = prefix_of_sequence(args, seq.index);
+    const std::int64_t keys = prefix < 0 ? 0 : keys_of_prefix(args, prefix);
+    shared.begin = first + partial.splits / 2;
+    shared.end = shared.begin + (keys > 0 ? key_splits::of(keys).count : 0);
+  }
   const prim::softmax_state state = combine<typename shape::isa_type>(
-      partial, first, first + key_splits::of(seq.k_len).count, accumulator);
+      partial, {first, first + key_splits::of(seq.k_len).count}, shared, accumulator);
   restore_columns<typename shape::words>(accumulator, partial.stride);
   const auto result = prim::finish_row(state, args.sinks + head * args.sink_head_stride,
                                        args.sink_count, args.sink_stride, args.normalize);

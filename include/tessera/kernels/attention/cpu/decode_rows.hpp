@@ -7,6 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include <tessera/kernels/attention/common/prefix.hpp>
+#include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/common/split_kv.hpp>
 #include <tessera/kernels/attention/cpu/coded_source.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
@@ -43,6 +45,36 @@ struct decode_scratch {
   }
 };
 
+/// Rows and keys of decode: of a sequence, or what the sequences of a group have in common.
+template <class Kernel>
+struct decode_entry {
+  prim::sequence seq{};
+  prim::row_visibility<traits<Kernel>::config.mask> visible{};
+  std::int64_t first_key = 0;   ///< keys before it are those of a group
+  std::int64_t first_part = 0;  ///< of its splits, among the parts of a row
+
+  /// Sequence `index`; without the keys that it shares.
+  static decode_entry of(const attention_kernel_args& args, std::int64_t index) {
+    decode_entry entry;
+    entry.seq = sequence_of(args, index);
+    entry.visible = visibility_of<traits<Kernel>::config.mask>(args, entry.seq);
+    if (!reads_prefixes_once(args)) return entry;
+    const std::int64_t prefix = prefix_of_sequence(args, index);
+    if (prefix >= 0) entry.first_key = keys_of_prefix(args, prefix);
+    return entry;
+  }
+  /// The keys that group `prefix` shares, whose parts lie behind those of sequences.
+  static decode_entry of_prefix(const attention_kernel_args& args, std::int64_t prefix,
+                                std::int64_t splits) {
+    decode_entry entry;
+    entry.seq =
+        sequence_of_prefix(args, prefix, 1, [&](std::int64_t n) { return sequence_of(args, n); });
+    entry.visible = visibility_of_prefix<traits<Kernel>::config.mask>(entry.seq);
+    entry.first_part = splits;
+    return entry;
+  }
+};
+
 template <class Kernel, class Hooks>
 class decode_rows {
   using shape = traits<Kernel>;
@@ -64,9 +96,10 @@ class decode_rows {
   static constexpr int mr = width / 4;  ///< rows of a register tile
 
   decode_rows(const attention_kernel_args& args, const Hooks& hooks,
-              const decode_scratch<Kernel>& scratch, std::int64_t entry, int kv_head,
+              const decode_scratch<Kernel>& scratch, const decode_entry<Kernel>& entry, int kv_head,
               std::int64_t first_row)
-      : queries_(args, hooks, entry, kv_head, first_row, shape::block_q), scratch_(scratch) {}
+      : queries_(args, hooks, entry.seq, entry.visible, kv_head, first_row, shape::block_q),
+        scratch_(scratch) {}
 
   const query_rows<Kernel, Hooks>& queries() const { return queries_; }
 

@@ -80,7 +80,9 @@ struct decode_workspace {
     space.slice = (space.schedule.item_bytes() + page - 1) / page * page + apart;
     const std::size_t slices = static_cast<std::size_t>(threads) * space.slice;
     const int stride = strides::sums(traits<Kernel>::config, traits<Kernel>::v_head_dim(args));
-    space.partial = partial_results::at(base + slices, args, space.schedule.splits, stride);
+    // Of the keys that a group shares a row has parts of their own.
+    const std::int64_t parts = space.schedule.splits * (reads_prefixes_once(args) ? 2 : 1);
+    space.partial = partial_results::at(base + slices, args, parts, stride);
     space.bytes = slices + space.partial.bytes(args);
     return space;
   }
@@ -120,7 +122,20 @@ void run_prefill(const attention_kernel_args& args, const Hooks& hooks,
       });
 }
 
-/// Splits first, then their combination, a row after the other.
+/// Rows of the largest group.
+template <class Isa>
+std::int64_t longest_group(const attention_kernel_args& args) {
+  std::int64_t longest = 0;
+  for (std::int64_t g = 0; g < args.prefixes.count; ++g) {
+    const prim::sequence seq =
+        sequence_of_prefix(args, g, 1, [&](std::int64_t n) { return sequence_of(args, n); });
+    longest = seq.q_len > longest ? seq.q_len : longest;
+  }
+  return longest;
+}
+
+/// Splits of what groups share, of what sequences have, then their combination, a row after the
+/// other.
 template <class Kernel, class Source, class Hooks>
 void run_decode(const attention_kernel_args& args, const Hooks& hooks,
                 const launch_context& context) {
@@ -128,22 +143,31 @@ void run_decode(const attention_kernel_args& args, const Hooks& hooks,
   const auto space = decode_workspace<Kernel>::at(context.workspace, args,
                                                   context.threads < 1 ? 1 : context.threads);
   const decode_schedule& cut = space.schedule;
-  const std::int64_t longest = longest_q<isa_type>(args);
-  const std::int64_t blocks = cut.blocks(longest);
   const auto slice_of = [&](int thread) {
     return context.workspace + static_cast<std::size_t>(thread) * space.slice;
   };
-  prim::parallel_items<isa_type>(
-      cut.items(longest), context.threads, [&](std::int64_t item, int thread) {
-        const auto head_group = static_cast<int>(item % cut.head_groups);
-        const std::int64_t split = item / cut.head_groups % cut.splits;
-        const std::int64_t block = item / cut.head_groups / cut.splits % blocks;
-        const std::int64_t entry = item / cut.head_groups / cut.splits / blocks;
-        const Source source = Source::of(args, sequence_of(args, entry));
-        decode(decode_item<Kernel, Hooks, Source>(args, hooks, source, slice_of(thread), cut, entry,
-                                                  block * cut.block_q, head_group),
-               split, space.partial);
-      });
+  const auto run_items = [&](std::int64_t entries, std::int64_t blocks, const auto& entry_at) {
+    prim::parallel_items<isa_type>(
+        entries * blocks * cut.splits * cut.head_groups, context.threads,
+        [&](std::int64_t item, int thread) {
+          const auto head_group = static_cast<int>(item % cut.head_groups);
+          const std::int64_t split = item / cut.head_groups % cut.splits;
+          const std::int64_t block = item / cut.head_groups / cut.splits % blocks;
+          const auto entry = entry_at(item / cut.head_groups / cut.splits / blocks);
+          const Source source = Source::of(args, entry.seq);
+          decode(decode_item<Kernel, Hooks, Source>(args, hooks, source, slice_of(thread), cut,
+                                                    entry, block * cut.block_q, head_group),
+                 split, space.partial);
+        });
+  };
+  if (reads_prefixes_once(args)) {
+    run_items(args.prefixes.count, cut.blocks(longest_group<isa_type>(args)),
+              [&](std::int64_t prefix) {
+                return decode_entry<Kernel>::of_prefix(args, prefix, cut.splits);
+              });
+  }
+  run_items(args.batch, cut.blocks(longest_q<isa_type>(args)),
+            [&](std::int64_t entry) { return decode_entry<Kernel>::of(args, entry); });
   prim::parallel_items<isa_type>(
       args.batch * args.q_heads, context.threads, [&](std::int64_t item, int thread) {
         const prim::sequence seq = sequence_of(args, item / args.q_heads);
@@ -218,10 +242,15 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   using element = typename traits<Kernel>::element;
   if constexpr (traits<Kernel>::config.keys == key_storage::paged) {
     using coded = coded_source<typename traits<Kernel>::isa_type, element>;
-    if (size_of(args.pool_type) == 1) return launch_on<Kernel, coded>(args, hooks, context);
+    attention_kernel_args joined = args;
+    // Functors ask for the position of a row in its own sequence.
+    if (Hooks::has_logits || Hooks::has_mask) joined.prefixes = {};
+    if (reads_prefixes_once(joined)) join_rows(joined);
+    if (size_of(args.pool_type) == 1) return launch_on<Kernel, coded>(joined, hooks, context);
+    return launch_on<Kernel, paged_source<element>>(joined, hooks, context);
+  } else {
+    return launch_on<Kernel, strided_source<element>>(args, hooks, context);
   }
-  using source = key_source_for<element, traits<Kernel>::config.keys>;
-  return launch_on<Kernel, source>(args, hooks, context);
 }
 
 /// Runs the kernel; see `attention_launch_function`.

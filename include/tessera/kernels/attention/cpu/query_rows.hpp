@@ -34,10 +34,18 @@ class query_rows {
  public:
   query_rows(const attention_kernel_args& args, const Hooks& hooks, std::int64_t entry, int kv_head,
              std::int64_t first_row, int most_rows)
+      : query_rows(args, hooks, sequence_of(args, entry),
+                   visibility_of<shape::config.mask>(args, sequence_of(args, entry)), kv_head,
+                   first_row, most_rows) {}
+
+  /// Of rows that are those of a sequence `seq`, and see what `visible` says.
+  query_rows(const attention_kernel_args& args, const Hooks& hooks, const prim::sequence& seq,
+             const prim::row_visibility<shape::config.mask>& visible, int kv_head,
+             std::int64_t first_row, int most_rows)
       : args_(args),
         hooks_(hooks),
-        seq_(sequence_of(args, entry)),
-        visible_(visibility_of<shape::config.mask>(args, seq_)),
+        seq_(seq),
+        visible_(visible),
         units_(mods::units_of(args, scale_of_keys(args, kv_head))),
         group_(group_of(args)),
         kv_head_(kv_head),

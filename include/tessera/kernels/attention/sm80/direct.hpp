@@ -8,17 +8,13 @@
 //   tessera::status done = tessera::launch<my_row>(args, {.causal = true},
 //                                                  tessera::cuda{.stream = stream});
 //
-// A row of cuda_sm90 is launched the same way, without functors, in a unit that is compiled for
-// sm_90a alone.
+// A row of cuda_sm90 is launched the same way, in a unit that is compiled for sm_90a alone.
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr; functors are marked TESSERA_HD (lambdas
 // also need --extended-lambda).
 #pragma once
 
 #include <cstddef>
-#include <span>
-
-#include <cuda_runtime.h>
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/fits.hpp>
@@ -28,58 +24,20 @@
 #include <tessera/kernels/attention/sm80/launch.hpp>
 #include <tessera/kernels/attention/sm90/launch.hpp>
 #include <tessera/kernels/direct.hpp>
+#include <tessera/kernels/direct_cuda.hpp>
 #include <tessera/prim/common/hooks.hpp>
-#include <tessera/prim/common/workspace.hpp>
+#include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
 
-/// Where a header-path launch runs: on the GPU that its tensors lie on, in a stream of it.
-struct cuda {
-  void* stream = nullptr;  ///< cudaStream_t; null: the default stream
-  /// Device memory, 64-byte aligned, workspace_bytes<Kernel>() bytes of the row's back end
-  /// (kernels::attention::sm80, kernels::attention::sm90).
-  /// Empty: taken and given back in the order of the stream.
-  std::span<std::byte> workspace{};
-  int multiprocessors = 0;  ///< 0: asked of the device
-};
-
 namespace kernels::attention::sm80 {
 
-/// The caller's workspace, or one of the launch's own.
-class direct_workspace {
- public:
-  direct_workspace() = default;
-  ~direct_workspace() {
-    if (own_ != nullptr) cudaFreeAsync(own_, stream_);
-  }
-  direct_workspace(const direct_workspace&) = delete;
-  direct_workspace& operator=(const direct_workspace&) = delete;
-
-  status find(const cuda& where, std::size_t needed, std::span<std::byte>& memory) {
-    memory = where.workspace;
-    if (!memory.empty()) return prim::check_workspace(memory, needed);
-    if (needed == 0) return {};
-    stream_ = static_cast<cudaStream_t>(where.stream);
-    if (status done =
-            prim::cuda::answer_of("cudaMallocAsync", cudaMallocAsync(&own_, needed, stream_));
-        !done) {
-      return done;
-    }
-    memory = {static_cast<std::byte*>(own_), needed};
-    return {};
-  }
-
- private:
-  void* own_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-};
-
 /// What a row of either back end asks for and does.
-template <class Kernel>
+template <class Kernel, class Hooks>
 std::size_t workspace_bytes_of(const attention_kernel_args& args, int multiprocessors) {
   if constexpr (Kernel::config.target == backend::cuda_sm90) {
-    return sm90::workspace_bytes<Kernel>(args, multiprocessors);
+    return sm90::workspace_bytes_with<Kernel, Hooks>(args);
   } else {
     return workspace_bytes<Kernel>(args, multiprocessors);
   }
@@ -88,8 +46,7 @@ template <class Kernel, class Hooks>
 status launch_of(const attention_kernel_args& args, const Hooks& hooks,
                  const launch_context& context) {
   if constexpr (Kernel::config.target == backend::cuda_sm90) {
-    static_assert(!Hooks::has_logits && !Hooks::has_mask, "rows of cuda_sm90 take no functors");
-    return sm90::launch<Kernel>(args, context);
+    return sm90::launch_with<Kernel>(args, hooks, context);
   } else {
     return launch_with<Kernel>(args, hooks, context);
   }
@@ -100,25 +57,15 @@ status launch_of(const attention_kernel_args& args, const Hooks& hooks,
 template <class Kernel, class Problem, class Hooks, class Finish>
 status launch_direct(const Problem& problem, const attention_kernel_args& lowered, device_id device,
                      const cuda& where, const Hooks& hooks, const Finish& finish) {
-  if (device.kind != device_kind::cuda) {
-    return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
-  }
-  if (status done = direct::check_row(resolved(Kernel::config), problem); !done) return done;
-  const prim::cuda::device_scope scope(device.ordinal);
-  if (!scope.entered()) return scope.entered();
-  int multiprocessors = where.multiprocessors;
-  if (multiprocessors == 0) {
-    const cudaError_t code =
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device.ordinal);
-    if (code != cudaSuccess) return prim::cuda::device_failure("cudaDeviceGetAttribute", code);
-  }
-  direct_workspace workspace;
-  std::span<std::byte> memory;
-  const std::size_t needed = workspace_bytes_of<Kernel>(lowered, multiprocessors);
-  if (status done = workspace.find(where, needed, memory); !done) return done;
-  const launch_context context{multiprocessors, memory.data(), memory.size(), where.stream};
-  if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;
-  return finish(lowered, where.stream);
+  return direct::launch_on_device(
+      resolved(Kernel::config), problem, device, where,
+      [&](int multiprocessors) {
+        return workspace_bytes_of<Kernel, Hooks>(lowered, multiprocessors);
+      },
+      [&](const launch_context& context) -> status {
+        if (status done = launch_of<Kernel>(lowered, hooks, context); !done) return done;
+        return finish(lowered, where.stream);
+      });
 }
 
 }  // namespace kernels::attention::sm80
@@ -141,7 +88,7 @@ requires prim::is_hooks<Hooks> status launch(const flash_attention_args& args,
   const auto finish = [&](const attention_kernel_args& ran, void* stream) -> status {
     if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
       if (args.dropout_mask.present()) {
-        return kernels::attention::sm80::write_dropout_mask<Kernel>(args.dropout_mask, ran, stream);
+        return kernels::attention::launch_dropout_mask<Kernel>(args.dropout_mask, ran, stream);
       }
     }
     return {};

@@ -191,8 +191,10 @@ class epilogue {
     }
   }
 
-  /// Writes the partial results of one split to the workspace, where split_kv.hpp combines them.
-  __device__ __forceinline__ void write_partials(int split) const {
+  /// Writes the partial results of one split to the workspace, where split_kv.hpp combines them;
+  /// `place_of(r, row)` is the place of row r of the block.
+  template <class PlaceOf>
+  __device__ __forceinline__ void write_partials(const PlaceOf& place_of) const {
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
@@ -201,7 +203,7 @@ class epilogue {
         const int r = row_of_thread<Traits>(static_cast<int>(threadIdx.x), m, half);
         if (r >= block_.work.used) continue;
         const query_row row = query_at(args_, block_, r);
-        const std::int64_t at = flat_row(args_.call, block_.work.seq, row) * args_.splits + split;
+        const std::int64_t at = place_of(r, row);
         if (warp_type::lane() % 4 == 0) {
           args_.partial_stats[2 * at] = state.maximum;
           args_.partial_stats[2 * at + 1] = state.denominator;

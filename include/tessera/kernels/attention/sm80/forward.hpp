@@ -20,6 +20,7 @@
 #include <tessera/kernels/attention/sm80/tile_loader.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/warp_tile.hpp>
+#include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -138,11 +139,11 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   kv_pipeline<Traits, state> kv(args, block, q_tile);
 
   // The block's rows and keys; queries and the first tile are asked for before anything else.
-  const work_tile work = work_tile_of<Traits>(args, index);
+  const work_tile work = work_tile_of_block<Traits>(args, index);
   if (work.rows <= 0) return false;
   if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
-  const auto visible = visibility_of<Traits::config.mask>(args.call, work.seq);
-  key_pass<source> pass{keys_of_block<Traits>(args, work, visible, split),
+  const auto visible = visibility_of_block<Traits>(args, work, index);
+  key_pass<source> pass{listed_keys_of_block<Traits>(args, work, visible, index, split),
                         source::template keys_of<Traits>(args, work),
                         source::template values_of<Traits>(args, work)};
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
@@ -242,8 +243,23 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   }
 
   const epilogue<Traits, state> results(warp, q_tile);
+  if constexpr (Traits::paged) {
+    if (args.list.items != nullptr) {
+      const work_item item = *item_of_block(args, index);
+      if (item.place < 0) {
+        results.write_rows();
+      } else {
+        const std::int64_t first =
+            first_partial_of(args, item, block.work.kv_head, Traits::block_q) + item.split;
+        results.write_partials([&](int r, const query_row&) { return first + r * item.splits; });
+      }
+      return false;
+    }
+  }
   if (args.splits > 1) {
-    results.write_partials(split);
+    results.write_partials([&](int, const query_row& row) {
+      return flat_row(args.call, block.work.seq, row) * args.splits + split;
+    });
     return true;
   }
   results.write_rows();

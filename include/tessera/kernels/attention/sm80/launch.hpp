@@ -24,12 +24,14 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/common/dropout_mask.hpp>
 #include <tessera/kernels/attention/common/new_tokens.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/alignment.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/weights.hpp>
+#include <tessera/kernels/attention/sm80/work_planner.hpp>
 #include <tessera/kernels/kv_cache/sm80/append.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
@@ -94,6 +96,8 @@ struct row_kernels {
       using element = element_t<Kernel::config.type>;
       all.push_back(
           {reinterpret_cast<const void*>(&kv_cache::sm80::append_tokens<1, element, element>)});
+      all.push_back({reinterpret_cast<const void*>(&plan_work<Kernel>)});
+      all.push_back({reinterpret_cast<const void*>(&combine_listed<Kernel>)});
     }
     if constexpr (Kernel::config.features.has(attention_feature::weights)) {
       all.push_back({reinterpret_cast<const void*>(&write_weights<Kernel, Hooks>)});
@@ -146,6 +150,31 @@ void set_features(launch_args& launched, const attention_kernel_args& args) {
   }
 }
 
+/// Where the list of a launch's work lies in its workspace, and partial results behind it.
+inline void set_list(const schedule& cut, std::byte* workspace, int block_q, launch_args& to) {
+  const schedule_sm80::listing& list = cut.list;
+  to.list.items = reinterpret_cast<work_item*>(workspace);
+  static_assert(sizeof(work_item) == schedule_sm80::bytes_of_item);
+  to.list.tiles = reinterpret_cast<planned_tile*>(to.list.items + list.items);
+  static_assert(sizeof(planned_tile) == schedule_sm80::bytes_of_tile);
+  int* numbers = reinterpret_cast<int*>(to.list.tiles + list.tiles);
+  const auto take = [&numbers](std::int64_t count) {
+    int* const first = numbers;
+    numbers += count;
+    return first;
+  };
+  to.list.order = take(list.items);
+  to.list.first_items = take(list.tiles + 1);
+  to.list.first_places = take(list.tiles + 1);
+  to.list.first_tiles = take(list.entries + 1);
+  to.list.tile_count = take(2);
+  to.list.most_tiles = static_cast<int>(list.tiles);
+  to.list.most_items = static_cast<int>(list.items);
+  to.partial_out = reinterpret_cast<float*>(workspace + schedule_sm80::list_bytes(list));
+  to.partial_stats = to.partial_out + list.places * to.call.kv_heads * block_q * to.partial_stride;
+  if (to.call.q_len == 1) join_rows(to.call);
+}
+
 template <class Kernel, class Hooks>
 launch_args launch_args_of(const attention_kernel_args& args, const schedule& cut,
                            std::byte* workspace) {
@@ -176,7 +205,9 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.log2_scale = std::max(scale * prim::log2_e, 1e-30f);
   // Weights of f16 below 2^-14 lose bits, so the largest of them is made 2^headroom; with what the
   // maximum may grow before sums are rescaled, they stay below 2^16.
-  const float growth = args.normalize ? growth_of(config, args.head_dim, args.kv_len) : 0.0f;
+  // Room for keys is that of the batch.
+  const std::int64_t keys = args.batch_invariant ? longest_length : args.kv_len;
+  const float growth = args.normalize ? growth_of(config, args.head_dim, keys) : 0.0f;
   launched.headroom = config.type == dtype::f16 ? 15.0f - growth : 0.0f;
   launched.rescale_above = launched.headroom + growth;
   launched.aligned_out = rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len,
@@ -187,6 +218,12 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.arrivals = arrivals_for<Kernel>(cut, workspace);
   launched.combine_blocks = cut.combine_blocks;
   launched.slices_of_block = cut.slices_of_block;
+  if constexpr (are_paged(config.keys)) {
+    if (!reads_prefixes_once(args) || Hooks::has_logits || Hooks::has_mask) {
+      launched.call.prefixes = {};
+    }
+    if (cut.list.used) set_list(cut, workspace, config.block_q, launched);
+  }
   return launched;
 }
 
@@ -208,12 +245,44 @@ cudaError_t launch_combine(const launch_args& args, std::int64_t rows, cudaStrea
                                    stream, dependent, args, slices);
 }
 
+/// The list of the work, the work, and the combination of what it leaves.
+template <class Kernel, class Hooks>
+status launch_listed(void (*forward)(launch_args, Hooks), const launch_args& args,
+                     const Hooks& hooks, const launch_place& place, int shared_bytes,
+                     bool dependent) {
+  constexpr attention_config config = resolved(Kernel::config);
+  const schedule_sm80::listing& list = place.cut.list;
+  cudaError_t code =
+      prim::cuda::launch_kernel(&plan_work<Kernel>, dim3(1), planner_threads, 0, place.stream,
+                                dependent, args, list.slots, list.least_tiles);
+  const auto blocks_for = [&](std::int64_t count) {
+    return dim3(static_cast<unsigned>(count * args.call.kv_heads));
+  };
+  if (code == cudaSuccess) {
+    code = prim::cuda::launch_kernel(forward, blocks_for(list.items), config.tiling.warps * 32,
+                                     shared_bytes, place.stream, dependent, args, hooks);
+  }
+  if (code == cudaSuccess) {
+    code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks_for(list.tiles),
+                                     combine_warps * 32, 0, place.stream, dependent, args);
+  }
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return prim::cuda::device_failure("kernel launch", code);
+}
+
 template <class Kernel, int Width, class Tokens, class Hooks>
 status launch_width(const launch_args& args, const Hooks& hooks, const launch_place& place) {
   using traits = kernel_traits<Kernel, Width, Tokens>;
   const schedule& cut = place.cut;
   const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(cut.splits));
   const bool dependent = device_readiness<Kernel, Hooks>::dependent(place.device);
+  if constexpr (traits::paged) {
+    if (cut.list.used) {
+      return launch_listed<Kernel>(&forward_kernel<Kernel, Width, Tokens, Hooks>, args, hooks,
+                                   place, traits::shared_bytes, dependent);
+    }
+  }
   cudaError_t code = prim::cuda::launch_kernel(&forward_kernel<Kernel, Width, Tokens, Hooks>, grid,
                                                traits::threads, traits::shared_bytes, place.stream,
                                                dependent, args, hooks);
@@ -233,28 +302,12 @@ status launch_width(const launch_args& args, const Hooks& hooks, const launch_pl
   return prim::cuda::device_failure("kernel launch", code);
 }
 
-/// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory, masked elements included;
-/// see `flash_dropout_mask_function`.
+/// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory; see
+/// `flash_dropout_mask_function`.
 template <class Kernel>
 status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args,
                           void* stream) {
-  if (mask.elements() == 0) return {};
-  dropout_mask_args launched;
-  launched.data = static_cast<std::uint8_t*>(mask.data);
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    launched.extent[axis] = mask.extent[axis];
-    launched.stride[axis] = mask.stride[axis];
-  }
-  launched.seed = args.dropout_seed;
-  launched.threshold = args.dropout_threshold;
-  constexpr int threads = 256;
-  const std::int64_t draws = mask.elements() / mask.extent[3] * ((mask.extent[3] + 3) / 4);
-  const cudaError_t code = prim::cuda::launch_kernel(
-      &dropout_mask_kernel<Kernel>, dim3(static_cast<unsigned>((draws + threads - 1) / threads)),
-      threads, 0, static_cast<cudaStream_t>(stream), false, launched);
-  if (code == cudaSuccess) return {};
-  cudaGetLastError();
-  return prim::cuda::device_failure("kernel launch", code);
+  return launch_dropout_mask<Kernel>(mask, args, stream);
 }
 
 /// Picks the width that holds both head dimensions.

@@ -8,10 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/epilogue.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
@@ -67,7 +69,8 @@ __device__ __forceinline__ void store_four(float* to, const float (&four)[4]) {
 /// columns of a row: slices of row r, which `row_at` knows, have numbers from r * per_row on. Lanes
 /// are in `Groups` groups, of which group g has the splits g, g + Groups, ..., and each lane has
 /// four columns. Little code, since it is cold: lane l knows slice l % Slices and tells the others.
-template <class Kernel, int Slices, int Groups, int AtOnce>
+/// `Parts`: splits may be added in several calls.
+template <class Kernel, int Slices, int Groups, int AtOnce, bool Parts = (Groups > 1)>
 class slice_combiner {
   static constexpr int lanes = prim::cuda::warp_size / Groups;  ///< of a group
   using access = stored_element<element_t<Kernel::config.type>>;
@@ -94,7 +97,7 @@ class slice_combiner {
       of[u].at = of_slice(own.flat, u) * args.splits;
     }
     for (int s = lane() / lanes;;) {
-      add_splits(args, s, of);
+      add_splits(args, args.splits, s, of);
       s += Groups * AtOnce;
       if (Groups == 1 || s - lane() / lanes >= args.splits) break;
     }
@@ -122,7 +125,29 @@ class slice_combiner {
     }
   }
 
- private:
+  /// Slice `in_row` of a row whose splits lie in some runs, with one slice at a time.
+  template <class Runs>
+  static __device__ __forceinline__ void combine_runs(const launch_args& args,
+                                                      const prim::sequence& seq,
+                                                      const query_row& row, const Runs& runs,
+                                                      int in_row) {
+    static_assert(Slices == 1 && Groups == 1 && Parts);
+    sums of[1];
+    of[0].column = (in_row * lanes + lane()) * 4;
+#pragma unroll
+    for (int run = 0; run < static_cast<int>(std::extent_v<Runs>); ++run) {
+      of[0].at = runs[run].first;
+#pragma unroll 1
+      for (int s = 0; s < runs[run].splits; s += AtOnce) add_splits(args, runs[run].splits, s, of);
+    }
+    const prim::softmax_result result =
+        finished_sums<takes_codes(Kernel::config)>(args, row.head, of[0].state);
+    if (lane() == 0 && in_row == 0) report(args.call, seq, row, result);
+    write(args, of[0], result.scale,
+          token_row<stored>(args.call.out, args.call.out_strides, seq, seq.q_begin + row.query,
+                            row.head));
+  }
+
   struct sums {
     std::int64_t at = 0;  ///< of the row's first split in the workspace
     int column = 0;
@@ -134,19 +159,14 @@ class slice_combiner {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   }
 
-  template <class Value>
-  static __device__ __forceinline__ Value of_slice(Value own, int slice) {
-    return Slices == 1 ? own : __shfl_sync(prim::cuda::all_lanes, own, slice);
-  }
-
-  /// Splits first, first + Groups, ...: AtOnce of them.
-  static __device__ __forceinline__ void add_splits(const launch_args& args, int first,
+  /// Of `splits` splits the first, first + Groups, ...: AtOnce of them.
+  static __device__ __forceinline__ void add_splits(const launch_args& args, int splits, int first,
                                                     sums (&of)[Slices]) {
     float4 parts[Slices][AtOnce];
     float2 states[Slices][AtOnce];
     // Lanes behind the last column, and splits behind the last split, read what is not used.
     const auto place = [&](int i) {
-      return static_cast<unsigned>(min(first + i * Groups, args.splits - 1));
+      return static_cast<unsigned>(min(first + i * Groups, splits - 1));
     };
 #pragma unroll
     for (int u = 0; u < Slices; ++u) {
@@ -170,10 +190,10 @@ class slice_combiner {
       float maximum = of[u].state.maximum;
 #pragma unroll
       for (int i = 0; i < AtOnce; ++i) {
-        if (first + i * Groups >= args.splits) states[u][i].x = prim::minus_infinity;
+        if (first + i * Groups >= splits) states[u][i].x = prim::minus_infinity;
         maximum = fmaxf(maximum, states[u][i].x);
       }
-      if (Groups > 1) rescale(of[u], maximum);
+      if (Parts) rescale(of[u], maximum);
       const float shift = prim::finite_maximum(maximum);
 #pragma unroll
       for (int i = 0; i < AtOnce; ++i) {
@@ -189,6 +209,27 @@ class slice_combiner {
       }
       of[u].state.maximum = maximum;
     }
+  }
+
+  static __device__ __forceinline__ void write(const launch_args& args, const sums& of, float scale,
+                                               stored* row) {
+    const int width = args.call.v_head_dim;
+    const stored four[] = {access::rounded(of.sum.x * scale), access::rounded(of.sum.y * scale),
+                           access::rounded(of.sum.z * scale), access::rounded(of.sum.w * scale)};
+    if (args.aligned_out && of.column + 4 <= width) {
+      store_four(row + of.column, four);
+      return;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (of.column + e < width) row[of.column + e] = four[e];
+    }
+  }
+
+ private:
+  template <class Value>
+  static __device__ __forceinline__ Value of_slice(Value own, int slice) {
+    return Slices == 1 ? own : __shfl_sync(prim::cuda::all_lanes, own, slice);
   }
 
   /// Makes sums relative to another maximum.
@@ -215,21 +256,6 @@ class slice_combiner {
       of.sum.y += __shfl_xor_sync(prim::cuda::all_lanes, of.sum.y, step);
       of.sum.z += __shfl_xor_sync(prim::cuda::all_lanes, of.sum.z, step);
       of.sum.w += __shfl_xor_sync(prim::cuda::all_lanes, of.sum.w, step);
-    }
-  }
-
-  static __device__ __forceinline__ void write(const launch_args& args, const sums& of, float scale,
-                                               stored* row) {
-    const int width = args.call.v_head_dim;
-    const stored four[] = {access::rounded(of.sum.x * scale), access::rounded(of.sum.y * scale),
-                           access::rounded(of.sum.z * scale), access::rounded(of.sum.w * scale)};
-    if (args.aligned_out && of.column + 4 <= width) {
-      store_four(row + of.column, four);
-      return;
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (of.column + e < width) row[of.column + e] = four[e];
     }
   }
 };
@@ -316,6 +342,68 @@ __global__ void __launch_bounds__(combine_warps * 32)
   } else {
     slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, many_at_once>::run(args, row_at, slice,
                                                                                 slice + 1);
+  }
+}
+
+/// Partial results of a row that lie one behind the other.
+struct partial_run {
+  std::int64_t first = 0;
+  int splits = 0;
+};
+
+/// Those of row `row`, counted from the first of the group, of the keys that a group shares.
+template <class Kernel>
+__device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, int prefix,
+                                                     int kv_head, int row) {
+  constexpr int block_q = resolved(Kernel::config).block_q;
+  const work_list& list = args.list;
+  // Tiles of an entry lie in the list from the last to the first.
+  const int tile = list.first_tiles[prefix + 1] - 1 - row / block_q;
+  if (row < 0 || tile < list.first_tiles[prefix] || tile >= list.tile_count[0]) return {};
+  const int at = list.first_items[tile];
+  if (at >= list.most_items) return {};
+  const work_item& item = list.items[at];
+  return {first_partial_of(args, item, kv_head, block_q) + row % block_q * item.splits,
+          item.splits};
+}
+
+/// Combines the parts of the rows of a listed tile of a sequence that are not finished, and those
+/// of the keys that it shares with others: a block for each tile and key/value head.
+template <class Kernel>
+__global__ void __launch_bounds__(combine_warps * 32)
+    combine_listed(const __grid_constant__ launch_args args) {
+  constexpr attention_config config = resolved(Kernel::config);
+  using combiner = slice_combiner<Kernel, 1, 1, schedule_sm80::some_splits, true>;
+  prim::cuda::let_next_grid_start();
+  prim::cuda::wait_for_grid_before();
+  const work_list& list = args.list;
+  const int tile = args.kv_heads.quotient(static_cast<int>(blockIdx.x));
+  const int kv_head = static_cast<int>(blockIdx.x) - tile * args.call.kv_heads;
+  if (tile >= list.tile_count[0] || list.first_items[tile] >= list.most_items) return;
+  const work_item& item = list.items[list.first_items[tile]];
+  if (item.place < 0 || item.entry < args.call.prefixes.count) return;
+  const work_entry entry = entry_of(args, item.entry, config.block_kv);
+  const work_tile work = tile_of(entry, kv_head, item.first_row, config.block_q);
+  const std::int64_t first = first_partial_of(args, item, kv_head, config.block_q);
+  int row_in_group = 0;
+  if (entry.prefix >= 0) {
+    const work_entry group = entry_of(args, entry.prefix, config.block_kv);
+    const std::int64_t before = args.call.cu_seqlens_q != nullptr
+                                    ? entry.seq.q_begin - group.seq.q_begin
+                                    : entry.seq.index - group.seq.index;
+    row_in_group = static_cast<int>(before) * static_cast<int>(args.group.value) + work.first_row;
+  }
+  const int per_row = schedule_sm80::slices_of_row(args.partial_stride, 1);
+  const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+#pragma unroll 1
+  for (int slice = warp; slice < work.used * per_row; slice += combine_warps) {
+    const int r = slice / per_row;
+    partial_run runs[2] = {{first + r * item.splits, item.splits}, {}};
+    if (entry.prefix >= 0) {
+      runs[1] = run_of_prefix<Kernel>(args, entry.prefix, kv_head, row_in_group + r);
+    }
+    combiner::combine_runs(args, entry.seq, query_of(args, kv_head, work.first_row + r), runs,
+                           slice - r * per_row);
   }
 }
 

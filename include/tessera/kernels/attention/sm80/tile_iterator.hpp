@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/kernels/attention/common/tile_scan.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -45,45 +46,6 @@ __device__ __forceinline__ row_box box_of(const launch_args& args, const work_ti
   return {first.query, last.query + 1, one_query ? first.head : head,
           one_query ? last.head + 1 : head + group};
 }
-
-/// What entries of a mask's rows show and hide.
-struct mask_scan {
-  bool some = false;
-  bool hidden = false;
-
-  __device__ __forceinline__ void add_bytes(const std::uint8_t* row, std::int64_t step, int keys) {
-    for (int j = 0; j < keys; ++j) {
-      const bool shown = row[j * step] != 0;
-      some = some || shown;
-      hidden = hidden || !shown;
-    }
-  }
-  /// The next `Keys` entries, a multiple of 16 at an address of that kind, of `rows` rows, at most
-  /// four: all are under way at the same time.
-  template <int Keys>
-  __device__ __forceinline__ void add_chunks(const std::uint8_t* row, std::int64_t step, int rows) {
-    std::uint32_t any = 0;
-    std::uint32_t all = 0x80808080u;  // the highest bit of each byte that is not 0
-#pragma unroll
-    for (int r = 0; r < rows_at_once; ++r) {
-      const auto* from = reinterpret_cast<const uint4*>(row + min(r, rows - 1) * step);
-#pragma unroll
-      for (int c = 0; c < Keys / 16; ++c) {
-        const uint4 words = from[c];
-        any |= words.x | words.y | words.z | words.w;
-        all &= not_zero(words.x) & not_zero(words.y) & not_zero(words.z) & not_zero(words.w);
-      }
-    }
-    some = some || any != 0;
-    hidden = hidden || all != 0x80808080u;
-  }
-  static constexpr int rows_at_once = 4;
-
- private:
-  static __device__ __forceinline__ std::uint32_t not_zero(std::uint32_t word) {
-    return ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word;
-  }
-};
 
 /// Walks over the tiles of a block. All threads of the block ask for the same tiles at the same
 /// time.
@@ -225,31 +187,6 @@ class tile_iterator {
     }
     __syncthreads();
   }
-
-  /// Segments of a work of tokens.
-  struct id_range {
-    int least = INT32_MAX;  ///< padding, which is negative, left out
-    int most = -1;
-    bool padded = false;
-
-    __device__ __forceinline__ void add(std::int32_t id) {
-      least = id < 0 ? least : min(least, id);
-      most = max(most, id);
-      padded = padded || id < 0;
-    }
-    /// Lanes' ranges become that of the warp.
-    __device__ __forceinline__ void gather() {
-      least = prim::cuda::minimum_of_warp(least);
-      most = prim::cuda::maximum_of_warp(most);
-      padded = prim::cuda::any_of_warp(padded);
-    }
-    __device__ __forceinline__ bool meets(const id_range& other) const {
-      return least <= other.most && other.least <= most;
-    }
-    __device__ __forceinline__ bool is_only(int id) const {
-      return !padded && least == id && most == id;
-    }
-  };
 
   __device__ __forceinline__ id_range ids_of(const token_ids& ids, int begin, int end) const {
     const std::int32_t* data = ids.data + work_.seq.index * ids.batch;

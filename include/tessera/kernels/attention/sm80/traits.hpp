@@ -9,9 +9,9 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
-#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
@@ -220,18 +220,20 @@ constexpr float growth_of(const attention_config& config, int head_dim, std::int
   return head_dim > 128 && keys >= 1024 ? 0.0f : 1.0f;
 }
 
-/// The keys of Philox's rounds. Made by the host: computed from the seed in the kernel, they would
-/// take twenty registers.
-struct dropout_keys {
-  prim::philox_key round[prim::philox_rounds] = {};
+struct work_item;
+struct planned_tile;
 
-  static constexpr dropout_keys of(std::uint64_t seed) {
-    dropout_keys keys;
-    for (std::uint32_t i = 0; i < prim::philox_rounds; ++i) {
-      keys.round[i] = prim::philox_key_of(seed, i);
-    }
-    return keys;
-  }
+/// The work of a launch as a list in its workspace (work_list.hpp).
+struct work_list {
+  work_item* items = nullptr;  ///< null: the number of a block says what it does
+  planned_tile* tiles = nullptr;
+  int* order = nullptr;         ///< with prefixes: which item a block has
+  int* first_items = nullptr;   ///< [tiles + 1]: of the tiles of rows
+  int* first_places = nullptr;  ///< [tiles + 1]: where their partial results lie
+  int* first_tiles = nullptr;   ///< [entries + 1]: of the entries
+  int* tile_count = nullptr;    ///< [2]: tiles of rows, items
+  int most_tiles = 0;
+  int most_items = 0;
 };
 
 /// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
@@ -264,6 +266,7 @@ struct launch_args {
   int arrivals = -1;
   int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
   int slices_of_block = 1;  ///< slices of rows that each of them combines
+  work_list list{};         ///< paged
 };
 
 /// What products with the keys of a query head's group are multiplied by.

@@ -1,6 +1,5 @@
-// The optional outputs that are as large as the score matrix: attention weights and the dropout
-// mask. Writing them is what takes time, so these kernels are simple: one warp a row, f32
-// arithmetic.
+// The optional output that is as large as the score matrix: attention weights. Writing them is what
+// takes time, so the kernel is simple: one warp a row, f32 arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,6 @@
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
-#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -113,38 +111,6 @@ __global__ void write_weights(const __grid_constant__ launch_args args,
       static_cast<std::int64_t>(blockIdx.x) * weights_warps + threadIdx.x / prim::cuda::warp_size;
   if (flat >= args.call.batch * args.call.q_heads * args.call.q_len) return;
   weights_row<Kernel, Hooks>(args, hooks, flat).run();
-}
-
-/// A [B, Hq, Sq, Sk] mask, one byte an element: 1 where dropout keeps the weight.
-struct dropout_mask_args {
-  std::uint8_t* data = nullptr;
-  std::int64_t extent[4] = {};
-  std::int64_t stride[4] = {};
-  std::uint64_t seed = 0;
-  std::uint64_t threshold = 0;
-};
-
-/// Four keys a thread, which share one draw.
-template <class Kernel>
-__global__ void dropout_mask_kernel(const __grid_constant__ dropout_mask_args args) {
-  const std::int64_t groups = (args.extent[3] + 3) / 4;
-  const std::int64_t flat = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (flat >= args.extent[0] * args.extent[1] * args.extent[2] * groups) return;
-  const std::int64_t key = flat % groups * 4;
-  const std::int64_t row = flat / groups % args.extent[2];
-  const std::int64_t head = flat / groups / args.extent[2] % args.extent[1];
-  const std::int64_t entry = flat / groups / args.extent[2] / args.extent[1];
-  const prim::philox_block words =
-      prim::dropout_words(args.seed, entry, static_cast<int>(head), row, key);
-  std::uint8_t* to =
-      args.data + entry * args.stride[0] + head * args.stride[1] + row * args.stride[2];
-#pragma unroll
-  for (int lane = 0; lane < 4; ++lane) {
-    if (key + lane < args.extent[3]) {
-      to[(key + lane) * args.stride[3]] =
-          words[static_cast<std::size_t>(lane)] >= args.threshold ? 1 : 0;
-    }
-  }
 }
 
 }  // namespace tessera::kernels::attention::sm80

@@ -146,10 +146,11 @@ struct key_range {
   int first_tile = 0, last_tile = 0;  ///< [first, last) of this block's split
 };
 
-template <class Traits>
-__device__ __forceinline__ key_range
-keys_of_block(const launch_args& args, const work_tile& work,
-              const prim::row_visibility<Traits::config.mask>& visible, int split) {
+/// All the keys of a block, in tiles of `block_kv`.
+template <mask_mode Mode>
+__device__ __forceinline__ key_range visible_keys(const launch_args& args, const work_tile& work,
+                                                  const prim::row_visibility<Mode>& visible,
+                                                  int block_kv) {
   key_range keys;
   if (work.used == 0) return keys;
   const prim::block_intervals block =
@@ -160,12 +161,25 @@ keys_of_block(const launch_args& args, const work_tile& work,
   keys.full_begin = static_cast<int>(block.all.begin);
   keys.full_end = static_cast<int>(block.all.end);
   if (keys.begin >= keys.end) return keys;
-  const int first = keys.begin / Traits::block_kv;
-  const int last = (keys.end + Traits::block_kv - 1) / Traits::block_kv;
-  const int each = (last - first) / args.splits;
-  const int more = last - first - each * args.splits;  // splits with a tile more
-  keys.first_tile = first + split * each + min(split, more);
-  keys.last_tile = keys.first_tile + each + (split < more ? 1 : 0);
+  keys.first_tile = keys.begin / block_kv;
+  keys.last_tile = (keys.end + block_kv - 1) / block_kv;
+  return keys;
+}
+
+/// Tiles [first, last) become those of part `split` of `splits`, which differ by at most one.
+__device__ __forceinline__ void cut_tiles(int& first, int& last, int splits, int split) {
+  const int each = (last - first) / splits;
+  const int more = last - first - each * splits;  // splits with a tile more
+  first += split * each + min(split, more);
+  last = first + each + (split < more ? 1 : 0);
+}
+
+template <class Traits>
+__device__ __forceinline__ key_range
+keys_of_block(const launch_args& args, const work_tile& work,
+              const prim::row_visibility<Traits::config.mask>& visible, int split) {
+  key_range keys = visible_keys(args, work, visible, Traits::block_kv);
+  if (keys.begin < keys.end) cut_tiles(keys.first_tile, keys.last_tile, args.splits, split);
   return keys;
 }
 

@@ -5,6 +5,9 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/dropout_bits.hpp>
+#include <tessera/kernels/attention/common/score_mod_row.hpp>
+#include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
@@ -38,7 +41,7 @@ __device__ __forceinline__ void report(const attention_kernel_args& call, const 
   write(call.row_max, result.row_max);
 }
 
-/// Row `row` of a work tile, which sees `keys`.
+/// Row `row` of a work tile.
 template <class Traits>
 class careful_row {
   using words = typename Traits::words;
@@ -47,9 +50,17 @@ class careful_row {
   static constexpr int v_columns = (Traits::v_head_dim + 31) / 32;
 
  public:
-  __device__ __forceinline__ careful_row(const launch_args& args, const work_tile& work,
-                                         const row_keys& keys, int row)
-      : call_(args.call), work_(work), keys_(keys), at_(query_of(args, work, row)) {}
+  __device__ __forceinline__ careful_row(const launch_args& args,
+                                         const typename Traits::hooks& hooks,
+                                         const planned_tile<Traits>& planned, int row)
+      : args_(args),
+        call_(args.call),
+        hooks_(hooks),
+        planned_(planned),
+        work_(planned.work),
+        keys_(planned.keys[row]),
+        row_(row),
+        at_(query_of(args, planned.work, row)) {}
 
   __device__ __forceinline__ void write() {
     const std::uint16_t* q = token_row(call_.q, call_.q_strides, entry_of(call_, work_),
@@ -65,8 +76,13 @@ class careful_row {
     float sums[v_columns] = {};
 #pragma unroll 1
     for (int key = keys_.begin; key < keys_.end; ++key) {
-      const float weight = prim::cuda::exp2_fast((logit_of(key) - shift) * prim::log2_e);
+      const float logit = logit_of(key);
+      if (Traits::modifies && logit == prim::minus_infinity) continue;
+      float weight = prim::cuda::exp2_fast((logit - shift) * prim::log2_e);
       state.denominator += weight;
+      if constexpr (Traits::drops) {
+        if (!keeps_weight(args_, work_.sequence, at_, key)) weight = 0.0f;
+      }
       const std::uint16_t* v = token_row(call_.v, call_.v_strides, entry_of(call_, work_),
                                          work_.k_begin + key, work_.kv_head);
 #pragma unroll
@@ -75,14 +91,14 @@ class careful_row {
       }
     }
     const prim::softmax_result result = finished(call_, at_.head, state);
+    const float scale = Traits::drops ? result.scale * call_.out_factor : result.scale;
     std::uint16_t* out = token_row(call_.out, call_.out_strides, entry_of(call_, work_),
                                    work_.q_begin + at_.query, at_.head);
 #pragma unroll
     for (int i = 0; i < v_columns; ++i) {
       const int column = lane() + 32 * i;
       if (column < Traits::v_head_dim) {
-        out[column] =
-            static_cast<std::uint16_t>(words::pack(sums[i] * result.scale, 0.0f) & 0xffffu);
+        out[column] = static_cast<std::uint16_t>(words::pack(sums[i] * scale, 0.0f) & 0xffffu);
       }
     }
     if (lane() == 0) report(call_, work_, at_, result);
@@ -109,16 +125,29 @@ class careful_row {
     for (int step = 16; step > 0; step /= 2) {
       score += __shfl_xor_sync(prim::cuda::all_lanes, score, step);
     }
-    score *= call_.softmax_scale;
-    if (Traits::caps && call_.soft_cap > 0.0f) {
-      score = call_.soft_cap * prim::cuda::tanh_fast(score / call_.soft_cap);
+    if (!Traits::modifies || args_.plain) score *= call_.softmax_scale;
+    if constexpr (Traits::caps_products) {
+      if (call_.soft_cap > 0.0f) {
+        score = call_.soft_cap * prim::cuda::tanh_fast(score / call_.soft_cap);
+      }
+    }
+    if constexpr (Traits::modifies) {
+      float logits[1] = {score};
+      score_mod_row<modified_traits<Traits>, typename Traits::hooks>::apply_row(
+          args_, hooks_, logits, position_of(args_, planned_, row_), [key](int) { return key; },
+          {keys_.begin, keys_.end}, true);
+      return logits[0];
     }
     return score;
   }
 
+  const launch_args& args_;
   const attention_kernel_args& call_;
+  const typename Traits::hooks& hooks_;
+  const planned_tile<Traits>& planned_;
   const work_tile& work_;
   const row_keys keys_;
+  const int row_;
   const query_row at_;
   float q_[qk_columns];
 };

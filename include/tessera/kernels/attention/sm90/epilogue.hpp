@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/sm90/careful_row.hpp>
+#include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
@@ -12,17 +13,13 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// Row of a work tile that a thread has in half 0.
-__device__ __forceinline__ int row_of_lane(int thread, int warpgroup) {
-  return warpgroup * rows_of_warpgroup + thread / 32 % 4 * 16 + thread % 32 / 4;
-}
-
 template <class Traits>
 class epilogue {
  public:
-  __device__ __forceinline__ epilogue(const launch_args& args, const planned_tile<Traits>& planned,
-                                      lane_tile<Traits>& lane, int warpgroup)
-      : args_(args), planned_(planned), lane_(lane), warpgroup_(warpgroup) {}
+  __device__ __forceinline__ epilogue(const launch_args& args, const typename Traits::hooks& hooks,
+                                      const planned_tile<Traits>& planned, lane_tile<Traits>& lane,
+                                      int warpgroup)
+      : args_(args), hooks_(hooks), planned_(planned), lane_(lane), warpgroup_(warpgroup) {}
 
   /// Writes the warpgroup's rows. `any_keys`: some row sees some key.
   __device__ __forceinline__ void write(bool any_keys) const {
@@ -44,9 +41,7 @@ class epilogue {
       for (int r = 0; r < 16; ++r) {
         const unsigned of_half = r < 8 ? first_half : second_half;
         if ((of_half >> (r % 8 * 4) & 0xfu) != 0) {
-          careful_row<Traits>(args_, planned_.work, planned_.keys[first_of_warp + r],
-                              first_of_warp + r)
-              .write();
+          careful_row<Traits>(args_, hooks_, planned_, first_of_warp + r).write();
         }
       }
     }
@@ -67,7 +62,8 @@ class epilogue {
         if (half_of(i) == half) zero = fmaf(lane_.out[i], 0.0f, zero);
       }
       const row_keys keys = planned_.keys[row + 8 * half];
-      const bool sees = keys.begin < keys.end;
+      // A mask, a bias or a functor may hide all of a row's interval: no weight, no sum.
+      const bool sees = keys.begin < keys.end && !(Traits::modifies && sum[half] == 0.0f);
       wrong[half] = row + 8 * half < planned_.work.used &&
                     !(zero == 0.0f && (sum[half] > 0.0f || !sees) && sum[half] < 3e38f);
       wrong[half] = __shfl_xor_sync(prim::cuda::all_lanes, wrong[half], 1) || wrong[half];
@@ -88,6 +84,7 @@ class epilogue {
       const query_row at = query_of(args_, planned_.work, own_row);
       const prim::softmax_result result = finished(args_.call, at.head, state);
       own_scale = result.scale * smaller;
+      if constexpr (Traits::drops) own_scale *= args_.call.out_factor;
       if (quarter < 2 && !own_wrong) report(args_.call, planned_.work, at, result);
     }
 #pragma unroll
@@ -162,6 +159,7 @@ class epilogue {
   }
 
   const launch_args& args_;
+  const typename Traits::hooks& hooks_;
   const planned_tile<Traits>& planned_;
   lane_tile<Traits>& lane_;
   const int warpgroup_;

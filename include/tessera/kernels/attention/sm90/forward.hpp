@@ -13,7 +13,9 @@
 
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
+#include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
@@ -27,13 +29,15 @@ namespace tessera::kernels::attention::sm90 {
 template <class Traits>
 class consumer {
   using plan = shared_plan<Traits>;
+  using hooks_type = typename Traits::hooks;
   using scores_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::block_kv>;
   using values_product =
       prim::cuda::warpgroup_product<typename Traits::element, Traits::v_head_dim>;
 
  public:
-  __device__ __forceinline__ consumer(const launch_args& args, plan& shared, int warpgroup)
-      : args_(args), shared_(shared), warpgroup_(warpgroup) {}
+  __device__ __forceinline__ consumer(const launch_args& args, const hooks_type& hooks,
+                                      plan& shared, int warpgroup)
+      : args_(args), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
 
   /// All tiles of this block.
   __device__ __forceinline__ void run() {
@@ -52,19 +56,20 @@ class consumer {
   /// One work tile.
   __device__ __forceinline__ void attend(const planned_tile<Traits>& planned) {
     const auto uniform = [](int x) { return __shfl_sync(prim::cuda::all_lanes, x, 0); };
-    const int first_of_block = uniform(planned.tiles[Traits::consumers].first);
-    const int last_of_block = uniform(planned.tiles[Traits::consumers].last);
-    const bool any_keys = planned.tiles[warpgroup_].first < planned.tiles[warpgroup_].last;
+    // Read anew where it is wanted: registers are for the loop.
+    const tile_range& of_block = planned.tiles[Traits::consumers];
+    const tile_range& own = planned.tiles[warpgroup_];
+    const bool any_keys = own.first < own.last;
     // Without keys all tiles are passed at once.
-    const int first = any_keys ? uniform(planned.tiles[warpgroup_].first) : first_of_block;
-    const int last = any_keys ? uniform(planned.tiles[warpgroup_].last) : first_of_block;
-    const int full_first = uniform(planned.tiles[warpgroup_].full_first);
-    const int full_last = uniform(planned.tiles[warpgroup_].full_last);
+    const int first = uniform(any_keys ? own.first : of_block.first);
+    const int last = uniform(any_keys ? own.last : of_block.first);
+    const int full_first = uniform(own.full_first);
+    const int full_last = uniform(own.full_last);
 
-    q_place_.wait_full(barriers_of_q());
+    q_place().wait_full(barriers_of_q());
     if (args_.negative_scale) negate_queries();
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
-    for (int tile = last_of_block; tile > last; --tile) pass_tile();
+    pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
       k_place_.wait_full(barriers_of_k());
       prim::cuda::begin_products();
@@ -73,21 +78,27 @@ class consumer {
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
       int tile = last - 1;
-      cap_scores(lane_, args_);
-      if (tile >= full_last || tile < full_first) hide_scores(planned, tile);
+      const bool hides = tile >= full_last || tile < full_first;
+      modify_scores(planned, tile, hides);
+      if (hides) hide_scores(planned, tile);
       set_reference(lane_, args_);
       exponentiate(lane_, args_);
+      if constexpr (Traits::drops) {
+        kept_weights<Traits> kept;
+        kept.draw(args_, planned, warpgroup_, tile);
+        kept.apply(lane_);
+      }
       round_weights(lane_);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
       if (args_.clears_values) clear_missing_values(planned, tile);
       for (--tile; tile >= first; --tile) {
+        if (!shows_tile(planned, tile)) continue;
         next_tile(planned, tile, tile >= full_last || tile < full_first);
       }
     }
-    release(barriers_of_q(), q_place_);
-    q_place_.advance();
+    release(barriers_of_q(), q_place());
     if (any_keys) {
       prim::cuda::keep_in_place(lane_.weights);
       prim::cuda::keep_in_place(lane_.out);
@@ -97,8 +108,8 @@ class consumer {
       prim::cuda::keep_in_place(lane_.out);
       release_values();
     }
-    for (int tile = first; tile > first_of_block; --tile) pass_tile();
-    epilogue<Traits>(args_, planned, lane_, warpgroup_).write(any_keys);
+    pass_tiles(planned, uniform(of_block.first), first);
+    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(own.first < own.last);
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -111,13 +122,16 @@ class consumer {
     prim::cuda::begin_products();
     multiply_keys();
     multiply_values();
+    kept_weights<Traits> kept;
+    kept.draw(args_, planned, warpgroup_, tile);
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
-    cap_scores(lane_, args_);
+    modify_scores(planned, tile, hides);
     if (hides) hide_scores(planned, tile);
     const bool moved = follow_maximum(lane_, args_, factors());
     exponentiate(lane_, args_);
+    kept.apply(lane_);
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
     // below, where they have no products beside them.
@@ -135,7 +149,7 @@ class consumer {
   /// scores = Q K^T
   __device__ __forceinline__ void multiply_keys() {
     const std::uint64_t a = prim::cuda::describe_panels(
-        prim::cuda::shared_address(&shared_.q[q_place_.stage()]) +
+        prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
             warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes,
         16);
     const std::uint64_t b =
@@ -163,6 +177,15 @@ class consumer {
                               b + prim::cuda::panel_step(step * 16 * prim::cuda::panel_row_bytes));
     }
     prim::cuda::commit_products();
+  }
+
+  /// Products become logits, -inf where something but a row's interval of keys hides them. `clips`:
+  /// some of the tile's keys are outside of some row's interval.
+  __device__ __forceinline__ void modify_scores(const planned_tile<Traits>& planned, int tile,
+                                                bool clips) {
+    if constexpr (Traits::modifies) {
+      score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips);
+    }
   }
 
   /// Scores of keys that rows do not see become -inf.
@@ -193,7 +216,7 @@ class consumer {
   /// Turns the signs of this warpgroup's queries.
   __device__ __forceinline__ void negate_queries() {
     const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
-    const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place_.stage()]) +
+    const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
                                warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
     constexpr int chunks = rows_of_warpgroup * prim::cuda::panel_row_bytes / 16;
 #pragma unroll 1
@@ -231,13 +254,18 @@ class consumer {
     prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
   }
 
-  /// A tile of keys that none of this warpgroup's rows sees. It must have arrived, or the release
-  /// would count for the one before.
-  __device__ __forceinline__ void pass_tile() {
-    k_place_.wait_full(barriers_of_k());
-    release_keys();
-    wait_for_values();
-    release_values();
+  /// Tiles of keys, from the last to the first, that none of this warpgroup's rows sees. They must
+  /// have arrived, or a release would count for the tile before.
+  __device__ __forceinline__ void pass_tiles(const planned_tile<Traits>& planned, int first,
+                                             int last) {
+#pragma unroll 1
+    for (int tile = last - 1; tile >= first; --tile) {
+      if (!shows_tile(planned, tile)) continue;
+      k_place_.wait_full(barriers_of_k());
+      release_keys();
+      wait_for_values();
+      release_values();
+    }
   }
 
   /// The factors of this lane's two rows.
@@ -254,15 +282,19 @@ class consumer {
   }
   __device__ __forceinline__ void release_keys() {
     release(barriers_of_k(), k_place_);
-    k_place_.advance();
   }
   __device__ __forceinline__ void release_values() {
     release(barriers_of_v(), v_place_);
     v_place_.advance();
   }
+  /// The values of the tile whose keys have been released: in the same place of their ring.
   __device__ __forceinline__ void wait_for_values() {
-    v_ahead_.wait_full(barriers_of_v());
-    v_ahead_.advance();
+    k_place_.wait_full(barriers_of_v());
+    k_place_.advance();
+  }
+  /// The queries of the work tile: as many have been before as work tiles.
+  __device__ __forceinline__ prim::cuda::ring_place<Traits::q_stages> q_place() const {
+    return prim::cuda::ring_place<Traits::q_stages>::beside(tile_place_);
   }
 
   __device__ __forceinline__ std::uint32_t barriers_of_tile() const {
@@ -279,20 +311,20 @@ class consumer {
   }
 
   const launch_args& args_;
+  const hooks_type& hooks_;
   plan& shared_;
   const int warpgroup_;
   lane_tile<Traits> lane_;
   prim::cuda::ring_place<2> tile_place_;
-  prim::cuda::ring_place<Traits::q_stages> q_place_;
-  prim::cuda::ring_place<Traits::stages> k_place_;
-  prim::cuda::ring_place<Traits::stages> v_place_, v_ahead_;  ///< in use, and to wait for next
+  prim::cuda::ring_place<Traits::stages> k_place_;  ///< of values too, until they have arrived
+  prim::cuda::ring_place<Traits::stages> v_place_;  ///< of values in use
 };
 
-template <class Kernel>
-__global__ void __launch_bounds__(kernel_traits<Kernel>::threads, 1)
+template <class Kernel, class Hooks>
+__global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     forward_kernel(const __grid_constant__ launch_args args,
-                   const __grid_constant__ tensor_maps maps) {
-  using traits = kernel_traits<Kernel>;
+                   const __grid_constant__ tensor_maps maps, const __grid_constant__ Hooks hooks) {
+  using traits = kernel_traits<Kernel, Hooks>;
   static_assert(shared_plan_fits<traits>);
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<shared_plan<traits>*>(bytes);
@@ -312,7 +344,7 @@ __global__ void __launch_bounds__(kernel_traits<Kernel>::threads, 1)
     if (warp == 1) plan_tiles<Kernel, traits>(args, shared);
   } else {
     prim::cuda::take_registers<traits::consumer_registers>();
-    consumer<traits>(args, shared, warpgroup - 1).run();
+    consumer<traits>(args, hooks, shared, warpgroup - 1).run();
   }
 }
 

@@ -22,7 +22,11 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm90.hpp>
+#include <tessera/kernels/attention/common/dropout_mask.hpp>
+#include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/sm90/classify.hpp>
 #include <tessera/kernels/attention/sm90/forward.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -35,10 +39,31 @@ namespace tessera::kernels::attention::sm90 {
 
 using schedule_sm90::schedule;
 
+/// How tiles of keys are classified: `classes` is empty where nothing hides whole tiles, and where
+/// there would be too many words.
+template <class Kernel, class Hooks>
+schedule_sm90::class_schedule classes_for(const attention_kernel_args& args, const schedule& cut) {
+  using traits = kernel_traits<Kernel, Hooks>;
+  constexpr bool masks = traits::has(attention_feature::mask);
+  constexpr bool segments = traits::has(attention_feature::segments);
+  constexpr bool asks = prim::classifies_tiles<decltype(Hooks::mask)>;
+  const bool masked = masks && args.mask.data != nullptr;
+  if (!asks && !masked && !(segments && args.q_segments.data != nullptr)) return {};
+  return schedule_sm90::classes_of(Kernel::config, schedule_sm90::sizes_of(args), cut,
+                                   asks || (masked && args.mask.head != 0));
+}
+
+/// Bytes of device memory that `launch_with` needs.
+template <class Kernel, class Hooks>
+std::size_t workspace_bytes_with(const attention_kernel_args& args) {
+  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
+  return schedule_sm90::workspace_of(classes_for<Kernel, Hooks>(args, cut));
+}
+
 /// Bytes of device memory that `launch` needs.
 template <class Kernel>
-std::size_t workspace_bytes(const attention_kernel_args&, int) {
-  return schedule_sm90::workspace_bytes;
+std::size_t workspace_bytes(const attention_kernel_args& args, int) {
+  return workspace_bytes_with<Kernel, flash_hooks<>>(args);
 }
 
 /// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
@@ -58,16 +83,25 @@ inline bool tokens_are_aligned(const attention_kernel_args& args) {
          rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads);
 }
 
-/// The kernel of a row.
-template <class Kernel>
+/// The kernels of a row.
+template <class Kernel, class Hooks>
 struct row_kernels {
-  static std::array<prim::cuda::kernel_entry, 1> entries() {
-    return {{{reinterpret_cast<const void*>(&forward_kernel<Kernel>),
-              static_cast<int>(sizeof(shared_plan<kernel_traits<Kernel>>))}}};
+  using traits = kernel_traits<Kernel, Hooks>;
+  static auto entries() {
+    const prim::cuda::kernel_entry forward{
+        reinterpret_cast<const void*>(&forward_kernel<Kernel, Hooks>),
+        static_cast<int>(sizeof(shared_plan<traits>))};
+    if constexpr (traits::classifies) {
+      return std::array{
+          forward,
+          prim::cuda::kernel_entry{reinterpret_cast<const void*>(&classify_tiles<Kernel, traits>)}};
+    } else {
+      return std::array{forward};
+    }
   }
 };
-template <class Kernel>
-using device_readiness = prim::cuda::readiness<row_kernels<Kernel>>;
+template <class Kernel, class Hooks>
+using device_readiness = prim::cuda::readiness<row_kernels<Kernel, Hooks>>;
 
 /// Hidden, because shared objects that hold the same row have kernels, and so words, of their own.
 template <class Kernel>
@@ -103,7 +137,37 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
   return maps;
 }
 
-template <class Kernel>
+/// Of products that are logits times `scale`, which is not below 0.
+inline product_cap cap_of(float inverse_cap, float scale) {
+  const float rate = std::max(scale * inverse_cap, 1e-30f);
+  const float square = rate * rate;
+  return {.rate = rate,
+          .inverse_rate = 1.0f / rate,
+          .near = tanh_short / rate,
+          .first = tanh_first * square,
+          .second = tanh_second * square * square};
+}
+
+/// What kernels of rows with some features, or functors, read.
+template <class Kernel, class Hooks>
+void set_features(launch_args& launched, const attention_kernel_args& args) {
+  using mods = score_mods<Kernel, Hooks>;
+  constexpr bool caps_products = kernel_traits<Kernel, Hooks>::caps_products;
+  launched.plain =
+      !Hooks::has_logits && !mods::has_bias(args) && (caps_products || !mods::has_cap(args));
+  if (mods::has_cap(args)) {
+    launched.inverse_cap = 1.0f / args.soft_cap;
+    launched.cap = cap_of(launched.inverse_cap, std::fabs(args.softmax_scale));
+  }
+  launched.wide = reads_are_wide(args, Kernel::config.type);
+  launched.dropout = dropout_keys::of(args.dropout_seed);
+  launched.last_dropped = static_cast<std::uint32_t>(args.dropout_threshold - 1);
+  if (launched.plain) return;
+  launched.log2_scale = prim::log2_e;
+  launched.negative_scale = false;
+}
+
+template <class Kernel, class Hooks>
 launch_args launch_args_of(const attention_kernel_args& args, const schedule& cut) {
   constexpr attention_config config = resolved(Kernel::config);
   launch_args launched;
@@ -128,10 +192,8 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.negative_scale = args.softmax_scale < 0.0f;
   // A scale of 0 would make NaN of hidden scores, 0 * -inf.
   launched.log2_scale = std::max(std::fabs(args.softmax_scale) * prim::log2_e, 1e-30f);
-  if (config.features.has(attention_feature::soft_cap) && args.soft_cap > 0.0f) {
-    launched.cap_rate = args.softmax_scale / args.soft_cap;
-    launched.log2_scale = prim::log2_e;
-    launched.negative_scale = false;
+  if constexpr (kernel_traits<Kernel, Hooks>::modifies || kernel_traits<Kernel, Hooks>::drops) {
+    set_features<Kernel, Hooks>(launched, args);
   }
   launched.inverse_scale = 1.0f / launched.log2_scale;
   // Without normalisation outputs are relative to the true maximum.
@@ -160,10 +222,24 @@ inline status check_lengths(const attention_kernel_args& args, const schedule& c
 /// and refuses (status_code::device) a device that the binary holds no code for. The first launch
 /// on a device does the same; afterwards both cost some nanoseconds. No memory, no work on a
 /// stream.
+template <class Kernel, class Hooks = flash_hooks<>>
+status prepare_with() {
+  int device = 0;
+  return device_readiness<Kernel, Hooks>::ready_current(device);
+}
+
+/// See `flash_prepare_function`.
 template <class Kernel>
 status prepare() {
-  int device = 0;
-  return device_readiness<Kernel>::ready_current(device);
+  return prepare_with<Kernel>();
+}
+
+/// Writes the bits of dropout to a [B, Hq, Sq, Sk] mask in device memory; see
+/// `flash_dropout_mask_function`.
+template <class Kernel>
+status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& args,
+                          void* stream) {
+  return launch_dropout_mask<Kernel>(mask, args, stream);
 }
 
 /// Where the blocks of a launch count the tiles they take: words of the module that are 0 between
@@ -177,42 +253,73 @@ cudaError_t set_counter(launch_args& launched, std::byte* workspace, cudaStream_
   return cudaMemsetAsync(workspace, 0, sizeof(unsigned), stream);
 }
 
-/// Runs the row's kernel on `context.stream` of the current device, whose number of multiprocessors
-/// is `context.threads`. Returns before the work is done. Can be captured in a graph once the
-/// device is ready (see `prepare`).
-template <class Kernel>
-status launch(const attention_kernel_args& args, const launch_context& context) {
-  using traits = kernel_traits<Kernel>;
+/// Queues the kernel that classifies tiles, where there is something to classify by.
+template <class Kernel, class Hooks>
+cudaError_t launch_classify(launch_args& launched, const Hooks& hooks,
+                            const schedule_sm90::class_schedule& classes, std::byte* workspace,
+                            cudaStream_t stream, bool dependent) {
+  using traits = kernel_traits<Kernel, Hooks>;
+  if constexpr (traits::classifies) {
+    if (classes.words() == 0) return cudaSuccess;
+    launched.classes = reinterpret_cast<class_words*>(workspace + schedule_sm90::counter_bytes);
+    launched.words_of_row = classes.words_of_row;
+    launched.class_blocks = classes.blocks;
+    launched.classes_by_head = classes.heads > 1;
+    return prim::cuda::launch_kernel(
+        &classify_tiles<Kernel, traits>, dim3(static_cast<unsigned>(classes.words())),
+        classify_threads<traits>, 0, stream, dependent, launched, hooks);
+  }
+  return cudaSuccess;
+}
+
+/// Runs the row's kernel with user hooks on `context.stream` of the current device, whose number of
+/// multiprocessors is `context.threads`. Returns before the work is done. Can be captured in a
+/// graph once the device is ready (see `prepare`).
+template <class Kernel, class Hooks>
+status launch_with(const attention_kernel_args& args, const Hooks& hooks,
+                   const launch_context& context) {
+  using traits = kernel_traits<Kernel, Hooks>;
+  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
+  const schedule_sm90::class_schedule classes = classes_for<Kernel, Hooks>(args, cut);
   if (status done = prim::check_workspace({context.workspace, context.workspace_bytes},
-                                          schedule_sm90::workspace_bytes);
+                                          schedule_sm90::workspace_of(classes));
       !done) {
     return done;
   }
-  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
   // Packed tensors without sequences have rows all the same: behind the last.
   if (cut.work_tiles == 0 || args.q_len == 0) return {};
   if (status done = check_lengths(args, cut); !done) return done;
   int device = 0;
-  if (status done = device_readiness<Kernel>::ready_current(device); !done) return done;
+  if (status done = device_readiness<Kernel, Hooks>::ready_current(device); !done) return done;
   if (!tokens_are_aligned(args)) {
     return {status_code::ineligible_row,
             "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
   }
-  launch_args launched = launch_args_of<Kernel>(args, cut);
+  launch_args launched = launch_args_of<Kernel, Hooks>(args, cut);
   const tensor_maps maps = maps_of<traits>(args, cut, launched);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t code = set_counter<Kernel>(launched, context.workspace, stream);
+  const bool dependent =
+      launched.counter_place >= 0 && device_readiness<Kernel, Hooks>::dependent(device);
+  if (code == cudaSuccess) {
+    code = launch_classify<Kernel>(launched, hooks, classes, context.workspace, stream, dependent);
+  }
   const auto blocks =
       static_cast<unsigned>(std::min(cut.work_tiles, std::int64_t{std::max(1, context.threads)}));
   if (code == cudaSuccess) {
-    code = prim::cuda::launch_kernel(
-        &forward_kernel<Kernel>, dim3(blocks), traits::threads,
-        static_cast<int>(sizeof(shared_plan<traits>)), stream,
-        launched.counter_place >= 0 && device_readiness<Kernel>::dependent(device), launched, maps);
+    code = prim::cuda::launch_kernel(&forward_kernel<Kernel, Hooks>, dim3(blocks), traits::threads,
+                                     static_cast<int>(sizeof(shared_plan<traits>)), stream,
+                                     dependent, launched, maps, hooks);
   }
   if (code == cudaSuccess) return {};
   static_cast<void>(cudaGetLastError());
   return prim::cuda::device_failure("kernel launch", code);
+}
+
+/// Runs the row's kernel; see `attention_launch_function`.
+template <class Kernel>
+status launch(const attention_kernel_args& args, const launch_context& context) {
+  return launch_with<Kernel>(args, flash_hooks<>{}, context);
 }
 
 }  // namespace tessera::kernels::attention::sm90

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
@@ -49,22 +50,24 @@ __device__ __forceinline__ void copy_rows(std::uint32_t to, int rows, int panel_
 
 /// The next work tile is wanted this many tiles of keys before the last of the one before is
 /// brought. Wanted earlier, tiles that were short for others are missed; later, it is waited for.
-inline constexpr int tiles_ahead = 1;
+/// What hides whole tiles takes longer to plan with.
+template <class Traits>
+inline constexpr int tiles_ahead = Traits::classifies ? 4 : 1;
 
 /// The planner: one warp of a block that takes work tiles as late as possible and plans them.
 template <class Kernel, class Traits>
 __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<Traits>& shared) {
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
   prim::cuda::ring_place<2> place;
-  std::uint32_t parity = 0;
   int index = static_cast<int>(blockIdx.x);
   for (;; place.advance()) {
     place.wait_empty(barriers);
     plan_tile<Traits>(args, index, shared.tile[place.stage()]);
     prim::cuda::arrive(place.full(barriers));
-    if (index >= args.tiles) return;
-    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted), parity);
-    parity ^= 1;
+    if (shared.tile[place.stage()].work.sequence < 0) return;
+    // The places and the phases of `next_wanted` take turns alike.
+    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted),
+                               static_cast<std::uint32_t>(place.stage()));
     if (threadIdx.x % prim::cuda::warp_size == 0) {
       index = prim::cuda::tile_counter(counter_of<Kernel>(args), args.tiles).take();
     }
@@ -91,14 +94,19 @@ class producer {
       const tile_range& tiles = shared_.tile[tile_place_.stage()].tiles[Traits::consumers];
       if (work.sequence < 0) return;
       bring_queries(work);
-      const int late = min(tiles.last, tiles.first + tiles_ahead);
+      const int late = min(tiles.last, tiles.first + tiles_ahead<Traits>);
       // Values trail keys by a tile: products with the next keys run before those with values.
+      int before = tiles.last;  // the tile whose keys are under way; there is none yet
       for (int tile = tiles.last; tile >= tiles.first; --tile) {
         if (tile == late && lane() == 0) {
           prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
         }
-        if (tile > tiles.first) bring_keys(work, (tile - 1) * Traits::block_kv);
-        if (tile < tiles.last) bring_values(work, tile * Traits::block_kv);
+        if (tile > tiles.first) {
+          if (!shows_tile(shared_.tile[tile_place_.stage()], tile - 1)) continue;
+          bring_keys(work, (tile - 1) * Traits::block_kv);
+        }
+        if (before < tiles.last) bring_values(work, before * Traits::block_kv);
+        before = tile - 1;
       }
       __syncwarp();
       if (lane() == 0) tile_place_.release(barriers);

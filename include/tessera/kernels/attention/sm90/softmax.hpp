@@ -35,15 +35,30 @@ constexpr int half_of(int i) {
   return (i >> 1) & 1;
 }
 
-/// Scores become logits below the cap.
+/// Up to here x + x^3 (tanh_first + x^2 tanh_second) is tanh to 5e-7 of the value.
+inline constexpr float tanh_short = 0.25f;
+inline constexpr float tanh_first = -0.33324571f, tanh_second = 0.12876421f;
+
+/// Products become products below a cap. Where none of the warp comes near the cap, the series
+/// alone will do, without the unit that has the exponentials to make.
 template <class Traits>
-__device__ __forceinline__ void cap_scores(lane_tile<Traits>& lane, const launch_args& args) {
-  if constexpr (Traits::caps) {
-    if (!(args.call.soft_cap > 0.0f)) return;
+__device__ __forceinline__ void cap_products(lane_tile<Traits>& lane, const product_cap& cap) {
+  float large[4] = {};
 #pragma unroll
-    for (float& score : lane.scores) {
-      score = args.call.soft_cap * prim::cuda::tanh_fast(score * args.cap_rate);
-    }
+  for (int i = 0; i < Traits::block_kv / 2; ++i) {
+    large[i & 3] = fmaxf(large[i & 3], fabsf(lane.scores[i]));
+  }
+  const float largest = fmaxf(fmaxf(large[0], large[1]), fmaxf(large[2], large[3]));
+  if (prim::cuda::any_of_warp(largest > cap.near)) {
+#pragma unroll
+    for (float& x : lane.scores) x = prim::cuda::tanh_fast(x * cap.rate) * cap.inverse_rate;
+    return;
+  }
+  // NaN, which fmaxf leaves out, stays what it is.
+#pragma unroll
+  for (float& x : lane.scores) {
+    const float square = x * x;
+    x = fmaf(fmaf(square, cap.second, cap.first) * square, x, x);
   }
 }
 

@@ -8,8 +8,10 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
@@ -30,8 +32,9 @@ struct work_tile {
   int q_begin = 0, k_begin = 0, q_len = 0, k_len = 0;  ///< of the sequence (prim::sequence)
   int first_head = 0, kv_head = 0;
   int first_query = 0;
-  int rows = 0;  ///< to write
-  int used = 0;  ///< of these, inside the sequence's used length
+  int block = 0;  ///< of rows, counted over all sequences; those of other heads have the same
+  int rows = 0;   ///< to write
+  int used = 0;   ///< of these, inside the sequence's used length
 };
 
 /// Tiles of keys of the rows of a warpgroup or a block.
@@ -45,14 +48,35 @@ struct row_keys {
   int begin = 0, end = 0;
 };
 
-/// Compile-time numbers of one kernel.
-template <class Kernel>
+/// Compile-time numbers of one kernel, with the user's functors.
+template <class Kernel, class Hooks = flash_hooks<>>
 struct kernel_traits {
   static constexpr attention_config config = resolved(Kernel::config);
+  using hooks = Hooks;
   using element = element_t<config.type>;
   using words = prim::cuda::half_words<element>;
 
-  static constexpr bool caps = config.features.has(attention_feature::soft_cap);
+  /// What score modification (common/score_mod_row.hpp) asks of a target.
+  using stored = std::uint16_t;
+  static constexpr bool has(attention_feature feature) { return config.features.has(feature); }
+  static constexpr bool has_biases = has(attention_feature::bias);
+  static constexpr bool has_position_biases = false;
+  static constexpr bool codes = false;
+  static constexpr bool use_3xtf32 = false;
+  static constexpr int key_tiles = config.block_kv / 8;
+
+  /// A cap that nothing follows but what hides is done to products, whose unit stays what it was.
+  static constexpr bool caps_products =
+      has(attention_feature::soft_cap) && !has_biases && !Hooks::has_logits;
+  static constexpr bool drops = has(attention_feature::dropout);
+  /// Something is done to scores but what intervals of keys say.
+  static constexpr bool modifies =
+      has(attention_feature::soft_cap) || has_biases || has(attention_feature::mask) ||
+      has(attention_feature::segments) || Hooks::has_logits || Hooks::has_mask;
+  /// Tiles of keys may be hidden, or shown, as a whole (tile_classes.hpp).
+  static constexpr bool classifies = has(attention_feature::mask) ||
+                                     has(attention_feature::segments) ||
+                                     prim::classifies_tiles<decltype(Hooks::mask)>;
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   static constexpr int block_q = config.block_q;
@@ -87,10 +111,29 @@ struct kernel_traits {
   static constexpr int stages = sm90_stages::of(config).kv;
 };
 
+/// How much the rows of a work tile see of 32 tiles of keys: bit i is of the i-th.
+struct alignas(16) class_words {
+  std::uint32_t some[3];        ///< some row of the warpgroup may see something
+  std::uint32_t some_of_block;  ///< some row of the work tile
+  std::uint32_t whole[3];  ///< every row of the warpgroup sees all, as far as its interval goes
+  std::uint32_t unused;
+};
+
+/// The same for score modification, which is not to cap again what has been capped.
+template <class Traits>
+struct modified_traits : Traits {
+  static constexpr bool has(attention_feature feature) {
+    return Traits::has(feature) &&
+           !(Traits::caps_products && feature == attention_feature::soft_cap);
+  }
+};
+
 /// A work tile with what follows from it for consumers.
 template <class Traits>
 struct planned_tile {
   work_tile work;
+  int query_offset = 0;                     ///< from a query to the key position that it stands at
+  const class_words* classes = nullptr;     ///< of tiles of keys; null: all are looked at
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   row_keys keys[Traits::block_q];
 };
@@ -133,6 +176,14 @@ constexpr float headroom_of(dtype type) {
   return type == dtype::f16 ? 7.0f : 0.0f;
 }
 
+/// A soft cap in units of products x: cap * tanh(x * scale / cap) / scale.
+struct product_cap {
+  float rate = 0;          ///< scale / cap; 0: no cap
+  float inverse_rate = 0;  ///< 1 / rate
+  float near = 0;          ///< up to here (1 + x^2 (first + x^2 second)) x will do
+  float first = 0, second = 0;
+};
+
 /// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
 /// others).
 struct launch_args {
@@ -149,7 +200,16 @@ struct launch_args {
   float log2_scale = 1;     ///< scores, or what a cap made of them, times this are powers of 2
   float inverse_scale = 1;  ///< 1 / log2_scale
   float rescale_above = 0;  ///< by how much a score passes the maximum before sums are rescaled
-  float cap_rate = 0;       ///< a score times this is a logit over its cap
+  float inverse_cap = 0;    ///< 1 / soft_cap
+  product_cap cap{};        ///< of products
+  bool plain = false;       ///< logits are products times the scale, whatever the kernel could do
+  bool wide = false;        ///< biases, mask and segment ids can be read several at a time
+  dropout_keys dropout{};
+  std::uint32_t last_dropped = 0;  ///< words above it keep a weight; all ones: none does
+  class_words* classes = nullptr;  ///< [class rows][words_of_row]; null: nobody has classified
+  int words_of_row = 0;            ///< of 32 tiles of keys each
+  int class_blocks = 0;            ///< blocks of rows of a head
+  bool classes_by_head = false;    ///< heads do not see the same
   bool negative_scale = false;
   bool aligned_out = false;                             ///< out can be written 16 bytes at a time
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
@@ -158,6 +218,12 @@ struct launch_args {
   int counter_place = -1;
   unsigned* counter_word = nullptr;
 };
+
+/// What products are multiplied by where they become logits.
+template <class Traits>
+__device__ __forceinline__ float scale_of_head(const launch_args& args, int) {
+  return args.call.softmax_scale;
+}
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/common/sequence.hpp>
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -44,6 +45,18 @@ __device__ __forceinline__ void set_rows(work_tile& work, const launch_args& arg
   work.used = max(0, min(work.rows, (work.q_len - work.first_query) * heads));
 }
 
+/// Block `block` of the rows of an entry, of head block `head_block`.
+__device__ __forceinline__ work_tile entry_work_tile(const launch_args& args, int entry,
+                                                     int head_block, int block) {
+  work_tile work;
+  set_sequence(work, args.call, entry);
+  set_heads(work, args, head_block);
+  work.first_query = block * args.tokens_of_tile;
+  work.block = entry * args.row_blocks + block;
+  set_rows(work, args, static_cast<int>(args.call.q_len));
+  return work;
+}
+
 /// Dense launches: sections of heads one after the other, so that their keys and values stay in the
 /// L2 cache, and in a section the last rows first, which see most keys under a causal mask.
 __device__ __forceinline__ work_tile dense_work_tile(const launch_args& args, int index) {
@@ -57,12 +70,8 @@ __device__ __forceinline__ work_tile dense_work_tile(const launch_args& args, in
   const int block = here.quotient(inside);
   const int head_block = first + inside - block * static_cast<int>(here.value);
   const int entry = args.head_blocks.quotient(head_block);
-  work_tile work;
-  set_sequence(work, args.call, entry);
-  set_heads(work, args, head_block - entry * static_cast<int>(args.head_blocks.value));
-  work.first_query = (args.row_blocks - 1 - block) * args.tokens_of_tile;
-  set_rows(work, args, static_cast<int>(args.call.q_len));
-  return work;
+  return entry_work_tile(args, entry, head_block - entry * static_cast<int>(args.head_blocks.value),
+                         args.row_blocks - 1 - block);
 }
 
 /// Packed launches: block `index` / head_blocks, counted over the sequences; one more "sequence"
@@ -74,6 +83,7 @@ __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, i
   int block = args.head_blocks.quotient(index);
   work_tile work;
   set_heads(work, args, index - block * static_cast<int>(args.head_blocks.value));
+  work.block = block;
 #pragma unroll 1
   for (int base = 0; base <= sequences; base += prim::cuda::warp_size) {
     const int n = base + lane;
@@ -140,6 +150,13 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
   const work_tile& work = planned.work;
   if (work.sequence < 0) return;
   const auto visible = visibility_of<mask_mode::window>(args.call, sequence_of(work));
+  if constexpr (Traits::modifies) {
+    if (lane == 0) {
+      planned.query_offset = static_cast<int>(visible.mask.offset);
+      planned.classes = classes_of(args, work);
+    }
+    __syncwarp();
+  }
   // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
   if (lane <= Traits::consumers) {
     const bool block = lane == Traits::consumers;
@@ -157,6 +174,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
       }
     }
     planned.tiles[lane] = range;
+  }
+  if constexpr (Traits::classifies) {
+    __syncwarp();
+    leave_hidden_tiles(planned);
   }
 #pragma unroll 1
   for (int row = lane; row < Traits::block_q; row += prim::cuda::warp_size) {

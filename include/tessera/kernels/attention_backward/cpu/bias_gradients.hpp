@@ -7,14 +7,9 @@
 #include <tessera/kernels/attention_backward/cpu/block.hpp>
 #include <tessera/kernels/attention_backward/cpu/launch_memory.hpp>
 #include <tessera/kernels/attention_backward/cpu/traits.hpp>
+#include <tessera/kernels/attention_backward/cpu/walk.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
-
-/// Numbers [begin, end) of an axis.
-struct axis_part {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
 
 template <class Row>
 class bias_gradient {
@@ -31,7 +26,7 @@ class bias_gradient {
         behind_cap_(behind_cap),
         memory_(memory),
         group_(kernels::attention::group_of(args.forward)),
-        step_(group_ < 1 || group_ > shape::block_q ? 1 : shape::block_q / group_) {}
+        step_(block_walk<Row>::queries_of(args.forward)) {}
 
   std::int64_t items() const {
     return parts(to_.batches, 1) * (to_.heads > 1 ? args_.forward.kv_heads : 1) *
@@ -41,6 +36,7 @@ class bias_gradient {
   void run(std::int64_t item, int thread) const {
     const attention_kernel_args& of = args_.forward;
     const scratch<Row> buffers = memory_.of_thread(thread, of);
+    const block_walk<Row> walk(args_, memory_, buffers);
     double* const sums = memory_.sums + memory_.sum_count * thread;
     const axis_part keys =
         part_of(item, to_.columns, shape::block_kv, of.cu_seqlens_k != nullptr, of.kv_len);
@@ -54,7 +50,10 @@ class bias_gradient {
     for (std::int64_t at = 0; at < memory_.sum_count; ++at) sums[at] = 0.0;
     for (std::int64_t entry = entries.begin; entry < entries.end; ++entry) {
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
-        add_head(entry, static_cast<int>(head), queries, keys, sums, buffers);
+        walk.run(entry, static_cast<int>(head), queries, keys,
+                 [&](const query_rows& rows, seen_columns seen, std::int64_t, int count) {
+                   add_block(rows, queries.begin, seen, count, sums, buffers);
+                 });
       }
     }
     store(entries.begin, heads.begin, queries, keys, sums);
@@ -72,30 +71,6 @@ class bias_gradient {
     const std::int64_t begin = item % count * step;
     item /= count;
     return {begin, begin + step < extent ? begin + step : extent};
-  }
-
-  void add_head(std::int64_t entry, int kv_head, axis_part queries, axis_part keys, double* sums,
-                const scratch<Row>& buffers) const {
-    const attention_kernel_args& of = args_.forward;
-    const prim::sequence seq = kernels::attention::sequence_of(of, entry);
-    const std::int64_t q_end = queries.end < seq.q_len ? queries.end : seq.q_len;
-    const std::int64_t k_end = keys.end < seq.k_len ? keys.end : seq.k_len;
-    const float* const correction = memory_.correction_of(of, seq, kv_head);
-    for (std::int64_t row = queries.begin * group_; row < q_end * group_; row += shape::block_q) {
-      const std::int64_t left = q_end * group_ - row;
-      const query_rows rows(of, hooks_, entry, kv_head, row,
-                            static_cast<int>(left < shape::block_q ? left : shape::block_q));
-      const block<Row> part(args_, rows, buffers);
-      part.load_rows(correction + row, false);
-      for (std::int64_t key0 = keys.begin; key0 < k_end; key0 += shape::block_kv) {
-        const int count =
-            static_cast<int>(k_end - key0 < shape::block_kv ? k_end - key0 : shape::block_kv);
-        if (!part.sees(key0, count)) continue;
-        part.load_keys(key0, count, false);
-        const seen_columns seen = part.template compute<block_part::gradients>(key0, count);
-        add_block(rows, queries.begin, seen, count, sums, buffers);
-      }
-    }
   }
 
   void add_block(const query_rows& rows, std::int64_t first_query, seen_columns seen, int count,
@@ -148,7 +123,6 @@ class bias_gradient {
   const launch_memory<Row>& memory_;
   int group_;
   std::int64_t step_;  ///< queries of an item
-  typename shape::hooks hooks_{};
 };
 
 }  // namespace tessera::kernels::attention_backward::cpu

@@ -184,8 +184,8 @@ class block {
   /// Logits of a register tile, slopes of their cap, and gradients of the weights.
   template <block_part Part>
   void compute_scores(row_tile rows, const key_columns& used) const {
+    [[maybe_unused]] const attention_kernel_args& args = args_.forward;
     using kernel = typename shape::kernel;
-    const attention_kernel_args& args = args_.forward;
     const panels k = k_columns(), v = v_columns();
     prim::product<prim::product_kind::overwrite, words, shape::mr, shape::q_stride>(
         memory_.q_row(rows.first), rows.rows, k, {0, k.words}, {used.low, used.high},
@@ -196,9 +196,48 @@ class block {
           memory_.d_weights, shape::score_stride);
       if (shape::mods::has_cap(args)) compute_slopes(rows, used);
     }
-    forward::prefill_scratch<kernel> scores{};
-    scores.scores = memory_.scores;
-    forward::apply_score_mod(rows_, rows, used, scores);
+    if constexpr (shape::hooks::has_logits) {
+      apply_functors(rows, used);
+    } else {
+      forward::prefill_scratch<kernel> scores{};
+      scores.scores = memory_.scores;
+      forward::apply_score_mod(rows_, rows, used, scores);
+    }
+  }
+
+  /// Functors as score modification calls them; what the first is given is written down, and its
+  /// derivative.
+  struct recording_hooks {
+    static constexpr bool has_logits = true, has_mask = shape::hooks::has_mask;
+    struct recorded {
+      const typename shape::hooks& hooks;
+      std::int64_t key0;
+      float* scores;
+      float* slopes;
+      TESSERA_INLINE float operator()(float score, const position& at) const {
+        const score_with_slope logit = hooks.logits.with_slope(score, at);
+        scores[at.key - key0] = score;
+        slopes[at.key - key0] = logit.slope;
+        return logit.score;
+      }
+    };
+    recorded logits;
+    const decltype(shape::hooks::mask)& mask;
+  };
+
+  void apply_functors(row_tile rows, const key_columns& used) const {
+    using mods = forward::score_mod<typename shape::kernel, recording_hooks>;
+    const typename shape::hooks& hooks = rows_.hooks();
+    for (int r = 0; r < rows.rows; ++r) {
+      const recording_hooks recording{
+          {hooks, used.key0, memory_.functor_scores + (rows.first + r) * shape::score_stride,
+           memory_.functor_slopes + r * shape::score_stride},
+          hooks.mask};
+      mods::apply(
+          args_.forward, recording, rows_.units(),
+          rows_.scores_of_row(rows.first + r, memory_.scores + r * shape::score_stride, used),
+          used.seen != prim::tile_visibility::full);
+    }
   }
 
   /// The derivative of the cap at x, what raw scores are before it: 1 - tanh(u)^2 with u = x / cap.
@@ -215,8 +254,8 @@ class block {
       for (int c = used.low; c < used.high; c += vec::width) {
         vec::store(slopes + c, vec::load(memory_.scores + row + c));
       }
-      shape::mods::apply(before, typename shape::hooks{}, rows_.units(),
-                         rows_.scores_of_row(rows.first + r, slopes, used), false);
+      forward::score_mod<typename shape::kernel, flash_hooks<>>::apply(
+          before, {}, rows_.units(), rows_.scores_of_row(rows.first + r, slopes, used), false);
       for (int c = used.low; c < used.high; c += vec::width) {
         const reg x = vec::load(slopes + c);
         const reg magnitude = vec::select_below(x, vec::zero(), vec::sub(vec::zero(), x), x);
@@ -304,6 +343,8 @@ class block {
     const float* scores = memory_.scores + local * shape::score_stride;
     const float* d_weights = memory_.d_weights + local * shape::score_stride;
     const float* slopes = memory_.slopes + local * shape::score_stride;
+    [[maybe_unused]] const float* functor_slopes =
+        memory_.functor_slopes + local * shape::score_stride;
     const row_weights weights(rows_.units(), memory_.shift[r]);
     const weight_gradients incoming(args_.forward, at, used.key0);
     const reg correction = vec::broadcast(memory_.correction[r]);
@@ -316,6 +357,10 @@ class block {
       if (incoming.present()) into = vec::add(into, incoming.load(c, used.count - c));
       reg d_score = vec::mul(weight, vec::sub(vec::mul(into, keep), correction));
       d_score = weights.where_seen(score, d_score);
+      if constexpr (shape::hooks::has_logits) {
+        vec::store(memory_.d_logits + row + c, d_score);
+        d_score = weights.where_seen(score, vec::mul(d_score, vec::load(functor_slopes + c)));
+      }
       vec::store(memory_.weights + row + c,
                  weights.where_seen(score, vec::add(vec::mul(weight, keep), taint)));
       vec::store(memory_.d_scores + row + c, d_score);
@@ -328,10 +373,12 @@ class block {
 
   void clear_outside(int r, const key_columns& used, const seen_columns& seen) const {
     const std::int64_t row = std::int64_t{r} * shape::score_stride;
-    for (float* to : {memory_.weights + row, memory_.d_scores + row, memory_.d_before + row}) {
+    const auto clear = [&](float* to) {
       for (int c = seen.low; c < used.low; c += vec::width) vec::store(to + c, vec::zero());
       for (int c = used.high; c < seen.high; c += vec::width) vec::store(to + c, vec::zero());
-    }
+    };
+    for (float* to : {memory_.weights, memory_.d_scores, memory_.d_before}) clear(to + row);
+    if constexpr (shape::hooks::has_logits) clear(memory_.d_logits + row);
   }
 
   const attention_backward_kernel_args& args_;

@@ -77,7 +77,7 @@ class key_gradients {
       clear(buffers_.d_v, keys, v_columns_);
       bool loaded = false;
       for (std::int64_t row = 0; row < rows; row += shape::block_q) {
-        const query_rows queries(of, hooks_, seq_.index, kv_head_, row, shape::block_q);
+        const query_rows queries(of, *memory_.hooks, seq_.index, kv_head_, row, shape::block_q);
         const block<Row> part_of(args_, queries, buffers_);
         if (!part_of.sees(key0, keys)) continue;
         if (!loaded) part_of.load_keys(key0, keys, true);
@@ -162,7 +162,6 @@ class key_gradients {
   const launch_memory<Row>& memory_;
   const scratch<Row>& buffers_;
   int qk_columns_, v_columns_;
-  typename shape::hooks hooks_{};
 };
 
 }  // namespace tessera::kernels::attention_backward::cpu

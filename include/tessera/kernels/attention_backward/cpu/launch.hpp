@@ -7,6 +7,7 @@
 
 #include <tessera/families/attention_backward/kernel_args.hpp>
 #include <tessera/kernels/attention_backward/cpu/bias_gradients.hpp>
+#include <tessera/kernels/attention_backward/cpu/functors.hpp>
 #include <tessera/kernels/attention_backward/cpu/gradients.hpp>
 #include <tessera/kernels/attention_backward/cpu/launch_memory.hpp>
 #include <tessera/kernels/attention_backward/cpu/rows.hpp>
@@ -18,10 +19,17 @@
 
 namespace tessera::kernels::attention_backward::cpu {
 
-/// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
+/// Bytes of scratch memory for `launch_with`. Reads no memory that `args` points to.
+template <class Row>
+std::size_t workspace_bytes_with(const attention_backward_kernel_args& args,
+                                 const typename traits<Row>::hooks& hooks, int threads) {
+  return launch_memory<Row>::at(nullptr, args, hooks, threads < 1 ? 1 : threads).bytes;
+}
+
+/// The same for `launch`.
 template <class Row>
 std::size_t workspace_bytes(const attention_backward_kernel_args& args, int threads) {
-  return launch_memory<Row>::at(nullptr, args, threads < 1 ? 1 : threads).bytes;
+  return workspace_bytes_with<Row>(args, {}, threads);
 }
 
 /// Calls body(sequence, kv_head, first query, end) for blocks of queries of every sequence, of
@@ -57,7 +65,6 @@ void run_corrections(const attention_backward_kernel_args& args, const launch_me
                      int threads) {
   using shape = traits<Row>;
   const attention_kernel_args& of = args.forward;
-  const typename shape::hooks hooks{};
   for_each_block_of_queries<Row>(
       of, threads,
       [&](const prim::sequence& seq, int kv_head, std::int64_t begin, std::int64_t end,
@@ -69,7 +76,7 @@ void run_corrections(const attention_backward_kernel_args& args, const launch_me
         for (std::int64_t row = begin * group; row < used * group; row += shape::block_q) {
           const std::int64_t left = used * group - row;
           const typename shape::query_rows rows(
-              of, hooks, seq.index, kv_head, row,
+              of, *memory.hooks, seq.index, kv_head, row,
               static_cast<int>(left < shape::block_q ? left : shape::block_q));
           compute_corrections<Row>(args, rows, correction + row, buffers);
         }
@@ -108,18 +115,19 @@ void clear_behind_the_last(const attention_backward_kernel_args& args,
   }
 }
 
-/// Runs the kernel. `args` come from `lower`, `context.workspace` has
-/// `workspace_bytes<Row>(args, context.threads)` bytes.
+/// Runs the kernel with functors. `args` come from `lower`, `context.workspace` has
+/// `workspace_bytes_with<Row>(args, hooks, context.threads)` bytes.
 template <class Row>
-status launch(const attention_backward_kernel_args& args, const launch_context& context) {
+status launch_with(const attention_backward_kernel_args& args,
+                   const typename traits<Row>::hooks& hooks, const launch_context& context) {
   using isa_type = typename traits<Row>::isa_type;
   const int threads = context.threads < 1 ? 1 : context.threads;
-  const std::size_t needed = workspace_bytes<Row>(args, threads);
+  const std::size_t needed = workspace_bytes_with<Row>(args, hooks, threads);
   if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
       !done) {
     return done;
   }
-  const auto memory = launch_memory<Row>::at(context.workspace, args, threads);
+  const auto memory = launch_memory<Row>::at(context.workspace, args, hooks, threads);
   const attention_kernel_args& of = args.forward;
   run_corrections<Row>(args, memory, threads);
   run_keys<Row>(args, memory, threads);
@@ -143,7 +151,20 @@ status launch(const attention_backward_kernel_args& args, const launch_context& 
       store_d_sinks<Row>(args, row, memory);
     });
   }
+  if constexpr (traits<Row>::has_parameters) {
+    const parameter_gradients<Row> gradients(args, memory);
+    prim::parallel_items<isa_type>(parameter_lanes, threads, [&](std::int64_t lane, int thread) {
+      gradients.run_lane(lane, thread);
+    });
+    gradients.store();
+  }
   return {};
+}
+
+/// Runs the kernel of a row of the table.
+template <class Row>
+status launch(const attention_backward_kernel_args& args, const launch_context& context) {
+  return launch_with<Row>(args, {}, context);
 }
 
 }  // namespace tessera::kernels::attention_backward::cpu

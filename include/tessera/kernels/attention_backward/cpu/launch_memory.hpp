@@ -11,26 +11,34 @@ namespace tessera::kernels::attention_backward::cpu {
 
 /// Rows of q are folded as in the forward kernels: those of a key/value head lie side by side, row
 /// r of a sequence being query r / group of head r % group.
+/// Sums of the gradients of a functor's parameters, whatever the number of threads.
+inline constexpr std::int64_t parameter_lanes = 32;
+
 template <class Row>
 struct launch_memory {
   using shape = traits<Row>;
 
-  float* correction;  ///< [kv_heads][rows]
-  float* d_q;         ///< [parts of keys][kv_heads][rows][columns of the head dim]
-  double* sums;       ///< [threads][sum_floats]: of gradients of biases
+  float* correction;     ///< [kv_heads][rows]
+  float* d_q;            ///< [parts of keys][kv_heads][rows][columns of the head dim]
+  double* sums;          ///< [threads][sum_count]: of gradients of biases
+  double* d_parameters;  ///< [parameter_lanes][parameters]: of a functor's parameters
+  const typename shape::hooks* hooks;
   std::byte* slices;
   std::size_t slice;  ///< bytes of one thread
   std::size_t bytes;  ///< of all
   std::int64_t rows;  ///< folded, of all entries
   std::int64_t sum_count;
+  std::int64_t parameters;
   int d_q_stride;
 
   /// Needs no memory to count bytes: `base` may be null.
   static launch_memory at(std::byte* base, const attention_backward_kernel_args& args,
-                          int threads) {
+                          const typename shape::hooks& hooks, int threads) {
     const attention_kernel_args& of = args.forward;
     const std::int64_t group = kernels::attention::group_of(of);
     launch_memory memory{};
+    memory.hooks = &hooks;
+    if constexpr (shape::has_parameters) memory.parameters = hooks.logits.parameters();
     memory.rows = schedule_backward::all_rows(of) * group;
     memory.d_q_stride = shape::columns_of(shape::head_dim(of));
     std::size_t offset = 0;
@@ -46,6 +54,7 @@ struct launch_memory {
     memory.sum_count =
         biases ? (group > shape::block_q ? group : shape::block_q) * shape::block_kv : 0;
     take(&memory.sums, memory.sum_count * threads);
+    take(&memory.d_parameters, parameter_lanes * memory.parameters);
     memory.slices = base + offset;
     // The prefetcher of one core may not reach what another writes.
     constexpr std::size_t apart = std::size_t{16} * 1024;

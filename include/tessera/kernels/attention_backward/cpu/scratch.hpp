@@ -35,9 +35,12 @@ struct scratch {
   float* scores;           ///< [mr]: of a register tile
   float* d_weights;        ///< likewise: gradients of weights
   float* slopes;           ///< likewise: of the cap
+  float* functor_slopes;   ///< likewise: of a functor
   float* weights;          ///< [block_q]
   float* d_before;         ///< [block_q]: gradients of scores before the cap
   float* d_scores;         ///< [block_q]: and behind it
+  float* functor_scores;   ///< [block_q]: what a functor is given
+  float* d_logits;         ///< [block_q]: gradients of what it returns
   float* d_before_words;   ///< the first as words
   float* weights_of_keys;  ///< transposed, words
   float* d_before_of_keys;
@@ -72,6 +75,11 @@ struct scratch {
     take(&b.d_v, keys, v);
     for (float** each : {&b.scores, &b.d_weights, &b.slopes}) {
       take(each, shape::mr, shape::score_stride);
+    }
+    if constexpr (shape::hooks::has_logits) {
+      take(&b.functor_slopes, shape::mr, shape::score_stride);
+      take(&b.functor_scores, rows, shape::score_stride);
+      take(&b.d_logits, rows, shape::score_stride);
     }
     for (float** each : {&b.weights, &b.d_before, &b.d_scores}) {
       take(each, rows, shape::score_stride);

@@ -12,7 +12,7 @@
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/kernels/cpu_row.hpp>
-#include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/hook_gradients.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
 
@@ -25,12 +25,34 @@ struct score_kernel {
   static constexpr attention_config config = scores_of(resolved(Row::config));
 };
 
+/// A row with functors of the caller's.
+template <class Row, class Hooks>
+struct hooked_row {
+  static constexpr attention_backward_config config = Row::config;
+  using hooks = Hooks;
+};
+
+template <class Row>
+struct hooks_of_row {
+  using type = flash_hooks<>;
+};
+template <class Row, class Hooks>
+struct hooks_of_row<hooked_row<Row, Hooks>> {
+  using type = Hooks;
+};
+
 /// Strides count 32-bit words.
 template <class Row>
 struct traits : forward::traits<score_kernel<Row>> {
   using kernel = score_kernel<Row>;
   using base = forward::traits<kernel>;
-  using hooks = flash_hooks<>;
+  using hooks = typename hooks_of_row<Row>::type;
+  using logits = decltype(hooks::logits);
+  static_assert(!hooks::has_logits || prim::has_slope<logits>,
+                "gradients need the derivative of a functor of logits: give it a member "
+                "with_slope(float score, const tessera::position& at) that returns a "
+                "tessera::score_with_slope");
+  static constexpr bool has_parameters = prim::has_parameters<logits>;
   using query_rows = forward::query_rows<kernel, hooks>;
   using mods = forward::score_mod<kernel, hooks>;
   using base::block_q, base::block_kv, base::width;

@@ -85,9 +85,9 @@ __device__ __forceinline__ void load_any(float* to, int stride, int columns, con
 
 /// A head of a sequence, with tiles of which a thread has one pair: query threadIdx.x / 16, key
 /// threadIdx.x % 16.
-template <class Element>
+template <class Element, class Hooks>
 struct any_pairs {
-  const launch_args& args;
+  const hooked_args<Hooks>& args;
   const block_sequence& block;
   any_memory& memory;
   const any_rows<float>& queries;
@@ -129,13 +129,13 @@ struct any_pairs {
     score_gradients gradients;
     float incoming = 0.0f;  ///< of d_weights
   };
-  /// The thread's pair of the tiles that are loaded.
-  template <class Visible>
+  /// The thread's pair of the tiles that are loaded. `Learns`: functors' parameters, too.
+  template <bool Learns = false, class Visible>
   __device__ pair compute(std::int64_t query0, std::int64_t key0, int head,
                           const Visible& visible) const {
     const int i = static_cast<int>(threadIdx.x) / any_tile;
     const int j = static_cast<int>(threadIdx.x) % any_tile;
-    const score_place at{seq().index, head, query0 + i, key0 + j};
+    const score_place at{seq().index, head, query0 + i, key0 + j, visible.mask.offset};
     pair result;
     if (at.query >= seq().q_len || !visible.keys_of(at.query).contains({at.key, at.key + 1})) {
       return result;
@@ -158,9 +158,10 @@ struct any_pairs {
               : prim::cuda::float_of(static_cast<const Element*>(of().weights)[offset]);
       gradient += result.incoming;
     }
-    const weight_parts parts = modified(of(), at, product);
+    const weight_parts parts = logit_of_all(args, at, product);
     result.gradients =
         gradients_of(parts, expf(parts.logit - memory.shift[i]), gradient, memory.correction[i]);
+    if constexpr (Learns) add_parameters(args, at, parts, result.gradients);
     return result;
   }
 };
@@ -195,9 +196,9 @@ __device__ __forceinline__ void store_any(const Sum* sums, int stride, int colum
 }
 
 /// d_k and d_v: a block owns 16 keys.
-template <class Element>
+template <class Element, class Hooks>
 __global__ void __launch_bounds__(threads)
-    any_key_gradients(const __grid_constant__ launch_args args) {
+    any_key_gradients(const __grid_constant__ hooked_args<Hooks> args) {
   extern __shared__ __align__(16) unsigned char any_bytes[];
   __shared__ any_memory memory;
   const attention_kernel_args& of = args.call.forward;
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(threads)
   const prim::sequence& seq = block.seq;
   if (key0 >= block.all_k) return;
   const any_layout<Element> tiles(any_bytes, of);
-  const any_pairs<Element> pairs{args, block, memory, tiles.queries, tiles.keys};
+  const any_pairs<Element, Hooks> pairs{args, block, memory, tiles.queries, tiles.keys};
   const auto visible = kernels::attention::visibility_of<mask_mode::window>(of, seq);
   const prim::key_interval own{key0, key0 + any_tile < seq.k_len ? key0 + any_tile : seq.k_len};
   tiles.clear_sums(of);
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(threads)
       __syncthreads();
       pairs.load_queries(query0, head);
       __syncthreads();
-      const auto pair = pairs.compute(query0, key0, head, visible);
+      const auto pair = pairs.template compute<true>(query0, key0, head, visible);
       const int i = static_cast<int>(threadIdx.x) / any_tile;
       const int j = static_cast<int>(threadIdx.x) % any_tile;
       memory.weight[i][j] = pair.gradients.weight;
@@ -247,9 +248,9 @@ enum class query_part {
   gradients,    ///< d_q
 };
 
-template <class Element, query_part Part>
+template <class Element, query_part Part, class Hooks>
 __global__ void __launch_bounds__(threads)
-    any_query_gradients(const __grid_constant__ launch_args args) {
+    any_query_gradients(const __grid_constant__ hooked_args<Hooks> args) {
   extern __shared__ __align__(16) unsigned char any_bytes[];
   __shared__ any_memory memory;
   const attention_kernel_args& of = args.call.forward;
@@ -260,7 +261,7 @@ __global__ void __launch_bounds__(threads)
   const prim::sequence& seq = block.seq;
   if (query0 >= block.all_q) return;
   const any_layout<Element> tiles(any_bytes, of);
-  const any_pairs<Element> pairs{args, block, memory, tiles.queries, tiles.keys};
+  const any_pairs<Element, Hooks> pairs{args, block, memory, tiles.queries, tiles.keys};
   const auto visible = kernels::attention::visibility_of<mask_mode::window>(of, seq);
   const std::int64_t end = query0 + any_tile < seq.q_len ? query0 + any_tile : seq.q_len;
   prim::key_interval seen{};

@@ -48,9 +48,9 @@ __device__ __forceinline__ void put_gradient(const score_gradient& to, std::int6
 
 /// A block owns 16 x 16 gradients, or as many as there are on an axis that has one; a thread adds
 /// up its pairs of all tiles that reach them.
-template <class Element>
+template <class Element, class Hooks>
 __global__ void __launch_bounds__(threads)
-    bias_gradients(const __grid_constant__ launch_args args) {
+    bias_gradients(const __grid_constant__ hooked_args<Hooks> args) {
   extern __shared__ __align__(16) unsigned char any_bytes[];
   __shared__ any_memory memory;
   __shared__ double sums[any_tile][any_tile];
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(threads)
   for (std::int64_t entry = entries.begin; entry < entries.end; ++entry) {
     const block_sequence block = block_sequence::of(of, entry);
     const prim::sequence& seq = block.seq;
-    const any_pairs<Element> pairs{args, block, memory, tiles.queries, tiles.keys};
+    const any_pairs<Element, Hooks> pairs{args, block, memory, tiles.queries, tiles.keys};
     const auto visible = kernels::attention::visibility_of<mask_mode::window>(of, seq);
     const std::int64_t q_end = queries_owned.end < seq.q_len ? queries_owned.end : seq.q_len;
     const std::int64_t k_end = keys_owned.end < seq.k_len ? keys_owned.end : seq.k_len;

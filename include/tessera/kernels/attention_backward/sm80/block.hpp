@@ -9,6 +9,7 @@
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/common/dropout.hpp>
+#include <tessera/prim/common/hook_gradients.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -36,11 +37,27 @@ struct launch_args {
   std::int64_t rows = 0;        ///< of q, all entries
   std::int64_t keys = 0;        ///< of k, all entries
   std::int64_t tiles = 0;       ///< of a sequence at most
-  bool behind_cap = false;      ///< which gradient a launch computes: of bias_post, or of bias_pre
+  float* d_q_sums = nullptr;    ///< [q_heads][sum_tiles], see query_sums.hpp
+  std::int64_t sum_tiles = 0;
+  bool behind_cap = false;  ///< which gradient a launch computes: of bias_post, or of bias_pre
 
   __host__ __device__ const score_gradient& d_bias() const {
     return behind_cap ? call.d_bias_post : call.d_bias_pre;
   }
+};
+
+/// A launch of a kernel that knows scores, with functors of the caller's.
+template <class Hooks>
+struct hooked_args : launch_args {
+  Hooks hooks;
+
+  using logits = decltype(Hooks::logits);
+  static_assert(!Hooks::has_logits || prim::has_slope<logits>,
+                "gradients need the derivative of a functor of logits: give it a member "
+                "with_slope(float score, const tessera::position& at) that returns a "
+                "tessera::score_with_slope");
+  static constexpr bool has_functors = Hooks::has_logits || Hooks::has_mask;
+  static constexpr bool has_parameters = prim::has_parameters<logits>;
 };
 
 /// A sequence of a launch with numbers from device memory cut to the tensors. Number `batch` of a
@@ -96,7 +113,9 @@ struct score_place {
   std::int64_t entry = 0;
   int head = 0;
   std::int64_t query = 0, key = 0;
+  std::int64_t offset = 0;  ///< position that the first query stands at
 
+  __device__ position seen_by_functors() const { return {entry, head, query, key, query + offset}; }
   template <class Tensor>
   __device__ std::int64_t offset_in(const Tensor& of) const {
     return entry * of.batch + head * of.head + query * of.row + key * of.column;
@@ -107,63 +126,96 @@ struct score_place {
 struct weight_parts {
   float logit = prim::minus_infinity;  ///< of a hidden key
   float slope = 1.0f;                  ///< of the cap
+  float functor_score = 0.0f;          ///< what a functor is given
+  float functor_slope = 1.0f;          ///< its derivative
   float keep = 1.0f;                   ///< of dropout: 0, or the factor of what is kept
 };
 
-/// The logit of a product: scale, biases, cap, masks, segments, in the order of the forward pass.
-/// The key is visible as far as lengths, diagonal and window go.
-static __device__ __noinline__ weight_parts modified(const attention_kernel_args& args,
-                                                     const score_place& at, float product) {
+/// What is done to scores behind their scale.
+enum class score_kind : std::uint8_t {
+  plain,     ///< nothing
+  computed,  ///< a cap, segments, functors
+  all,       ///< and what tensors and random numbers say of each
+};
+
+/// The logit of a product: scale, biases, cap, functor, masks, segments, in the order of the
+/// forward pass. The key is visible as far as lengths, diagonal and window go.
+template <score_kind Kind, class Hooks>
+__device__ __forceinline__ weight_parts logit_of(const hooked_args<Hooks>& args,
+                                                 const score_place& at, float product) {
   using kernels::attention::sm80::load_bias;
+  constexpr bool all = Kind == score_kind::all;
+  const attention_kernel_args& of = args.call.forward;
   weight_parts parts;
-  float x = product * args.softmax_scale;
-  if (args.bias_pre.data != nullptr) {
-    const float bias = load_bias(args.bias_pre, at.offset_in(args.bias_pre));
+  float x = product * of.softmax_scale;
+  if (all && of.bias_pre.data != nullptr) {
+    const float bias = load_bias(of.bias_pre, at.offset_in(of.bias_pre));
     if (bias == prim::minus_infinity) return parts;
     x += bias;
   }
-  if (args.soft_cap > 0.0f) {
+  if (of.soft_cap > 0.0f) {
     // Of a saturated tanh nothing would be left in 1 - tanh^2.
-    const float u = x / args.soft_cap;
+    const float u = x / of.soft_cap;
     const float e = expf(-2.0f * fabsf(u));
     parts.slope = 4.0f * e / ((1.0f + e) * (1.0f + e));
-    x = args.soft_cap * tanhf(u);
+    x = of.soft_cap * tanhf(u);
   }
-  if (args.bias_post.data != nullptr) {
-    const float bias = load_bias(args.bias_post, at.offset_in(args.bias_post));
+  if (all && of.bias_post.data != nullptr) {
+    const float bias = load_bias(of.bias_post, at.offset_in(of.bias_post));
     if (bias == prim::minus_infinity) return parts;
     x += bias;
   }
-  if (args.mask.data != nullptr &&
-      static_cast<const std::uint8_t*>(args.mask.data)[at.offset_in(args.mask)] == 0) {
+  if constexpr (Hooks::has_logits) {
+    const score_with_slope logit = args.hooks.logits.with_slope(x, at.seen_by_functors());
+    parts.functor_score = x;
+    parts.functor_slope = logit.slope;
+    x = logit.score;
+  }
+  if (all && of.mask.data != nullptr &&
+      static_cast<const std::uint8_t*>(of.mask.data)[at.offset_in(of.mask)] == 0) {
     return parts;
   }
-  if (args.q_segments.data != nullptr) {
+  if (of.q_segments.data != nullptr) {
     const std::int32_t own =
-        args.q_segments.data[at.entry * args.q_segments.batch + at.query * args.q_segments.row];
+        of.q_segments.data[at.entry * of.q_segments.batch + at.query * of.q_segments.row];
     const std::int32_t other =
-        args.kv_segments.data[at.entry * args.kv_segments.batch + at.key * args.kv_segments.row];
+        of.kv_segments.data[at.entry * of.kv_segments.batch + at.key * of.kv_segments.row];
     if (own < 0 || own != other) return parts;
   }
-  if (args.dropout) {
-    const bool kept = prim::dropout_keeps(args.dropout_seed, args.dropout_threshold, at.entry,
-                                          at.head, at.query, at.key);
-    parts.keep = kept ? args.dropout_scale : 0.0f;
+  if constexpr (Hooks::has_mask) {
+    if (!args.hooks.mask(at.seen_by_functors())) return parts;
+  }
+  if (all && of.dropout) {
+    const bool kept = prim::dropout_keeps(of.dropout_seed, of.dropout_threshold, at.entry, at.head,
+                                          at.query, at.key);
+    parts.keep = kept ? of.dropout_scale : 0.0f;
   }
   parts.logit = x;
   return parts;
 }
 
-/// Tensors, a cap or dropout say something of single scores.
-inline bool modifies_scores(const attention_kernel_args& args) {
-  return args.bias_pre.data != nullptr || args.bias_post.data != nullptr ||
-         args.mask.data != nullptr || args.q_segments.data != nullptr || args.soft_cap > 0.0f ||
-         args.dropout;
+/// The same as a call: so much code has no place in unrolled loops.
+template <class Hooks>
+__device__ __noinline__ weight_parts logit_of_all(const hooked_args<Hooks>& args,
+                                                  const score_place& at, float product) {
+  return logit_of<score_kind::all>(args, at, product);
 }
 
-/// A weight with dropout, and the gradients of its score behind and before the cap.
+/// What a call says of single scores, functors aside.
+inline score_kind kind_of(const attention_kernel_args& args) {
+  if (args.bias_pre.data != nullptr || args.bias_post.data != nullptr ||
+      args.mask.data != nullptr || args.dropout) {
+    return score_kind::all;
+  }
+  return args.q_segments.data != nullptr || args.soft_cap > 0.0f ? score_kind::computed
+                                                                 : score_kind::plain;
+}
+
+/// A weight with dropout, and the gradients of its logit, and of its score behind and before the
+/// cap.
 struct score_gradients {
   float weight = 0.0f;
+  float of_logit = 0.0f;
   float behind_cap = 0.0f;
   float before_cap = 0.0f;
 };
@@ -172,8 +224,28 @@ struct score_gradients {
 __device__ __forceinline__ score_gradients gradients_of(const weight_parts& parts, float weight,
                                                         float incoming, float correction) {
   if (parts.logit == prim::minus_infinity) return {};
-  const float d_score = weight * (parts.keep * incoming - correction);
-  return {weight * parts.keep, d_score, d_score * parts.slope};
+  const float d_logit = weight * (parts.keep * incoming - correction);
+  const float behind_cap = d_logit * parts.functor_slope;
+  return {weight * parts.keep, d_logit, behind_cap, behind_cap * parts.slope};
+}
+
+/// What a functor learns from one pair is added to the gradients of its parameters, in no order.
+template <class Hooks>
+__device__ __forceinline__ void add_parameters(const hooked_args<Hooks>& args,
+                                               const score_place& at, const weight_parts& parts,
+                                               const score_gradients& found) {
+  if constexpr (hooked_args<Hooks>::has_parameters) {
+    if (found.of_logit == 0.0f) return;  // of hidden keys, too
+    const auto& logits = args.hooks.logits;
+    float* const sums = logits.d_parameters();
+    const std::int64_t count = logits.parameters();
+    logits.add_gradients(found.of_logit, parts.functor_score, at.seen_by_functors(),
+                         [&](std::int64_t parameter, float gradient) {
+                           if (parameter >= 0 && parameter < count) {
+                             atomicAdd(sums + parameter, gradient);
+                           }
+                         });
+  }
 }
 
 }  // namespace tessera::kernels::attention_backward::sm80

@@ -27,43 +27,14 @@ struct key_tiles {
   static constexpr int shared_bytes = 2 * keys::bytes + 2 * stage_bytes;
 };
 
-/// Tiles of queries [begin, end).
-struct tile_interval {
-  int begin = 0, end = 0;
-  __device__ bool empty() const { return begin >= end; }
-};
-
-/// Tiles of `Queries` queries some of which see some of the keys: both ends of what a query sees
-/// grow with it, so they are neighbours. For all threads of a block.
-template <int Queries, class Visible>
-__device__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_len,
-                                        const prim::key_interval& keys) {
-  __shared__ int begin, end;
-  const auto count = static_cast<int>((q_len + Queries - 1) / Queries);
-  if (threadIdx.x == 0) {
-    begin = count;
-    end = 0;
-  }
-  __syncthreads();
-  for (int tile = static_cast<int>(threadIdx.x); tile < count; tile += threads) {
-    const std::int64_t first = std::int64_t{tile} * Queries;
-    const std::int64_t last = first + Queries < q_len ? first + Queries : q_len;
-    if (prim::intersection(visible.keys_of(first, last - 1).some, keys).empty()) continue;
-    atomicMin(&begin, tile);
-    atomicMax(&end, tile + 1);
-  }
-  __syncthreads();
-  return {begin, end};
-}
-
-template <class Element, int Width, bool Modified>
+template <class Element, int Width, score_kind Kind, class Hooks>
 __global__ void __launch_bounds__(threads, 1)
-    key_gradients(const __grid_constant__ launch_args args) {
+    key_gradients(const __grid_constant__ hooked_args<Hooks> args) {
   using tiles = key_tiles<Width>;
   using keys = typename tiles::keys;
   using rows = typename tiles::rows;
   constexpr int queries = tiles::queries;
-  extern __shared__ __align__(1024) unsigned char memory[];
+  extern __shared__ __align__(128) unsigned char memory[];
   const attention_kernel_args& of = args.call.forward;
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, lane = thread % 32;
@@ -165,9 +136,10 @@ __global__ void __launch_bounds__(threads, 1)
       for (int e = 0; e < 4; ++e) {
         const int query = n * 8 + lane % 4 * 2 + e % 2, key = warp * 16 + lane / 4 + e / 2 * 8;
         const seen_part seen{stats.begin[query], stats.end[query]};
-        weigh<Modified>(of, {seq.index, own_head, first + query, key0 + key}, seen.holds(key),
-                        scale, stats.shift[query], stats.correction[query], scores[n].at[e],
-                        gradients[n].at[e]);
+        weigh<Kind, true>(args,
+                          {seq.index, own_head, first + query, key0 + key, visible.mask.offset},
+                          seen.holds(key), scale, stats.shift[query], stats.correction[query],
+                          scores[n].at[e], gradients[n].at[e]);
       }
     }
     multiply_columns<Element, rows>(d_v, scores, d_out + of_rows);
@@ -175,10 +147,10 @@ __global__ void __launch_bounds__(threads, 1)
     stage = 1 - stage;
   }
   const std::int64_t own_first = key0 + warp * 16;
-  store_rows<Element>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
-                      block.all_k, kv_head, of.softmax_scale);
-  store_rows<Element>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first,
-                      block.all_k, kv_head, 1.0f);
+  store_rows<Element, Width / 8>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin,
+                                 own_first, block.all_k, kv_head, of.softmax_scale);
+  store_rows<Element, Width / 8>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin,
+                                 own_first, block.all_k, kv_head, 1.0f);
 }
 
 }  // namespace tessera::kernels::attention_backward::sm80

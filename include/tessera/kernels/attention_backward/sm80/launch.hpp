@@ -4,10 +4,9 @@
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -16,8 +15,10 @@
 #include <tessera/families/attention_backward/rules.hpp>
 #include <tessera/kernels/attention_backward/sm80/any_row.hpp>
 #include <tessera/kernels/attention_backward/sm80/bias_gradients.hpp>
+#include <tessera/kernels/attention_backward/sm80/gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/key_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_gradients.hpp>
+#include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/rows.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -26,11 +27,24 @@
 
 namespace tessera::kernels::attention_backward::sm80 {
 
+/// The kernel of all gradients of a row, and its tiles.
+template <class Kernel>
+struct one_pass {
+  using tiles = tuned_tiles<resolved(Kernel::config).head_dim, resolved(Kernel::config).v_head_dim>;
+
+  template <score_kind Kind, class Hooks>
+  static constexpr auto kernel() {
+    return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Hooks>;
+  }
+};
+
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
 /// address.
+template <class Kernel>
 struct scratch {
   launch_args args{};
   std::size_t bytes = 0;
+  std::size_t sums_bytes = 0;  ///< of d_q, the last part
 
   scratch(const attention_backward_kernel_args& call, std::byte* base) {
     const attention_kernel_args& of = call.forward;
@@ -43,81 +57,112 @@ struct scratch {
     parts.take(args.correction, args.rows * of.q_heads);
     parts.take(args.taint, args.keys * of.kv_heads);
     bytes = parts.bytes();
+    if constexpr (Kernel::config.d_q_atomics) {
+      using tiles = typename one_pass<Kernel>::tiles;
+      args.sum_tiles = sum_tiles_of<tiles::queries>(of);
+      parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
+      sums_bytes = parts.bytes() - bytes;
+      bytes = parts.bytes();
+    }
   }
 };
 
 /// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
 template <class Kernel>
 std::size_t workspace_bytes(const attention_backward_kernel_args& args, int) {
-  return scratch(args, nullptr).bytes;
+  return scratch<Kernel>(args, nullptr).bytes;
 }
 
-using pass = void (*)(launch_args);
-
-/// A kernel and the shared memory that it takes at most.
+/// A kernel, its threads and the shared memory that it takes at most.
+template <class Args>
 struct sized_pass {
-  pass kernel = nullptr;
+  void (*kernel)(Args) = nullptr;
   int shared_bytes = 0;
   int (*of_head_dims)(int, int) = nullptr;  ///< what a call takes instead, if it is less
+  int block_threads = threads;
   prim::cuda::kernel_entry entry() const { return cuda::entry_of(kernel, shared_bytes); }
 };
 
-/// All kernels of a row.
-template <class Kernel>
+/// All kernels of a row with functors.
+template <class Kernel, class Hooks>
 struct row_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   using element = element_t<Kernel::config.type>;
+  using hooked = hooked_args<Hooks>;
+  using pass = sized_pass<launch_args>;
+  using hooked_pass = sized_pass<hooked>;
   static constexpr int width = Kernel::config.head_dim;  ///< 0: any
-  static constexpr int vector = width == 0 ? 1 : 8;      ///< elements loaded at once
+  static constexpr bool any = width == 0, atomics = Kernel::config.d_q_atomics;
+  static constexpr int vector = any ? 1 : 8;  ///< elements loaded at once
+  using lanes = row_lanes<element, vector, width>;
   static constexpr int any_bytes = any_shared_bytes<element>(max_head_dim, max_head_dim);
-  static constexpr int own = resolved(Kernel::config).block_kv;
-  static constexpr sized_pass rows{&describe_rows<element, vector>},
-      keys{&describe_keys<element, vector>};
-  static constexpr sized_pass sinks{&sink_gradients};
+  static constexpr int own_keys = resolved(Kernel::config).block_kv;
+  static constexpr int own_queries = resolved(Kernel::config).block_q;
+  static constexpr pass rows{&describe_rows<element, vector, width>},
+      keys{&describe_keys<element, vector, width>};
+  static constexpr pass sinks{&sink_gradients};
 
-  static sized_pass of_keys(bool modified) {
-    if constexpr (width == 0) {
-      return {&any_key_gradients<element>, any_bytes, &any_shared_bytes<element>};
+  template <score_kind Kind>
+  static hooked_pass keys_of_kind() {
+    if constexpr (any) {
+      return {&any_key_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
+    } else if constexpr (atomics) {
+      using tiles = typename one_pass<Kernel>::tiles;
+      return {one_pass<Kernel>::template kernel<Kind, Hooks>(), tiles::shared_bytes, nullptr,
+              tiles::threads};
     } else {
-      return {
-          modified ? &key_gradients<element, width, true> : &key_gradients<element, width, false>,
-          key_tiles<width>::shared_bytes};
+      return {&key_gradients<element, width, Kind, Hooks>, key_tiles<width>::shared_bytes};
     }
   }
-  static sized_pass of_queries(bool modified) {
-    if constexpr (width == 0) {
-      return {&any_query_gradients<element, query_part::gradients>, any_bytes,
+  template <score_kind Kind>
+  static hooked_pass queries_of_kind() {
+    if constexpr (any) {
+      return {&any_query_gradients<element, query_part::gradients, Hooks>, any_bytes,
               &any_shared_bytes<element>};
     } else {
-      return {modified ? &query_gradients<element, width, true>
-                       : &query_gradients<element, width, false>,
-              query_tiles<width>::shared_bytes};
+      return {&query_gradients<element, width, Kind, Hooks>, query_tiles<width>::shared_bytes};
     }
   }
-  static auto entries() {
-    const std::array common{rows.entry(),
-                            keys.entry(),
-                            sinks.entry(),
-                            of_keys(false).entry(),
-                            of_keys(true).entry(),
-                            of_queries(false).entry(),
-                            of_queries(true).entry()};
-    if constexpr (width == 0) {
-      std::array<prim::cuda::kernel_entry, common.size() + 2> all{};
-      std::copy(common.begin(), common.end(), all.begin());
-      all[common.size()] = corrections().entry();
-      all[common.size() + 1] = biases().entry();
-      return all;
-    } else {
-      return common;
+
+  /// Gradients of keys, with those of queries where they are added up in memory. Functors leave no
+  /// score plain; rows for any head dim have one kernel for all kinds, and those with a pass for
+  /// queries none for scores that are computed.
+  static hooked_pass of_keys(score_kind kind) {
+    if constexpr (!any && !hooked::has_functors) {
+      if (kind == score_kind::plain) return keys_of_kind<score_kind::plain>();
     }
+    if constexpr (atomics) {
+      if (kind != score_kind::all) return keys_of_kind<score_kind::computed>();
+    }
+    return keys_of_kind<score_kind::all>();
   }
-  static sized_pass corrections() {
-    return {&any_query_gradients<element, query_part::corrections>, any_bytes,
+  static hooked_pass of_queries(score_kind kind) {
+    if constexpr (!any && !hooked::has_functors) {
+      if (kind == score_kind::plain) return queries_of_kind<score_kind::plain>();
+    }
+    return queries_of_kind<score_kind::all>();
+  }
+  static hooked_pass corrections() {
+    return {&any_query_gradients<element, query_part::corrections, Hooks>, any_bytes,
             &any_shared_bytes<element>};
   }
-  static sized_pass biases() {
-    return {&bias_gradients<element>, any_bytes, &any_shared_bytes<element>};
+  static hooked_pass biases() {
+    return {&bias_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
+  }
+  static pass sums() { return {&store_query_sums<element, typename one_pass<Kernel>::tiles>}; }
+
+  static std::vector<prim::cuda::kernel_entry> entries() {
+    std::vector<prim::cuda::kernel_entry> all{rows.entry(), keys.entry(), sinks.entry()};
+    for (const score_kind kind : {score_kind::plain, score_kind::computed, score_kind::all}) {
+      all.push_back(of_keys(kind).entry());
+      if constexpr (!atomics) all.push_back(of_queries(kind).entry());
+    }
+    if constexpr (atomics) all.push_back(sums().entry());
+    if constexpr (any) {
+      all.push_back(corrections().entry());
+      all.push_back(biases().entry());
+    }
+    return all;
   }
 };
 
@@ -125,7 +170,7 @@ struct row_kernels {
 /// the binary holds no code for. The first launch does the same.
 template <class Kernel>
 status prepare() {
-  return cuda::prepare<row_kernels<Kernel>>();
+  return cuda::prepare<row_kernels<Kernel, flash_hooks<>>>();
 }
 
 /// Launches kernels one behind the other; the first failure ends it.
@@ -133,25 +178,29 @@ class launcher {
  public:
   launcher(const attention_kernel_args& of, cudaStream_t stream) : of_(of), stream_(stream) {}
 
-  void run(const sized_pass& pass, const launch_args& args, std::int64_t blocks) {
+  template <class Args>
+  void run(const sized_pass<Args>& pass, const Args& args, std::int64_t blocks) {
     if (blocks <= 0 || code_ != cudaSuccess) return;
     const int shared = pass.of_head_dims != nullptr
                            ? pass.of_head_dims(of_.head_dim, of_.v_head_dim)
                            : pass.shared_bytes;
-    code_ = prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), threads, shared, stream_,
-                                      false, args);
+    code_ = prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), pass.block_threads,
+                                      shared, stream_, false, args);
   }
-  /// A warp for each of the items.
-  void run_warps(const sized_pass& pass, const launch_args& args, std::int64_t items) {
-    constexpr int warps = threads / 32;
-    run(pass, args, (items + warps - 1) / warps);
+  /// A block for so many of the items.
+  void run_rows(const sized_pass<launch_args>& pass, const launch_args& args, std::int64_t items,
+                int rows) {
+    run(pass, args, (items + rows - 1) / rows);
   }
   /// A block for each head and tile of `own` of the tokens of each entry.
-  void run_tiles(const sized_pass& pass, launch_args args, int heads, std::int64_t tokens,
-                 int own) {
+  template <class Args>
+  void run_tiles(const sized_pass<Args>& pass, Args args, int heads, std::int64_t tokens, int own) {
     const std::int64_t entries = of_.cu_seqlens_q != nullptr ? of_.batch + 1 : of_.batch;
     args.tiles = (tokens + own - 1) / own;
     run(pass, args, entries * heads * args.tiles);
+  }
+  void clear(void* data, std::size_t bytes) {
+    if (code_ == cudaSuccess && bytes > 0) code_ = cudaMemsetAsync(data, 0, bytes, stream_);
   }
   status ended() const { return cuda::launched(code_); }
 
@@ -161,30 +210,52 @@ class launcher {
   cudaError_t code_ = cudaSuccess;
 };
 
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
-template <class Kernel>
-status launch(const attention_backward_kernel_args& args, const launch_context& context) {
-  using kernels_of = row_kernels<Kernel>;
-  const attention_kernel_args& of = args.forward;
-  const scratch memory(args, context.workspace);
-  if (status done = cuda::ready<kernels_of>(context, memory.bytes); !done) return done;
-  launcher kernels(of, static_cast<cudaStream_t>(context.stream));
-  const bool modified = modifies_scores(of);
-  launch_args launched = memory.args;
-  if constexpr (kernels_of::width != 0) launched.shift_unit = prim::log2_e;
-  kernels.run_warps(kernels_of::rows, launched, launched.rows * of.q_heads);
-  kernels.run_warps(kernels_of::keys, launched, launched.keys * of.kv_heads);
-  if constexpr (kernels_of::width == 0) {
+/// Gradients of q, k and v, and of the parameters of functors.
+template <class Kernel, class Hooks>
+void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
+                   const hooked_args<Hooks>& launched) {
+  using kernels_of = row_kernels<Kernel, Hooks>;
+  const attention_kernel_args& of = launched.call.forward;
+  const score_kind kind = kind_of(of);
+  if constexpr (hooked_args<Hooks>::has_parameters) {
+    const auto& logits = launched.hooks.logits;
+    kernels.clear(logits.d_parameters(),
+                  static_cast<std::size_t>(logits.parameters()) * sizeof(float));
+  }
+  if constexpr (kernels_of::any) {
     if (of.weights != nullptr) {
       kernels.run_tiles(kernels_of::corrections(), launched, of.q_heads, of.q_len, any_tile);
     }
   }
-  kernels.run_tiles(kernels_of::of_keys(modified), launched, of.kv_heads, of.kv_len,
-                    kernels_of::own);
-  kernels.run_tiles(kernels_of::of_queries(modified), launched, of.q_heads, of.q_len,
-                    kernels_of::own);
-  if constexpr (kernels_of::width == 0) {
+  kernels.clear(launched.d_q_sums, memory.sums_bytes);
+  kernels.run_tiles(kernels_of::of_keys(kind), launched, of.kv_heads, of.kv_len,
+                    kernels_of::own_keys);
+  if constexpr (kernels_of::atomics) {
+    kernels.run_tiles(kernels_of::sums(), memory.args, of.q_heads, of.q_len,
+                      kernels_of::own_queries);
+  } else {
+    kernels.run_tiles(kernels_of::of_queries(kind), launched, of.q_heads, of.q_len,
+                      kernels_of::own_queries);
+  }
+}
+
+/// Runs the row's kernels with functors on `context.stream` of the current device; returns before
+/// the work is done. Can be captured in a graph once the device is ready (see `prepare`).
+template <class Kernel, class Hooks>
+status launch_with(const attention_backward_kernel_args& args, const Hooks& hooks,
+                   const launch_context& context) {
+  using kernels_of = row_kernels<Kernel, Hooks>;
+  const attention_kernel_args& of = args.forward;
+  scratch<Kernel> memory(args, context.workspace);
+  if (status done = cuda::ready<kernels_of>(context, memory.bytes); !done) return done;
+  launcher kernels(of, static_cast<cudaStream_t>(context.stream));
+  if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
+  constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
+  kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * of.q_heads, rows_of_block);
+  kernels.run_rows(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads, rows_of_block);
+  hooked_args<Hooks> launched{memory.args, hooks};
+  run_gradients<Kernel>(kernels, memory, launched);
+  if constexpr (kernels_of::any) {
     for (const bool behind_cap : {false, true}) {
       launched.behind_cap = behind_cap;
       if (launched.d_bias().data == nullptr) continue;
@@ -192,9 +263,15 @@ status launch(const attention_backward_kernel_args& args, const launch_context& 
     }
   }
   if (args.d_sinks != nullptr) {
-    kernels.run(kernels_of::sinks, launched, args.d_sink_heads * of.sink_count);
+    kernels.run(kernels_of::sinks, memory.args, args.d_sink_heads * of.sink_count);
   }
   return kernels.ended();
+}
+
+/// The same for a row of the table.
+template <class Kernel>
+status launch(const attention_backward_kernel_args& args, const launch_context& context) {
+  return launch_with<Kernel>(args, flash_hooks<>{}, context);
 }
 
 }  // namespace tessera::kernels::attention_backward::sm80

@@ -16,14 +16,14 @@ struct query_tiles {
   static constexpr int shared_bytes = 2 * rows::bytes + 2 * stage_bytes;
 };
 
-template <class Element, int Width, bool Modified>
+template <class Element, int Width, score_kind Kind, class Hooks>
 __global__ void __launch_bounds__(threads, 1)
-    query_gradients(const __grid_constant__ launch_args args) {
+    query_gradients(const __grid_constant__ hooked_args<Hooks> args) {
   using tiles = query_tiles<Width>;
   using keys = typename tiles::keys;
   using rows = typename tiles::rows;
   constexpr int count = tiles::count;
-  extern __shared__ __align__(1024) unsigned char memory[];
+  extern __shared__ __align__(128) unsigned char memory[];
   const attention_kernel_args& of = args.call.forward;
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, warp = thread / 32;
@@ -119,17 +119,17 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int key = n * 8 + lane % 4 * 2 + e % 2, query = warp * 16 + lane / 4 + e / 2 * 8;
-        weigh<Modified>(of, {seq.index, head, first + query, key0 + key}, seen[e / 2].holds(key),
-                        scale, shift[e / 2], correction[e / 2], scores[n].at[e],
-                        gradients[n].at[e]);
+        weigh<Kind>(args, {seq.index, head, first + query, key0 + key, visible.mask.offset},
+                    seen[e / 2].holds(key), scale, shift[e / 2], correction[e / 2], scores[n].at[e],
+                    gradients[n].at[e]);
       }
     }
     multiply_columns<Element, keys>(d_q, gradients,
                                     k + keys::lane_of_a(static_cast<unsigned>(lane)));
     stage = 1 - stage;
   }
-  store_rows<Element>(d_q, args.call.d_q, args.call.d_q_strides, seq, seq.q_begin,
-                      first + warp * 16, block.all_q, head, of.softmax_scale);
+  store_rows<Element, Width / 8>(d_q, args.call.d_q, args.call.d_q_strides, seq, seq.q_begin,
+                                 first + warp * 16, block.all_q, head, of.softmax_scale);
 }
 
 }  // namespace tessera::kernels::attention_backward::sm80

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/attention_backward/sm80/block.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
@@ -13,55 +14,82 @@ __device__ __forceinline__ float statistic_of(const row_statistics& from, const 
   return from.data[seq.index * from.batch + head * from.head + (seq.q_begin + query) * from.row];
 }
 
-/// Calls body(elements) for those of a row that a lane has, `Vector` at a time.
-template <class Element, int Vector, class Body>
-__device__ __forceinline__ void for_each_part(const Element* row, int columns, const Body& body) {
-  using part = prim::cuda::element_vector<Element, Vector>;
-  for (int d = static_cast<int>(threadIdx.x) % 32 * Vector; d < columns; d += 32 * Vector) {
-    body(*reinterpret_cast<const part*>(row + d), d);
+/// Neighbouring lanes that look at a row together, `Vector` elements at a time: as many as a row of
+/// one head dim needs, or a whole warp.
+template <class Element, int Vector, int Width>
+struct row_lanes {
+  static constexpr int count = Width == 0 || Width > 128 ? 32 : Width > 64 ? 16 : 8;
+  static constexpr int rows_of_block = threads / count;
+
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % count; }
+  static __device__ __forceinline__ unsigned mask() {
+    const unsigned first = threadIdx.x % 32 / count * count;
+    return (prim::cuda::all_lanes >> (32 - count)) << first;
   }
-}
+  /// The row of this lane among those of all blocks.
+  static __device__ __forceinline__ std::int64_t row() {
+    return std::int64_t{blockIdx.x} * rows_of_block + threadIdx.x / count;
+  }
 
-/// Whether all elements of a row are finite, for a warp.
-template <class Element, int Vector>
-__device__ __forceinline__ bool row_is_finite(const Element* row, int columns) {
-  bool finite = true;
-  for_each_part<Element, Vector>(row, columns, [&](const auto& part, int) {
-    for (const Element x : part.x) finite = finite && fabsf(prim::cuda::float_of(x)) < infinite();
-  });
-  return __all_sync(prim::cuda::all_lanes, finite) != 0;
-}
+  /// Calls body(elements) for those of a row that a lane has.
+  template <class Body>
+  static __device__ __forceinline__ void for_each_part(const Element* row, int columns,
+                                                       const Body& body) {
+    using part = prim::cuda::element_vector<Element, Vector>;
+    for (int d = lane() * Vector; d < columns; d += count * Vector) {
+      body(*reinterpret_cast<const part*>(row + d), d);
+    }
+  }
 
-/// A token of all entries as a sequence and its number there. For all lanes of a warp.
-struct token_place {
-  std::int64_t index = 0, token = 0;
+  /// Whether all elements of a row are finite.
+  static __device__ __forceinline__ bool row_is_finite(const Element* row, int columns) {
+    bool finite = true;
+    for_each_part(row, columns, [&](const auto& part, int) {
+      for (const Element x : part.x) {
+        finite = finite && fabsf(prim::cuda::float_of(x)) < infinite();
+      }
+    });
+    return __all_sync(mask(), finite) != 0;
+  }
 
-  /// `offsets`: of packed sequences, where token belongs to number `count` if to none.
-  static __device__ __forceinline__ token_place of(const std::int32_t* offsets, std::int64_t count,
-                                                   std::int64_t length, std::int64_t token) {
+  static __device__ __forceinline__ float sum(float x) {
+#pragma unroll
+    for (int step = count / 2; step > 0; step /= 2) x += __shfl_xor_sync(mask(), x, step);
+    return x;
+  }
+
+  /// A token of all entries as a sequence and its number there.
+  struct place {
+    std::int64_t index = 0, token = 0;
+  };
+  /// `offsets`: of packed sequences, where token belongs to number `entries` if to none.
+  static __device__ __forceinline__ place place_of(const std::int32_t* offsets,
+                                                   std::int64_t entries, std::int64_t length,
+                                                   std::int64_t token) {
     if (offsets == nullptr) return {token / length, token % length};
-    for (std::int64_t first = 0; first < count; first += 32) {
-      const std::int64_t index = first + threadIdx.x % 32;
-      const bool here = index < count && offsets[index] <= token && token < offsets[index + 1];
-      const unsigned found = __ballot_sync(prim::cuda::all_lanes, here);
+    for (std::int64_t first = 0; first < entries; first += count) {
+      const std::int64_t index = first + lane();
+      const bool here = index < entries && offsets[index] <= token && token < offsets[index + 1];
+      const unsigned found = __ballot_sync(mask(), here);
       if (found == 0) continue;
-      const std::int64_t at = first + __ffs(static_cast<int>(found)) - 1;
+      const std::int64_t at = first + (__ffs(static_cast<int>(found)) - 1) % count;
       return {at, token - offsets[at]};
     }
-    return {count, 0};
+    return {entries, 0};
   }
 };
 
-/// A warp for each row and head: shift and correction,
+/// Shift and correction of each row and head,
 ///   sum of d_out out - d_lse.
-template <class Element, int Vector>
+template <class Element, int Vector, int Width>
 __global__ void __launch_bounds__(threads) describe_rows(const __grid_constant__ launch_args args) {
+  using lanes = row_lanes<Element, Vector, Width>;
   const attention_kernel_args& of = args.call.forward;
-  const std::int64_t item = std::int64_t{blockIdx.x} * (threads / 32) + threadIdx.x / 32;
+  const std::int64_t item = lanes::row();
   const int head = static_cast<int>(item % of.q_heads);
   const std::int64_t token = item / of.q_heads;
   if (token >= args.rows) return;
-  const auto [index, query] = token_place::of(of.cu_seqlens_q, of.batch, of.q_len, token);
+  const auto [index, query] = lanes::place_of(of.cu_seqlens_q, of.batch, of.q_len, token);
   if (index >= of.batch) return;
   const block_sequence block = block_sequence::of(of, index);
   const prim::sequence& seq = block.seq;
@@ -76,49 +104,47 @@ __global__ void __launch_bounds__(threads) describe_rows(const __grid_constant__
         row_of<Element>(args.call.d_out, args.call.d_out_strides, seq, row, head);
     if (of.normalize) {
       const Element* const out = row_of<Element>(of.out, of.out_strides, seq, row, head);
-      for_each_part<Element, Vector>(d_out, of.v_head_dim, [&](const auto& part, int d) {
+      lanes::for_each_part(d_out, of.v_head_dim, [&](const auto& part, int d) {
+        const auto own = *reinterpret_cast<const std::remove_cvref_t<decltype(part)>*>(out + d);
         for (int i = 0; i < Vector; ++i) {
-          correction += prim::cuda::float_of(part.x[i]) * prim::cuda::float_of(out[d + i]);
+          correction += prim::cuda::float_of(part.x[i]) * prim::cuda::float_of(own.x[i]);
         }
       });
-      for (int step = 16; step > 0; step /= 2) {
-        correction += __shfl_xor_sync(prim::cuda::all_lanes, correction, step);
-      }
+      correction = lanes::sum(correction);
     }
     if (args.call.d_lse.data != nullptr) {
       const float unit = of.normalize ? 1.0f : expf(shift - lse);
       correction -= statistic_of(args.call.d_lse, seq, head, query) * unit;
     }
-    if (!row_is_finite<Element, Vector>(q, of.head_dim) ||
-        !row_is_finite<Element, Vector>(d_out, of.v_head_dim)) {
-      shift = not_a_number();
-    }
+    const bool finite = lanes::row_is_finite(q, of.head_dim);
+    if (!lanes::row_is_finite(d_out, of.v_head_dim) || !finite) shift = not_a_number();
   }
-  if (threadIdx.x % 32 != 0) return;
+  if (lanes::lane() != 0) return;
   const std::int64_t place = head * args.rows + block.row(of, query);
   args.shift[place] = shift * args.shift_unit;
   args.correction[place] = correction;
 }
 
-/// A warp for each key and head.
-template <class Element, int Vector>
+/// The taint of each key and head.
+template <class Element, int Vector, int Width>
 __global__ void __launch_bounds__(threads) describe_keys(const __grid_constant__ launch_args args) {
+  using lanes = row_lanes<Element, Vector, Width>;
   const attention_kernel_args& of = args.call.forward;
-  const std::int64_t item = std::int64_t{blockIdx.x} * (threads / 32) + threadIdx.x / 32;
+  const std::int64_t item = lanes::row();
   const int head = static_cast<int>(item % of.kv_heads);
   const std::int64_t token = item / of.kv_heads;
   if (token >= args.keys) return;
-  const auto [index, key] = token_place::of(of.cu_seqlens_k, of.batch, of.kv_len, token);
+  const auto [index, key] = lanes::place_of(of.cu_seqlens_k, of.batch, of.kv_len, token);
   if (index >= of.batch) return;
   const block_sequence block = block_sequence::of(of, index);
   const prim::sequence& seq = block.seq;
   if (key >= seq.k_len) return;
   const std::int64_t row = seq.k_begin + key;
-  const bool k = row_is_finite<Element, Vector>(row_of<Element>(of.k, of.k_strides, seq, row, head),
-                                                of.head_dim);
-  const bool v = row_is_finite<Element, Vector>(row_of<Element>(of.v, of.v_strides, seq, row, head),
-                                                of.v_head_dim);
-  if (threadIdx.x % 32 != 0) return;
+  const bool k =
+      lanes::row_is_finite(row_of<Element>(of.k, of.k_strides, seq, row, head), of.head_dim);
+  const bool v =
+      lanes::row_is_finite(row_of<Element>(of.v, of.v_strides, seq, row, head), of.v_head_dim);
+  if (lanes::lane() != 0) return;
   args.taint[head * args.keys + block.key(of, key)] = {k ? 0.0f : not_a_number(),
                                                        v ? 0.0f : not_a_number()};
 }

@@ -17,13 +17,13 @@ using prim::cuda::fragment_b2;
 inline constexpr int own_rows = 128;  ///< of a block: 16 for each of its eight warps
 
 /// Starts the copy of a tile of tokens; those for which `wanted` does not hold become zeros.
-template <class Tile, class Element, class Wanted>
+template <class Tile, class Element, int Threads = threads, class Wanted>
 __device__ __forceinline__ void copy_tile(std::uint32_t to, const void* data,
                                           const row_strides& strides, const prim::sequence& seq,
                                           std::int64_t token, int head, const Wanted& wanted) {
   const Element* const first = row_of<Element>(data, strides, seq, token, head);
 #pragma unroll
-  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += threads) {
+  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
     const int r = at / Tile::chunks, chunk = at % Tile::chunks;
     const bool present = wanted(r);
     prim::cuda::copy_async_16(
@@ -33,9 +33,9 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const void* data,
 }
 
 /// Rows of a tile become zeros where `wanted` does not hold; behind the arrival of its copies.
-template <class Tile, class Wanted>
+template <class Tile, int Threads = threads, class Wanted>
 __device__ __forceinline__ void clear_rows(std::uint32_t tile, const Wanted& wanted) {
-  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += threads) {
+  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
     const int r = at / Tile::chunks, chunk = at % Tile::chunks;
     if (wanted(r)) continue;
     prim::cuda::store_shared_16(
@@ -97,37 +97,76 @@ struct seen_part {
   __device__ __forceinline__ bool holds(int at) const { return at >= begin && at < end; }
 };
 
+/// Tiles of queries [begin, end).
+struct tile_interval {
+  int begin = 0, end = 0;
+  __device__ bool empty() const { return begin >= end; }
+};
+
+/// Tiles of `Queries` queries some of which see some of the keys: both ends of what a query sees
+/// grow with it, so they are neighbours. For all threads of a block.
+template <int Queries, int Threads = threads, class Visible>
+__device__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_len,
+                                        const prim::key_interval& keys) {
+  __shared__ int begin, end;
+  const auto count = static_cast<int>((q_len + Queries - 1) / Queries);
+  if (threadIdx.x == 0) {
+    begin = count;
+    end = 0;
+  }
+  __syncthreads();
+  for (int tile = static_cast<int>(threadIdx.x); tile < count; tile += Threads) {
+    const std::int64_t first = std::int64_t{tile} * Queries;
+    const std::int64_t last = first + Queries < q_len ? first + Queries : q_len;
+    if (prim::intersection(visible.keys_of(first, last - 1).some, keys).empty()) continue;
+    atomicMin(&begin, tile);
+    atomicMax(&end, tile + 1);
+  }
+  __syncthreads();
+  return {begin, end};
+}
+
 /// The weight and the gradient before the cap of one pair, from its product and the gradient that
-/// comes into the weight. `shift` and the scale of unmodified products are to the base 2.
-template <bool Modified>
-__device__ __forceinline__ void weigh(const attention_kernel_args& args, const score_place& at,
+/// comes into the weight. `shift` and the scale of plain products are to the base 2. `Learns`: the
+/// pair counts for the parameters of functors.
+template <score_kind Kind, bool Learns = false, class Hooks>
+__device__ __forceinline__ void weigh(const hooked_args<Hooks>& args, const score_place& at,
                                       bool visible, float scale, float shift, float correction,
                                       float& product, float& gradient) {
-  if constexpr (Modified) {
-    weight_parts parts;
-    if (visible) parts = modified(args, at, product);
-    const float weight = prim::cuda::exp2_fast(fmaf(parts.logit, prim::log2_e, -shift));
-    const score_gradients found = gradients_of(parts, weight, gradient, correction);
-    product = found.weight;
-    gradient = found.before_cap;
-  } else {
+  if constexpr (Kind == score_kind::plain) {
     const float weight = prim::cuda::exp2_fast(fmaf(product, scale, -shift));
     product = visible ? weight : 0.0f;
     gradient = visible ? weight * (gradient - correction) : 0.0f;
+  } else {
+    weight_parts parts;
+    if (visible) {
+      if constexpr (Kind == score_kind::all) {
+        parts = logit_of_all(args, at, product);
+      } else {
+        parts = logit_of<Kind>(args, at, product);
+      }
+    }
+    const float weight = prim::cuda::exp2_fast(fmaf(parts.logit, prim::log2_e, -shift));
+    const score_gradients found = gradients_of(parts, weight, gradient, correction);
+    if constexpr (Learns) add_parameters(args, at, parts, found);
+    product = found.weight;
+    gradient = found.before_cap;
   }
 }
 
-/// Writes a warp's 16 rows of sums times `factor`, those before `all`.
-template <class Element, int Columns>
-__device__ __forceinline__ void store_rows(const accumulator (&sums)[Columns], void* data,
+/// Writes `Columns` x 8 columns, from number `column` on, of a warp's 16 rows of sums times
+/// `factor`, those before `all`.
+template <class Element, int Columns, int Room>
+__device__ __forceinline__ void store_rows(const accumulator (&sums)[Room], void* data,
                                            const row_strides& strides, const prim::sequence& seq,
                                            std::int64_t begin, std::int64_t first, std::int64_t all,
-                                           int head, float factor) {
+                                           int head, float factor, int column = 0) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int half = 0; half < 2; ++half) {
     const std::int64_t row = first + lane / 4 + 8 * half;
     if (row >= all) continue;
-    auto* const to = row_of<std::uint16_t>(data, strides, seq, begin + row, head) + lane % 4 * 2;
+    auto* const to =
+        row_of<std::uint16_t>(data, strides, seq, begin + row, head) + (column + lane % 4 * 2);
 #pragma unroll
     for (int n = 0; n < Columns; ++n) {
       const std::uint32_t word = prim::cuda::half_words<Element>::pack(

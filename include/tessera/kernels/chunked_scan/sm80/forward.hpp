@@ -44,10 +44,9 @@ template <class Element, class Shape, scan_kind Kind>
 __global__ void __launch_bounds__(Shape::threads)
     step_through(__grid_constant__ const chunked_scan_kernel_args args, int tiles) {
   __shared__ token_memory<Shape> tokens;
-  const std::int64_t item = blockIdx.x;
-  const std::int64_t column = item % tiles * Shape::columns;
-  const std::int64_t head = item / tiles % args.heads;
-  const sequence all = sequence_of<device_code>(args, item / tiles / args.heads);
+  const recurrence::tile_item item(blockIdx.x, tiles, args.heads);
+  const std::int64_t column = item.tile * Shape::columns, head = item.head;
+  const sequence all = sequence_of<device_code>(args, item.sequence);
   const auto mine = thread_place<Shape>::here();
   const auto store = [&](std::int64_t step, const column_values<Shape>& answer) {
     auto* const row = static_cast<Element*>(args.out.data) +
@@ -61,6 +60,9 @@ __global__ void __launch_bounds__(Shape::threads)
   if (!all.has_states) return;
 
   const token_reader<Shape> reader(args, all, head);
+  const bool is_lone = Shape::columns >= 32 && all.length == 1;
+  fetched_rows<Shape> fetched;
+  if (is_lone) reader.fetch_step(fetched, column);
   reader.load_bonus(tokens);
   state_tile<Shape> state;
   state.load(args.initial_state.data, dtype::f32,
@@ -69,8 +71,11 @@ __global__ void __launch_bounds__(Shape::threads)
   for (std::int64_t first = 0; first < all.length; first += most) {
     const int steps = static_cast<int>(min(std::int64_t{most}, all.length - first));
     __syncthreads();
-    reader.load_rows(tokens, first, steps);
-    reader.load_values(tokens, first, steps, column);
+    if (is_lone) {
+      reader.make_step(tokens, fetched, column);
+    } else {
+      reader.load_steps(tokens, first, steps, column);
+    }
     __syncthreads();
     for (int i = 0; i < steps; ++i) {
       const taken_columns<Shape> columns = columns_of<Shape, Kind>(tokens, i, mine);

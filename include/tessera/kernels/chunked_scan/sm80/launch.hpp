@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -15,6 +16,7 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/chunked_scan/rules.hpp>
 #include <tessera/kernels/chunked_scan/sm80/backward.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_launch.hpp>
 #include <tessera/kernels/chunked_scan/sm80/forward.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
@@ -27,6 +29,8 @@
 namespace tessera::kernels::chunked_scan::sm80 {
 
 template <class Kernel>
+inline constexpr bool is_chunked = Kernel::config.form == chunked_scan_form::chunk;
+template <class Kernel>
 inline constexpr bool is_forward = Kernel::config.pass == chunked_scan_pass::forward;
 
 inline scan_kind kind_of(const chunked_scan_kernel_args& args) {
@@ -34,10 +38,9 @@ inline scan_kind kind_of(const chunked_scan_kernel_args& args) {
   return args.gv.data != nullptr ? scan_kind::value_decays : scan_kind::plain;
 }
 
-/// All kernels of a row.
+/// All kernels of a row that goes token by token.
 template <class Kernel>
-struct row_kernels {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+struct step_kernels {
   using element = element_t<Kernel::config.type>;
   using shape = recurrence::sm80::tile_shape_of<resolved(Kernel::config).key_dim>;
   static constexpr int shared_bytes =
@@ -69,6 +72,12 @@ struct row_kernels {
                         cuda::entry_of(&add_bonus_sums<element>)};
     }
   }
+};
+
+template <class Kernel>
+struct row_kernels
+    : std::conditional_t<is_chunked<Kernel>, chunk_kernels<Kernel>, step_kernels<Kernel>> {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
 };
 
 template <class Kernel>
@@ -148,7 +157,9 @@ status launch(const chunked_scan_kernel_args& args, const launch_context& contex
   const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
   if (status done = cuda::ready<kernels_of>(context, bytes); !done) return done;
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (is_forward<Kernel>) {
+  if constexpr (is_chunked<Kernel>) {
+    return cuda::launched(launch_chunks<Kernel>(args, context.threads, stream));
+  } else if constexpr (is_forward<Kernel>) {
     return cuda::launched(launch_forward<Kernel>(args, stream));
   } else {
     const backward_args back = scratch_of<Kernel>(args, context.threads, context.workspace).args;

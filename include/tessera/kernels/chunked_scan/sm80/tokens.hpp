@@ -6,6 +6,7 @@
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
+#include <tessera/kernels/recurrence/sm80/lane_rows.hpp>
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 
@@ -16,6 +17,8 @@ using recurrence::sequence;
 using recurrence::sequence_of;
 using recurrence::sequences_with_rest;
 using recurrence::sm80::column_values;
+using recurrence::sm80::fetched_rows;
+using recurrence::sm80::row_source;
 using recurrence::sm80::state_tile;
 using recurrence::sm80::thread_place;
 
@@ -68,7 +71,10 @@ class token_reader {
  public:
   __device__ token_reader(const chunked_scan_kernel_args& args, const sequence& tokens,
                           std::int64_t head)
-      : args_(args), tokens_(tokens), head_(head), kv_head_(head / (args.heads / args.kv_heads)) {
+      : args_(args),
+        tokens_(tokens),
+        head_(head),
+        kv_head_(recurrence::shared_head(head, args.heads, args.kv_heads)) {
     if (args.g_gamma != nullptr && !tokens.is_rest) {
       gamma_ = args.g_gamma[tokens.number * args.gamma_sequence + head * args.gamma_head];
     }
@@ -83,25 +89,32 @@ class token_reader {
     });
   }
 
-  /// Rows of steps [first, first + steps).
+  /// Rows of steps [first, first + steps), a warp each.
   __device__ void load_rows(token_memory<Shape>& to, std::int64_t first, int steps) const {
-    for (int i = static_cast<int>(threadIdx.x) / 32; i < steps; i += Shape::warps) {
-      const std::int64_t token = tokens_.token(first + i);
-      const token_rows rows = to.rows_of(i);
-      const std::int64_t q = row_of(args_.q, tokens_.entry, token, head_);
-      const std::int64_t k = row_of(args_.k, tokens_.entry, token, kv_head_);
-      float bonus = 0.0f;
-      for_each_channel([&](int c) {
-        const bool used = c < args_.keys;
-        rows.query[c] =
-            used ? args_.scale * prim::cuda::number_at(args_.q.data, args_.q.type, q + c) : 0.0f;
-        rows.key[c] = used ? prim::cuda::number_at(args_.k.data, args_.k.type, k + c) : 0.0f;
-        if (args_.u.data != nullptr) bonus = fmaf(rows.query[c] * to.u[c], rows.key[c], bonus);
-      });
-      load_decay(rows.decay, token);
-      if (args_.u.data == nullptr) continue;
-      bonus = prim::cuda::sum_of_warp(bonus);
-      if (threadIdx.x % 32 == 0) to.bonus[i] = bonus;
+    const int rows = row_count() - 1;
+    for (int item = static_cast<int>(threadIdx.x) / 32; item < steps * rows; item += Shape::warps) {
+      const int i = item / rows, row = item % rows + 1;
+      make_row(to, i, row, first + i,
+               recurrence::sm80::row_in_memory{source_of(row, first + i, 0)});
+    }
+  }
+  /// And the values of a tile's columns.
+  __device__ void load_steps(token_memory<Shape>& to, std::int64_t first, int steps,
+                             std::int64_t column) const {
+    load_rows(to, first, steps);
+    load_values(to, first, steps, column);
+  }
+  /// The same of the one step of a sequence, in two halves.
+  __device__ __forceinline__ void fetch_step(fetched_rows<Shape>& rows, std::int64_t column) const {
+    rows.fetch(row_count(), [&](int row) { return source_of(row, 0, column); });
+  }
+  __device__ __forceinline__ void make_step(token_memory<Shape>& to,
+                                            const fetched_rows<Shape>& rows,
+                                            std::int64_t column) const {
+    rows.for_each_row(row_count(),
+                      [&](int row, const auto& elements) { make_row(to, 0, row, 0, elements); });
+    if (args_.gv.data != nullptr) {
+      load_columns(to.value_decay, args_.gv, head_, 0, 1, column, true);
     }
   }
 
@@ -141,22 +154,78 @@ class token_reader {
   }
 
  private:
-  __device__ void load_decay(float* to, std::int64_t token) const {
+  /// Row 0, the values of a tile's columns, 1, the query, 2, the key, 3, the decay, or 4, the query
+  /// that makes the bonus.
+  __device__ __forceinline__ int row_count() const {
+    return args_.u.data != nullptr ? 5 : 4;
+  }
+  __device__ __forceinline__ row_source source_of(int row, std::int64_t step,
+                                                  std::int64_t column) const {
+    const std::int64_t token = tokens_.token(step);
+    const auto in = [&](const chunked_scan_rows& rows, std::int64_t head, std::int64_t count) {
+      return recurrence::sm80::source_in(rows, row_of(rows, tokens_.entry, token, head), count);
+    };
+    if (row == 0) {
+      row_source values = in(args_.v, kv_head_, args_.values - column);
+      values.first += column;
+      return values;
+    }
+    if (row == 2) return in(args_.k, kv_head_, args_.keys);
+    if (row != 3) return in(args_.q, head_, args_.keys);
+    return args_.gk.data != nullptr ? in(args_.gk, head_, args_.keys) : in(args_.g, head_, 1);
+  }
+  /// A row of token i in shared memory.
+  template <class Row>
+  __device__ void make_row(token_memory<Shape>& to, int i, int row, std::int64_t step,
+                           const Row& elements) const {
+    const token_rows rows = to.rows_of(i);
+    if (row == 0) {
+      if constexpr (Shape::columns >= 32) {
+        elements.template for_each<Shape::columns>(args_.v.type,
+                                                   [&](int c, float x) { to.value[i][c] = x; });
+      }
+    } else if (row == 1) {
+      elements.template for_each<Shape::keys>(
+          args_.q.type, [&](int c, float x) { rows.query[c] = args_.scale * x; });
+    } else if (row == 2) {
+      elements.template for_each<Shape::keys>(args_.k.type,
+                                              [&](int c, float x) { rows.key[c] = x; });
+    } else if (row == 3) {
+      make_decay(rows.decay, tokens_.token(step), elements);
+    } else {
+      make_bonus(to, i, step, elements);
+    }
+  }
+  template <class Row>
+  __device__ void make_bonus(token_memory<Shape>& to, int i, std::int64_t step,
+                             const Row& elements) const {
+    const std::int64_t k = row_of(args_.k, tokens_.entry, tokens_.token(step), kv_head_);
+    float bonus = 0.0f;
+    elements.template for_each<Shape::keys>(args_.q.type, [&](int c, float x) {
+      if (c >= args_.keys) return;
+      const float key = prim::cuda::number_at(args_.k.data, args_.k.type, k + c);
+      bonus = fmaf(args_.scale * x * to.u[c], key, bonus);
+    });
+    bonus = prim::cuda::sum_of_warp(bonus);
+    if (threadIdx.x % 32 == 0) to.bonus[i] = bonus;
+  }
+  template <class Row>
+  __device__ void make_decay(float* to, std::int64_t token, const Row& elements) const {
     float of_head = gamma_;
+    if (args_.gk.data == nullptr) {
+      elements.template for_each<32>(args_.g.type, [&](int c, float x) {
+        if (c == 0) of_head += x;
+      });
+      const float factor = expf(__shfl_sync(prim::cuda::all_lanes, of_head, 0));
+      return for_each_channel([&](int c) { to[c] = factor; });
+    }
     if (args_.g.data != nullptr) {
       of_head += prim::cuda::number_at(args_.g.data, args_.g.type,
                                        row_of(args_.g, tokens_.entry, token, head_));
     }
-    if (args_.gk.data == nullptr) {
-      const float factor = expf(of_head);
-      return for_each_channel([&](int c) { to[c] = factor; });
-    }
-    const std::int64_t row = row_of(args_.gk, tokens_.entry, token, head_);
-    for_each_channel([&](int c) {
-      to[c] = 1.0f;
-      if (c >= args_.keys) return;
-      const float x = prim::cuda::number_at(args_.gk.data, args_.gk.type, row + c);
-      to[c] = expf((args_.raw_decay ? log_decay_of_raw(x) : x) + of_head);
+    elements.template for_each<Shape::keys>(args_.gk.type, [&](int c, float x) {
+      const float decay = expf((args_.raw_decay ? log_decay_of_raw(x) : x) + of_head);
+      to[c] = c < args_.keys ? decay : 1.0f;
     });
   }
 

@@ -40,10 +40,9 @@ template <class Element, class Shape, bool LowRank>
 __global__ void __launch_bounds__(Shape::threads)
     step_through(__grid_constant__ const delta_rule_kernel_args args, int tiles) {
   __shared__ token_memory<Shape> tokens;
-  const std::int64_t item = blockIdx.x;
-  const std::int64_t column = item % tiles * Shape::columns;
-  const std::int64_t head = item / tiles % args.value_heads;
-  const sequence all = sequence_of<device_code>(args, item / tiles / args.value_heads);
+  const recurrence::tile_item item(blockIdx.x, tiles, args.value_heads);
+  const std::int64_t column = item.tile * Shape::columns, head = item.head;
+  const sequence all = sequence_of<device_code>(args, item.sequence);
   const auto mine = thread_place<Shape>::here();
   const auto store = [&](std::int64_t step, const column_values<Shape>& answer) {
     store_columns<Element, Shape>(columns_at<Element>(args.out, all, step, head, column),
@@ -57,6 +56,9 @@ __global__ void __launch_bounds__(Shape::threads)
   if (!all.has_states) return;
 
   const token_reader<Element, Shape> reader(args, all, head);
+  const bool is_lone = Shape::columns >= 32 && all.length == 1;
+  fetched_rows<Shape> fetched;
+  if (is_lone) reader.fetch_step(fetched, column);
   state_tile<Shape> state;
   const auto initial = initial_states<device_code>(args, all);
   state.load(initial.data, initial.type, place_of(initial, args, all.slot, head, column));
@@ -64,8 +66,11 @@ __global__ void __launch_bounds__(Shape::threads)
   for (std::int64_t first = 0; first < all.length; first += most) {
     const int steps = static_cast<int>(min(std::int64_t{most}, all.length - first));
     __syncthreads();
-    reader.load_rows(tokens, first, steps);
-    reader.load_columns(tokens.value, args.v, first, steps, column, args.activates);
+    if (is_lone) {
+      reader.make_step(tokens, fetched);
+    } else {
+      reader.load_steps(tokens, first, steps, column);
+    }
     __syncthreads();
     for (int i = 0; i < steps; ++i) {
       if (tokens.kind[i] == step_kind::padding) {

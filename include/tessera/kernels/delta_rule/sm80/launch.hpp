@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -17,6 +18,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/delta_rule/sm80/backward.hpp>
 #include <tessera/kernels/delta_rule/sm80/backward_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_launch.hpp>
 #include <tessera/kernels/delta_rule/sm80/forward.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
@@ -30,10 +32,9 @@ namespace tessera::kernels::delta_rule::sm80 {
 template <class Kernel>
 inline constexpr bool is_forward = Kernel::config.pass == delta_rule_pass::forward;
 
-/// All kernels of a row.
+/// All kernels of a row that goes token by token.
 template <class Kernel>
-struct row_kernels {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+struct step_kernels {
   using element = element_t<Kernel::config.type>;
   using shape = recurrence::sm80::tile_shape_of<resolved(Kernel::config).key_dim>;
   static constexpr int shared_bytes =
@@ -60,6 +61,12 @@ struct row_kernels {
                         cuda::entry_of(&add_gate_sums<element>)};
     }
   }
+};
+
+template <class Kernel>
+struct row_kernels : std::conditional_t<goes_by_chunks(Kernel::config), chunk_kernels<Kernel>,
+                                        step_kernels<Kernel>> {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
 };
 
 template <class Kernel>
@@ -136,7 +143,9 @@ status launch(const delta_rule_kernel_args& args, const launch_context& context)
   const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
   if (status done = cuda::ready<kernels_of>(context, bytes); !done) return done;
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (is_forward<Kernel>) {
+  if constexpr (goes_by_chunks(Kernel::config)) {
+    return cuda::launched(launch_chunks<Kernel>(args, context.threads, stream));
+  } else if constexpr (is_forward<Kernel>) {
     return cuda::launched(launch_forward<Kernel>(args, stream));
   } else {
     const backward_args back = scratch_of<Kernel>(args, context.threads, context.workspace).args;

@@ -9,15 +9,20 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/gates.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
+#include <tessera/kernels/recurrence/sm80/lane_rows.hpp>
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 
 namespace tessera::kernels::delta_rule::sm80 {
+
+using recurrence::sm80::fetched_rows;
+using recurrence::sm80::row_source;
 
 /// Names the code that `sigmoid` and its like are compiled into.
 struct device_code;
@@ -66,6 +71,10 @@ struct token_memory {
 /// The operands of one value head of a sequence.
 template <class Element, class Shape>
 class token_reader {
+  static constexpr dtype operand_type = std::is_same_v<Element, bf16>  ? dtype::bf16
+                                        : std::is_same_v<Element, f16> ? dtype::f16
+                                                                       : dtype::f32;
+
  public:
   __device__ token_reader(const delta_rule_kernel_args& args, const sequence& tokens,
                           std::int64_t head)
@@ -73,22 +82,31 @@ class token_reader {
         tokens_(tokens),
         gate_(args.gate, head),
         head_(head),
-        key_head_(head / (args.value_heads / args.key_heads)) {}
+        key_head_(recurrence::shared_head(head, args.value_heads, args.key_heads)) {}
 
-  /// Rows of steps [first, first + steps).
+  /// Rows of steps [first, first + steps), a warp each.
   __device__ void load_rows(token_memory<Shape>& to, std::int64_t first, int steps) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    for (int i = static_cast<int>(threadIdx.x) / 32; i < steps; i += Shape::warps) {
-      const bool pads = tokens_.is_padding(first + i);
-      if (lane == 0) {
-        to.kind[i] = pads                             ? step_kind::padding
-                     : tokens_.starts_anew(first + i) ? step_kind::starts_anew
-                                                      : step_kind::goes_on;
-      }
-      if (pads) continue;
-      load_token(to.rows_of(i), tokens_.token(first + i));
-      if (lane == 0) to.beta[i] = beta(tokens_.token(first + i));
+    const int rows = row_count() - 1;
+    for (int item = static_cast<int>(threadIdx.x) / 32; item < steps * rows; item += Shape::warps) {
+      const int i = item / rows, row = item % rows + 1;
+      make_row(to, i, row, first + i,
+               recurrence::sm80::row_in_memory{source_of(row, first + i, 0)});
     }
+  }
+  /// And the values of a tile's columns.
+  __device__ void load_steps(token_memory<Shape>& to, std::int64_t first, int steps,
+                             std::int64_t column) const {
+    load_rows(to, first, steps);
+    load_columns(to.value, args_.v, first, steps, column, args_.activates);
+  }
+  /// The same of the one step of a sequence, in two halves.
+  __device__ __forceinline__ void fetch_step(fetched_rows<Shape>& rows, std::int64_t column) const {
+    rows.fetch(row_count(), [&](int row) { return source_of(row, 0, column); });
+  }
+  __device__ __forceinline__ void make_step(token_memory<Shape>& to,
+                                            const fetched_rows<Shape>& rows) const {
+    rows.for_each_row(row_count(),
+                      [&](int row, const auto& elements) { make_row(to, 0, row, 0, elements); });
   }
 
   /// Columns [column, column + columns of a tile) of v or d_out; those behind the last are 0.
@@ -138,46 +156,105 @@ class token_reader {
   }
 
  private:
+  /// Row 0, the values of a tile's columns, 1, the query, 2, the key, 3, the decay, 4, beta, 5,
+  /// `read`, or 6, `write`.
+  __device__ __forceinline__ int row_count() const {
+    return args_.update == delta_rule_update::delta ? 5 : 7;
+  }
+  __device__ __forceinline__ row_source source_of(int row, std::int64_t step,
+                                                  std::int64_t column) const {
+    if (tokens_.is_padding(step)) return {};
+    const std::int64_t token = tokens_.token(step);
+    const auto in = [&](const delta_rule_input& rows, std::int64_t head, std::int64_t count) {
+      return recurrence::sm80::source_in(rows, row_of(rows, tokens_.entry, token, head), count);
+    };
+    if (row == 0) {
+      row_source values = in(args_.v, head_, args_.value_dim - column);
+      values.first += column;
+      return values;
+    }
+    if (row == 3) return in(args_.decay, head_, args_.decay_has_channels ? args_.key_dim : 1);
+    if (row == 4) return in(args_.beta, head_, 1);
+    return in(row == 1   ? args_.q
+              : row == 2 ? args_.k
+              : row == 5 ? args_.read
+                         : args_.write,
+              key_head_, args_.key_dim);
+  }
+  /// A row of token i in shared memory.
+  template <class Row>
+  __device__ void make_row(token_memory<Shape>& to, int i, int row, std::int64_t step,
+                           const Row& elements) const {
+    const bool pads = tokens_.is_padding(step);
+    if (row == 4 && threadIdx.x % 32 == 0) {
+      to.kind[i] = pads                        ? step_kind::padding
+                   : tokens_.starts_anew(step) ? step_kind::starts_anew
+                                               : step_kind::goes_on;
+    }
+    if (pads) return;
+    const token_rows rows = to.rows_of(i);
+    const bool multiplies = args_.update == delta_rule_update::multiplicative;
+    if (row == 0) {
+      if constexpr (Shape::columns >= 32) {
+        elements.template for_each<Shape::columns>(
+            args_.v.type, [&](int c, float x) { to.value[i][c] = args_.activates ? silu(x) : x; });
+      }
+    } else if (row == 1) {
+      make_operand(rows.query, elements, args_.normalizes, args_.scale);
+    } else if (row == 2) {
+      make_operand(rows.key, elements, args_.normalizes, 1.0f);
+    } else if (row == 3) {
+      make_decay(rows.decay, elements);
+    } else if (row == 4) {
+      const float raw = first_of(elements, args_.beta.type);
+      if (threadIdx.x % 32 == 0) {
+        to.beta[i] = args_.beta.data == nullptr ? 0.0f : beta_of<device_code>(args_, raw);
+      }
+    } else if (row == 5) {
+      make_operand(rows.read, elements, false, multiplies ? -1.0f : 1.0f);
+    } else if (!multiplies) {
+      make_operand(rows.write, elements, false, 1.0f);
+    } else {
+      const std::int64_t token = tokens_.token(step);
+      elements.template for_each<Shape::keys>(operand_type, [&](int c, float x) {
+        const float read = c < args_.key_dim ? operand_at(args_.read, token, c) : 0.0f;
+        rows.write[c] = read * (args_.activates ? silu(x) : x);
+      });
+    }
+  }
+
   /// Elements times `factor`, and 1 over their length if they are normalised.
-  __device__ void load_operand(float* to, const delta_rule_input& from, std::int64_t token,
-                               bool normalizes, float factor) const {
+  template <class Row>
+  __device__ void make_operand(float* to, const Row& elements, bool normalizes,
+                               float factor) const {
     float sum = 0.0f;
-    for_each_channel([&](int c) {
-      to[c] = c < args_.key_dim ? operand_at(from, token, c) : 0.0f;
+    elements.template for_each<Shape::keys>(operand_type, [&](int c, float x) {
+      to[c] = args_.activates ? silu(x) : x;
       sum = fmaf(to[c], to[c], sum);
     });
     if (normalizes) factor *= inverse_length(sum);
     if (factor == 1.0f) return;
     for_each_channel([&](int c) { to[c] *= factor; });
   }
-  __device__ void load_token(const token_rows& to, std::int64_t token) const {
-    load_operand(to.query, args_.q, token, args_.normalizes, args_.scale);
-    load_operand(to.key, args_.k, token, args_.normalizes, 1.0f);
-    load_decay(to.decay, token);
-    if (args_.update == delta_rule_update::delta) return;
-    load_operand(to.read, args_.read, token, false, 1.0f);
-    load_operand(to.write, args_.write, token, false, 1.0f);
-    if (args_.update == delta_rule_update::low_rank) return;
-    for_each_channel([&](int c) {
-      to.write[c] *= to.read[c];
-      to.read[c] = -to.read[c];
-    });
+  /// The only number of a row, in all lanes.
+  template <class Row>
+  __device__ __forceinline__ float first_of(const Row& elements, dtype type) const {
+    float first = 0.0f;
+    elements.template for_each<32>(type, [&](int, float x) { first = x; });
+    return __shfl_sync(prim::cuda::all_lanes, first, 0);
   }
-
-  __device__ void load_decay(float* to, std::int64_t token) const {
-    const delta_rule_input& decay = args_.decay;
-    const std::int64_t at = row_of(decay, tokens_.entry, token, head_);
-    if (decay.data == nullptr || !args_.decay_has_channels) {
+  template <class Row>
+  __device__ void make_decay(float* to, const Row& elements) const {
+    const dtype type = args_.decay.type;
+    if (args_.decay.data == nullptr || !args_.decay_has_channels) {
       float factor = 1.0f;
-      if (decay.data != nullptr) {
-        factor = expf(gate_.log_decay(prim::cuda::number_at(decay.data, decay.type, at), 0));
+      if (args_.decay.data != nullptr) {
+        factor = expf(gate_.log_decay(first_of(elements, type), 0));
       }
       return for_each_channel([&](int c) { to[c] = factor; });
     }
-    for_each_channel([&](int c) {
-      to[c] = c < args_.key_dim
-                  ? expf(gate_.log_decay(prim::cuda::number_at(decay.data, decay.type, at + c), c))
-                  : 1.0f;
+    elements.template for_each<Shape::keys>(type, [&](int c, float x) {
+      to[c] = c < args_.key_dim ? expf(gate_.log_decay(x, c)) : 1.0f;
     });
   }
 

@@ -16,6 +16,9 @@
 #include <tessera/families/latent_attention/rules.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/latent_attention/sm80/backward.hpp>
+#include <tessera/kernels/latent_attention/sm80/dense_forward.hpp>
+#include <tessera/kernels/latent_attention/sm80/dense_kernels.hpp>
+#include <tessera/kernels/latent_attention/sm80/dense_selected.hpp>
 #include <tessera/kernels/latent_attention/sm80/forward.hpp>
 #include <tessera/kernels/latent_attention/sm80/launch_memory.hpp>
 #include <tessera/kernels/latent_attention/sm80/matrix_forward.hpp>
@@ -50,7 +53,7 @@ struct forward_launch {
     constexpr int blocks_of_each = Kernel::config.type == dtype::none ? 2 : 1;
     return forward_memory::of(args, form, blocks_of_each, multiprocessors, base);
   }
-  static cudaError_t run(const latent_attention_kernel_args& args, const launch_context& context) {
+  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
     const forward_memory of = memory(args, context.threads, context.workspace);
     queue to(context.stream);
     if constexpr (form == latent_form::absorbed) {
@@ -62,7 +65,7 @@ struct forward_launch {
                0, args, of.keys.expanded, of.starts, of.results);
     to.enqueue(&combine_splits<combine_threads>, of.results.rows, combine_threads, 0, args,
                of.results);
-    return to.code();
+    return cuda::launched(to.code());
   }
 };
 
@@ -99,7 +102,7 @@ struct matrix_launch : forward_launch<Kernel> {
     if (here.kernel != nullptr) kernels[0] = cuda::entry_of(here.kernel, here.shared_bytes);
     return kernels;
   }
-  static cudaError_t run(const latent_attention_kernel_args& args, const launch_context& context) {
+  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
     const attention here = attention_here();
     if (here.kernel == nullptr) return base::run(args, context);
     const forward_memory of = base::memory(args, context.threads, context.workspace);
@@ -109,7 +112,7 @@ struct matrix_launch : forward_launch<Kernel> {
                here.shared_bytes, args, of.starts, of.results);
     to.enqueue(&combine_splits<base::combine_threads>, of.results.rows, base::combine_threads, 0,
                args, of.results);
-    return to.code();
+    return cuda::launched(to.code());
   }
 };
 
@@ -130,7 +133,7 @@ struct backward_launch {
                                 std::byte* base) {
     return backward_memory::of(args, form, multiprocessors, base);
   }
-  static cudaError_t run(const latent_attention_kernel_args& args, const launch_context& context) {
+  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
     const backward_memory of = memory(args, context.threads, context.workspace);
     const expanded_keys& keys = of.keys.expanded;
     const std::int64_t tokens = args.entries * args.length;
@@ -153,16 +156,75 @@ struct backward_launch {
       to.enqueue(&sink_gradients<threads>, args.d_sink_heads * args.sink_count, threads, 0, args,
                  of.sums);
     }
-    return to.code();
+    return cuda::launched(to.code());
   }
 };
 
-/// The launch of a row's direction and type.
+/// Of a workspace whose parts the launch places itself.
+struct memory_size {
+  std::size_t bytes = 0;
+};
+
+/// Launches of expanded latents of a type.
 template <class Kernel>
-using launch_of =
-    std::conditional_t<Kernel::config.pass == latent_pass::backward, backward_launch<Kernel>,
-                       std::conditional_t<Kernel::config.type == dtype::none,
-                                          forward_launch<Kernel>, matrix_launch<Kernel>>>;
+struct dense_launch {
+  using dense = dense_forward<dense_kernels<Kernel>>;
+
+  static auto entries() { return dense::entries(); }
+  static memory_size memory(const latent_attention_kernel_args& args, int multiprocessors,
+                            std::byte* base) {
+    return {dense(args, multiprocessors, base).bytes()};
+  }
+  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
+    return dense(args, context.threads, context.workspace).launch(context);
+  }
+};
+
+/// The same, of which each token sees those of a list.
+template <class Kernel>
+struct dense_selected_launch {
+  using dense = dense_selected<Kernel>;
+
+  static auto entries() { return dense::entries(); }
+  static memory_size memory(const latent_attention_kernel_args& args, int multiprocessors,
+                            std::byte* base) {
+    return {dense(args, multiprocessors, base).bytes(multiprocessors)};
+  }
+  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
+    return dense(args, context.threads, context.workspace).launch(context);
+  }
+};
+
+/// The launch of a row's form, on the matrix unit.
+template <class Kernel, latent_form Form>
+struct matrix_launch_of;
+template <class Kernel>
+struct matrix_launch_of<Kernel, latent_form::absorbed> {
+  using type = matrix_launch<Kernel>;
+};
+template <class Kernel>
+struct matrix_launch_of<Kernel, latent_form::expanded> {
+  using type = dense_launch<Kernel>;
+};
+template <class Kernel>
+struct matrix_launch_of<Kernel, latent_form::selected> {
+  using type = dense_selected_launch<Kernel>;
+};
+
+/// The launch of a row's form, direction and type.
+template <class Kernel, bool Backward, bool OfAnyType>
+struct launch_type {
+  using type = backward_launch<Kernel>;
+};
+template <class Kernel>
+struct launch_type<Kernel, false, true> {
+  using type = forward_launch<Kernel>;
+};
+template <class Kernel>
+struct launch_type<Kernel, false, false> : matrix_launch_of<Kernel, Kernel::config.form> {};
+template <class Kernel>
+using launch_of = typename launch_type<Kernel, Kernel::config.pass == latent_pass::backward,
+                                       Kernel::config.type == dtype::none>::type;
 template <class Kernel>
 struct row_kernels : launch_of<Kernel> {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
@@ -187,7 +249,7 @@ template <class Kernel>
 status launch(const latent_attention_kernel_args& args, const launch_context& context) {
   const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
   if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
-  return cuda::launched(row_kernels<Kernel>::run(args, context));
+  return row_kernels<Kernel>::run(args, context);
 }
 
 }  // namespace tessera::kernels::latent_attention::sm80

@@ -248,7 +248,7 @@ struct state_tile {
     if (data == nullptr) return;
     if (place.is_wide<Shape>(data, type)) {
       return for_each_quad(place, [&](float4& x, std::int64_t offset) {
-        x = *reinterpret_cast<const float4*>(static_cast<const float*>(data) + offset);
+        x = __ldcs(reinterpret_cast<const float4*>(static_cast<const float*>(data) + offset));
       });
     }
     prim::cuda::with_elements(data, type, [&](const auto* elements) {
@@ -262,7 +262,7 @@ struct state_tile {
     if (data == nullptr) return;
     if (place.is_wide<Shape>(data, type)) {
       return for_each_quad(place, [&](const float4& x, std::int64_t offset) {
-        *reinterpret_cast<float4*>(static_cast<float*>(data) + offset) = x;
+        __stcs(reinterpret_cast<float4*>(static_cast<float*>(data) + offset), x);
       });
     }
     prim::cuda::with_elements(data, type, [&](auto* elements) {

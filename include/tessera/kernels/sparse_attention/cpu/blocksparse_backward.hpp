@@ -12,30 +12,32 @@
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_forward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/gradient_block.hpp>
 #include <tessera/kernels/sparse_attention/cpu/visible_pairs.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::sparse_attention::cpu {
 
-template <class Kernel>
+template <class Kernel, class Mask = prim::no_mask_functor>
 class blocksparse_backward {
   using isa_type = typename isa::of<Kernel::config.target>::type;
-  using pairs_type = visible_pairs<isa_type>;
+  using pairs_type = visible_pairs<isa_type, Mask>;
   using block_type = gradient_block<isa_type>;
 
  public:
-  explicit blocksparse_backward(const blocksparse_kernel_args& args) : args_(args) {}
+  explicit blocksparse_backward(const blocksparse_kernel_args& args, const Mask& mask = {})
+      : args_(args), mask_(mask) {}
 
   std::size_t workspace_bytes(int threads) const {
     prim::float_carver memory(nullptr);
-    static_cast<void>(launch_memory(args_, memory));
+    static_cast<void>(launch_memory(args_, mask_, memory));
     return memory.bytes() + static_cast<std::size_t>(threads) * thread_bytes();
   }
 
   void run(std::byte* workspace, int threads) const {
     prim::float_carver memory(workspace);
-    const launch_memory launch(args_, memory);
+    const launch_memory launch(args_, mask_, memory);
     launch.pairs.prepare(threads);
     std::byte* const of_threads = workspace + memory.bytes();
     const auto with_block = [&](std::int64_t items, const auto& body) {
@@ -65,8 +67,9 @@ class blocksparse_backward {
  private:
   /// D of every row, beside who sees whom.
   struct launch_memory {
-    launch_memory(const blocksparse_kernel_args& args, prim::float_carver& memory)
-        : pairs(args, memory), corrections(memory.take(args.batch * args.q_heads * args.q_len)) {}
+    launch_memory(const blocksparse_kernel_args& args, const Mask& mask, prim::float_carver& memory)
+        : pairs(args, mask, memory),
+          corrections(memory.take(args.batch * args.q_heads * args.q_len)) {}
     pairs_type pairs;
     float* corrections;
   };
@@ -214,6 +217,7 @@ class blocksparse_backward {
   }
 
   const blocksparse_kernel_args args_;
+  const Mask mask_;
 };
 
 }  // namespace tessera::kernels::sparse_attention::cpu

@@ -8,6 +8,7 @@
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/sparse_attention/cpu/softmax_block.hpp>
 #include <tessera/kernels/sparse_attention/cpu/visible_pairs.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
@@ -36,24 +37,25 @@ inline int keys_of_tile(std::int64_t tile, std::int64_t length) {
   return static_cast<int>(std::min<std::int64_t>(block_keys, length - tile * block_keys));
 }
 
-template <class Kernel>
+template <class Kernel, class Mask = prim::no_mask_functor>
 class blocksparse_forward {
   using isa_type = typename isa::of<Kernel::config.target>::type;
-  using pairs_type = visible_pairs<isa_type>;
+  using pairs_type = visible_pairs<isa_type, Mask>;
   using block_type = softmax_block<isa_type>;
 
  public:
-  explicit blocksparse_forward(const blocksparse_kernel_args& args) : args_(args) {}
+  explicit blocksparse_forward(const blocksparse_kernel_args& args, const Mask& mask = {})
+      : args_(args), mask_(mask) {}
 
   std::size_t workspace_bytes(int threads) const {
     prim::float_carver memory(nullptr);
-    static_cast<void>(pairs_type(args_, memory));
+    static_cast<void>(pairs_type(args_, mask_, memory));
     return memory.bytes() + static_cast<std::size_t>(threads) * thread_bytes();
   }
 
   void run(std::byte* workspace, int threads) const {
     prim::float_carver memory(workspace);
-    const pairs_type pairs(args_, memory);
+    const pairs_type pairs(args_, mask_, memory);
     pairs.prepare(threads);
     std::byte* const of_threads = workspace + memory.bytes();
     const std::int64_t blocks = pairs.blocks();
@@ -114,6 +116,7 @@ class blocksparse_forward {
   }
 
   const blocksparse_kernel_args args_;
+  const Mask mask_;
 };
 
 }  // namespace tessera::kernels::sparse_attention::cpu

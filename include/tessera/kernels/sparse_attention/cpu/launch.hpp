@@ -12,22 +12,25 @@
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_forward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_backward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_forward.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::cpu {
 
-/// The launch of a row's pattern and direction.
-template <class Kernel>
-auto launch_of(const sparse_attention_kernel_args& args) {
+/// The launch of a row's pattern and direction. `mask` is a functor that hides more pairs of
+/// blocksparse attention.
+template <class Kernel, class Mask = prim::no_mask_functor>
+auto launch_of(const sparse_attention_kernel_args& args, const Mask& mask = {}) {
   static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   constexpr bool backward = Kernel::config.pass == sparse_pass::backward;
   if constexpr (Kernel::config.pattern == sparse_pattern::blocksparse) {
-    using kernel =
-        std::conditional_t<backward, blocksparse_backward<Kernel>, blocksparse_forward<Kernel>>;
-    return kernel(args.blocksparse);
+    using kernel = std::conditional_t<backward, blocksparse_backward<Kernel, Mask>,
+                                      blocksparse_forward<Kernel, Mask>>;
+    return kernel(args.blocksparse, mask);
   } else {
+    static_assert(!is_functor<Mask>, "native sparse attention takes no functors");
     using kernel =
         std::conditional_t<backward, native_sparse_backward<Kernel>, native_sparse_forward<Kernel>>;
     return kernel(args.native_sparse);
@@ -44,6 +47,12 @@ std::size_t workspace_bytes(const sparse_attention_kernel_args& args, int thread
 template <class Kernel>
 status launch(const sparse_attention_kernel_args& args, const launch_context& context) {
   return run_in_workspace(launch_of<Kernel>(args), context);
+}
+/// The same with a mask functor.
+template <class Kernel, class Mask>
+status launch_with(const sparse_attention_kernel_args& args, const Mask& mask,
+                   const launch_context& context) {
+  return run_in_workspace(launch_of<Kernel>(args, mask), context);
 }
 
 }  // namespace tessera::kernels::sparse_attention::cpu

@@ -1,6 +1,6 @@
 // Who sees whom in blocksparse attention. Causality, window and chunks are together an interval of
-// positions for each row; segments, the mask and the mask of blocks hide more. A tile of keys is
-// left out, or looked at pair by pair, by what bounds of its positions and segments say.
+// positions for each row; segments, the mask, the mask of blocks and a functor hide more. A tile of
+// keys is left out, or looked at pair by pair, by what bounds of its positions and segments say.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,9 @@
 #include <limits>
 
 #include <tessera/families/sparse_attention/kernel_args.hpp>
+#include <tessera/kernels/sparse_attention/common/tile_blocks.hpp>
 #include <tessera/kernels/sparse_attention/cpu/score_block.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
@@ -51,13 +53,14 @@ struct row_view {
 };
 
 /// Which pairs of a launch see each other. Bounds of all blocks and tiles are made first.
-template <class Isa>
+template <class Isa, class Mask>
 class visible_pairs {
   using args_type = blocksparse_kernel_args;
 
  public:
-  visible_pairs(const args_type& args, prim::float_carver& memory)
+  visible_pairs(const args_type& args, const Mask& mask, prim::float_carver& memory)
       : args_(args),
+        functor_(mask),
         tiles_((args.kv_len + block_keys - 1) / block_keys),
         blocks_((args.q_len + block_rows - 1) / block_rows),
         keys_(memory.take<key_bounds>(args.batch * tiles_)),
@@ -89,9 +92,17 @@ class visible_pairs {
     const bool all = rows.all_see && keys.positions.least >= rows.first.most &&
                      keys.positions.most <= rows.last.least && keys.segments.is_one_number() &&
                      rows.segments.is_one_number();
-    const prim::tile_visibility of_blocks = of_block_mask(entry, head, block, tile);
-    if (of_blocks == skip) return skip;
-    return all && of_blocks == full && args_.mask.data == nullptr ? full : partial;
+    const std::int64_t row = block * block_rows, key = tile * block_keys;
+    const prim::score_tile place{.entry = entry,
+                                 .head_begin = static_cast<int>(head),
+                                 .head_end = static_cast<int>(head) + 1,
+                                 .query_begin = row,
+                                 .query_end = std::min(row + block_rows, args_.q_len),
+                                 .key_begin = key,
+                                 .key_end = std::min(key + block_keys, args_.kv_len)};
+    const prim::tile_visibility of_pairs =
+        blocks_of(place).seen(args_.mask.data != nullptr, functor_, place);
+    return of_pairs == full && !all ? partial : of_pairs;
   }
 
   /// Hides the pairs of a tile, in `scores`, that do not see each other.
@@ -108,10 +119,7 @@ class visible_pairs {
                           (keys.segment[c] == view.segment);
         hidden[c] = seen ? 0.0f : -1.0f;
       }
-      if (args_.mask.data != nullptr) hide_masked(entry, head, row, tile, scores.keys, hidden);
-      if (args_.block_mask.data != nullptr) {
-        hide_blocks(entry, head, row, keys, scores.keys, hidden);
-      }
+      if (hides_more()) hide_more(entry, head, row, tile, keys, hidden);
       scores.hide(r, hidden);
     }
   }
@@ -134,12 +142,15 @@ class visible_pairs {
     return args_.kv_segments.data == nullptr ? 0 : number(args_.kv_segments, entry, key);
   }
 
+  std::int64_t row_position(std::int64_t entry, std::int64_t row) const {
+    return args_.q_positions.data == nullptr ? row + args_.first_position
+                                             : number(args_.q_positions, entry, row);
+  }
+
   /// What a row sees; nothing, if its interval is empty.
   row_view view_of(std::int64_t entry, std::int64_t row) const {
     constexpr std::int64_t far = args_type::far;
-    const std::int64_t position = args_.q_positions.data == nullptr
-                                      ? row + args_.first_position
-                                      : number(args_.q_positions, entry, row);
+    const std::int64_t position = row_position(entry, row);
     row_view view{.first = -far, .last = args_.causal ? position : far};
     if (args_.window_left != far) view.first = position - args_.window_left;
     if (args_.window_right != far) view.last = std::min(view.last, position + args_.window_right);
@@ -187,50 +198,74 @@ class visible_pairs {
     }
   }
 
-  void hide_masked(std::int64_t entry, std::int64_t head, std::int64_t row, std::int64_t tile,
-                   int count, float* hidden) const {
-    const sparse_mask& mask = args_.mask;
-    const std::uint8_t* const shown = mask.data + entry * mask.entry + head * mask.head +
-                                      row * mask.row + tile * block_keys * mask.column;
-    for (int c = 0; c < count; ++c) hidden[c] = shown[c * mask.column] != 0 ? hidden[c] : -1.0f;
-  }
   const std::uint8_t* blocks_of_row(std::int64_t entry, std::int64_t head,
                                     std::int64_t block_row) const {
     const sparse_mask& mask = args_.block_mask;
     return mask.data + entry * mask.entry + head * mask.head + block_row * mask.row;
   }
-  void hide_blocks(std::int64_t entry, std::int64_t head, std::int64_t row, const tile_keys& keys,
-                   int count, float* hidden) const {
-    const std::uint8_t* const shown = blocks_of_row(entry, head, row / args_.block_q);
-    for (int c = 0; c < count; ++c) {
-      hidden[c] = shown[keys.block[c] * args_.block_mask.column] != 0 ? hidden[c] : -1.0f;
+  /// Elements of block_mask for a row and each key of a tile; of none, they show part.
+  void load_blocks(std::int64_t entry, std::int64_t head, std::int64_t row, const tile_keys& keys,
+                   std::uint8_t* shown) const {
+    std::fill(shown, shown + block_keys, static_cast<std::uint8_t>(block_shown::part));
+    if (args_.block_mask.data == nullptr) return;
+    const std::uint8_t* const blocks = blocks_of_row(entry, head, row / args_.block_q);
+    for (int c = 0; c < block_keys; ++c) {
+      shown[c] = blocks[keys.block[c] * args_.block_mask.column];
+    }
+  }
+  /// Something beside positions and segments hides pairs.
+  bool hides_more() const {
+    return is_functor<Mask> || args_.mask.data != nullptr || args_.block_mask.data != nullptr;
+  }
+  void hide_more(std::int64_t entry, std::int64_t head, std::int64_t row, std::int64_t tile,
+                 const tile_keys& keys, float* hidden) const {
+    std::uint8_t shown[block_keys];  // of the blocks that the keys lie in
+    load_blocks(entry, head, row, keys, shown);
+    if (args_.mask.data != nullptr) hide_masked(entry, head, row, tile, shown, hidden);
+    if constexpr (is_functor<Mask>) ask_functor(entry, head, row, tile, shown, hidden);
+    for (int c = 0; c < block_keys; ++c) hidden[c] = shown[c] != 0 ? hidden[c] : -1.0f;
+  }
+  void hide_masked(std::int64_t entry, std::int64_t head, std::int64_t row, std::int64_t tile,
+                   const std::uint8_t* of_blocks, float* hidden) const {
+    const sparse_mask& mask = args_.mask;
+    const std::uint8_t* const shown = mask.data + entry * mask.entry + head * mask.head +
+                                      row * mask.row + tile * block_keys * mask.column;
+    const auto count = std::min<std::int64_t>(block_keys, args_.kv_len - tile * block_keys);
+    for (std::int64_t c = 0; c < count; ++c) {
+      const bool seen = (shown[c * mask.column] != 0) | is_whole(of_blocks[c]);
+      hidden[c] = seen ? hidden[c] : -1.0f;
+    }
+  }
+  /// About the pairs that nothing else hides.
+  void ask_functor(std::int64_t entry, std::int64_t head, std::int64_t row, std::int64_t tile,
+                   const std::uint8_t* of_blocks, float* hidden) const {
+    position at{.batch = entry,
+                .head = static_cast<int>(head),
+                .query = row,
+                .query_position = row_position(entry, row)};
+    for (int c = 0; c < block_keys; ++c) {
+      if (hidden[c] != 0.0f || of_blocks[c] == 0 || is_whole(of_blocks[c])) continue;
+      at.key = tile * block_keys + c;
+      if (!functor_(at)) hidden[c] = -1.0f;
     }
   }
 
-  prim::tile_visibility of_block_mask(std::int64_t entry, std::int64_t head, std::int64_t block,
-                                      std::int64_t tile) const {
-    if (args_.block_mask.data == nullptr) return prim::tile_visibility::full;
-    const auto last = [](std::int64_t first, std::int64_t count, std::int64_t length) {
-      return std::min(first + count, length) - 1;
-    };
-    const std::int64_t row = block * block_rows, key = tile * block_keys;
-    const std::int64_t last_block_row = last(row, block_rows, args_.q_len) / args_.block_q;
-    const std::int64_t last_column = last(key, block_keys, args_.kv_len) / args_.block_k;
-    bool some = false, all = true;
-    for (std::int64_t i = row / args_.block_q; i <= last_block_row; ++i) {
-      const std::uint8_t* const shown = blocks_of_row(entry, head, i);
-      for (std::int64_t j = key / args_.block_k; j <= last_column; ++j) {
-        const bool seen = shown[j * args_.block_mask.column] != 0;
-        some |= seen;
-        all &= seen;
+  tile_blocks blocks_of(const prim::score_tile& tile) const {
+    if (args_.block_mask.data == nullptr) return tile_blocks::without_mask();
+    tile_blocks blocks;
+    const std::int64_t last_row = (tile.query_end - 1) / args_.block_q;
+    const std::int64_t last_column = (tile.key_end - 1) / args_.block_k;
+    for (std::int64_t i = tile.query_begin / args_.block_q; i <= last_row; ++i) {
+      const std::uint8_t* const shown = blocks_of_row(tile.entry, tile.head_begin, i);
+      for (std::int64_t j = tile.key_begin / args_.block_k; j <= last_column; ++j) {
+        blocks.add(shown[j * args_.block_mask.column]);
       }
     }
-    return !some ? prim::tile_visibility::skip
-           : all ? prim::tile_visibility::full
-                 : prim::tile_visibility::partial;
+    return blocks;
   }
 
   const args_type& args_;
+  const Mask& functor_;
   std::int64_t tiles_, blocks_;
   key_bounds* keys_;
   row_bounds* rows_;

@@ -32,41 +32,42 @@ void queue_bounds(kernel_queue& queue, const visible_pairs& pairs, std::int64_t 
             pairs, batch, pairs.row_steps(), pairs.key_steps());
 }
 
-template <class Kernel>
+template <class Kernel, class Mask>
 class blocksparse_forward_row {
  public:
-  blocksparse_forward_row(const blocksparse_kernel_args& call, int /*multiprocessors*/,
-                          std::byte* workspace)
-      : launch_{.call = call, .pairs = visible_pairs::of(call)}, parts_(workspace) {
+  blocksparse_forward_row(const blocksparse_kernel_args& call, const Mask& mask,
+                          int /*multiprocessors*/, std::byte* workspace)
+      : launch_{.call = call, .pairs = pairs_with(call, mask)}, parts_(workspace) {
     place_bounds(launch_.pairs, call.batch, parts_);
   }
   std::size_t bytes() const { return parts_.bytes(); }
 
   static auto entries() {
-    return std::array{
-        cuda::entry_of(&make_bounds<Kernel>),
-        cuda::entry_of(&blocksparse_attend<Kernel>, attend_bytes(most_head_dim, most_head_dim))};
+    return std::array{cuda::entry_of(&make_bounds<Kernel>),
+                      cuda::entry_of(&blocksparse_attend<Kernel, Mask>,
+                                     attend_bytes(most_head_dim, most_head_dim))};
   }
   status launch(const launch_context& context) const {
     const blocksparse_kernel_args& call = launch_.call;
     kernel_queue queue(context);
     queue_bounds<Kernel>(queue, launch_.pairs, call.batch);
-    queue.run_items(&blocksparse_attend<Kernel>, call.batch * call.q_heads * launch_.row_tiles(),
-                    threads, attend_bytes(call.head_dim, call.v_head_dim), launch_);
+    queue.run_items(&blocksparse_attend<Kernel, Mask>,
+                    call.batch * call.q_heads * launch_.row_tiles(), threads,
+                    attend_bytes(call.head_dim, call.v_head_dim), launch_);
     return queue.ended();
   }
 
  private:
-  blocksparse_launch launch_;
+  blocksparse_launch<Mask> launch_;
   cuda::workspace_parts parts_;
 };
 
-template <class Kernel>
+template <class Kernel, class Mask>
 class blocksparse_backward_row {
  public:
-  blocksparse_backward_row(const blocksparse_kernel_args& call, int /*multiprocessors*/,
-                           std::byte* workspace)
-      : launch_{.call = call, .pairs = visible_pairs::of(call)}, parts_(workspace) {
+  blocksparse_backward_row(const blocksparse_kernel_args& call, const Mask& mask,
+                           int /*multiprocessors*/, std::byte* workspace)
+      : launch_{.call = call, .pairs = pairs_with(call, mask)}, parts_(workspace) {
     place_bounds(launch_.pairs, call.batch, parts_);
     parts_.take(launch_.corrections, call.batch * call.q_heads * call.q_len);
   }
@@ -75,10 +76,10 @@ class blocksparse_backward_row {
   static auto entries() {
     const int most = gradient_bytes(most_head_dim, most_head_dim);
     return std::array{cuda::entry_of(&make_bounds<Kernel>),
-                      cuda::entry_of(&blocksparse_corrections<Kernel>),
-                      cuda::entry_of(&blocksparse_query_gradients<Kernel>, most),
-                      cuda::entry_of(&blocksparse_key_gradients<Kernel>, most),
-                      cuda::entry_of(&blocksparse_sink_gradients<Kernel>)};
+                      cuda::entry_of(&blocksparse_corrections<Kernel, Mask>),
+                      cuda::entry_of(&blocksparse_query_gradients<Kernel, Mask>, most),
+                      cuda::entry_of(&blocksparse_key_gradients<Kernel, Mask>, most),
+                      cuda::entry_of(&blocksparse_sink_gradients<Kernel, Mask>)};
   }
   status launch(const launch_context& context) const {
     const blocksparse_kernel_args& call = launch_.call;
@@ -86,19 +87,20 @@ class blocksparse_backward_row {
     const std::int64_t row_items = call.batch * call.q_heads * launch_.row_tiles();
     kernel_queue queue(context);
     queue_bounds<Kernel>(queue, launch_.pairs, call.batch);
-    queue.run_items(&blocksparse_corrections<Kernel>, row_items, threads, 0, launch_);
-    queue.run_items(&blocksparse_query_gradients<Kernel>, row_items, threads, shared, launch_);
-    queue.run_items(&blocksparse_key_gradients<Kernel>,
+    queue.run_items(&blocksparse_corrections<Kernel, Mask>, row_items, threads, 0, launch_);
+    queue.run_items(&blocksparse_query_gradients<Kernel, Mask>, row_items, threads, shared,
+                    launch_);
+    queue.run_items(&blocksparse_key_gradients<Kernel, Mask>,
                     call.batch * call.kv_heads * launch_.key_tiles(), threads, shared, launch_);
     if (call.d_sinks.data != nullptr) {
-      queue.run(&blocksparse_sink_gradients<Kernel>, call.sink_rows * call.sink_count, threads, 0,
-                launch_);
+      queue.run(&blocksparse_sink_gradients<Kernel, Mask>, call.sink_rows * call.sink_count,
+                threads, 0, launch_);
     }
     return queue.ended();
   }
 
  private:
-  blocksparse_launch launch_;
+  blocksparse_launch<Mask> launch_;
   cuda::workspace_parts parts_;
 };
 

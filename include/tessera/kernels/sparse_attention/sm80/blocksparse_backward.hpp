@@ -14,9 +14,10 @@
 namespace tessera::kernels::sparse_attention::sm80 {
 
 /// D = <d_out, out> - d_lse of each row, half a warp at a row; 0 of rows that see nothing.
-template <class Kernel>
+template <class Kernel, class Mask>
 __global__ void __launch_bounds__(threads)
-    blocksparse_corrections(const __grid_constant__ blocksparse_launch launch, std::int64_t items) {
+    blocksparse_corrections(const __grid_constant__ blocksparse_launch<Mask> launch,
+                            std::int64_t items) {
   const blocksparse_kernel_args& call = launch.call;
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const tile_place rows = tile_place::of(item, call.q_heads, call.q_len);
@@ -48,7 +49,8 @@ struct pair_row {
   float shift = 0.0f, correction = 0.0f;
   bool alive = false;  ///< it sees something
 
-  static __device__ __forceinline__ pair_row of(const blocksparse_launch& launch,
+  template <class Mask>
+  static __device__ __forceinline__ pair_row of(const blocksparse_launch<Mask>& launch,
                                                 const tile_place& rows, int r) {
     pair_row found;
     if (r >= rows.count) return found;
@@ -64,7 +66,8 @@ struct pair_row {
 };
 
 /// Weight and gradient of row r and key j of tiles that are loaded.
-__device__ __forceinline__ pair_gradient gradient_of(const blocksparse_launch& launch,
+template <class Mask>
+__device__ __forceinline__ pair_gradient gradient_of(const blocksparse_launch<Mask>& launch,
                                                      const gradient_tiles& tiles,
                                                      const pair_row& of, const tile_place& rows,
                                                      int r, const tile_place& keys, int j,
@@ -82,9 +85,9 @@ __device__ __forceinline__ pair_gradient gradient_of(const blocksparse_launch& l
 }
 
 /// d_q. A line of threads is a row.
-template <class Kernel>
+template <class Kernel, class Mask>
 __global__ void __launch_bounds__(threads)
-    blocksparse_query_gradients(const __grid_constant__ blocksparse_launch launch,
+    blocksparse_query_gradients(const __grid_constant__ blocksparse_launch<Mask> launch,
                                 std::int64_t items) {
   extern __shared__ float blocksparse_memory[];
   __shared__ seen_tiles seen;
@@ -113,9 +116,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 /// d_k and d_v. A line of threads is a key.
-template <class Kernel>
+template <class Kernel, class Mask>
 __global__ void __launch_bounds__(threads, 1)
-    blocksparse_key_gradients(const __grid_constant__ blocksparse_launch launch,
+    blocksparse_key_gradients(const __grid_constant__ blocksparse_launch<Mask> launch,
                               std::int64_t items) {
   extern __shared__ float blocksparse_memory[];
   __shared__ seen_tiles seen;
@@ -171,9 +174,9 @@ __global__ void __launch_bounds__(threads, 1)
 
 /// Minus the sum of exp(sink - lse) D over the rows of a head, or of all heads: a block for each
 /// sink, whose threads add up rows 256 apart, and then in order.
-template <class Kernel>
+template <class Kernel, class Mask>
 __global__ void __launch_bounds__(threads)
-    blocksparse_sink_gradients(const __grid_constant__ blocksparse_launch launch) {
+    blocksparse_sink_gradients(const __grid_constant__ blocksparse_launch<Mask> launch) {
   __shared__ double sums[threads];
   const blocksparse_kernel_args& call = launch.call;
   const std::int64_t row = blockIdx.x / call.sink_count, number = blockIdx.x % call.sink_count;

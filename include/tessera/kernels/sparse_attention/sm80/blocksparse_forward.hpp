@@ -12,9 +12,10 @@
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
-template <class Kernel>
+template <class Kernel, class Mask>
 __global__ void __launch_bounds__(threads)
-    blocksparse_attend(const __grid_constant__ blocksparse_launch launch, std::int64_t items) {
+    blocksparse_attend(const __grid_constant__ blocksparse_launch<Mask> launch,
+                       std::int64_t items) {
   extern __shared__ float blocksparse_memory[];
   __shared__ seen_tiles seen;
   const blocksparse_kernel_args& call = launch.call;

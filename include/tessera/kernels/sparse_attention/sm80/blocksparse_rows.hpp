@@ -11,9 +11,10 @@
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
+template <class Mask>
 struct blocksparse_launch {
   blocksparse_kernel_args call{};
-  visible_pairs pairs{};
+  pairs_of<Mask> pairs{};
   float* corrections = nullptr;  ///< D of every row: [batch][q_heads][q_len]
 
   std::int64_t row_tiles() const { return (call.q_len + tile - 1) / tile; }
@@ -64,8 +65,8 @@ struct seen_tiles {
 
 /// Rows against tiles of keys: calls body(keys, seen) for those that they see some of. All threads
 /// of the block.
-template <class Body>
-__device__ __forceinline__ void for_each_seen_tile(const blocksparse_launch& launch,
+template <class Mask, class Body>
+__device__ __forceinline__ void for_each_seen_tile(const blocksparse_launch<Mask>& launch,
                                                    const tile_place& rows, seen_tiles& seen,
                                                    const Body& body) {
   const std::int64_t tiles = (launch.call.kv_len + tile - 1) / tile;

@@ -86,14 +86,16 @@ inline attention_kernel_args dense_call(const blocksparse_kernel_args& call) {
   return dense;
 }
 
-template <class Kernel>
+template <class Kernel, class Mask>
 class dense_blocksparse_row {
   using row = dense_row<Kernel>;
+  using pairs_type = pairs_of<Mask>;
+  using hooks_type = blocksparse_hooks<pairs_type>;
 
  public:
-  dense_blocksparse_row(const blocksparse_kernel_args& call, int multiprocessors,
+  dense_blocksparse_row(const blocksparse_kernel_args& call, const Mask& mask, int multiprocessors,
                         std::byte* workspace)
-      : call_(call), pairs_(visible_pairs::of(call)), parts_(workspace) {
+      : call_(call), pairs_(pairs_with(call, mask)), parts_(workspace) {
     place_bounds(pairs_, call.batch, parts_);
     dense_bytes_ = attention::sm80::workspace_bytes<row>(dense_call(of_part(0)), multiprocessors);
     parts_.take(dense_workspace_, static_cast<std::int64_t>(dense_bytes_));
@@ -101,7 +103,7 @@ class dense_blocksparse_row {
   std::size_t bytes() const { return parts_.bytes(); }
 
   static auto entries() {
-    auto all = attention::sm80::row_kernels<row, blocksparse_hooks>::entries();
+    auto all = attention::sm80::row_kernels<row, hooks_type>::entries();
     all.push_back(cuda::entry_of(&make_bounds<Kernel>));
     return all;
   }
@@ -114,15 +116,19 @@ class dense_blocksparse_row {
     dense.workspace_bytes = dense_bytes_;
     for (std::int64_t part = 0; part < parts(); ++part) {
       const blocksparse_kernel_args call = of_part(part);
-      visible_pairs pairs = pairs_;
+      pairs_type pairs = pairs_;
       pairs.mask = call.mask;
       pairs.block_mask = call.block_mask;
       if (call.q_positions.data == nullptr) {
         pairs.causal = false;
         pairs.window_left = pairs.window_right = visible_pairs::far;
       }
+      if constexpr (is_functor<Mask>) {
+        pairs.first_head = static_cast<int>(part);
+        pairs.head_step = static_cast<int>(parts());
+      }
       const status done =
-          attention::sm80::launch_with<row>(dense_call(call), blocksparse_hooks({}, pairs), dense);
+          attention::sm80::launch_with<row>(dense_call(call), hooks_type({}, pairs), dense);
       if (!done) return done;
     }
     return {};
@@ -154,7 +160,7 @@ class dense_blocksparse_row {
   }
 
   blocksparse_kernel_args call_;
-  visible_pairs pairs_;
+  pairs_type pairs_;
   cuda::workspace_parts parts_;
   std::byte* dense_workspace_ = nullptr;
   std::size_t dense_bytes_ = 0;

@@ -13,47 +13,49 @@
 #include <tessera/kernels/sparse_attention/sm80/blocksparse.hpp>
 #include <tessera/kernels/sparse_attention/sm80/dense.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
-/// Of a row's pattern, direction and operands.
-template <class Kernel, sparse_pattern Pattern, bool Backward, bool OnMatrixUnit>
+/// Of a row's pattern, direction and operands. `Mask` is a functor that hides more pairs of
+/// blocksparse attention.
+template <class Kernel, class Mask, sparse_pattern Pattern, bool Backward, bool OnMatrixUnit>
 struct row_type;
-template <class Kernel>
-struct row_type<Kernel, sparse_pattern::blocksparse, false, false> {
-  using type = blocksparse_forward_row<Kernel>;
+template <class Kernel, class Mask>
+struct row_type<Kernel, Mask, sparse_pattern::blocksparse, false, false> {
+  using type = blocksparse_forward_row<Kernel, Mask>;
 };
-template <class Kernel>
-struct row_type<Kernel, sparse_pattern::blocksparse, true, false> {
-  using type = blocksparse_backward_row<Kernel>;
+template <class Kernel, class Mask>
+struct row_type<Kernel, Mask, sparse_pattern::blocksparse, true, false> {
+  using type = blocksparse_backward_row<Kernel, Mask>;
 };
-template <class Kernel>
-struct row_type<Kernel, sparse_pattern::blocksparse, false, true> {
-  using type = dense_blocksparse_row<Kernel>;
+template <class Kernel, class Mask>
+struct row_type<Kernel, Mask, sparse_pattern::blocksparse, false, true> {
+  using type = dense_blocksparse_row<Kernel, Mask>;
 };
 template <class Kernel, bool OnMatrixUnit>
-struct row_type<Kernel, sparse_pattern::native_sparse, false, OnMatrixUnit> {
+struct row_type<Kernel, prim::no_mask_functor, sparse_pattern::native_sparse, false, OnMatrixUnit> {
   using type = native_sparse_forward_row<Kernel>;
 };
 template <class Kernel>
-struct row_type<Kernel, sparse_pattern::native_sparse, true, false> {
+struct row_type<Kernel, prim::no_mask_functor, sparse_pattern::native_sparse, true, false> {
   using type = native_sparse_backward_row<Kernel>;
 };
 
-template <class Kernel>
+template <class Kernel, class Mask = prim::no_mask_functor>
 struct row_of_config {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr bool is_blocksparse = Kernel::config.pattern == sparse_pattern::blocksparse;
-  using type = typename row_type<Kernel, Kernel::config.pattern,
+  using type = typename row_type<Kernel, Mask, Kernel::config.pattern,
                                  Kernel::config.pass == sparse_pass::backward,
                                  Kernel::config.type != dtype::none>::type;
 
-  static type of(const sparse_attention_kernel_args& args, int multiprocessors,
+  static type of(const sparse_attention_kernel_args& args, const Mask& mask, int multiprocessors,
                  std::byte* workspace) {
     if constexpr (is_blocksparse) {
-      return type(args.blocksparse, multiprocessors, workspace);
+      return type(args.blocksparse, mask, multiprocessors, workspace);
     } else {
       return type(args.native_sparse, multiprocessors, workspace);
     }
@@ -63,7 +65,7 @@ struct row_of_config {
 /// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
 template <class Kernel>
 std::size_t workspace_bytes(const sparse_attention_kernel_args& args, int multiprocessors) {
-  return row_of_config<Kernel>::of(args, multiprocessors, nullptr).bytes();
+  return row_of_config<Kernel>::of(args, {}, multiprocessors, nullptr).bytes();
 }
 
 /// Readies the current device for launches of the row: refuses (status_code::device) a device that
@@ -73,14 +75,21 @@ status prepare() {
   return cuda::prepare<typename row_of_config<Kernel>::type>();
 }
 
+/// `launch` with a mask functor.
+template <class Kernel, class Mask>
+status launch_with(const sparse_attention_kernel_args& args, const Mask& mask,
+                   const launch_context& context) {
+  using row = row_of_config<Kernel, Mask>;
+  const std::size_t bytes = row::of(args, mask, context.threads, nullptr).bytes();
+  if (status done = cuda::ready<typename row::type>(context, bytes); !done) return done;
+  return row::of(args, mask, context.threads, context.workspace).launch(context);
+}
+
 /// Runs the row's kernels on `context.stream` of the current device; returns before the work is
 /// done. Can be captured in a graph once the device is ready (see `prepare`).
 template <class Kernel>
 status launch(const sparse_attention_kernel_args& args, const launch_context& context) {
-  using row = row_of_config<Kernel>;
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<typename row::type>(context, bytes); !done) return done;
-  return row::of(args, context.threads, context.workspace).launch(context);
+  return launch_with<Kernel>(args, prim::no_mask_functor{}, context);
 }
 
 }  // namespace tessera::kernels::sparse_attention::sm80

@@ -2,6 +2,7 @@
 // of a block ask about all tiles side by side, and then go from one that is seen to the next.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
@@ -17,15 +18,18 @@
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
-using blocksparse_hooks = flash_hooks<prim::no_logit_modifier, visible_pairs>;
+template <class Pairs>
+using blocksparse_hooks = flash_hooks<prim::no_logit_modifier, Pairs>;
+template <class Pairs>
+concept says_who_is_seen = std::derived_from<Pairs, visible_pairs>;
 
 }  // namespace tessera::kernels::sparse_attention::sm80
 
 namespace tessera::kernels::attention::sm80 {
 
-template <class Traits>
-class tile_iterator<Traits, kernels::sparse_attention::sm80::blocksparse_hooks> {
-  using hooks_type = kernels::sparse_attention::sm80::blocksparse_hooks;
+template <class Traits, kernels::sparse_attention::sm80::says_who_is_seen Pairs>
+class tile_iterator<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>> {
+  using hooks_type = kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>;
 
  public:
   static constexpr bool visits_all = false;
@@ -98,8 +102,8 @@ class tile_iterator<Traits, kernels::sparse_attention::sm80::blocksparse_hooks> 
 
 /// Scores of a row of a warp's tile: keys are asked about one after the other, whose answers take
 /// one register. All at once they would take those of the sums.
-template <class Traits>
-struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks> {
+template <class Traits, kernels::sparse_attention::sm80::says_who_is_seen Pairs>
+struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>> {
   static constexpr bool caps = Traits::has(attention_feature::soft_cap);
   static constexpr bool changes = caps;
   static constexpr bool calls_functors = true;
@@ -108,7 +112,8 @@ struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks>
   /// Columns 2t and 2t + 1 of each 8 keys, elements 2 * half and 2 * half + 1 of each accumulator;
   /// see `score_mod_row`.
   static __device__ __forceinline__ void apply(
-      const launch_args& args, const kernels::sparse_attention::sm80::blocksparse_hooks& hooks,
+      const launch_args& args,
+      const kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>& hooks,
       prim::cuda::accumulator (&scores)[Traits::key_tiles], int half, const position& at, int key0,
       const prim::key_interval& keys, bool looks) {
     const int first = key0 + static_cast<int>(threadIdx.x) % 4 * 2;

@@ -1,15 +1,17 @@
 // Who sees whom in blocksparse attention, asked pair by pair or of whole tiles: a mask functor of
 // the kernels of attention, and what rows of any type go by. Causality, window and chunks are
-// together an interval of positions for each row; segments, the mask and the mask of blocks hide
-// more. Bounds of positions and segments that lie in memory are made first.
+// together an interval of positions for each row; segments, the mask, the mask of blocks and a
+// functor hide more. Bounds of positions and segments that lie in memory are made first.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
 #include <tessera/families/sparse_attention/kernel_args.hpp>
+#include <tessera/kernels/sparse_attention/common/tile_blocks.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/common/visibility.hpp>
@@ -101,10 +103,13 @@ struct visible_pairs {
   TESSERA_HD std::int64_t row_steps() const { return (q_len + bounds_step - 1) / bounds_step; }
   TESSERA_HD std::int64_t key_steps() const { return (kv_len + bounds_step - 1) / bounds_step; }
 
+  __device__ __forceinline__ std::int64_t row_position(std::int64_t entry, std::int64_t row) const {
+    return q_positions.data == nullptr ? row + first_position : number(q_positions, entry, row);
+  }
+
   /// What a row sees; nothing, if its interval is empty.
   __device__ __forceinline__ row_view view_of(std::int64_t entry, std::int64_t row) const {
-    const std::int64_t position =
-        q_positions.data == nullptr ? row + first_position : number(q_positions, entry, row);
+    const std::int64_t position = row_position(entry, row);
     row_view view{.first = -far, .last = causal ? position : far};
     if (window_left != far) view.first = position - window_left;
     if (window_right != far) view.last = least(view.last, position + window_right);
@@ -123,32 +128,13 @@ struct visible_pairs {
   /// Whether a row whose view is known sees a key.
   __device__ __forceinline__ bool sees(const row_view& view, std::int64_t entry, std::int64_t head,
                                        std::int64_t row, std::int64_t key) const {
-    const std::int64_t position = key_position(entry, key);
-    if (position < view.first || position > view.last) return false;
-    if (key_segment(entry, key) != view.segment) return false;
-    if (mask.data != nullptr && at(mask, entry, head, row, key) == 0) return false;
-    return block_mask.data == nullptr ||
-           at(block_mask, entry, head, row / block_q, key / block_k) != 0;
+    return sees_if(view, entry, head, row, key, [] { return true; });
   }
   __device__ __forceinline__ bool operator()(const position& of) const {
     return sees(view_of(of.batch, of.query), of.batch, of.head, of.query, of.key);
   }
-
-  /// How much of a tile its rows see. What the mask hides is not looked at.
   __device__ prim::tile_visibility classify(const prim::score_tile& tile) const {
-    using enum prim::tile_visibility;
-    const row_bounds of_rows = bounds_of_rows(tile.entry, tile.query_begin, tile.query_end);
-    const key_bounds of_keys = bounds_of_keys(tile.entry, tile.key_begin, tile.key_end);
-    if (of_keys.positions.most < of_rows.first.least ||
-        of_keys.positions.least > of_rows.last.most || !of_keys.segments.meets(of_rows.segments)) {
-      return skip;
-    }
-    const bool all = of_rows.all_see && of_keys.positions.least >= of_rows.first.most &&
-                     of_keys.positions.most <= of_rows.last.least &&
-                     of_keys.segments.is_one_number() && of_rows.segments.is_one_number();
-    const prim::tile_visibility of_blocks = by_blocks(tile);
-    if (of_blocks == skip) return skip;
-    return all && of_blocks == full && mask.data == nullptr ? full : partial;
+    return classify_with(prim::no_mask_functor{}, tile, tile.head_begin, tile.head_end);
   }
 
   /// Bounds of the 16 keys or rows of a step, from memory.
@@ -175,6 +161,44 @@ struct visible_pairs {
       bounds.segments.add(view.segment);
     }
     return bounds;
+  }
+
+ protected:
+  /// The same where `asked()` hides more, whose answer does not count in blocks that are shown as a
+  /// whole. The other way round, kernels on the matrix unit spill more registers.
+  template <class Asked>
+  __device__ __forceinline__ bool sees_if(const row_view& view, std::int64_t entry,
+                                          std::int64_t head, std::int64_t row, std::int64_t key,
+                                          const Asked& asked) const {
+    const std::int64_t position = key_position(entry, key);
+    if (position < view.first || position > view.last) return false;
+    if (key_segment(entry, key) != view.segment) return false;
+    const bool hidden = (mask.data != nullptr && at(mask, entry, head, row, key) == 0) || !asked();
+    if (block_mask.data == nullptr) return !hidden;
+    const std::uint8_t shown = at(block_mask, entry, head, row / block_q, key / block_k);
+    return hidden ? is_whole(shown) : shown != 0;
+  }
+
+  /// How much of a tile its rows see, whose heads in the masks are [head_begin, head_end). What the
+  /// mask hides is not looked at.
+  template <class Mask>
+  __device__ __forceinline__ prim::tile_visibility classify_with(const Mask& functor,
+                                                                 const prim::score_tile& tile,
+                                                                 int head_begin,
+                                                                 int head_end) const {
+    using enum prim::tile_visibility;
+    const row_bounds of_rows = bounds_of_rows(tile.entry, tile.query_begin, tile.query_end);
+    const key_bounds of_keys = bounds_of_keys(tile.entry, tile.key_begin, tile.key_end);
+    if (of_keys.positions.most < of_rows.first.least ||
+        of_keys.positions.least > of_rows.last.most || !of_keys.segments.meets(of_rows.segments)) {
+      return skip;
+    }
+    const bool all = of_rows.all_see && of_keys.positions.least >= of_rows.first.most &&
+                     of_keys.positions.most <= of_rows.last.least &&
+                     of_keys.segments.is_one_number() && of_rows.segments.is_one_number();
+    const prim::tile_visibility of_pairs =
+        blocks_of(tile, head_begin, head_end).seen(mask.data != nullptr, functor, tile);
+    return of_pairs == full && !all ? partial : of_pairs;
   }
 
  private:
@@ -224,25 +248,67 @@ struct visible_pairs {
     }
     return bounds;
   }
-  __device__ __forceinline__ prim::tile_visibility by_blocks(const prim::score_tile& tile) const {
-    if (block_mask.data == nullptr) return prim::tile_visibility::full;
-    const int heads_end = block_mask.head == 0 ? tile.head_begin + 1 : tile.head_end;
-    bool some = false, all = true;
-    for (int head = tile.head_begin; head < heads_end; ++head) {
+  __device__ __forceinline__ tile_blocks blocks_of(const prim::score_tile& tile, int head_begin,
+                                                   int head_end) const {
+    if (block_mask.data == nullptr) return tile_blocks::without_mask();
+    tile_blocks blocks;
+    if (block_mask.head == 0) head_end = head_begin + 1;
+    for (int head = head_begin; head < head_end; ++head) {
       for (std::int64_t i = tile.query_begin / block_q; i * block_q < tile.query_end; ++i) {
         for (std::int64_t j = tile.key_begin / block_k; j * block_k < tile.key_end; ++j) {
-          const bool seen = at(block_mask, tile.entry, head, i, j) != 0;
-          some = some || seen;
-          all = all && seen;
+          blocks.add(at(block_mask, tile.entry, head, i, j));
         }
       }
     }
-    return !some ? prim::tile_visibility::skip
-           : all ? prim::tile_visibility::full
-                 : prim::tile_visibility::partial;
+    return blocks;
   }
 };
 static_assert(prim::classifies_tiles<visible_pairs>);
+
+/// The same where a functor hides more. A launch may have every `head_step`-th head of the call,
+/// from `first_head` on: masks are those of the launch, the functor knows heads of the call.
+template <class Mask>
+struct functor_pairs : visible_pairs {
+  Mask functor{};
+  int first_head = 0, head_step = 1;
+
+  __device__ __forceinline__ bool sees(const row_view& view, std::int64_t entry, std::int64_t head,
+                                       std::int64_t row, std::int64_t key) const {
+    return sees_if(view, entry, head, row, key, [&] {
+      return functor(position{.batch = entry,
+                              .head = head_of_call(static_cast<int>(head)),
+                              .query = row,
+                              .key = key,
+                              .query_position = row_position(entry, row)});
+    });
+  }
+  __device__ __forceinline__ bool operator()(const position& of) const {
+    return sees(view_of(of.batch, of.query), of.batch, of.head, of.query, of.key);
+  }
+  __device__ prim::tile_visibility classify(prim::score_tile tile) const {
+    const int begin = tile.head_begin, end = tile.head_end;
+    tile.head_begin = head_of_call(begin);
+    tile.head_end = head_of_call(end - 1) + 1;
+    return classify_with(functor, tile, begin, end);
+  }
+
+ private:
+  __device__ __forceinline__ int head_of_call(int head) const {
+    return first_head + head * head_step;
+  }
+};
+
+/// Who sees whom where `Mask`, if it is one, hides more.
+template <class Mask>
+using pairs_of = std::conditional_t<is_functor<Mask>, functor_pairs<Mask>, visible_pairs>;
+template <class Mask>
+pairs_of<Mask> pairs_with(const blocksparse_kernel_args& call, const Mask& mask) {
+  if constexpr (is_functor<Mask>) {
+    return {visible_pairs::of(call), mask};
+  } else {
+    return visible_pairs::of(call);
+  }
+}
 
 /// Makes the bounds, a thread for each step of rows and then of keys.
 template <class Kernel>

@@ -1,0 +1,154 @@
+// The work of a launch on keys in pages as a list in its workspace, which a kernel writes before it
+// (work_planner.hpp), by lengths that only the device knows: items of about the same number of
+// keys, and the first pages that sequences share as items of their own, whose rows are those of
+// all of them.
+//
+// Entries are groups of sequences with a prefix, then sequences, then the rows behind the last.
+// The rows of an entry are cut in tiles, the keys of a tile in items.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/common/prefix.hpp>
+#include <tessera/kernels/attention/common/sequence.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/work_tile.hpp>
+#include <tessera/prim/common/visibility.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+/// Some keys of a tile of rows: the work of a thread block for each key/value head.
+struct work_item {
+  int entry = 0;
+  int first_row = 0;                  ///< of the entry's folded axis
+  int first_tile = 0, last_tile = 0;  ///< of keys
+  int place = -1;  ///< of the partial results of the tile's first item; -1: rows are finished here
+  int split = 0;   ///< which of the tile's items this is
+  int splits = 1;  ///< how many it has
+  int reserved = 0;
+};
+
+/// A tile of rows of an entry, and its keys.
+struct planned_tile {
+  int entry = 0;
+  int first_row = 0;                  ///< of the entry's folded axis
+  int first_tile = 0, last_tile = 0;  ///< of keys
+  int joined = 0;                     ///< 1: its rows are combined with those of another entry
+};
+
+/// Entries that have rows, and the rows behind the last.
+__device__ __forceinline__ int entries_of(const attention_kernel_args& call) {
+  const int behind = call.cu_seqlens_q != nullptr ? 1 : 0;
+  return static_cast<int>(call.prefixes.count + sequences_in_use(call)) + behind;
+}
+
+/// What an entry has: its rows, of which `used` says whether they see keys, and where its keys
+/// begin.
+struct work_entry {
+  prim::sequence seq{};
+  int rows = 0;  ///< of the folded axis
+  bool used = true;
+  bool is_prefix = false;
+  int prefix = -1;  ///< of a sequence: whose keys are items of another entry
+};
+__device__ __forceinline__ work_entry entry_of(const launch_args& args, int entry, int block_kv) {
+  const attention_kernel_args& call = args.call;
+  const auto group = static_cast<int>(args.group.value);
+  const auto prefixes = static_cast<int>(call.prefixes.count);
+  work_entry of;
+  of.is_prefix = entry < prefixes;
+  const auto sequence = static_cast<int>(entry - prefixes);
+  if (of.is_prefix) {
+    of.seq = sequence_of_prefix(call, entry, block_kv,
+                                [&](std::int64_t n) { return sequence_of(call, n); });
+  } else if (sequence < sequences_in_use(call)) {
+    of.seq = sequence_of(call, sequence);
+    if (prefixes > 0) of.prefix = static_cast<int>(prefix_of_sequence(call, sequence));
+  } else {
+    of.used = false;
+    of.seq.q_begin = cut_to(call.cu_seqlens_q[sequences_in_use(call)], call.q_len);
+    of.seq.q_len = call.q_len - of.seq.q_begin;
+  }
+  of.rows = static_cast<int>(of.seq.q_len) * group;
+  return of;
+}
+
+/// Rows from `first_row` on, as many as a tile has.
+__device__ __forceinline__ work_tile tile_of(const work_entry& entry, int kv_head, int first_row,
+                                             int block_q) {
+  work_tile work;
+  work.seq = entry.seq;
+  work.kv_head = kv_head;
+  work.first_row = first_row;
+  work.rows = min(block_q, entry.rows - first_row);
+  work.used = entry.used ? work.rows : 0;
+  return work;
+}
+
+template <mask_mode Mode>
+__device__ __forceinline__ prim::row_visibility<Mode> visibility_of_entry(
+    const attention_kernel_args& call, const prim::sequence& seq, bool is_prefix) {
+  return is_prefix ? visibility_of_prefix<Mode>(seq) : visibility_of<Mode>(call, seq);
+}
+
+/// What block `index` of a launch with a list does; null: nothing.
+__device__ __forceinline__ const work_item* item_of_block(const launch_args& args, int index) {
+  const work_list& list = args.list;
+  const int number = args.kv_heads.quotient(index);
+  if (number >= min(list.tile_count[1], list.most_items)) return nullptr;
+  return list.items + (args.call.prefixes.count > 0 ? list.order[number] : number);
+}
+
+/// Where the rows of a block come from: the number of the block, or the list.
+template <class Traits>
+__device__ __forceinline__ work_tile work_tile_of_block(const launch_args& args, int index) {
+  if constexpr (Traits::paged) {
+    if (args.list.items != nullptr) {
+      const work_item* item = item_of_block(args, index);
+      if (item == nullptr) return {};
+      return tile_of(entry_of(args, item->entry, Traits::block_kv),
+                     index - args.kv_heads.quotient(index) * args.call.kv_heads, item->first_row,
+                     Traits::block_q);
+    }
+  }
+  return work_tile_of<Traits>(args, index);
+}
+
+/// Likewise who sees whom among them, and the keys that are the block's.
+template <class Traits>
+__device__ __forceinline__ prim::row_visibility<Traits::config.mask> visibility_of_block(
+    const launch_args& args, const work_tile& work, int index) {
+  if constexpr (Traits::paged) {
+    if (args.list.items != nullptr && work.rows > 0) {
+      const bool is_prefix = item_of_block(args, index)->entry < args.call.prefixes.count;
+      return visibility_of_entry<Traits::config.mask>(args.call, work.seq, is_prefix);
+    }
+  }
+  return visibility_of<Traits::config.mask>(args.call, work.seq);
+}
+template <class Traits>
+__device__ __forceinline__ key_range listed_keys_of_block(
+    const launch_args& args, const work_tile& work,
+    const prim::row_visibility<Traits::config.mask>& visible, int index, int split) {
+  if constexpr (Traits::paged) {
+    if (args.list.items != nullptr) {
+      key_range keys = visible_keys(args, work, visible, Traits::block_kv);
+      const work_item* item = item_of_block(args, index);
+      keys.first_tile = item->first_tile;
+      keys.last_tile = item->last_tile;
+      return keys;
+    }
+  }
+  return keys_of_block<Traits>(args, work, visible, split);
+}
+
+/// Partial results of a tile of rows and a key/value head: row r of split s has place
+/// `first` + r * splits + s.
+__device__ __forceinline__ std::int64_t first_partial_of(const launch_args& args,
+                                                         const work_item& item, int kv_head,
+                                                         int block_q) {
+  return (static_cast<std::int64_t>(item.place) * args.call.kv_heads + kv_head * item.splits) *
+         block_q;
+}
+
+}  // namespace tessera::kernels::attention::sm80

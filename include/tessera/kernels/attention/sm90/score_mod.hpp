@@ -1,0 +1,188 @@
+// Score modification: from products q k to logits on the registers of a warpgroup: its 64 rows are
+// four times the 16 rows of a warp that common/score_mod_tile.hpp knows.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/common/dropout_bits.hpp>
+#include <tessera/kernels/attention/common/score_mod_row.hpp>
+#include <tessera/kernels/attention/common/score_mod_tile.hpp>
+#include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// Row of a work tile that a thread has in half 0.
+__device__ __forceinline__ int row_of_lane(int thread, int warpgroup) {
+  return warpgroup * rows_of_warpgroup + thread / 32 % 4 * 16 + thread % 32 / 4;
+}
+
+/// Where a row of a work tile stands.
+template <class Traits>
+__device__ __forceinline__ position position_of(const launch_args& args,
+                                                const planned_tile<Traits>& planned, int row) {
+  const query_row at = query_of(args, planned.work, row);
+  return {planned.work.sequence, at.head, at.query, 0, at.query + planned.query_offset};
+}
+
+/// The scores of a warpgroup as tiles of 16 rows and 8 keys of its warps.
+template <int Count>
+__device__ __forceinline__ auto& tiles_of(float (&scores)[Count]) {
+  static_assert(sizeof(prim::cuda::accumulator) == 4 * sizeof(float));
+  return reinterpret_cast<prim::cuda::accumulator(&)[Count / 4]>(scores);
+}
+
+template <class Traits>
+class score_mod {
+  using hooks_type = typename Traits::hooks;
+  using mods = modified_traits<Traits>;
+  using row_form = score_mod_row<mods, hooks_type>;
+
+ public:
+  __device__ __forceinline__ score_mod(const launch_args& args, const hooks_type& hooks,
+                                       const planned_tile<Traits>& planned, lane_tile<Traits>& lane,
+                                       int warpgroup)
+      : args_(args),
+        hooks_(hooks),
+        planned_(planned),
+        lane_(lane),
+        warpgroup_(warpgroup),
+        thread_(static_cast<int>(prim::cuda::thread_index())) {}
+
+  /// Products with a tile of keys become logits; what is outside of rows' intervals may be
+  /// anything, as long as `inside` is false where there is such.
+  __device__ __forceinline__ void apply(int tile, bool inside) const {
+    if constexpr (Traits::caps_products) {
+      if (args_.cap.rate != 0.0f) cap_products(lane_, args_.cap);
+    }
+    if constexpr (!row_form::changes && !row_form::reads && !row_form::calls_functors) return;
+    const int key0 = tile * Traits::block_kv;
+    const bool looks = hides_some(planned_, warpgroup_, tile);
+    if constexpr (!row_form::calls_functors) {
+      if (!row_form::reads || (args_.wide && can_read(key0))) {
+        const auto row_at = [&](int half) { return position_of_half(half); };
+        score_mod_tile<mods, launch_args, decltype(row_at)> scores(args_, tiles_of(lane_.scores),
+                                                                   row_at, thread_, key0);
+        if constexpr (row_form::changes) {
+          if (!args_.plain) scores.change();
+        }
+        if (looks) scores.hide();
+        return;
+      }
+    }
+    if constexpr (row_form::calls_functors) {
+      apply_to_rows<Traits::key_tiles>(key0, looks, inside);
+    } else if constexpr (row_form::reads) {
+      // 16 keys at a time, each in the place of the first, so that the code is there once and takes
+      // few registers.
+#pragma unroll 1
+      for (int key = key0; key < key0 + Traits::block_kv; key += 16) {
+        apply_to_rows<2>(key, looks, inside);
+        turn_keys();
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int row_of_half(int half) const {
+    return row_of_lane(thread_, warpgroup_) + 8 * half;
+  }
+  /// Always of a row that is used.
+  __device__ __forceinline__ position position_of_half(int half) const {
+    return position_of(args_, planned_, min(row_of_half(half), planned_.work.used - 1));
+  }
+
+  /// True if tensors have all keys of a tile.
+  __device__ __forceinline__ bool can_read(int key0) const {
+    const attention_kernel_args& call = args_.call;
+    return key0 + Traits::block_kv <=
+           (call.cu_seqlens_k != nullptr ? planned_.work.k_len : call.kv_len);
+  }
+
+  /// The first `KeyTiles` times 8 keys, which begin at key0.
+  template <int KeyTiles>
+  __device__ __forceinline__ void apply_to_rows(int key0, bool looks, bool inside) const {
+    constexpr int count = 2 * KeyTiles;
+    const int first = key0 + thread_ % 4 * 2;
+    const auto key_of = [first](int e) { return first + e / 2 * 8 + e % 2; };
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float x[count];
+#pragma unroll
+      for (int e = 0; e < count; ++e) x[e] = lane_.scores[e / 2 * 4 + half * 2 + e % 2];
+      const position at = position_of_half(half);
+      if (inside) {
+        row_form::apply_inside(args_, hooks_, x, at, key_of, looks);
+      } else {
+        const row_keys keys = planned_.keys[row_of_half(half)];
+        row_form::apply_row(args_, hooks_, x, at, key_of, {keys.begin, keys.end}, looks);
+      }
+#pragma unroll
+      for (int e = 0; e < count; ++e) lane_.scores[e / 2 * 4 + half * 2 + e % 2] = x[e];
+    }
+  }
+
+  /// Scores of each 16 keys take the place of those before, the first that of the last.
+  __device__ __forceinline__ void turn_keys() const {
+    float first[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) first[i] = lane_.scores[i];
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 2; ++i) {
+      lane_.scores[i] = i + 8 < Traits::block_kv / 2 ? lane_.scores[i + 8]
+                                                     : first[(i + 8) % (Traits::block_kv / 2)];
+    }
+  }
+
+  const launch_args& args_;
+  const hooks_type& hooks_;
+  const planned_tile<Traits>& planned_;
+  lane_tile<Traits>& lane_;
+  const int warpgroup_;
+  const int thread_;
+};
+
+/// Which weights of a lane dropout keeps: word w has those of 64 keys (`kept_elements`).
+template <class Traits>
+struct kept_weights {
+  static constexpr int words = Traits::drops ? (Traits::block_kv + 63) / 64 : 1;
+  std::uint32_t bits[words];
+
+  __device__ __forceinline__ void draw(const launch_args& args, const planned_tile<Traits>& planned,
+                                       int warpgroup, int tile) {
+    if constexpr (Traits::drops) {
+#pragma unroll
+      for (std::uint32_t& word : bits) word = 0xffffffffu;
+      if (!args.call.dropout) return;
+      const int thread = static_cast<int>(prim::cuda::thread_index());
+      const int row = row_of_lane(thread, warpgroup);
+      const query_row low = query_of(args, planned.work, row);
+      const query_row high = query_of(args, planned.work, row + 8);
+      const int key0 = tile * Traits::block_kv;
+      bits[0] = kept_elements < Traits::key_tiles < 8
+                    ? Traits::key_tiles
+                    : 8 > (args.dropout, args.last_dropped, thread, planned.work.sequence, low,
+                           high, key0);
+      if constexpr (words > 1) {
+        bits[1] = kept_elements<Traits::key_tiles - 8>(args.dropout, args.last_dropped, thread,
+                                                       planned.work.sequence, low, high, key0 + 64);
+      }
+    }
+  }
+
+  /// Weights, which the row's sum has already, become 0 where dropout takes them.
+  __device__ __forceinline__ void apply(lane_tile<Traits>& lane) const {
+    if constexpr (Traits::drops) {
+#pragma unroll
+      for (int i = 0; i < Traits::block_kv / 2; ++i) {
+        lane.scores[i] = (bits[i / 32] >> i % 32 & 1u) != 0 ? lane.scores[i] : 0.0f;
+      }
+    }
+  }
+};
+
+}  // namespace tessera::kernels::attention::sm90

@@ -1,0 +1,86 @@
+// Which tiles of keys mask tensors, segments and mask functors hide from a warpgroup's rows, or
+// show them, as a whole: words that a kernel of its own (classify.hpp) leaves for those that
+// follow. Intervals of keys (causal masks, windows, lengths) are not looked at here.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// The words of a work tile; null if nobody has classified tiles.
+__device__ __forceinline__ const class_words* classes_of(const launch_args& args,
+                                                         const work_tile& work) {
+  if (args.classes == nullptr) return nullptr;
+  const int head_block = args.classes_by_head ? args.heads_of_tile.quotient(work.first_head) : 0;
+  const std::int64_t row = static_cast<std::int64_t>(head_block) * args.class_blocks + work.block;
+  return args.classes + row * args.words_of_row;
+}
+
+/// True if some row of the work tile may see something of a tile of keys.
+template <class Traits>
+__device__ __forceinline__ bool shows_tile(const planned_tile<Traits>& planned, int tile) {
+  if constexpr (!Traits::classifies) return true;
+  return planned.classes == nullptr ||
+         (planned.classes[tile / 32].some_of_block >> tile % 32 & 1u) != 0;
+}
+
+/// True if some row of the warpgroup may not see all of a tile of keys.
+template <class Traits>
+__device__ __forceinline__ bool hides_some(const planned_tile<Traits>& planned, int warpgroup,
+                                           int tile) {
+  if constexpr (!Traits::classifies) return true;
+  return planned.classes == nullptr ||
+         (planned.classes[tile / 32].whole[warpgroup] >> tile % 32 & 1u) == 0;
+}
+
+/// The range without the tiles at its ends of which the warpgroup sees nothing.
+__device__ __forceinline__ void leave_hidden_ends(const class_words* classes, int warpgroup,
+                                                  tile_range& range) {
+  while (range.first < range.last) {
+    const std::uint32_t left = classes[range.first / 32].some[warpgroup] >> range.first % 32;
+    if (left != 0) {
+      range.first += __ffs(static_cast<int>(left)) - 1;
+      break;
+    }
+    range.first = range.first / 32 * 32 + 32;
+  }
+  while (range.first < range.last) {
+    const int end = (range.last - 1) % 32 + 1;  // bits below it
+    const std::uint32_t left = classes[(range.last - 1) / 32].some[warpgroup] << (32 - end);
+    if (left != 0) {
+      range.last -= __clz(static_cast<int>(left));
+      break;
+    }
+    range.last -= end;
+  }
+  if (range.first >= range.last) range = {};
+}
+
+/// Cuts the warpgroups' ranges, and that of the block to what is left of them. By a whole warp.
+template <class Traits>
+__device__ __forceinline__ void leave_hidden_tiles(planned_tile<Traits>& planned) {
+  if (planned.classes == nullptr) return;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  if (lane < Traits::consumers) {
+    tile_range range = planned.tiles[lane];
+    leave_hidden_ends(planned.classes, lane, range);
+    planned.tiles[lane] = range;
+  }
+  __syncwarp();
+  if (lane == 0) {
+    tile_range block;
+#pragma unroll
+    for (int n = 0; n < Traits::consumers; ++n) {
+      const tile_range& range = planned.tiles[n];
+      if (range.first >= range.last) continue;
+      block.first = block.last == 0 ? range.first : min(block.first, range.first);
+      block.last = max(block.last, range.last);
+    }
+    planned.tiles[Traits::consumers] = block;
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm90

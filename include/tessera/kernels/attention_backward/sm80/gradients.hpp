@@ -1,0 +1,321 @@
+// All three gradients in one pass: a block owns keys and walks through the queries of its group
+// that see them. d_k and d_v stay in registers; what the block adds to d_q goes to f32 sums in
+// memory, to which blocks of other keys add too, in no order.
+//
+// T. Dao, "FlashAttention-2", arXiv:2307.08691. Weights and gradients of scores pass through shared
+// memory, since each product has another axis to sum over: warps share their operands there.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention_backward/sm80/gradient_tiles.hpp>
+#include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
+#include <tessera/kernels/attention_backward/sm80/tiles.hpp>
+
+namespace tessera::kernels::attention_backward::sm80 {
+
+/// C[Rows * 16][Columns * 8] += A B of a warp, `Depth` steps of 16. `load_a(fragment, row, k)` and
+/// `load_b(fragment, k, column pair)` fill the operands.
+template <class Element, int Depth, int Rows, int Columns, class LoadA, class LoadB>
+__device__ __forceinline__ void multiply(accumulator (&sums)[Rows][Columns], const LoadA& load_a,
+                                         const LoadB& load_b) {
+  using words = prim::cuda::half_words<Element>;
+  static_assert(Columns % 2 == 0);
+#pragma unroll
+  for (int k = 0; k < Depth; ++k) {
+    fragment_a a[Rows];
+#pragma unroll
+    for (int m = 0; m < Rows; ++m) load_a(a[m].reg, m, k);
+#pragma unroll
+    for (int n = 0; n < Columns / 2; ++n) {
+      fragment_b2 b;
+      load_b(b.reg, k, n);
+#pragma unroll
+      for (int m = 0; m < Rows; ++m) {
+        words::template multiply_add<0>(sums[m][2 * n], a[m], b);
+        words::template multiply_add<1>(sums[m][2 * n + 1], a[m], b);
+      }
+    }
+  }
+}
+
+template <class Element, class Tiles, score_kind Kind, class Hooks>
+__global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
+    all_gradients(const __grid_constant__ hooked_args<Hooks> args) {
+  using keys = typename Tiles::keys;
+  using values = typename Tiles::values;
+  using rows = typename Tiles::rows;
+  using out_rows = typename Tiles::out_rows;
+  using scores = typename Tiles::scores;
+  constexpr bool plain = Kind == score_kind::plain;
+  constexpr int queries = Tiles::queries, own = Tiles::own, threads = Tiles::threads;
+  extern __shared__ __align__(128) unsigned char memory[];
+  const attention_kernel_args& of = args.call.forward;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32, lane = thread % 32;
+  const std::int64_t item = blockIdx.x;
+  const std::int64_t key0 = item % args.tiles * own;
+  const int kv_head = static_cast<int>(item / args.tiles % of.kv_heads);
+  const block_sequence block = block_sequence::of(of, item / args.tiles / of.kv_heads);
+  const prim::sequence& seq = block.seq;
+  if (key0 >= block.all_k) return;
+
+  const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
+  const std::uint32_t weights = v + values::bytes, d_scores = weights + scores::bytes;
+  const std::uint32_t stages = d_scores + scores::bytes;
+  auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
+  const auto visible = kernels::attention::visibility_of<mask_mode::window>(of, seq);
+  const prim::key_interval block_keys{key0, key0 + own < seq.k_len ? key0 + own : seq.k_len};
+  const tile_interval seen_by = tiles_that_see<queries, threads>(visible, seq.q_len, block_keys);
+  const int group = kernels::attention::group_of(of);
+  const int count = seen_by.end - seen_by.begin;
+  const int steps = block_keys.empty() || count <= 0 ? 0 : count * group;
+  int head = kv_head * group, tile = seen_by.begin;
+  const auto start = [&](int of_head, int of_tile, int stage) {
+    const std::int64_t first = std::int64_t{of_tile} * queries;
+    const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
+    const auto used = [&](int r) { return r < left; };
+    const std::uint32_t to = stages + static_cast<std::uint32_t>(stage * Tiles::stage_bytes);
+    copy_tile<rows, Element, threads>(to, of.q, of.q_strides, seq, seq.q_begin + first, of_head,
+                                      used);
+    copy_tile<out_rows, Element, threads>(to + rows::bytes, args.call.d_out,
+                                          args.call.d_out_strides, seq, seq.q_begin + first,
+                                          of_head, used);
+    prim::cuda::commit_copies();
+  };
+  const auto start_statistics = [&](int of_head, int of_tile) {
+    if (thread >= queries) return;
+    const std::int64_t query = std::int64_t{of_tile} * queries + thread;
+    const bool used = query < seq.q_len;
+    const std::int64_t from = of_head * args.rows + block.row(of, used ? query : 0);
+    prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.shift[thread]),
+                             args.shift + from, used);
+    prim::cuda::copy_async_4(prim::cuda::shared_address(&statistics.correction[thread]),
+                             args.correction + from, used);
+    prim::cuda::commit_copies();
+  };
+
+  bool tainted = false;
+  const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
+  if (steps > 0) {
+    const auto left = static_cast<int>(block_keys.end - key0);
+    copy_tile<keys, Element, threads>(k, of.k, of.k_strides, seq, seq.k_begin + key0, kv_head,
+                                      [&](int r) { return r < left && of_keys[r].k == 0.0f; });
+    copy_tile<values, Element, threads>(v, of.v, of.v_strides, seq, seq.k_begin + key0, kv_head,
+                                        [&](int r) { return r < left && of_keys[r].v == 0.0f; });
+    start_statistics(head, tile);
+    start(head, tile, 0);
+    for (int r = thread; r < left; r += threads) {
+      tainted = tainted || of_keys[r].k != 0.0f || of_keys[r].v != 0.0f;
+    }
+  }
+  tainted = __syncthreads_or(tainted) != 0;
+
+  // Of scores a warp has rows from `score_row` and keys from `score_key` on; of d_q rows from
+  // `sum_row` and columns from `sum_column` on; and 64 keys of either d_v or d_k.
+  const int score_row = warp / Tiles::score_key_warps * Tiles::score_rows;
+  const int score_key = warp % Tiles::score_key_warps * Tiles::score_keys;
+  const int sum_row = warp / Tiles::sum_column_warps * Tiles::sum_rows;
+  const int sum_column = warp % Tiles::sum_column_warps * Tiles::sum_columns;
+  const bool of_values = warp < Tiles::half_warps;
+  const int part_key = warp % Tiles::half_warps / Tiles::column_parts * 64;
+  const int column_part = warp % Tiles::column_parts;
+  const auto u_lane = static_cast<unsigned>(lane);
+  const std::uint32_t q_of_a = rows::lane_of_a(u_lane) + score_row * rows::row_bytes;
+  const std::uint32_t d_out_of_a = out_rows::lane_of_a(u_lane) + score_row * out_rows::row_bytes;
+  const std::uint32_t k_of_b = k + keys::lane_of_b(u_lane) + score_key * keys::row_bytes;
+  const std::uint32_t v_of_b = v + values::lane_of_b(u_lane) + score_key * values::row_bytes;
+  const std::uint32_t put_at =
+      scores::offset(u_lane / 4, 0) + (u_lane % 4) * 4 + score_row * scores::row_bytes;
+  const std::uint32_t own_scores = of_values ? weights : d_scores;
+  const std::uint32_t d_scores_of_a =
+      d_scores + scores::lane_of_a(u_lane) + sum_row * scores::row_bytes;
+  const column_pairs<keys, Tiles::sum_columns> sum_columns(k + keys::lane_of_a(u_lane), sum_column);
+  const column_pairs<rows, Tiles::key_columns> own_q_columns(rows::lane_of_a(u_lane),
+                                                             column_part * Tiles::key_columns);
+  const column_pairs<out_rows, Tiles::value_columns> own_v_columns(
+      out_rows::lane_of_a(u_lane), column_part * Tiles::value_columns);
+
+  accumulator d_keys[4][Tiles::part_columns / 8] = {};
+  const float scale = of.softmax_scale * prim::log2_e;
+  int stage = 0;
+  for (int step = 0; step < steps; ++step) {
+    const std::uint32_t q = stages + static_cast<std::uint32_t>(stage * Tiles::stage_bytes);
+    const std::uint32_t d_out = q + rows::bytes;
+    prim::cuda::wait_copies<0>();
+    // Rows without weights may hold anything, and those that are not finite reach others as shifts.
+    const auto finite = [&](int r) { return statistics.shift[r] < infinite(); };
+    if (__syncthreads_or(thread < queries && !finite(thread)) != 0) {
+      clear_rows<rows, threads>(q, finite);
+      clear_rows<out_rows, threads>(d_out, finite);
+      __syncthreads();
+    }
+    const std::int64_t first = std::int64_t{tile} * queries;
+    const int own_head = head, own_tile = tile;
+    if (++tile == seen_by.end) tile = seen_by.begin;
+    if ((step + 1) % count == 0) ++head;
+    if constexpr (Tiles::stages == 2) {
+      if (step + 1 < steps) start(head, tile, 1 - stage);
+    }
+
+    constexpr int row_tiles = Tiles::score_rows / 16, key_tiles = Tiles::score_keys / 8;
+    {
+      accumulator products[row_tiles][key_tiles], gradients[row_tiles][key_tiles];
+      float shift[row_tiles][2], correction[row_tiles][2];
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int r = score_row + m * 16 + half * 8 + lane / 4;
+          shift[m][half] = statistics.shift[r];
+          correction[m][half] = statistics.correction[r];
+        }
+#pragma unroll
+        for (int n = 0; n < key_tiles; ++n) {
+          products[m][n] = {};
+          const float low = plain ? -correction[m][0] : 0.0f;
+          const float high = plain ? -correction[m][1] : 0.0f;
+          gradients[m][n] = {{low, low, high, high}};
+        }
+      }
+      multiply<Element, rows::width / 16>(
+          products,
+          [&](auto& reg, int m, int d) {
+            prim::cuda::load_matrices(reg, rows::step(q + q_of_a, m, d));
+          },
+          [&](auto& reg, int d, int n) {
+            prim::cuda::load_matrices(reg, keys::step(k_of_b, n, d));
+          });
+      multiply<Element, out_rows::width / 16>(
+          gradients,
+          [&](auto& reg, int m, int d) {
+            prim::cuda::load_matrices(reg, out_rows::step(d_out + d_out_of_a, m, d));
+          },
+          [&](auto& reg, int d, int n) {
+            prim::cuda::load_matrices(reg, values::step(v_of_b, n, d));
+          });
+
+      const bool whole =
+          plain && !tainted && first + queries <= seq.q_len &&
+          visible.keys_of(first, first + queries - 1).all.contains({key0, key0 + own});
+      if (whole) {
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+          for (int n = 0; n < key_tiles; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              float& product = products[m][n].at[e];
+              product = prim::cuda::exp2_fast(fmaf(product, scale, -shift[m][e / 2]));
+              gradients[m][n].at[e] *= product;
+            }
+          }
+        }
+      } else {
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const std::int64_t query = first + score_row + m * 16 + half * 8 + lane / 4;
+            seen_part seen;
+            if (query < seq.q_len) seen = seen_part::of(visible.keys_of(query), key0, own);
+#pragma unroll
+            for (int n = 0; n < key_tiles; ++n) {
+#pragma unroll
+              for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                const int key = score_key + n * 8 + lane % 4 * 2 + e % 2;
+                if (tainted && seen.holds(key)) {
+                  products[m][n].at[e] += of_keys[key].k;
+                  gradients[m][n].at[e] += of_keys[key].v;
+                }
+                weigh<Kind, true>(
+                    args, {seq.index, own_head, query, key0 + key, visible.mask.offset},
+                    seen.holds(key), scale, shift[m][half], plain ? 0.0f : correction[m][half],
+                    products[m][n].at[e], gradients[m][n].at[e]);
+              }
+            }
+          }
+        }
+      }
+      using words = prim::cuda::half_words<Element>;
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int n = 0; n < key_tiles; ++n) {
+          const int key = score_key + n * 8;
+          const std::uint32_t at = (put_at ^ static_cast<std::uint32_t>(key / 8 % 8 * 16)) +
+                                   key / 64 * 128 + m * 16 * scores::row_bytes;
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const std::uint32_t to = at + half * 8 * scores::row_bytes;
+            const float(&weight)[4] = products[m][n].at, (&d_score)[4] = gradients[m][n].at;
+            prim::cuda::store_shared_4(weights + to,
+                                       words::pack(weight[2 * half], weight[2 * half + 1]));
+            prim::cuda::store_shared_4(d_scores + to,
+                                       words::pack(d_score[2 * half], d_score[2 * half + 1]));
+          }
+        }
+      }
+    }
+    __syncthreads();
+    if (step + 1 < steps) start_statistics(head, tile);
+
+    const auto add_keys = [&](auto tile_of_rows, const auto& from, std::uint32_t at) {
+      using operand = decltype(tile_of_rows);
+      const std::uint32_t a = own_scores + scores::lane_of_b(u_lane) + part_key / 64 * 128;
+      multiply<Element, queries / 16>(
+          d_keys,
+          [&](auto& reg, int m, int r) {
+            prim::cuda::load_matrices_transposed(reg, scores::step(a, r, m));
+          },
+          [&](auto& reg, int r, int n) {
+            prim::cuda::load_matrices_transposed(reg, at + from.at(r, n));
+          });
+    };
+    if constexpr (Tiles::width == Tiles::value_width) {
+      add_keys(rows{}, own_q_columns, of_values ? d_out : q);
+    } else if (of_values) {
+      add_keys(out_rows{}, own_v_columns, d_out);
+    } else {
+      add_keys(rows{}, own_q_columns, q);
+    }
+
+    if constexpr (Tiles::stages == 1) {
+      __syncthreads();
+      if (step + 1 < steps) start(head, tile, 0);
+    }
+    accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
+    multiply<Element, own / 16>(
+        d_q,
+        [&](auto& reg, int m, int c) {
+          prim::cuda::load_matrices(reg, scores::step(d_scores_of_a, m, c));
+        },
+        [&](auto& reg, int c, int n) {
+          prim::cuda::load_matrices_transposed(reg, sum_columns.at(c, n));
+        });
+    float* const sums = query_sums<Tiles>::tile_of(args, seq, own_head, own_tile);
+#pragma unroll
+    for (int m = 0; m < Tiles::sum_rows / 16; ++m) {
+#pragma unroll
+      for (int n = 0; n < Tiles::sum_columns / 8; ++n) {
+        query_sums<Tiles>::add(sums, sum_row / 16 + m, sum_column / 8 + n, lane, d_q[m][n]);
+      }
+    }
+    if constexpr (Tiles::stages == 2) stage = 1 - stage;
+  }
+#pragma unroll
+  for (int m = 0; m < 4; ++m) {
+    const std::int64_t own_first = key0 + part_key + m * 16;
+    if (of_values) {
+      store_rows<Element, Tiles::value_columns / 8>(
+          d_keys[m], args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first, block.all_k,
+          kv_head, 1.0f, column_part * Tiles::value_columns);
+    } else {
+      store_rows<Element, Tiles::key_columns / 8>(
+          d_keys[m], args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first, block.all_k,
+          kv_head, of.softmax_scale, column_part * Tiles::key_columns);
+    }
+  }
+}
+
+}  // namespace tessera::kernels::attention_backward::sm80

@@ -1,0 +1,143 @@
+// Operands of a chunk's products: weights of pairs of tokens, and values.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/chunked_scan/sm80/chunk_channels.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_memory.hpp>
+#include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/kernels/recurrence/sm80/warp_state.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::chunked_scan::sm80 {
+
+/// P to shared memory: a warp has every, or every second, block of 16 tokens of 16 rows.
+template <class Element, class Shape, chunk_decay Decay>
+__device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
+                                             const head_decays& decays, std::uint32_t q,
+                                             std::uint32_t k, const float (&bonus)[2], int warp) {
+  using words = prim::cuda::half_words<Element>;
+  constexpr int sharers = Shape::warps / 4;
+  const auto lane = prim::cuda::thread_index() % 32;
+  const int block = warp % 4;
+  prim::cuda::accumulator scores[8 / sharers] = {};
+  recurrence::sm80::multiply_rows<Element, Shape, sharers>(scores, q, k, block, warp / 4);
+  const std::uint32_t weights = prim::cuda::shared_address(shared.weights);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = block * 16 + static_cast<int>(lane) / 4 + half * 8;
+    const float of_row = Decay == chunk_decay::heads ? decays.sums[row] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8 / sharers; ++i) {
+      const int tile = (i / 2 * sharers + warp / 4) * 2 + i % 2;
+      if (tile / 2 > block) break;
+      const int token = tile * 8 + static_cast<int>(lane) % 4 * 2;
+      float weight[2] = {scores[i].at[2 * half], scores[i].at[2 * half + 1]};
+      if constexpr (Decay == chunk_decay::heads) {
+        const float2 sums = *reinterpret_cast<const float2*>(decays.sums + token);
+        weight[0] *= prim::cuda::exp2_fast(of_row - sums.x);
+        weight[1] *= prim::cuda::exp2_fast(of_row - sums.y);
+      }
+      if (tile / 2 == block) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (token + j > row) weight[j] = 0.0f;
+          if (Decay == chunk_decay::bonus && token + j == row) weight[j] = bonus[half];
+        }
+      }
+      prim::cuda::store_shared_4(weights +
+                                     Shape::weight_rows::offset(static_cast<std::uint32_t>(row),
+                                                                static_cast<std::uint32_t>(tile)) +
+                                     lane % 4 * 4,
+                                 words::pack(weight[0], weight[1]));
+    }
+  }
+}
+
+/// q . (u k) of the two rows of the warp that the lane has in P; 0 outside of the segment.
+template <class Element, class Shape, chunk_decay Decay>
+__device__ __forceinline__ void make_bonus(const chunk_memory<Shape, Decay>& shared,
+                                           const chunk_segment& segment, int warp,
+                                           float (&bonus)[2]) {
+  using words = prim::cuda::half_words<Element>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = warp % 4 * 16 + lane / 4 + half * 8;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int c = lane % 4 * 2; c < Shape::keys; c += 8) {
+      const std::uint32_t at = Shape::key_rows::offset(static_cast<std::uint32_t>(row),
+                                                       static_cast<std::uint32_t>(c / 8)) +
+                               static_cast<std::uint32_t>(c % 8 * 2);
+      const auto q = *reinterpret_cast<const std::uint32_t*>(shared.q[0] + at);
+      const auto k = *reinterpret_cast<const std::uint32_t*>(shared.k[0] + at);
+      const float2 u = *reinterpret_cast<const float2*>(shared.of_channels.u + c);
+      sum = fmaf(words::unpack(static_cast<std::uint16_t>(q)) * u.x,
+                 words::unpack(static_cast<std::uint16_t>(k)), sum);
+      sum = fmaf(words::unpack(static_cast<std::uint16_t>(q >> 16)) * u.y,
+                 words::unpack(static_cast<std::uint16_t>(k >> 16)), sum);
+    }
+    sum = prim::cuda::sum_of_quad(sum);
+    bonus[half] = row >= segment.first && row < segment.end ? sum : 0.0f;
+  }
+}
+
+/// Values that are not finite, of 16 tokens from `token` on and the columns of a tile, become 0,
+/// which earlier tokens alone may see; the first such token of a column is noted.
+template <class Element, class Shape>
+__device__ __forceinline__ bool remove_not_finite(prim::cuda::fragment_b2& values, int* first,
+                                                  int token) {
+  bool any = false;
+#pragma unroll
+  for (const std::uint32_t word : values.reg) {
+    any = any || prim::cuda::any_not_finite<Element>(word);
+  }
+  if (!prim::cuda::any_of_warp(any)) return false;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t word = values.reg[i];
+    if (!prim::cuda::any_not_finite<Element>(word)) continue;
+    const bool upper = !prim::cuda::any_not_finite<Element>(word & 0xffffu);
+    atomicMin(first + i / 2 * 8 + lane / 4, token + i % 2 * 8 + lane % 4 * 2 + (upper ? 1 : 0));
+    values.reg[i] = prim::cuda::finite_only<Element>(word);
+  }
+  return true;
+}
+
+/// Tokens of other segments are what they are without what is not finite.
+__device__ __forceinline__ void keep_tokens(prim::cuda::fragment_b2& all,
+                                            const prim::cuda::fragment_b2& finite,
+                                            const chunk_segment& segment, int token) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int own = token + i % 2 * 8 + lane % 4 * 2;
+    std::uint32_t mask = 0;
+    if (own >= segment.first && own < segment.end) mask |= 0xffffu;
+    if (own + 1 >= segment.first && own + 1 < segment.end) mask |= 0xffff0000u;
+    all.reg[i] = (all.reg[i] & mask) | (finite.reg[i] & ~mask);
+  }
+}
+
+/// A token's values times what is left of them at the end of the chunk, as operand A.
+template <class Element>
+__device__ __forceinline__ prim::cuda::fragment_a scaled_values(
+    const prim::cuda::fragment_b2& values, const float* rest) {
+  using words = prim::cuda::half_words<Element>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  prim::cuda::fragment_b2 scaled;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 factor = *reinterpret_cast<const float2*>(rest + i % 2 * 8 + lane % 4 * 2);
+    const std::uint32_t word = values.reg[i];
+    scaled.reg[i] = words::pack(words::unpack(static_cast<std::uint16_t>(word)) * factor.x,
+                                words::unpack(static_cast<std::uint16_t>(word >> 16)) * factor.y);
+  }
+  return recurrence::sm80::transposed(scaled);
+}
+
+}  // namespace tessera::kernels::chunked_scan::sm80

@@ -1,0 +1,369 @@
+// The delta rule on the matrix unit, 64 tokens at a time, with a decay of each head. With S the
+// state in front of a chunk and G_t the sum of log decays up to token t,
+//
+//   A_tj = beta_t (k_t . k_j) exp(G_t - G_j)  for j < t, else 0       M = (I + A)^-1
+//   r_t = beta_t (v_t - exp(G_t) S^T k_t)                             d = M r
+//   out_t = scale (exp(G_t) S^T q_t + sum over j <= t of (q_t . k_j) exp(G_t - G_j) d_j)
+//   S <- exp(G_end) S + sum over t of exp(G_end - G_t) k_t d_t^T
+//
+// `for each chunk { A and P; M; r, out = q S; d = M r; out += P d; S += k d^T; store }`. A block
+// has some columns of the state of a sequence and head, a warp 16 of them, in registers from the
+// first token to the last; r and d stay in its registers too, transposed. M is computed in f32.
+// Operands that are no inputs are rounded to 16 bits: M, P, r, d and the state that is read.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_memory.hpp>
+#include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/kernels/recurrence/sm80/warp_state.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::delta_rule::sm80 {
+
+/// A of four warps and P of four others, or of the same.
+template <class Element, class Shape>
+__device__ __forceinline__ void make_weights(delta_chunk_memory<Shape>& shared, int warp) {
+  using words = prim::cuda::half_words<Element>;
+  const int lane = static_cast<int>(threadIdx.x) % 32, block = warp % 4;
+  const std::uint32_t weights = prim::cuda::shared_address(shared.weights);
+  for (int part = warp / 4; part < 2; part += Shape::warps / 4) {
+    const bool reads = part == 1;
+    prim::cuda::accumulator scores[8] = {};
+    recurrence::sm80::multiply_rows<Element, Shape, 1>(
+        scores, prim::cuda::shared_address(reads ? shared.q : shared.k),
+        prim::cuda::shared_address(shared.k), block, 0);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = block * 16 + lane / 4 + half * 8;
+      const float sum = shared.decays.sums[row];
+      const float of_row = reads ? shared.scale_q[row] : shared.beta[row] * shared.scale_k[row];
+#pragma unroll
+      for (int tile = 0; tile < 8; ++tile) {
+        if (tile / 2 > block) break;
+        const int token = tile * 8 + lane % 4 * 2;
+        float weight[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const float decay = prim::cuda::exp2_fast(sum - shared.decays.sums[token + j]);
+          const float x =
+              scores[tile].at[2 * half + j] * (of_row * shared.scale_k[token + j]) * decay;
+          weight[j] = token + j < row || (reads && token + j == row) ? x : 0.0f;
+        }
+        if (reads) {
+          prim::cuda::store_shared_4(
+              weights +
+                  Shape::weight_rows::offset(static_cast<std::uint32_t>(row),
+                                             static_cast<std::uint32_t>(tile)) +
+                  static_cast<std::uint32_t>(lane % 4 * 4),
+              words::pack(weight[0], weight[1]));
+        } else {
+          *reinterpret_cast<float2*>(&shared.solved[row][token]) =
+              make_float2(weight[0], weight[1]);
+        }
+      }
+    }
+  }
+}
+
+/// Rows of 16 columns of a warp over all tokens of a chunk: what is missing, or what is written,
+/// transposed. Lane 4 g + t has columns g and g + 8 of tokens 8 n + 2t and 8 n + 2t + 1.
+struct chunk_columns {
+  prim::cuda::accumulator at[8];
+
+  /// Tokens 16 step on as operand B [tokens, columns].
+  template <class Element>
+  __device__ __forceinline__ prim::cuda::fragment_b2 operand(int step) const {
+    using words = prim::cuda::half_words<Element>;
+    const auto& low = at[2 * step].at;
+    const auto& high = at[2 * step + 1].at;
+    return {{words::pack(low[0], low[1]), words::pack(high[0], high[1]),
+             words::pack(low[2], low[3]), words::pack(high[2], high[3])}};
+  }
+  __device__ __forceinline__ void multiply_tokens(const float* factors) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 factor = *reinterpret_cast<const float2*>(factors + n * 8 + lane % 4 * 2);
+      at[n].at[0] *= factor.x;
+      at[n].at[1] *= factor.y;
+      at[n].at[2] *= factor.x;
+      at[n].at[3] *= factor.y;
+    }
+  }
+};
+
+/// One value head of a sequence, and the columns of a block.
+template <class Element, class Shape>
+class delta_chunk_walk {
+  using memory = delta_chunk_memory<Shape>;
+  using words = prim::cuda::half_words<Element>;
+  using key_rows = typename Shape::key_rows;
+  using value_rows = typename Shape::value_rows;
+  using weight_rows = typename Shape::weight_rows;
+  using state_type = recurrence::sm80::warp_state<Shape::keys, 1>;
+  using answers_type = recurrence::sm80::chunk_answers<Element, Shape>;
+
+ public:
+  __device__ __forceinline__ delta_chunk_walk(const delta_rule_kernel_args& args, memory& shared,
+                                              const sequence& all, std::int64_t head,
+                                              std::int64_t column)
+      : args_(args),
+        shared_(shared),
+        all_(all),
+        head_(head),
+        column_(column),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        lane_(static_cast<int>(threadIdx.x) % 32) {
+    for (int i = static_cast<int>(threadIdx.x); i < Shape::columns; i += Shape::threads) {
+      shared.first_not_finite[i] = Shape::tokens;
+    }
+    if (threadIdx.x == 0) {
+      const std::int64_t key_head = recurrence::shared_head(head, args.value_heads, args.key_heads);
+      shared.rows_q = ordered_rows::of(args.q, all, key_head);
+      shared.rows_k = ordered_rows::of(args.k, all, key_head);
+      shared.rows_v = ordered_rows::of(args.v, all, head);
+      shared.rows_g = ordered_rows::of(args.decay, all, head);
+      shared.rows_beta = ordered_rows::of(args.beta, all, head);
+      shared.rows_out = ordered_rows::of(args.out, all, head);
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void go_through(state_type& state) {
+    const recurrence::sm80::chunk_outputs outputs{static_cast<Element*>(args_.out.data) + column_,
+                                                  static_cast<int>(args_.value_dim - column_),
+                                                  args_.scale};
+    copy_chunk(0);
+    for (std::int64_t token = 0; token < all_.length; token += Shape::tokens) {
+      const int count = count_at(token);
+      load_gates(token);
+      prim::cuda::wait_copies<0>();
+      __syncthreads();
+      measure_rows<Element, Shape>(shared_, args_.normalizes);
+      __syncthreads();
+      make_weights<Element, Shape>(shared_, warp_);
+      __syncthreads();
+      if (warp_ < 4) invert<Element, Shape>(shared_, warp_);
+      chunk_columns columns;
+      const bool finite = subtract_held(state, columns);
+      answers_type answers = {};
+      read_state(state, answers);
+      state.multiply(shared_.decays.whole);
+      __syncthreads();
+      solve(columns);
+      add_tokens(state, columns, answers, finite);
+      answers.store(shared_, outputs, shared_.v, token, {0, count}, finite, true);
+      __syncthreads();
+      if (token + Shape::tokens < all_.length) copy_chunk(token + Shape::tokens);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int count_at(std::int64_t token) const {
+    return static_cast<int>(min(all_.length - token, static_cast<std::int64_t>(Shape::tokens)));
+  }
+  __device__ __forceinline__ void copy_chunk(std::int64_t token) const {
+    const int count = count_at(token), keys = static_cast<int>(args_.key_dim);
+    recurrence::sm80::copy_rows<Element, key_rows, Shape::threads>(
+        prim::cuda::shared_address(shared_.q), args_.q.data, shared_.rows_q, token, count, keys);
+    recurrence::sm80::copy_rows<Element, key_rows, Shape::threads>(
+        prim::cuda::shared_address(shared_.k), args_.k.data, shared_.rows_k, token, count, keys);
+    recurrence::sm80::copy_rows<Element, value_rows, Shape::threads>(
+        prim::cuda::shared_address(shared_.v), static_cast<const Element*>(args_.v.data) + column_,
+        shared_.rows_v, token, count, static_cast<int>(args_.value_dim - column_));
+    prim::cuda::commit_copies();
+  }
+  /// Decays by one warp, beta by another; behind the last token beta is 0 and nothing decays.
+  __device__ __forceinline__ void load_gates(std::int64_t token) const {
+    if (warp_ > 1) return;
+    float x[2] = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t at = token + 2 * lane_ + i;
+      if (at >= all_.length) continue;
+      if (warp_ == 1) {
+        x[i] = beta_of<device_code>(args_, prim::cuda::number_at(args_.beta.data, args_.beta.type,
+                                                                 shared_.rows_beta.at(at)));
+      } else if (args_.decay.data != nullptr) {
+        const head_gate<device_code> gate(args_.gate, head_);
+        x[i] = recurrence::sm80::log2_decay(gate.log_decay(
+            prim::cuda::number_at(args_.decay.data, args_.decay.type, shared_.rows_g.at(at)), 0));
+      }
+    }
+    if (warp_ == 0)
+      return recurrence::sm80::sum_head_decays(shared_.decays, make_float2(x[0], x[1]));
+    shared_.beta[2 * lane_] = x[0];
+    shared_.beta[2 * lane_ + 1] = x[1];
+  }
+
+  /// r; whether all values are finite.
+  __device__ __forceinline__ bool subtract_held(const state_type& state, chunk_columns& columns) {
+    const auto lane = prim::cuda::thread_index() % 32;
+    const std::uint32_t k = prim::cuda::shared_address(shared_.k) + key_rows::lane_of_b(lane);
+    const std::uint32_t v = prim::cuda::shared_address(shared_.v) + value_rows::lane_of_a(lane);
+    columns = {};
+#pragma unroll
+    for (int depth = 0; depth < Shape::keys / 16; ++depth) {
+      const prim::cuda::fragment_a held =
+          recurrence::sm80::transposed(state.template operand<Element>(0, depth));
+      prim::cuda::fragment_b2 keys[4];
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        prim::cuda::load_matrices(keys[pair].reg, key_rows::step(k, pair, depth));
+      }
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        words::template multiply_add<0>(columns.at[2 * pair], held, keys[pair]);
+        words::template multiply_add<1>(columns.at[2 * pair + 1], held, keys[pair]);
+      }
+    }
+    columns.multiply_tokens(shared_.scale_k);
+    columns.multiply_tokens(shared_.decays.front);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      prim::cuda::fragment_b2 values;
+      prim::cuda::load_matrices_transposed(values.reg, value_rows::step(v, step, warp_));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float(&x)[4] = columns.at[2 * step + i % 2].at;
+        const std::uint32_t word = values.reg[i];
+        x[i / 2 * 2] = words::unpack(static_cast<std::uint16_t>(word)) - x[i / 2 * 2];
+        x[i / 2 * 2 + 1] = words::unpack(static_cast<std::uint16_t>(word >> 16)) - x[i / 2 * 2 + 1];
+      }
+    }
+    columns.multiply_tokens(shared_.beta);
+    return remove_not_finite(columns);
+  }
+  /// What is not finite becomes 0, which earlier tokens alone may see; the first such token of a
+  /// column is noted.
+  __device__ __forceinline__ bool remove_not_finite(chunk_columns& columns) {
+    bool any = false;
+#pragma unroll
+    for (auto& tile : columns.at) {
+#pragma unroll
+      for (const float x : tile.at)
+        any = any || prim::cuda::any_not_finite<float>(__float_as_uint(x));
+    }
+    if (!prim::cuda::any_of_warp(any)) return true;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& x = columns.at[n].at[i];
+        if (!prim::cuda::any_not_finite<float>(__float_as_uint(x))) continue;
+        atomicMin(&shared_.first_not_finite[warp_ * 16 + i / 2 * 8 + lane_ / 4],
+                  n * 8 + lane_ % 4 * 2 + i % 2);
+        x = 0.0f;
+      }
+    }
+    __syncwarp();
+    return false;
+  }
+
+  /// d = M r, transposed: d^T = r^T M^T.
+  __device__ __forceinline__ void solve(chunk_columns& columns) const {
+    const std::uint32_t inverse = prim::cuda::shared_address(shared_.inverse) +
+                                  weight_rows::lane_of_b(prim::cuda::thread_index() % 32);
+    chunk_columns written = {};
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const prim::cuda::fragment_a missing =
+          recurrence::sm80::transposed(columns.template operand<Element>(step));
+      prim::cuda::fragment_b2 rows[4];
+#pragma unroll
+      for (int block = step; block < 4; ++block) {
+        prim::cuda::load_matrices(rows[block].reg, weight_rows::step(inverse, block, step));
+      }
+#pragma unroll
+      for (int block = step; block < 4; ++block) {
+        words::template multiply_add<0>(written.at[2 * block], missing, rows[block]);
+        words::template multiply_add<1>(written.at[2 * block + 1], missing, rows[block]);
+      }
+    }
+    columns = written;
+  }
+
+  __device__ __forceinline__ void read_state(const state_type& state, answers_type& answers) const {
+    answers.read(state, prim::cuda::shared_address(shared_.q));
+    answers.multiply_tokens(shared_.scale_q);
+    answers.multiply_tokens(shared_.decays.front);
+  }
+
+  /// What the tokens add to answers and state.
+  __device__ __forceinline__ void add_tokens(state_type& state, chunk_columns& columns,
+                                             answers_type& answers, bool finite) const {
+    const auto lane = prim::cuda::thread_index() % 32;
+    const std::uint32_t weights =
+        prim::cuda::shared_address(shared_.weights) + weight_rows::lane_of_a(lane);
+    const std::uint32_t k = prim::cuda::shared_address(shared_.k) + key_rows::lane_of_a(lane);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const prim::cuda::fragment_b2 written[1] = {columns.template operand<Element>(step)};
+      answers.add(weights, step, written);
+    }
+    columns.multiply_tokens(shared_.scale_k);
+    columns.multiply_tokens(shared_.decays.rest);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const prim::cuda::fragment_a added[1] = {
+          recurrence::sm80::transposed(columns.template operand<Element>(step))};
+      state.template add_tokens<Element, key_rows>(added, k, step);
+    }
+    if (!finite) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (shared_.first_not_finite[warp_ * 16 + i * 8 + lane_ / 4] >= Shape::tokens) continue;
+#pragma unroll
+        for (auto& tile : state.at[0])
+          tile.at[2 * i] = tile.at[2 * i + 1] = __int_as_float(0x7fc00000);
+      }
+    }
+  }
+
+  const delta_rule_kernel_args& args_;
+  memory& shared_;
+  const sequence& all_;
+  std::int64_t head_, column_;
+  int warp_, lane_;
+};
+
+template <class Element, class Shape>
+__global__ void __launch_bounds__(Shape::threads, 256 / Shape::threads)
+    chunk_through(__grid_constant__ const delta_rule_kernel_args args, int tiles) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<delta_chunk_memory<Shape>*>(memory);
+  const recurrence::tile_item item(blockIdx.x, tiles, args.value_heads);
+  const std::int64_t column = item.tile * Shape::columns, head = item.head;
+  const sequence all = sequence_of<device_code>(args, item.sequence);
+  if (all.is_rest) {
+    const auto width = min(args.value_dim - column, std::int64_t{Shape::columns});
+    return recurrence::sm80::clear_rows<Element>(args.out, all, head, column,
+                                                 static_cast<int>(width));
+  }
+  if (!all.has_states) return;
+
+  const std::int64_t own = column + static_cast<int>(threadIdx.x) / 32 * 16;
+  const auto columns_of = [&](const auto& states) {
+    return recurrence::sm80::state_columns{
+        .channel = states.channel,
+        .channels = static_cast<int>(args.key_dim),
+        .columns = static_cast<int>(max(args.value_dim - own, std::int64_t{0}))};
+  };
+  const auto first_of = [&](const auto& states) {
+    return all.slot * states.sequence + head * states.head + own;
+  };
+  recurrence::sm80::warp_state<Shape::keys, 1> state;
+  const auto initial = initial_states<device_code>(args, all);
+  state.load(initial.data, initial.type, first_of(initial), columns_of(initial));
+  if (all.length > 0) {
+    delta_chunk_walk<Element, Shape>(args, shared, all, head, column).go_through(state);
+  }
+  state.store(args.last.data, args.last.type, first_of(args.last), columns_of(args.last));
+}
+
+}  // namespace tessera::kernels::delta_rule::sm80

@@ -1,0 +1,72 @@
+// What a block of the chunked delta rule has in shared memory, and what it knows of a chunk's
+// tokens.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/common/gates.hpp>
+#include <tessera/kernels/delta_rule/sm80/tokens.hpp>
+#include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+
+namespace tessera::kernels::delta_rule::sm80 {
+
+using recurrence::sm80::head_decays;
+using recurrence::sm80::ordered_rows;
+
+/// Numbers of f32 between rows of A and of its inverse.
+inline constexpr int inverse_row = 68;
+
+template <class Shape>
+struct delta_chunk_memory {
+  alignas(1024) unsigned char q[Shape::key_rows::bytes];
+  unsigned char k[Shape::key_rows::bytes];
+  unsigned char v[Shape::value_rows::bytes];
+  unsigned char weights[Shape::weight_rows::bytes];  ///< P
+  unsigned char inverse[Shape::weight_rows::bytes];  ///< M, rounded
+  float solved[Shape::tokens][inverse_row];          ///< A, then M
+  head_decays decays;
+  float beta[Shape::tokens];
+  float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1
+  int first_not_finite[Shape::columns];
+  ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_out;
+};
+
+/// 1 over the lengths of the rows of q and k, two threads a row; without norms 1.
+template <class Element, class Shape>
+__device__ __forceinline__ void measure_rows(delta_chunk_memory<Shape>& shared, bool normalizes) {
+  using words = prim::cuda::half_words<Element>;
+  constexpr int rows = 2 * Shape::tokens, half = Shape::key_rows::chunks / 2;
+  for (int place = static_cast<int>(threadIdx.x); place < 2 * rows; place += Shape::threads) {
+    const int row = place / 2 % Shape::tokens;
+    const bool is_key = place >= rows;
+    const std::uint32_t tile = prim::cuda::shared_address(is_key ? shared.k : shared.q);
+    float sum = 0.0f;
+    if (normalizes) {
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        std::uint32_t chunk[4];
+        prim::cuda::load_shared_16(
+            chunk,
+            tile + Shape::key_rows::offset(static_cast<std::uint32_t>(row),
+                                           static_cast<std::uint32_t>(place % 2 * half + i)));
+#pragma unroll
+        for (const std::uint32_t word : chunk) {
+          const float low = words::unpack(static_cast<std::uint16_t>(word));
+          const float high = words::unpack(static_cast<std::uint16_t>(word >> 16));
+          sum = fmaf(low, low, fmaf(high, high, sum));
+        }
+      }
+    }
+    sum += __shfl_xor_sync(prim::cuda::all_lanes, sum, 1);
+    if (place % 2 == 0) {
+      (is_key ? shared.scale_k : shared.scale_q)[row] =
+          normalizes ? 1.0f / sqrtf(sum + 1e-6f) : 1.0f;
+    }
+  }
+}
+
+}  // namespace tessera::kernels::delta_rule::sm80

@@ -1,0 +1,227 @@
+// Expanded latents on the matrix unit: keys and values of all heads become tensors in the
+// workspace, of the latents' own type, to which the dense kernels attend.
+//
+//   keys = [ckv w_kc, k_pe]; values = ckv w_vc; queries = [q, q_pe], if they do not lie so already
+//
+// `Dense` is whose kernels: `attention_row` and `product_row`, and the entry points of both.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/families/latent_attention/config.hpp>
+#include <tessera/families/latent_attention/kernel_args.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::latent_attention::sm80 {
+
+/// Tensors of 16-bit elements in the workspace, [entry][token][head], as wide as the dense kernels
+/// read them.
+struct dense_operands {
+  std::uint16_t* q = nullptr;  ///< null: q lies in memory as it is read
+  std::uint16_t* k = nullptr;
+  std::uint16_t* v = nullptr;
+};
+
+inline constexpr int join_threads = 256;
+
+/// Rows that are joined from columns of one tensor and another, and zeros.
+struct joined_rows {
+  latent_rows first{}, second{};
+  std::int64_t first_columns = 0;  ///< 0: they are in place already
+  std::int64_t second_begin = 0;   ///< where columns of `second` go
+  std::int64_t second_columns = 0;
+  std::int64_t entries = 0, length = 0, heads = 0;
+  std::uint16_t* to = nullptr;
+};
+
+/// A warp for each row.
+template <int Width>
+__global__ void __launch_bounds__(join_threads)
+    join_rows(const __grid_constant__ joined_rows args) {
+  constexpr int warps = join_threads / prim::cuda::warp_size;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const std::int64_t all = args.entries * args.length * args.heads;
+  for (std::int64_t row = std::int64_t{blockIdx.x} * warps + threadIdx.x / prim::cuda::warp_size;
+       row < all; row += std::int64_t{gridDim.x} * warps) {
+    const std::int64_t head = row % args.heads, token = row / args.heads % args.length;
+    const std::int64_t entry = row / args.heads / args.length;
+    const auto* const first =
+        static_cast<const std::uint16_t*>(args.first.data) + args.first.at(entry, token, head);
+    const auto* const second =
+        static_cast<const std::uint16_t*>(args.second.data) + args.second.at(entry, token, head);
+    std::uint16_t* const to = args.to + row * Width;
+    for (std::int64_t c = lane; c < args.first_columns; c += prim::cuda::warp_size) {
+      to[c] = first[c];
+    }
+    for (std::int64_t c = args.second_begin + lane; c < Width; c += prim::cuda::warp_size) {
+      const std::int64_t from = c - args.second_begin;
+      to[c] = from < args.second_columns ? second[from] : std::uint16_t{0};
+    }
+  }
+}
+
+template <class Dense>
+class dense_forward {
+  static constexpr int width = widest_key, value = dense_value;
+  using args_type = latent_attention_kernel_args;
+
+ public:
+  dense_forward(const args_type& args, int multiprocessors, std::byte* workspace,
+                const Dense& dense = {})
+      : args_(args), dense_(dense), parts_(workspace) {
+    const std::int64_t tokens = args.entries * args.length;
+    if (!queries_lie_joined()) parts_.take(to_.q, tokens * args.heads * width);
+    parts_.take(to_.k, tokens * args.kv_heads * width);
+    parts_.take(to_.v, tokens * args.kv_heads * value);
+    attention_bytes_ = Dense::attention_bytes(attention_args(), multiprocessors);
+    parts_.take(of_attention_, static_cast<std::int64_t>(attention_bytes_));
+  }
+  std::size_t bytes() const { return parts_.bytes(); }
+
+  static auto entries() {
+    std::vector<prim::cuda::kernel_entry> all{cuda::entry_of(&join_rows<width>)};
+    for (const auto& entry : Dense::entries()) all.push_back(entry);
+    return all;
+  }
+
+  status launch(const launch_context& context) const {
+    if (args_.entries == 0 || args_.length == 0) return {};
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    if (status done = expand(args_.w_kc, args_.nope, to_.k, width, context); !done) return done;
+    if (status done = expand(args_.w_vc, value, to_.v, value, context); !done) return done;
+    if (args_.nope < width) {
+      latent_rows shared = args_.k_pe;
+      shared.head = 0;
+      if (status done = join({.second = shared,
+                              .second_begin = args_.nope,
+                              .second_columns = args_.rope,
+                              .heads = args_.kv_heads,
+                              .to = to_.k},
+                             stream);
+          !done) {
+        return done;
+      }
+    }
+    if (to_.q != nullptr) {
+      latent_rows rope = args_.q_pe;
+      if (args_.shared_rope) rope.head = 0;
+      if (status done = join({.first = args_.q,
+                              .second = rope,
+                              .first_columns = args_.nope,
+                              .second_begin = args_.nope,
+                              .second_columns = args_.rope,
+                              .heads = args_.heads,
+                              .to = to_.q},
+                             stream);
+          !done) {
+        return done;
+      }
+    }
+    launch_context of_attention = context;
+    of_attention.workspace = of_attention_;
+    of_attention.workspace_bytes = attention_bytes_;
+    return dense_.attend(attention_args(), of_attention);
+  }
+
+ private:
+  /// Rows of q are as wide as they are read, at multiples of 16 bytes, rope parts included.
+  bool queries_lie_joined() const {
+    const auto* const begin = static_cast<const std::byte*>(args_.q.data);
+    const bool joined = args_.rope == 0 || args_.q_pe.data == begin + args_.nope * 2;
+    const auto strides = args_.q.entry | args_.q.token | args_.q.head;
+    return args_.nope + args_.rope == width && joined && !args_.shared_rope &&
+           reinterpret_cast<std::uintptr_t>(begin) % 16 == 0 && strides % 8 == 0;
+  }
+
+  status join(joined_rows rows, cudaStream_t stream) const {
+    rows.entries = args_.entries;
+    rows.length = args_.length;
+    constexpr std::int64_t warps = join_threads / prim::cuda::warp_size;
+    const std::int64_t all = rows.entries * rows.length * rows.heads;
+    return cuda::launched(prim::cuda::launch_kernel(&join_rows<width>,
+                                                    cuda::grid_of((all + warps - 1) / warps),
+                                                    join_threads, 0, stream, false, rows));
+  }
+
+  /// Latents times the weights of each head, rows of `to` as wide as `stride`. Entries whose tokens
+  /// follow each other are one product.
+  status expand(const latent_rows& weights, std::int64_t columns, std::uint16_t* to,
+                std::int64_t stride, const launch_context& context) const {
+    const bool together = args_.entries == 1 || args_.ckv.entry == args_.length * args_.ckv.token;
+    const std::int64_t products = together ? 1 : args_.entries;
+    for (std::int64_t entry = 0; entry < products; ++entry) {
+      grouped_matmul_kernel_args product;
+      product.lhs = {.data = static_cast<std::uint16_t*>(args_.ckv.data) + args_.ckv.at(entry, 0),
+                     .type = args_.ckv.type,
+                     .row = args_.ckv.token};
+      product.rhs = {
+          .data = weights.data, .type = weights.type, .group = weights.head, .row = weights.token};
+      product.out = {.data = to + entry * args_.length * args_.kv_heads * stride,
+                     .type = args_.ckv.type,
+                     .group = stride,
+                     .row = args_.kv_heads * stride};
+      product.groups = args_.kv_heads;
+      product.m = together ? args_.entries * args_.length : args_.length;
+      product.n = columns;
+      product.k = args_.latent;
+      if (status done = Dense::multiply(product, context); !done) return done;
+    }
+    return {};
+  }
+
+  attention_kernel_args attention_args() const {
+    const auto rows_of = [&](std::int64_t heads, std::int64_t columns) {
+      return row_strides{
+          .batch = args_.length * heads * columns, .row = heads * columns, .head = columns};
+    };
+    attention_kernel_args dense;
+    dense.q = to_.q != nullptr ? to_.q : args_.q.data;
+    dense.k = to_.k;
+    dense.v = to_.v;
+    dense.out = args_.out.data;
+    dense.q_strides = queries_lie_joined() ? row_strides{args_.q.entry, args_.q.token, args_.q.head}
+                                           : rows_of(args_.heads, width);
+    dense.k_strides = rows_of(args_.kv_heads, width);
+    dense.v_strides = rows_of(args_.kv_heads, value);
+    dense.out_strides = {args_.out.entry, args_.out.token, args_.out.head};
+    dense.lse = args_.lse;
+    dense.sinks = args_.sinks;
+    dense.sink_head_stride = args_.sink_head_stride;
+    dense.sink_stride = args_.sink_stride;
+    dense.sink_count = static_cast<int>(args_.sink_count);
+    dense.batch = args_.entries;
+    dense.q_len = dense.kv_len = args_.length;
+    dense.q_heads = static_cast<int>(args_.heads);
+    dense.kv_heads = static_cast<int>(args_.kv_heads);
+    dense.head_dim = width;
+    dense.v_head_dim = value;
+    dense.softmax_scale = args_.softmax_scale;
+    dense.causal = args_.causal;
+    dense.window_left = args_.window_left;
+    dense.window_right = args_.window_right;
+    dense.soft_cap = args_.soft_cap;
+    return dense;
+  }
+
+  args_type args_;
+  Dense dense_;
+  cuda::workspace_parts parts_;
+  dense_operands to_{};
+  std::byte* of_attention_ = nullptr;
+  std::size_t attention_bytes_ = 0;
+};
+
+}  // namespace tessera::kernels::latent_attention::sm80
