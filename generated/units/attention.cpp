@@ -257,8 +257,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0bb456180a239967";
-  if (kind == device_kind::cuda) return "08a97a74b7d5ea23";
+  if (kind == device_kind::cpu) return "cdcca421a9f00383";
+  if (kind == device_kind::cuda) return "8ac5abca48824983";
   return {};
 }
 

@@ -73,7 +73,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "31a100071d9e5ee5";
+  if (kind == device_kind::cpu) return "245bb99681ffc4e1";
   if (kind == device_kind::cuda) return "3eb9f21c7f7586eb";
   return {};
 }

@@ -64,7 +64,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a446fe21880e8051";
-  if (kind == device_kind::cuda) return "f6e1de033666aab9";
+  if (kind == device_kind::cuda) return "c8d012a076f09919";
   return {};
 }
 

@@ -2,5 +2,5 @@
 #pragma once
 
 #include <tessera/kernels/attention/sm80/direct.hpp>
-#include <tessera/kernels/sparse_attention/sm80/direct.hpp>
 #include <tessera/kernels/attention_backward/sm80/direct.hpp>
+#include <tessera/kernels/sparse_attention/sm80/direct.hpp>

@@ -12,6 +12,8 @@
 
 #include "../reference/operations.hpp"
 #include "../reference/store.hpp"
+#include "call_numbers.hpp"
+#include "call_pages.hpp"
 
 namespace tessera::support {
 
@@ -19,25 +21,6 @@ namespace {
 
 using reference::for_each_element;
 using reference::store;
-
-std::int64_t dim_of(const bound_call& call, std::int8_t dim) {
-  return call.dims[static_cast<std::size_t>(dim)];
-}
-
-std::vector<std::int64_t> numbers_in(const tensor_view& view) {
-  std::vector<std::int64_t> numbers;
-  for (const double value : reference::to_doubles(view)) {
-    numbers.push_back(static_cast<std::int64_t>(value));
-  }
-  return numbers;
-}
-
-/// Those of a list that are looked at.
-std::vector<std::int64_t> used_numbers_in(const bound_call& call, std::size_t list) {
-  std::vector<std::int64_t> numbers = numbers_in(call.tensors[list]);
-  numbers.resize(static_cast<std::size_t>(checks::entries_in_use(call, list)));
-  return numbers;
-}
 
 /// `parts` sizes that are together at most `total`, some of them 0; without `random` equal ones.
 std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, random_source* random) {
@@ -57,83 +40,6 @@ std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, random_sou
   for (std::size_t n = 1; n < ends.size(); ++n)
     sizes.push_back(place(ends[n]) - place(ends[n - 1]));
   return sizes;
-}
-
-std::int64_t drawn_length(std::int64_t most, random_source* random) {
-  if (random == nullptr || random->chance(0.4)) return most;
-  return random->chance(0.1) ? 0 : random->below(most + 1);
-}
-
-/// Lengths, and for each sequence pages of its own in any order; behind them anything at all.
-void fill_pages(const bound_call& call, std::size_t tensor, random_source* random) {
-  const tensor_form& form = call.form().tensors[tensor];
-  const tensor_view& table = call.tensors[tensor];
-  const auto used_by = static_cast<std::size_t>(form.used_by);
-  const tensor_view& lengths = call.tensors[used_by];
-  const tensor_form& of_lengths = call.form().tensors[used_by];
-  const std::int64_t pages = dim_of(call, form.counts), page = dim_of(call, form.page);
-  std::vector<std::int64_t> unused(static_cast<std::size_t>(pages));
-  std::iota(unused.begin(), unused.end(), 0);
-  if (random != nullptr) shuffle(unused, *random);
-  std::int64_t taken = 0;
-  const bool covers = of_lengths.covers >= 0;
-  std::vector<std::int64_t> offsets;
-  if (covers && call.has(static_cast<std::size_t>(of_lengths.covers))) {
-    offsets = numbers_in(call.tensors[static_cast<std::size_t>(of_lengths.covers)]);
-  }
-  for (std::int64_t n = 0; n < table.extent[0]; ++n) {
-    const std::int64_t room = (pages - taken) * page;
-    std::int64_t most = std::min(table.extent[1] * page, room);
-    if (of_lengths.counts >= 0) most = std::min(most, dim_of(call, of_lengths.counts));
-    std::int64_t length = lengths.present() ? drawn_length(most, random) : most;
-    if (covers) {
-      const auto at = static_cast<std::size_t>(n);
-      const std::int64_t rows = offsets.empty() ? 1 : offsets[at + 1] - offsets[at];
-      length = std::max(length, std::min(rows, most));
-    }
-    if (lengths.present()) store(lengths, n * lengths.stride[0], static_cast<double>(length));
-    for (std::int64_t m = 0; m < table.extent[1]; ++m) {
-      std::int64_t number = -1;
-      if (m * page < length) {
-        number = unused[static_cast<std::size_t>(taken++)];
-      } else if (random != nullptr) {
-        number =
-            random->pick<std::int64_t>({-1, 0, pages - 1, pages, pages + 7, INT32_MAX, INT32_MIN});
-      }
-      store(table, n * table.stride[0] + m * table.stride[1], static_cast<double>(number));
-    }
-  }
-}
-
-/// Pages that the sequences of each group share: none of those of their rows. They take the numbers
-/// of the group's first sequence.
-void fill_shared_pages(const bound_call& call, std::size_t tensor, random_source* random) {
-  const tensor_form& form = call.form().tensors[tensor];
-  const tensor_view& list = call.tensors[tensor];
-  const tensor_view& table = call.tensors[static_cast<std::size_t>(form.apart)];
-  const checks::used_pages used =
-      checks::pages_of_table(call, static_cast<std::size_t>(form.apart));
-  const auto groups = numbers_in(call.tensors[static_cast<std::size_t>(form.used_by)]);
-  std::vector<std::int64_t> offsets;
-  if (form.covers >= 0) offsets = numbers_in(call.tensors[static_cast<std::size_t>(form.covers)]);
-  for (std::int64_t g = 0; g < list.extent[0]; ++g) {
-    const auto at = static_cast<std::size_t>(g);
-    const std::int64_t end = std::min(groups[at + 1], used.sequences);
-    std::int64_t pages = table.extent[1];
-    for (std::int64_t n = groups[at]; n < end; ++n) {
-      const auto row = static_cast<std::size_t>(n);
-      const std::int64_t rows = offsets.empty() ? 1 : offsets[row + 1] - offsets[row];
-      pages = std::min(pages, std::max<std::int64_t>(used.length(n) - rows, 0) / used.page);
-    }
-    if (random != nullptr && random->chance(0.3)) pages = random->below(pages + 1);
-    store(list, g * list.stride[0], static_cast<double>(pages));
-    for (std::int64_t n = groups[at] + 1; n < end; ++n) {
-      for (std::int64_t m = 0; m < pages; ++m) {
-        store(table, n * table.stride[0] + m * table.stride[1],
-              static_cast<double>(used.number(groups[at], m)));
-      }
-    }
-  }
 }
 
 /// Tokens that the pages of a sequence have room for, of offsets whose rows are written there.

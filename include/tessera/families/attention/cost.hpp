@@ -197,13 +197,14 @@ inline work_estimate estimate_of(const attention_config& config, const attention
   } else {
     const auto cut = schedule_cpu::prefill_schedule::of(config, sized, workers);
     const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
-    // Each block of rows packs the keys it sees: about two operations per element. The panels are
-    // floats and pass through the same caches as the keys.
-    // Shares of the peak that rank prefill against decode rows as measured on Zen 4, where a few
-    // rows of queries wait for keys to be packed.
+    // Each block of rows packs the keys it sees, or the threads of a head once what they share:
+    // about two operations per element. The panels are floats and pass through the same caches as
+    // the keys. Shares of the peak that rank prefill against decode rows as measured on Zen 4,
+    // where a few rows of queries wait for keys to be packed.
     work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
     work.bytes = facts.heads * keys * (key_bytes + 4.0 * head_dims);
-    work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
+    const double packed = cut.shared.any() ? 1.0 : blocks;
+    work.vector_operations += 2.0 * facts.heads * packed * keys * head_dims;
     work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
     work.tile_bytes = static_cast<double>(cut.tile_bytes(config, sizes.head_dim, sizes.v_head_dim));
   }

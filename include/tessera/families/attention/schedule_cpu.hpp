@@ -98,6 +98,53 @@ struct strides {
 /// With the longest items first, a few items a thread are enough to finish together.
 inline constexpr std::int64_t items_per_thread = 4;
 
+/// Packed keys and values that the items of a head share: each tile is packed once, by whichever of
+/// its threads come by. Where items are few, or have rows enough to pack for themselves, none are.
+struct shared_keys {
+  /// No launch takes more memory for them; heads take turns where all do not fit.
+  static constexpr std::int64_t most_bytes = std::int64_t{128} << 20;
+
+  std::int64_t slots = 0;       ///< heads that there is room for; 0: every item packs its own
+  std::int64_t tiles = 0;       ///< of a head
+  std::int64_t tile_bytes = 0;  ///< keys and values
+
+  [[gnu::always_inline]] constexpr bool any() const noexcept { return slots > 0; }
+
+  /// Floats of a packed tile of keys.
+  [[gnu::always_inline]] static constexpr std::int64_t k_floats(const attention_config& config,
+                                                                int head_dim) noexcept {
+    const auto words = static_cast<int>(ceil_div(head_dim, k_pack(config.target)));
+    const bool tiles = has_tile_products(config.target);
+    return std::int64_t{config.block_kv} * (tiles ? round_up(words, 16) : words);
+  }
+  [[gnu::always_inline]] static constexpr std::int64_t v_floats(const attention_config& config,
+                                                                int v_head_dim) noexcept {
+    return std::int64_t{config.block_kv / k_pack(config.target)} *
+           round_up(v_head_dim, vector_floats(config.target));
+  }
+
+  /// Of `heads` heads, `blocks` items each.
+  [[gnu::always_inline]] static constexpr shared_keys of(const attention_config& config,
+                                                         const call_sizes& sizes,
+                                                         std::int64_t heads, std::int64_t blocks,
+                                                         std::int64_t workers) noexcept {
+    shared_keys keys;
+    keys.tiles = ceil_div(sizes.most_kv_len, config.block_kv);
+    keys.tile_bytes = (k_floats(config, sizes.head_dim) + v_floats(config, sizes.v_head_dim)) *
+                      static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t head_bytes = keys.tiles * keys.tile_bytes;
+    if (head_bytes <= 0 || head_bytes > most_bytes) return {};
+    keys.slots = most_bytes / head_bytes < heads ? most_bytes / head_bytes : heads;
+    // The heads of a round must keep all threads busy.
+    if (keys.slots < heads && keys.round_heads(heads) * blocks < 2 * workers) return {};
+    return keys;
+  }
+  /// Heads whose items are handed out together. Half the slots belong to the round before.
+  [[gnu::always_inline]] constexpr std::int64_t round_heads(std::int64_t heads) const noexcept {
+    return slots == 0 || slots >= heads ? heads : slots / 2;
+  }
+};
+
 /// Work items of a prefill launch: `item_rows` rows of the folded axis (query x head of the group)
 /// of one entry and key/value head.
 struct prefill_schedule {
@@ -107,6 +154,7 @@ struct prefill_schedule {
   int item_rows = 0;
   std::int64_t heads = 0;  ///< entries times key/value heads
   std::int64_t group = 0;
+  shared_keys shared;
 
   /// Items of an entry and head whose longest sequence has `q_len` query positions.
   [[gnu::always_inline]] constexpr std::int64_t blocks(std::int64_t q_len) const noexcept {
@@ -114,6 +162,21 @@ struct prefill_schedule {
   }
   [[gnu::always_inline]] constexpr std::int64_t items(std::int64_t q_len) const noexcept {
     return blocks(q_len) * heads;
+  }
+
+  struct item {
+    std::int64_t head = 0;
+    std::int64_t block = 0;
+  };
+  /// Item `index` of heads of `blocks` blocks. Those with the longest keys come first: with a
+  /// causal mask later rows see more.
+  [[gnu::always_inline]] constexpr item item_at(std::int64_t index,
+                                                std::int64_t blocks) const noexcept {
+    const std::int64_t together = shared.round_heads(heads);
+    const std::int64_t first = index / (blocks * together) * together;
+    const std::int64_t in_round = together < heads - first ? together : heads - first;
+    const std::int64_t rest = index - first * blocks;
+    return {first + rest % in_round, blocks - 1 - rest / in_round};
   }
 
   /// From sizes alone, since scratch memory is sized before lengths are known. `config` is
@@ -130,6 +193,9 @@ struct prefill_schedule {
     const std::int64_t most = config.block_q / mr;
     const std::int64_t enough = tiles < least_tiles ? least_tiles : tiles;
     std::int64_t item_tiles = enough < most ? enough : most;
+    prefill_schedule cut;
+    cut.heads = sizes.entries * sizes.kv_heads;
+    cut.group = sizes.group;
     if (!sizes.packed && rows > 0) {
       // Blocks of one length, and as many as give every thread as many items, unless they get
       // short.
@@ -139,8 +205,20 @@ struct prefill_schedule {
       const std::int64_t whole_rounds = ceil_div(blocks, step) * step;
       if (all_tiles / whole_rounds >= least_tiles) blocks = whole_rounds;
       item_tiles = ceil_div(all_tiles, blocks);
+      if (workers > 1 && shares_keys(config, blocks, item_tiles)) {
+        cut.shared = shared_keys::of(config, sizes, cut.heads, blocks, workers);
+      }
     }
-    return {static_cast<int>(item_tiles) * mr, sizes.entries * sizes.kv_heads, sizes.group};
+    cut.item_rows = static_cast<int>(item_tiles) * mr;
+    return cut;
+  }
+
+  /// Whether packing a tile once is worth that its other items read it from where that left it.
+  [[gnu::always_inline]] static constexpr bool shares_keys(const attention_config& config,
+                                                           std::int64_t blocks,
+                                                           std::int64_t item_tiles) noexcept {
+    if (blocks < 2) return false;
+    return item_tiles * 2 <= config.block_q / prefill_rows(config.target);
   }
 
   /// Bytes of the tiles of keys that a thread has in its caches, as floats.

@@ -44,7 +44,7 @@ struct attention_backward_family {
         .target = target, .type = demand.scores.type, .head_dim = sizes.head_dim};
     if (is_cuda(target)) {
       wanted.d_q_atomics = true;
-      if (wanted.head_dim > 128) wanted.target = backend::cuda_sm80;
+      if (wanted.head_dim <= 128) wanted.target = highest;
     } else if (has_bf16_products(highest) && wanted.type == dtype::bf16) {
       wanted.target = backend::cpu_avx512_bf16;
     }

@@ -36,14 +36,15 @@ struct latent_attention_family {
 
   /// The row that would be made for this demand.
   static latent_attention_config wanted_config(const latent_attention_demand& demand,
-                                               backend target, backend /*highest*/) noexcept {
+                                               backend target, backend highest) noexcept {
     latent_attention_config wanted{.target = target, .form = demand.form, .pass = demand.pass};
     if (is_cuda(target)) {
       const auto serves = [&] {
         return broken_rule(wanted) == latent_attention_rule::none && runs(wanted, demand);
       };
+      wanted.target = highest;
       wanted.type = demand.type;
-      if (!serves()) wanted.target = backend::cuda_sm80;
+      if (!serves()) wanted.target = target;
       if (!serves()) wanted.type = dtype::none;
     }
     return wanted;

@@ -116,6 +116,68 @@ TEST(schedule_cpu, prefill_items_are_whole_rounds_where_rows_suffice) {
   }
 }
 
+/// What the items of a launch say about the heads in flight.
+void expect_partition(const prefill_schedule& cut, std::int64_t blocks) {
+  const std::int64_t items = blocks * cut.heads;
+  std::vector<std::int64_t> left(static_cast<std::size_t>(cut.heads), blocks);
+  std::vector<bool> handed_out(static_cast<std::size_t>(items), false);
+  std::int64_t busy_begin = 0;  // all items of the heads below are handed out
+  for (std::int64_t index = 0; index < items; ++index) {
+    const auto [head, block] = cut.item_at(index, blocks);
+    ASSERT_TRUE(head >= 0 && head < cut.heads && block >= 0 && block < blocks) << index;
+    const auto item = static_cast<std::size_t>(head * blocks + block);
+    ASSERT_FALSE(handed_out[item]) << "head " << head << ", block " << block << " twice";
+    handed_out[item] = true;
+    // Later blocks, which see more keys, come first.
+    ASSERT_EQ(block, --left[static_cast<std::size_t>(head)]);
+    // An item waits for the head that had its slot: all of that head's items came before it, so
+    // that a thread which runs them needs nothing of this one.
+    while (busy_begin < cut.heads && left[static_cast<std::size_t>(busy_begin)] == 0) ++busy_begin;
+    if (cut.shared.any()) {
+      ASSERT_LT(head - cut.shared.slots, busy_begin) << index;
+    }
+  }
+}
+
+TEST(schedule_cpu, prefill_is_handed_out_whole_to_1_to_256_threads) {
+  const attention_sizes shapes[] = {
+      {1, 2048, 2048, 4, 4, 128, 128},    {1, 2048, 2048, 32, 32, 128, 128},
+      {1, 16384, 16384, 1, 1, 128, 128},  {1, 512, 32768, 32, 8, 128, 128},
+      {2, 700, 300000, 12, 2, 64, 96},    {3, 57, 8192, 33, 33, 256, 256},
+      {1, 4096, 40000, 24, 24, 256, 256}, {1, 1, 1, 1, 1, 1, 1}};
+  int shared = 0;
+  int in_turn = 0;
+  for (const backend target : {backend::cpu_generic, backend::cpu_avx512, backend::cpu_amx_bf16}) {
+    const attention_config config =
+        resolved({.target = target, .type = has_bf16_products(target) ? dtype::bf16 : dtype::f32});
+    for (const attention_sizes& sizes : shapes) {
+      for (int threads = 1; threads <= 256; ++threads) {
+        const auto cut = prefill_schedule::of(config, sizes_of(sizes, false), threads);
+        const std::int64_t rows = sizes.q_len * cut.group;
+        const std::int64_t blocks = cut.blocks(sizes.q_len);
+        ASSERT_GE(blocks * cut.item_rows, rows);
+        ASSERT_LT((blocks - 1) * cut.item_rows, rows);
+        ASSERT_LE(cut.shared.slots * cut.shared.tiles * cut.shared.tile_bytes,
+                  shared_keys::most_bytes);
+        ASSERT_LE(cut.shared.slots, cut.heads);
+        ASSERT_TRUE(threads > 1 || !cut.shared.any());
+        shared += cut.shared.any();
+        in_turn += cut.shared.any() && cut.shared.slots < cut.heads;
+        expect_partition(cut, blocks);
+      }
+    }
+  }
+  EXPECT_GT(shared, 0) << "no launch shares its keys";
+  EXPECT_GT(in_turn, 0) << "heads take turns in no launch";
+}
+
+TEST(schedule_cpu, lengths_that_differ_share_no_keys) {
+  const attention_config config = resolved({.target = backend::cpu_avx512});
+  const attention_sizes sizes{4, 512, 4096, 8, 8, 128, 128};
+  EXPECT_TRUE(prefill_schedule::of(config, sizes_of(sizes, false), 64).shared.any());
+  EXPECT_FALSE(prefill_schedule::of(config, sizes_of(sizes, true), 64).shared.any());
+}
+
 TEST(schedule_cpu, decode_items_cover_every_head_and_stay_in_the_cache) {
   const attention_config config =
       resolved({.target = backend::cpu_avx512, .phase = attention_phase::decode});

@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/common/split_kv.hpp>
 #include <tessera/kernels/attention/cpu/coded_source.hpp>
+#include <tessera/kernels/attention/cpu/decode_entry.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
@@ -21,59 +22,6 @@
 #include <tessera/prim/cpu/gemm/pack.hpp>
 
 namespace tessera::kernels::attention::cpu {
-
-/// Scratch memory of one head of a decode item: decode_schedule::head_bytes.
-template <class Kernel>
-struct decode_scratch {
-  using shape = traits<Kernel>;
-  float* q;              ///< [rows][q_stride] words
-  float* scores;         ///< [rows][score_stride]; P after the softmax
-  float* sums;           ///< [rows][strides::sums], columns in the order of interleaved words
-  float* rescale;        ///< [rows]
-  softmax_rows softmax;  ///< [rows] each
-
-  TESSERA_INLINE float* score_row(int r) const { return scores + r * shape::score_stride; }
-
-  static decode_scratch at(std::byte* slice, int rows, int v_head_dim) {
-    decode_scratch b;
-    b.q = reinterpret_cast<float*>(slice);
-    b.scores = b.q + rows * shape::q_stride;
-    b.sums = b.scores + rows * shape::score_stride;
-    b.rescale = b.sums + rows * strides::sums(shape::config, v_head_dim);
-    b.softmax = {b.rescale + rows, b.rescale + 2 * rows};
-    return b;
-  }
-};
-
-/// Rows and keys of decode: of a sequence, or what the sequences of a group have in common.
-template <class Kernel>
-struct decode_entry {
-  prim::sequence seq{};
-  prim::row_visibility<traits<Kernel>::config.mask> visible{};
-  std::int64_t first_key = 0;   ///< keys before it are those of a group
-  std::int64_t first_part = 0;  ///< of its splits, among the parts of a row
-
-  /// Sequence `index`; without the keys that it shares.
-  static decode_entry of(const attention_kernel_args& args, std::int64_t index) {
-    decode_entry entry;
-    entry.seq = sequence_of(args, index);
-    entry.visible = visibility_of<traits<Kernel>::config.mask>(args, entry.seq);
-    if (!reads_prefixes_once(args)) return entry;
-    const std::int64_t prefix = prefix_of_sequence(args, index);
-    if (prefix >= 0) entry.first_key = keys_of_prefix(args, prefix);
-    return entry;
-  }
-  /// The keys that group `prefix` shares, whose parts lie behind those of sequences.
-  static decode_entry of_prefix(const attention_kernel_args& args, std::int64_t prefix,
-                                std::int64_t splits) {
-    decode_entry entry;
-    entry.seq =
-        sequence_of_prefix(args, prefix, 1, [&](std::int64_t n) { return sequence_of(args, n); });
-    entry.visible = visibility_of_prefix<traits<Kernel>::config.mask>(entry.seq);
-    entry.first_part = splits;
-    return entry;
-  }
-};
 
 template <class Kernel, class Hooks>
 class decode_rows {

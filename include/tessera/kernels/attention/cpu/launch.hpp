@@ -13,6 +13,7 @@
 #include <tessera/kernels/attention/cpu/coded_source.hpp>
 #include <tessera/kernels/attention/cpu/decode.hpp>
 #include <tessera/kernels/attention/cpu/prefill.hpp>
+#include <tessera/kernels/attention/cpu/shared_tiles.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/kernels/kv_cache/cpu/append.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -41,18 +42,22 @@ Schedule schedule_of(const attention_kernel_args& args, int threads) {
       traits<Kernel>::config, schedule_cpu::sizes_of(args), threads);
 }
 
-/// Workspace of a prefill launch: a slice per thread.
+/// Workspace of a prefill launch: a slice per thread, then the tiles of keys that threads share.
 template <class Kernel>
 struct prefill_workspace {
   schedule_cpu::prefill_schedule schedule;
-  std::size_t slice;  ///< bytes of one thread
+  std::size_t slice;   ///< bytes of one thread
+  std::size_t slices;  ///< of all
 
   static prefill_workspace of(const attention_kernel_args& args, int threads) {
     prefill_workspace space;
     space.schedule = schedule_of<Kernel, schedule_cpu::prefill_schedule>(args, threads);
     space.slice = space.carve(nullptr, args, nullptr);
+    space.slices = static_cast<std::size_t>(threads) * space.slice;
     return space;
   }
+  shared_tiles<Kernel> shared(std::byte* base) const { return {base + slices, schedule}; }
+  std::size_t bytes() const { return slices + shared(nullptr).bytes(); }
   std::size_t carve(std::byte* slice_of_thread, const attention_kernel_args& args,
                     prefill_scratch<Kernel>* scratch) const {
     using shape = traits<Kernel>;
@@ -95,30 +100,31 @@ std::size_t workspace_bytes(const attention_kernel_args& args, int threads) {
   if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
     return decode_workspace<Kernel>::at(nullptr, args, workers).bytes;
   } else {
-    return static_cast<std::size_t>(workers) * prefill_workspace<Kernel>::of(args, workers).slice;
+    return prefill_workspace<Kernel>::of(args, workers).bytes();
   }
 }
 
-/// Blocks of rows, longest keys first: with a causal mask later rows see more.
+/// Blocks of rows, in the order of the schedule.
 template <class Kernel, class Source, class Hooks>
 void run_prefill(const attention_kernel_args& args, const Hooks& hooks,
                  const launch_context& context) {
   using isa_type = typename traits<Kernel>::isa_type;
   const auto space = prefill_workspace<Kernel>::of(args, context.threads < 1 ? 1 : context.threads);
   const std::int64_t blocks = space.schedule.blocks(longest_q<isa_type>(args));
-  const std::int64_t heads = space.schedule.heads;
+  const shared_tiles<Kernel> shared = space.shared(context.workspace);
+  shared.clear();
   prim::parallel_items<isa_type>(
-      blocks * heads, context.threads, [&](std::int64_t item, int thread) {
+      blocks * space.schedule.heads, context.threads, [&](std::int64_t index, int thread) {
         prefill_scratch<Kernel> scratch;
         space.carve(context.workspace + static_cast<std::size_t>(thread) * space.slice, args,
                     &scratch);
-        const std::int64_t block = blocks - 1 - item / heads;
-        const std::int64_t head = item % heads;
+        const auto [head, block] = space.schedule.item_at(shared.next_item(index), blocks);
         [[maybe_unused]] const product_scope<Kernel> products;
         const query_rows<Kernel, Hooks> rows(
             args, hooks, head / args.kv_heads, static_cast<int>(head % args.kv_heads),
             block * space.schedule.item_rows, space.schedule.item_rows);
-        prefill(rows, Source::of(args, rows.sequence()), scratch);
+        prefill(rows, Source::of(args, rows.sequence()), scratch, shared.of_head(head, blocks));
+        shared.finish_item(head);
       });
 }
 

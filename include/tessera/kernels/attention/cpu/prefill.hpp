@@ -92,7 +92,7 @@ void store_rows(const query_rows<Kernel, Hooks>& queries, row_tile rows,
 /// beside the first tile of keys, the rows' outputs beside the last, and else keys to be packed.
 template <class Kernel, class Hooks, class Source>
 void queue_lines(const query_rows<Kernel, Hooks>& queries, row_tile rows, bool first_tile,
-                 const tile_packer<Kernel, Hooks, Source>& packer, packed_tile& next,
+                 const tile_packer<Kernel, Hooks, Source>& packer, packed_tile<Kernel>& next,
                  prim::line_queue& lines) {
   using shape = traits<Kernel>;
   constexpr std::int64_t size = sizeof(typename shape::element);
@@ -107,7 +107,7 @@ void queue_lines(const query_rows<Kernel, Hooks>& queries, row_tile rows, bool f
       lines.add(queries.output(r), shape::v_head_dim(queries.args()) * size);
     }
   }
-  packer.queue(next, rows.end(), lines);
+  packer.queue(next, rows.first, rows.end(), lines);
   lines.spread(microkernels_of<Kernel>(queries.args()));
 }
 
@@ -129,18 +129,18 @@ void prefetch_rows(const attention_kernel_args& args, int first, int count,
 /// Second sweep over the keys: their scores again, and exp(s - row_max) / row_sum straight to
 /// memory.
 template <class Kernel, class Hooks, class Source>
-void write_weights(const query_rows<Kernel, Hooks>& queries, const Source& source,
+void write_weights(const query_rows<Kernel, Hooks>& queries,
+                   const tile_packer<Kernel, Hooks, Source>& packer,
                    const prefill_scratch<Kernel>& scratch) {
   const auto tiles = queries.tiles();
-  const tile_packer<Kernel, Hooks, Source> packer(queries, source, scratch);
   prim::line_queue no_lines;
   for (key_tile keys = tiles.first(); !keys.empty(); keys = tiles.after(keys)) {
-    packed_tile tile = packer.begin(keys, 0);
+    packed_tile<Kernel> tile = packer.begin(keys, 0);
     packer.pack_all(tile);
     for (row_tile rows = queries.first_tile(); rows.rows > 0; rows = queries.tile_after(rows)) {
       const key_columns used = queries.columns_of(rows, keys);
       if (used.seen == prim::tile_visibility::skip) continue;
-      gemm_qk<Kernel>(queries.args(), rows, scratch.k[tile.buffer], used, scratch, no_lines);
+      gemm_qk<Kernel>(queries.args(), rows, tile.k, used, scratch, no_lines);
       apply_score_mod(queries, rows, used, scratch);
       for (int r = rows.first; r < rows.end(); ++r) {
         store_weights<Kernel>(queries.args(),
@@ -152,16 +152,16 @@ void write_weights(const query_rows<Kernel, Hooks>& queries, const Source& sourc
 }
 
 /// One work item on one thread. The next tile of keys is packed between the register tiles of rows
-/// of this one (packed_tile.hpp).
+/// of this one (packed_tile.hpp), or with the other threads of the head where `shared` has it.
 template <class Kernel, class Hooks, class Source>
 void prefill(const query_rows<Kernel, Hooks>& queries, const Source& source,
-             const prefill_scratch<Kernel>& scratch) {
+             const prefill_scratch<Kernel>& scratch, const head_tiles<Kernel>& shared) {
   const attention_kernel_args& args = queries.args();
   queries.store_unused();
   if (queries.count() == 0) return;
   const auto tiles = queries.tiles();
-  const tile_packer<Kernel, Hooks, Source> packer(queries, source, scratch);
-  packed_tile tile = packer.begin(tiles.first(), 0);
+  const tile_packer<Kernel, Hooks, Source> packer(queries, source, scratch, shared);
+  packed_tile<Kernel> tile = packer.begin(tiles.first(), 0);
   if (tile.empty()) {  // No row sees a key.
     load_q(queries, {0, queries.count()}, scratch);
     store_rows(queries, {0, queries.count()}, scratch);
@@ -171,32 +171,33 @@ void prefill(const query_rows<Kernel, Hooks>& queries, const Source& source,
   prim::line_queue lines;
   for (bool first_tile = true; !tile.empty(); first_tile = false) {
     packer.keep_nonfinite_out(tile);
-    packed_tile next = packer.begin(tiles.after(tile.keys), 1 - tile.buffer);
+    packed_tile<Kernel> next = packer.begin(tiles.after(tile.keys), 1 - tile.buffer);
     for (row_tile rows = queries.first_tile(); rows.rows > 0; rows = queries.tile_after(rows)) {
       if (first_tile) load_q(queries, rows, scratch);
       queue_lines(queries, rows, first_tile, packer, next, lines);
       const key_columns used = queries.columns_of(rows, tile.keys);
       if (used.seen != prim::tile_visibility::skip) {
         prefetch_rows<Kernel>(args, rows.end(), queries.count(), scratch);
-        gemm_qk<Kernel>(args, rows, scratch.k[tile.buffer], used, scratch, lines);
+        gemm_qk<Kernel>(args, rows, tile.k, used, scratch, lines);
         apply_score_mod(queries, rows, used, scratch);
         softmax(queries, rows, used, scratch);
-        gemm_pv<Kernel>(args, rows, scratch.v[tile.buffer], used, scratch, lines);
+        gemm_pv<Kernel>(args, rows, tile.v, used, scratch, lines);
         if (!tile.finite) {
           add_nonfinite_values(args, rows, source.v.rows(tile.keys.key0, queries.kv_head()), used,
-                               scratch.nonfinite[tile.buffer], scratch);
+                               tile.nonfinite, scratch);
         }
       }
       if (next.empty()) {
         store_rows(queries, rows, scratch);
       } else {
-        packer.pack_up_to(next, packer.columns_after(next, rows.end()));
+        packer.pack_after(next, rows.end());
       }
     }
+    if (next.shared()) packer.pack_all(next);
     tile = next;
   }
   if constexpr (score_mods<Kernel, Hooks>::weights) {
-    if (args.weights != nullptr) write_weights(queries, source, scratch);
+    if (args.weights != nullptr) write_weights(queries, packer, scratch);
   }
 }
 

@@ -29,7 +29,9 @@
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/alignment.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
+#include <tessera/kernels/attention/sm80/row_kernels.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
+#include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
 #include <tessera/kernels/attention/sm80/weights.hpp>
 #include <tessera/kernels/attention/sm80/work_planner.hpp>
 #include <tessera/kernels/kv_cache/sm80/append.hpp>
@@ -57,54 +59,6 @@ std::size_t workspace_bytes(const attention_kernel_args& args, int multiprocesso
   return schedule_sm80::workspace_of(schedule_for<Kernel>(args, multiprocessors), args.v_head_dim);
 }
 
-template <class Kernel>
-constexpr bool takes_any_head_dim = Kernel::config.head_dim == 0;
-
-template <class Kernel, int Width, class Tokens, class Hooks>
-prim::cuda::kernel_entry entry_of() {
-  return {reinterpret_cast<const void*>(&forward_kernel<Kernel, Width, Tokens, Hooks>),
-          kernel_traits<Kernel, Width, Tokens>::shared_bytes};
-}
-
-/// The forward kernels of a row.
-template <class Kernel, class Hooks>
-auto forward_entries() {
-  if constexpr (takes_any_head_dim<Kernel>) {
-    return std::array{entry_of<Kernel, any_widths[0], aligned_tokens, Hooks>(),
-                      entry_of<Kernel, any_widths[1], aligned_tokens, Hooks>(),
-                      entry_of<Kernel, any_widths[2], aligned_tokens, Hooks>(),
-                      entry_of<Kernel, any_widths[0], any_tokens, Hooks>(),
-                      entry_of<Kernel, any_widths[1], any_tokens, Hooks>(),
-                      entry_of<Kernel, any_widths[2], any_tokens, Hooks>()};
-  } else if constexpr (Kernel::config.keys == key_storage::coded) {
-    return std::array{entry_of<Kernel, 0, aligned_codes<f8_e4m3>, Hooks>(),
-                      entry_of<Kernel, 0, aligned_codes<f8_e5m2>, Hooks>(),
-                      entry_of<Kernel, 0, aligned_codes<std::int8_t>, Hooks>()};
-  } else {
-    return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>()};
-  }
-}
-
-/// Every kernel of a row.
-template <class Kernel, class Hooks>
-struct row_kernels {
-  static std::vector<prim::cuda::kernel_entry> entries() {
-    const auto forward = forward_entries<Kernel, Hooks>();
-    std::vector<prim::cuda::kernel_entry> all(forward.begin(), forward.end());
-    all.push_back({reinterpret_cast<const void*>(&combine_splits<Kernel>)});
-    if constexpr (are_paged(Kernel::config.keys)) {
-      using element = element_t<Kernel::config.type>;
-      all.push_back(
-          {reinterpret_cast<const void*>(&kv_cache::sm80::append_tokens<1, element, element>)});
-      all.push_back({reinterpret_cast<const void*>(&plan_work<Kernel>)});
-      all.push_back({reinterpret_cast<const void*>(&combine_listed<Kernel>)});
-    }
-    if constexpr (Kernel::config.features.has(attention_feature::weights)) {
-      all.push_back({reinterpret_cast<const void*>(&write_weights<Kernel, Hooks>)});
-    }
-    return all;
-  }
-};
 template <class Kernel, class Hooks>
 using device_readiness = prim::cuda::readiness<row_kernels<Kernel, Hooks>>;
 

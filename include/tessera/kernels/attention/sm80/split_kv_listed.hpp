@@ -1,0 +1,75 @@
+// Combines what the items of a list of work leave (work_list.hpp): the parts of a sequence's rows,
+// and those of keys that sequences share.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm80/split_kv.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/work_list.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+/// Partial results of a row that lie one behind the other.
+struct partial_run {
+  std::int64_t first = 0;
+  int splits = 0;
+};
+
+/// Those of row `row`, counted from the first of the group, of the keys that a group shares.
+template <class Kernel>
+__device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, int prefix,
+                                                     int kv_head, int row) {
+  constexpr int block_q = resolved(Kernel::config).block_q;
+  const work_list& list = args.list;
+  // Tiles of an entry lie in the list from the last to the first.
+  const int tile = list.first_tiles[prefix + 1] - 1 - row / block_q;
+  if (row < 0 || tile < list.first_tiles[prefix] || tile >= list.tile_count[0]) return {};
+  const int at = list.first_items[tile];
+  if (at >= list.most_items) return {};
+  const work_item& item = list.items[at];
+  return {first_partial_of(args, item, kv_head, block_q) + row % block_q * item.splits,
+          item.splits};
+}
+
+/// Combines the parts of the rows of a listed tile of a sequence that are not finished, and those
+/// of the keys that it shares with others: a block for each tile and key/value head.
+template <class Kernel>
+__global__ void __launch_bounds__(combine_warps * 32)
+    combine_listed(const __grid_constant__ launch_args args) {
+  constexpr attention_config config = resolved(Kernel::config);
+  using combiner = slice_combiner<Kernel, 1, 1, schedule_sm80::some_splits, true>;
+  prim::cuda::let_next_grid_start();
+  prim::cuda::wait_for_grid_before();
+  const work_list& list = args.list;
+  const int tile = args.kv_heads.quotient(static_cast<int>(blockIdx.x));
+  const int kv_head = static_cast<int>(blockIdx.x) - tile * args.call.kv_heads;
+  if (tile >= list.tile_count[0] || list.first_items[tile] >= list.most_items) return;
+  const work_item& item = list.items[list.first_items[tile]];
+  if (item.place < 0 || item.entry < args.call.prefixes.count) return;
+  const work_entry entry = entry_of(args, item.entry, config.block_kv);
+  const work_tile work = tile_of(entry, kv_head, item.first_row, config.block_q);
+  const std::int64_t first = first_partial_of(args, item, kv_head, config.block_q);
+  int row_in_group = 0;
+  if (entry.prefix >= 0) {
+    const work_entry group = entry_of(args, entry.prefix, config.block_kv);
+    const std::int64_t before = args.call.cu_seqlens_q != nullptr
+                                    ? entry.seq.q_begin - group.seq.q_begin
+                                    : entry.seq.index - group.seq.index;
+    row_in_group = static_cast<int>(before) * static_cast<int>(args.group.value) + work.first_row;
+  }
+  const int per_row = schedule_sm80::slices_of_row(args.partial_stride, 1);
+  const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+#pragma unroll 1
+  for (int slice = warp; slice < work.used * per_row; slice += combine_warps) {
+    const int r = slice / per_row;
+    partial_run runs[2] = {{first + r * item.splits, item.splits}, {}};
+    if (entry.prefix >= 0) {
+      runs[1] = run_of_prefix<Kernel>(args, entry.prefix, kv_head, row_in_group + r);
+    }
+    combiner::combine_runs(args, entry.seq, query_of(args, kv_head, work.first_row + r), runs,
+                           slice - r * per_row);
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm80
