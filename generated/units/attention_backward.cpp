@@ -58,9 +58,13 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_backward_cuda_sm80_f32_dany_16x16, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
     , table_row<rows::attention_backward_cuda_sm90_bf16_d128_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d256_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_bf16_d64_atomics_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_bf16_d96_atomics_64x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d128_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d256_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d64_atomics_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d96_atomics_64x128, 0, 0, 0, 0>
 #endif
@@ -73,8 +77,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "245bb99681ffc4e1";
-  if (kind == device_kind::cuda) return "9bb783ca1964954b";
+  if (kind == device_kind::cpu) return "64abeb5726ab0252";
+  if (kind == device_kind::cuda) return "63aa9dd3bef78279";
   return {};
 }
 

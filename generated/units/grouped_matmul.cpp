@@ -58,7 +58,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "3b21bda45099930c";
-  if (kind == device_kind::cuda) return "6e52b559f11bf8b4";
+  if (kind == device_kind::cuda) return "adb0a5b25ccf9e1e";
   return {};
 }
 

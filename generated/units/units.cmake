@@ -410,9 +410,13 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_f16_d64.cu
   units/cuda_sm90/attention_f16_d96.cu
   units/cuda_sm90/attention_backward_bf16_d128_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d192_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d256_atomics.cu
   units/cuda_sm90/attention_backward_bf16_d64_atomics.cu
   units/cuda_sm90/attention_backward_bf16_d96_atomics.cu
   units/cuda_sm90/attention_backward_f16_d128_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d192_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d256_atomics.cu
   units/cuda_sm90/attention_backward_f16_d64_atomics.cu
   units/cuda_sm90/attention_backward_f16_d96_atomics.cu
   units/cuda_sm90/latent_attention_expanded_bf16.cu

@@ -51,7 +51,7 @@ family attention_backward_family() {
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention_backward/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention_backward/sm90/launch.hpp"}},
-      .limits = {.rows = 28,
+      .limits = {.rows = 33,
                  .seconds = 600,
                  .bytes = 16 << 20,
                  .unit_seconds = 60,

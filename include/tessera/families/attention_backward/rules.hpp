@@ -53,9 +53,9 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
       return "type of a CUDA row of one head_dim is f16 or bf16";
     case attention_backward_rule::cuda_blocks_are_fixed:
       return "block_q x block_kv of a CUDA row is 128x128, 16x16 with any head_dim; with "
-             "d_q_atomics 64x64, of cuda_sm90 128x128 for head_dim 64, else 64x128";
+             "d_q_atomics 64x64, of cuda_sm90 128x128 for head_dim 64, 64x128 for 96 and 128";
     case attention_backward_rule::sm90_rows_add_up:
-      return "a cuda_sm90 row has d_q_atomics and head_dim 64, 96 or 128";
+      return "a cuda_sm90 row has d_q_atomics";
   }
   return "invalid";
 }
@@ -72,9 +72,7 @@ constexpr attention_backward_rule broken_rule(attention_backward_config config) 
     return only_cuda_rows_of_one_head_dim_add_up;
   }
   if (is_cuda(config.target)) {
-    if (config.target == backend::cuda_sm90 && (!config.d_q_atomics || config.head_dim > 128)) {
-      return sm90_rows_add_up;
-    }
+    if (config.target == backend::cuda_sm90 && !config.d_q_atomics) return sm90_rows_add_up;
     const cuda_gradient_block block = cuda_block_of(config);
     if (config.block_q != block.queries || config.block_kv != block.keys) {
       return cuda_blocks_are_fixed;

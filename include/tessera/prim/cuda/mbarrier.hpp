@@ -55,6 +55,11 @@ __device__ __forceinline__ void wait_for_threads(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+/// Counts as one of those threads for whom others wait, without waiting.
+__device__ __forceinline__ void arrive_for_threads(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 /// The barriers of a ring of `Stages` places, in shared memory: full once a tile is there, empty
 /// once everyone is done with it.
 template <int Stages>

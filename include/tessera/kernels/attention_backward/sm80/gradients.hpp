@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention_backward/sm80/gradient_tiles.hpp>
+#include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 
@@ -53,24 +54,20 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const attention_kernel_args& of = args.call.forward;
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, lane = thread % 32;
-  const std::int64_t item = blockIdx.x;
-  const std::int64_t key0 = item % args.tiles * own;
-  const int kv_head = static_cast<int>(item / args.tiles % of.kv_heads);
-  const block_sequence block = block_sequence::of(of, item / args.tiles / of.kv_heads);
+  const key_block own_block = key_block::of<Tiles>(args, blockIdx.x);
+  if (own_block.outside()) return;
+  const block_sequence& block = own_block.block;
   const prim::sequence& seq = block.seq;
-  if (key0 >= block.all_k) return;
+  const std::int64_t key0 = own_block.key0;
+  const int kv_head = own_block.kv_head, steps = own_block.steps;
+  const tile_interval seen_by = own_block.seen_by;
 
   const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
   const std::uint32_t weights = v + values::bytes, d_scores = weights + scores::bytes;
   const std::uint32_t stages = d_scores + scores::bytes;
   auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
-  const auto visible = kernels::attention::visibility_of<mask_mode::window>(of, seq);
-  const prim::key_interval block_keys{key0, key0 + own < seq.k_len ? key0 + own : seq.k_len};
-  const tile_interval seen_by = tiles_that_see<queries, threads>(visible, seq.q_len, block_keys);
-  const int group = kernels::attention::group_of(of);
-  const int count = seen_by.end - seen_by.begin;
-  const int steps = block_keys.empty() || count <= 0 ? 0 : count * group;
-  int head = kv_head * group, tile = seen_by.begin;
+  const auto& visible = own_block.visible;
+  int head = kv_head * own_block.group, tile = seen_by.begin;
   const auto start = [&](int of_head, int of_tile, int stage) {
     const std::int64_t first = std::int64_t{of_tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
@@ -98,7 +95,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   bool tainted = false;
   const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
   if (steps > 0) {
-    const auto left = static_cast<int>(block_keys.end - key0);
+    const auto left = own_block.size();
     copy_tile<keys, Element, threads>(k, of.k, of.k_strides, seq, seq.k_begin + key0, kv_head,
                                       [&](int r) { return r < left && of_keys[r].k == 0.0f; });
     copy_tile<values, Element, threads>(v, of.v, of.v_strides, seq, seq.k_begin + key0, kv_head,
@@ -153,7 +150,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     const std::int64_t first = std::int64_t{tile} * queries;
     const int own_head = head, own_tile = tile;
     if (++tile == seen_by.end) tile = seen_by.begin;
-    if ((step + 1) % count == 0) ++head;
+    if ((step + 1) % own_block.count == 0) ++head;
     if constexpr (Tiles::stages == 2) {
       if (step + 1 < steps) start(head, tile, 1 - stage);
     }
@@ -195,9 +192,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
             prim::cuda::load_matrices(reg, values::step(v_of_b, n, d));
           });
 
-      const bool whole =
-          plain && !tainted && first + queries <= seq.q_len &&
-          visible.keys_of(first, first + queries - 1).all.contains({key0, key0 + own});
+      const bool whole = plain && !tainted && own_block.is_seen(first, queries, own);
       if (whole) {
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) {

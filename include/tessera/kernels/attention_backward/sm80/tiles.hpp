@@ -104,26 +104,21 @@ struct tile_interval {
 };
 
 /// Tiles of `Queries` queries some of which see some of the keys: both ends of what a query sees
-/// grow with it, so they are neighbours. For all threads of a block.
-template <int Queries, int Threads = threads, class Visible>
+/// grow with it, so they are neighbours. For all threads of a warp.
+template <int Queries, class Visible>
 __device__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_len,
                                         const prim::key_interval& keys) {
-  __shared__ int begin, end;
   const auto count = static_cast<int>((q_len + Queries - 1) / Queries);
-  if (threadIdx.x == 0) {
-    begin = count;
-    end = 0;
-  }
-  __syncthreads();
-  for (int tile = static_cast<int>(threadIdx.x); tile < count; tile += Threads) {
+  int begin = count, end = 0;
+  for (int tile = static_cast<int>(threadIdx.x) % 32; tile < count; tile += 32) {
     const std::int64_t first = std::int64_t{tile} * Queries;
     const std::int64_t last = first + Queries < q_len ? first + Queries : q_len;
     if (prim::intersection(visible.keys_of(first, last - 1).some, keys).empty()) continue;
-    atomicMin(&begin, tile);
-    atomicMax(&end, tile + 1);
+    begin = begin < tile ? begin : tile;
+    end = tile + 1;
   }
-  __syncthreads();
-  return {begin, end};
+  return {__reduce_min_sync(prim::cuda::all_lanes, begin),
+          __reduce_max_sync(prim::cuda::all_lanes, end)};
 }
 
 /// The weight and the gradient before the cap of one pair, from its product and the gradient that

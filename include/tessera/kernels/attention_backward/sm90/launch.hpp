@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <tessera/families/attention_backward/config.hpp>
 #include <tessera/families/attention_backward/kernel_args.hpp>
 #include <tessera/kernels/attention_backward/sm80/launch.hpp>
 #include <tessera/kernels/attention_backward/sm90/gradients.hpp>
+#include <tessera/kernels/attention_backward/sm90/wide_gradients.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -19,12 +21,20 @@ namespace sm80 {
 
 template <class Kernel>
 requires(Kernel::config.target == backend::cuda_sm90) struct one_pass<Kernel> {
-  using tiles = sm90::hopper_tiles<Kernel::config.head_dim>;
+  static constexpr attention_backward_config config = resolved(Kernel::config);
+  static constexpr bool wide = config.head_dim > 128;
+  using tiles = std::conditional_t<wide, sm90::wide_tiles<config.head_dim, config.v_head_dim>,
+                                   sm90::hopper_tiles<config.head_dim>>;
 
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {
     static_assert(!hooked_args<Hooks>::has_functors, "rows of cuda_sm90 take no functors");
-    return &sm90::hopper_gradients<element_t<Kernel::config.type>, Kernel::config.head_dim, Kind>;
+    using element = element_t<config.type>;
+    if constexpr (wide) {
+      return &sm90::wide_gradients<element, config.head_dim, config.v_head_dim, Kind>;
+    } else {
+      return &sm90::hopper_gradients<element, config.head_dim, Kind>;
+    }
   }
 };
 

@@ -1,0 +1,172 @@
+// Products of a warpgroup between tiles, and the weights of the scores that it has in registers.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
+#include <tessera/kernels/attention_backward/sm90/query_walk.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+#include <tessera/prim/cuda/wgmma.hpp>
+
+namespace tessera::kernels::attention_backward::sm90 {
+
+using prim::cuda::describe_panels;
+using prim::cuda::panel_step;
+using prim::cuda::warpgroup_a;
+using prim::cuda::warpgroup_product;
+
+/// S^T = A B^T: 64 rows of TileA at `a`, all rows of TileB at `b`, as deep as they are wide. A
+/// group of its own.
+template <class Element, class TileA, class TileB>
+__device__ __forceinline__ void multiply_keys(float (&sums)[TileB::rows / 2], std::uint32_t a,
+                                              std::uint32_t b) {
+  static_assert(TileA::width == TileB::width);
+  const std::uint64_t of_a = describe_panels(a, 0), of_b = describe_panels(b, 0);
+#pragma unroll
+  for (int d = 0; d < TileA::width / 16; ++d) {
+    warpgroup_product<Element, TileB::rows>::scores(
+        sums, of_a + panel_step(d / 4 * TileA::panel_bytes + d % 4 * 32),
+        of_b + panel_step(d / 4 * TileB::panel_bytes + d % 4 * 32), d > 0);
+  }
+  prim::cuda::commit_products();
+}
+
+/// 64 queries and 64 columns of d_q = d_s K, from panels of which each row is a key. A group of its
+/// own.
+template <class Element, int Keys>
+__device__ __forceinline__ void multiply_d_q(float (&sums)[32], std::uint32_t d_scores,
+                                             std::uint32_t keys) {
+  const std::uint64_t a = describe_panels(d_scores, 0), b = describe_panels(keys, 0);
+#pragma unroll
+  for (int c = 0; c < Keys / 16; ++c) {
+    warpgroup_product<Element, 64>::template multiply<true, true>(sums, a + panel_step(c * 2048),
+                                                                  b + panel_step(c * 2048), c > 0);
+  }
+  prim::cuda::commit_products();
+}
+
+/// Sums += A B of a tile of rows, with A in registers. A group of its own.
+template <class Element, class Tile, int Steps>
+__device__ __forceinline__ void add_rows(float (&sums)[Tile::width / 2],
+                                         const warpgroup_a (&a)[Steps], std::uint32_t tile) {
+  const std::uint64_t b = describe_panels(tile, Tile::panel_bytes);
+  prim::cuda::begin_products();
+#pragma unroll
+  for (int r = 0; r < Steps; ++r) {
+    warpgroup_product<Element, Tile::width>::sums_of(sums, a[r], b + panel_step(r * 2048));
+  }
+  prim::cuda::commit_products();
+}
+
+/// Sums of a product as the operand A of the next, 16 columns each.
+template <class Element, int Steps>
+__device__ __forceinline__ void pack_operands(warpgroup_a (&to)[Steps],
+                                              const float (&sums)[8 * Steps]) {
+  using words = prim::cuda::half_words<Element>;
+#pragma unroll
+  for (int i = 0; i < 4 * Steps; ++i) {
+    to[i / 4].word[i % 4] = words::pack(sums[2 * i], sums[2 * i + 1]);
+  }
+}
+
+/// Stores operands, of which `row` is the thread's first, to a tile of scores.
+template <class Tile, int Steps>
+__device__ __forceinline__ void store_operands(std::uint32_t tile, int row,
+                                               const warpgroup_a (&a)[Steps]) {
+  const auto word = static_cast<std::uint32_t>(threadIdx.x % 4 * 4);
+#pragma unroll
+  for (int i = 0; i < 2 * Steps; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      prim::cuda::store_shared_4(tile + Tile::offset(row + 8 * half, i) + word,
+                                 a[i / 2].word[i % 2 * 2 + half]);
+    }
+  }
+}
+
+/// Adds 64 queries and 64 columns of d_q, those before `Tiles::width`, to sums in memory.
+template <class Tiles>
+__device__ __forceinline__ void add_d_q(float* tile, int row16, int column8,
+                                        const float (&d_q)[32]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (column8 + i >= Tiles::width / 8) break;
+    query_sums<Tiles>::add(tile, row16, column8 + i, lane,
+                           {{d_q[4 * i], d_q[4 * i + 1], d_q[4 * i + 2], d_q[4 * i + 3]}});
+  }
+}
+
+/// The scores that a thread has of a tile: two keys, `key` and 8 on, and a quarter of the queries.
+template <class Statistics>
+struct own_scores {
+  const Statistics& statistics;
+  const key_taint* taint;
+  int key, keys_left;
+  bool tainted;
+  float scale;  ///< of plain products, to the base 2
+
+  static __device__ __forceinline__ int query_of(int i) {
+    return i * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+  }
+
+  /// Weights of plain products. `Whole`: all see all, and no key is tainted.
+  template <bool Whole, int Count>
+  __device__ __forceinline__ void weigh_products(float (&products)[Count]) const {
+#pragma unroll
+    for (int i = 0; i < Count / 4; ++i) {
+      const int query = query_of(i);
+      const float2 shift = *reinterpret_cast<const float2*>(&statistics.shift[query]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int own = key + e / 2 * 8;
+        float& x = products[4 * i + e];
+        if (!Whole && tainted && own < keys_left) x += taint[own].k;
+        x = prim::cuda::exp2_fast(fmaf(x, scale, -(e % 2 == 0 ? shift.x : shift.y)));
+        if (!Whole && !statistics.sees(query + e % 2, own)) x = 0.0f;
+      }
+    }
+  }
+  /// Gradients of plain scores from those of weights.
+  template <bool Whole, int Count>
+  __device__ __forceinline__ void weigh_gradients(const float (&weights)[Count],
+                                                  float (&gradients)[Count]) const {
+#pragma unroll
+    for (int i = 0; i < Count / 4; ++i) {
+      const int query = query_of(i);
+      const float2 correction = *reinterpret_cast<const float2*>(&statistics.correction[query]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int own = key + e / 2 * 8;
+        float& x = gradients[4 * i + e];
+        if (!Whole && tainted && own < keys_left) x += taint[own].v;
+        x = weights[4 * i + e] * (x - (e % 2 == 0 ? correction.x : correction.y));
+        if (!Whole && !statistics.sees(query + e % 2, own)) x = 0.0f;
+      }
+    }
+  }
+  /// Both of scores that are not plain. `first`: where the tile's first query meets the block's
+  /// first key.
+  template <score_kind Kind, class Hooks, int Count>
+  __device__ __forceinline__ void weigh_all(const hooked_args<Hooks>& args,
+                                            const score_place& first, float (&products)[Count],
+                                            float (&gradients)[Count]) const {
+#pragma unroll
+    for (int i = 0; i < Count / 4; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int query = query_of(i) + e % 2, own = key + e / 2 * 8;
+        const bool seen = statistics.sees(query, own);
+        if (tainted && seen) {
+          products[4 * i + e] += taint[own].k;
+          gradients[4 * i + e] += taint[own].v;
+        }
+        weigh<Kind>(args, {first.entry, first.head, first.query + query, first.key + own}, seen,
+                    scale, statistics.shift[query], statistics.correction[query],
+                    products[4 * i + e], gradients[4 * i + e]);
+      }
+    }
+  }
+};
+
+}  // namespace tessera::kernels::attention_backward::sm90
