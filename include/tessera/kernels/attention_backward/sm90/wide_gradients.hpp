@@ -97,6 +97,8 @@ __global__ void __launch_bounds__(256, 1)
     constexpr int own_panels = OfKeys ? panels / 2 : (panels + 1) / 2;
     constexpr int first_panel = OfKeys ? panels - own_panels : 0;
     static_assert(own_panels == 1 || own_panels == 2);
+    // The second goes beside the weights, or, where registers take over those of the other, behind.
+    constexpr bool panel_beside = own_panels == 2 && !OfKeys;
     const auto multiply_panel = [&](float(&d_q)[32], int step, int panel) {
       multiply_d_q<Element, tiles::own>(d_q, d_scores + step % 2 * scores::bytes,
                                         k + (first_panel + panel) * keys::panel_bytes);
@@ -110,8 +112,7 @@ __global__ void __launch_bounds__(256, 1)
       const std::int64_t first = std::int64_t{current.tile} * queries;
       const own_scores<typename tiles::statistics> pairs{
           walk.statistics_of(step), walk.taint_of_keys(), own_row, own.size(), tainted, scale};
-      // d_q of the step before, a panel beside the scores and a panel beside their weights. Of the
-      // first step there is none before: its products are nobody's.
+      // d_q of the step before. Of the first step there is none before: its products are nobody's.
       float d_q[32], products[queries / 2];
       prim::cuda::begin_products();
       multiply_panel(d_q, step + 1, 0);
@@ -120,11 +121,11 @@ __global__ void __launch_bounds__(256, 1)
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
       if (step > 0) add_d_q<tiles>(earlier_sums, warp, first_panel * 8, d_q);
-      if constexpr (own_panels == 2) {
+      if constexpr (panel_beside) {
         prim::cuda::begin_products();
         multiply_panel(d_q, step + 1, 1);
       }
-      prim::cuda::wait_products<own_panels - 1>();
+      prim::cuda::wait_products<panel_beside ? 1 : 0>();
       prim::cuda::keep_in_place(products);
 
       const bool whole = plain && !tainted && own.is_seen(first, queries, tiles::own);
@@ -160,6 +161,10 @@ __global__ void __launch_bounds__(256, 1)
           prim::cuda::arrive_for_threads(weights_ready, tiles::threads);
         }
         pack_operands<Element>(operands, products);
+      }
+      if constexpr (own_panels == 2 && !panel_beside) {
+        prim::cuda::begin_products();
+        multiply_panel(d_q, step + 1, 1);
       }
       add_rows<Element, summed_tile>(sums, operands, walk.rows_of(step) + summed_at);
       if constexpr (own_panels == 2) {
