@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(256, 1)
       prim::cuda::wait_products<panel_beside ? 1 : 0>();
       prim::cuda::keep_in_place(products);
 
-      const bool whole = plain && !tainted && own.is_seen(first, queries, tiles::own);
+      [[maybe_unused]] const bool whole = !tainted && own.is_seen(first, queries, tiles::own);
       warpgroup_a operands[queries / 16];
       const score_place first_pair{seq.index, current.head, first, own.key0};
       if constexpr (OfKeys) {
