@@ -78,7 +78,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "64abeb5726ab0252";
-  if (kind == device_kind::cuda) return "63aa9dd3bef78279";
+  if (kind == device_kind::cuda) return "264437154008d584";
   return {};
 }
 
