@@ -14,7 +14,8 @@ trap 'rm -rf "$folder"' EXIT
 
 mapfile -t members < <(ar t "$library" | grep -v -e '_units_' -e '\.cu\.o$')
 ((${#members[@]})) || { echo "$library: every object belongs to a back end"; exit 1; }
-(cd "$folder" && ar x "$(realpath "$library")" "${members[@]}")
+library=$(realpath "$library")
+(cd "$folder" && ar x "$library" "${members[@]}")
 shared=0 total=0 failed=0
 for member in "${members[@]}"; do
   strip --strip-unneeded "$folder/$member"

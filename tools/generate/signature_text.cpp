@@ -30,7 +30,7 @@ std::string axis_text(const axis_form& axis, const signature& form) {
 /// Some tensor of the signature has the dim.
 bool is_used(const signature& form, std::size_t dim) {
   const auto number = static_cast<int>(dim);
-  return std::ranges::any_of(form.shapes, [&](const shape_form& shape) {
+  return std::ranges::any_of(form.shapes.different, [&](const shape_form& shape) {
     return std::ranges::any_of(
         std::span(shape.axes).first(static_cast<std::size_t>(std::max<int>(shape.rank, 0))),
         [&](const axis_form& axis) { return axis.dim == number || axis.times == number; });
@@ -58,7 +58,7 @@ std::string axes_text(const signature& form) {
     const dim& axis = form.dims[i];
     if (!is_used(form, i)) continue;
     dims.push_back(fmt::format("{} {}", axis.symbol, axis.label));
-    if (!axis.owner.empty()) dims.back() += fmt::format(" of {}", axis.owner);
+    if (!axis.owner.empty()) dims.back() += fmt::format(" of {}", axis.owner.view());
   }
   return fmt::format("{}", fmt::join(dims, "; "));
 }
@@ -118,7 +118,7 @@ std::string default_value(const signature& form, const option_form& option) {
 
 std::string absence_text(const option_form& option) {
   if (option.required) return "required";
-  return option.unset.empty() ? "optional" : fmt::format("optional, else {}", option.unset);
+  return option.unset.empty() ? "optional" : fmt::format("optional, else {}", option.unset.view());
 }
 
 }  // namespace tessera::generate

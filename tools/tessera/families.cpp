@@ -16,23 +16,23 @@ namespace tessera::tool {
 
 std::string op_list() {
   std::string list;
-  for (const family* one : all_families()) one->append_ops(list);
+  for (const family* kind : all_families()) kind->append_ops(list);
   return list;
 }
 
 std::size_t op_count() {
   std::size_t count = 0;
-  for (const family* one : all_families()) count += one->ops().size();
+  for (const family* kind : all_families()) count += kind->ops().size();
   return count;
 }
 
 namespace {
 
 /// Letters to insert, remove or replace that make one word the other.
-std::size_t edits_between(std::string_view one, std::string_view other) {
+std::size_t edits_between(std::string_view word, std::string_view other) {
   std::vector<std::size_t> row(other.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
-  for (const char letter : one) {
+  for (const char letter : word) {
     std::size_t diagonal = row[0]++;
     for (std::size_t at = 0; at < other.size(); ++at) {
       const std::size_t replaced = diagonal + (letter == other[at] ? 0 : 1);
@@ -47,8 +47,8 @@ std::size_t edits_between(std::string_view one, std::string_view other) {
 std::string_view nearest_op(std::string_view op) {
   std::string_view nearest;
   std::size_t fewest = op.size() / 3 + 1;
-  for (const family* one : all_families()) {
-    for (const std::string_view known : one->ops()) {
+  for (const family* kind : all_families()) {
+    for (const std::string_view known : kind->ops()) {
       const std::size_t edits = edits_between(op, known);
       if (edits >= fewest) continue;
       fewest = edits;
@@ -61,8 +61,8 @@ std::string_view nearest_op(std::string_view op) {
 }  // namespace
 
 const family& family_of(std::string_view op, const std::string& subject) {
-  for (const family* one : all_families()) {
-    if (one->serves(op)) return *one;
+  for (const family* kind : all_families()) {
+    if (kind->serves(op)) return *kind;
   }
   const std::string_view near = nearest_op(op);
   throw failure(fmt::format(
@@ -103,9 +103,9 @@ std::string text_of(const boost::json::value& value) {
   const auto* list = value.if_array();
   if (list == nullptr) return json_line(value);
   std::string joined;
-  for (const boost::json::value& one : *list) {
+  for (const boost::json::value& entry : *list) {
     if (!joined.empty()) joined += '+';
-    joined += text_of(one);
+    joined += text_of(entry);
   }
   return joined;
 }

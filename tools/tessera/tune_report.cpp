@@ -52,23 +52,25 @@ std::string_view sentence_of(tuner::decision_reason reason) {
 
 /// True if another row was a little faster than the row to be used: equals go to the default, to
 /// less code, to the name.
-bool is_tie(const tuner::tuned_problem& one) {
-  return !one.rows.empty() && !one.row.empty() &&
-         one.rows.front().state == tuner::row_state::timed && one.rows.front().row != one.row;
+bool is_tie(const tuner::tuned_problem& problem) {
+  return !problem.rows.empty() && !problem.row.empty() &&
+         problem.rows.front().state == tuner::row_state::timed &&
+         problem.rows.front().row != problem.row;
 }
 
-std::string verdict_of(const tuner::tuned_problem& one) {
-  if (one.skipped) return "known";
-  const std::string text(sentence_of(one.reason));
-  const bool tie = one.kind == tuner::outcome_kind::tuned && is_tie(one);
+std::string verdict_of(const tuner::tuned_problem& problem) {
+  if (problem.skipped) return "known";
+  const std::string text(sentence_of(problem.reason));
+  const bool tie = problem.kind == tuner::outcome_kind::tuned && is_tie(problem);
   return tie ? text + ", tied with another" : text;
 }
 
 /// About what a problem takes: each row is run a few times alone, then the race.
-double expected_seconds(const tuner::planned_problem& one, const tuner::measuring_rules& rules) {
-  const auto rows = static_cast<double>(one.candidates.size());
-  const double rounds = static_cast<double>(rules.least_rounds) * rows * one.predicted_seconds;
-  return 0.3 + rows * (0.15 + 3 * one.predicted_seconds) + std::max(rules.race_seconds, rounds);
+double expected_seconds(const tuner::planned_problem& problem,
+                        const tuner::measuring_rules& rules) {
+  const auto rows = static_cast<double>(problem.candidates.size());
+  const double rounds = static_cast<double>(rules.least_rounds) * rows * problem.predicted_seconds;
+  return 0.3 + rows * (0.15 + 3 * problem.predicted_seconds) + std::max(rules.race_seconds, rounds);
 }
 
 double seconds_of(const tuner::logged_row* row) {
@@ -78,21 +80,21 @@ double seconds_of(const tuner::logged_row* row) {
 json::array rows_json(const std::vector<tuner::logged_row>& rows) {
   json::array list;
   for (const tuner::logged_row& row : rows) {
-    json::object one{{"row", row.row}, {"state", text(name_of(row.state))}};
+    json::object entry{{"row", row.row}, {"state", text(name_of(row.state))}};
     if (row.samples > 0) {
-      one["median_us"] = row.seconds * 1e6;
-      one["spread_us"] = row.mad * 1e6;
+      entry["median_us"] = row.seconds * 1e6;
+      entry["spread_us"] = row.mad * 1e6;
     }
-    one["samples"] = row.samples;
-    if (!row.reason.empty()) one["reason"] = row.reason;
-    list.push_back(std::move(one));
+    entry["samples"] = row.samples;
+    if (!row.reason.empty()) entry["reason"] = row.reason;
+    list.push_back(std::move(entry));
   }
   return list;
 }
 
-style look_of(const tuner::tuned_problem& one) {
-  if (one.kind == tuner::outcome_kind::failed) return style::bad;
-  return one.kind == tuner::outcome_kind::tuned ? style::good : style::plain;
+style look_of(const tuner::tuned_problem& problem) {
+  if (problem.kind == tuner::outcome_kind::failed) return style::bad;
+  return problem.kind == tuner::outcome_kind::tuned ? style::good : style::plain;
 }
 
 void print_failures(const std::vector<tuner::tuned_problem>& found) {
@@ -212,23 +214,23 @@ json::object to_json(const tuner::planned_problem& planned) {
           {"eligible", planned.eligible}};
 }
 
-json::object to_json(const tuner::tuned_problem& found) {
-  json::object one = to_json(found.planned);
-  one["default_us"] = seconds_of(found.row_named(found.planned.default_row)) * 1e6;
-  one["row"] = found.row.empty() ? json::value(nullptr) : json::value(found.row);
-  one["median_us"] = seconds_of(found.row_named(found.row)) * 1e6;
-  const tuner::logged_row* winner = found.row_named(found.row);
-  one["spread_us"] = winner == nullptr ? 0 : winner->mad * 1e6;
-  one["gain"] = found.gain;
-  one["hold_out_gain"] = found.hold_out_gain;
-  one["decision"] = text(name_of(found.kind));
-  one["reason"] = text(name_of(found.reason));
-  one["tie"] = is_tie(found);
-  one["seconds"] = found.seconds;
-  one["skipped"] = found.skipped;
-  one["disturbed"] = found.disturbed;
-  one["candidates"] = rows_json(found.rows);
-  return one;
+json::object to_json(const tuner::tuned_problem& tuned) {
+  json::object fields = to_json(tuned.planned);
+  fields["default_us"] = seconds_of(tuned.row_named(tuned.planned.default_row)) * 1e6;
+  fields["row"] = tuned.row.empty() ? json::value(nullptr) : json::value(tuned.row);
+  fields["median_us"] = seconds_of(tuned.row_named(tuned.row)) * 1e6;
+  const tuner::logged_row* winner = tuned.row_named(tuned.row);
+  fields["spread_us"] = winner == nullptr ? 0 : winner->mad * 1e6;
+  fields["gain"] = tuned.gain;
+  fields["hold_out_gain"] = tuned.hold_out_gain;
+  fields["decision"] = text(name_of(tuned.kind));
+  fields["reason"] = text(name_of(tuned.reason));
+  fields["tie"] = is_tie(tuned);
+  fields["seconds"] = tuned.seconds;
+  fields["skipped"] = tuned.skipped;
+  fields["disturbed"] = tuned.disturbed;
+  fields["candidates"] = rows_json(tuned.rows);
+  return fields;
 }
 
 json::object to_json(const tuner::session_summary& all) {
@@ -258,11 +260,12 @@ void print_plan(const std::vector<tuner::planned_problem>& planned,
              {"default row", side::left, true}});
   double seconds = 0;
   for (std::size_t n = 0; n < planned.size(); ++n) {
-    const tuner::planned_problem& one = planned[n];
-    if (!one.known) seconds += expected_seconds(one, rules);
-    out.add({std::to_string(n + 1), std::to_string(one.count), std::to_string(one.eligible),
-             one.known ? cell("known", style::dim) : cell(std::to_string(one.candidates.size())),
-             milliseconds(one.predicted_seconds), one.text, one.default_row});
+    const tuner::planned_problem& problem = planned[n];
+    if (!problem.known) seconds += expected_seconds(problem, rules);
+    out.add({std::to_string(n + 1), std::to_string(problem.count), std::to_string(problem.eligible),
+             problem.known ? cell("known", style::dim)
+                           : cell(std::to_string(problem.candidates.size())),
+             milliseconds(problem.predicted_seconds), problem.text, problem.default_row});
   }
   print(out.text(terminal_width()));
   print(fmt::format("\nNothing was measured. It would take about {}.\n", duration_text(seconds)));
@@ -280,20 +283,20 @@ void print_found(const std::vector<tuner::tuned_problem>& found,
              {"problem", side::left, true},
              {"row", side::left, true}});
   for (std::size_t n = 0; n < found.size(); ++n) {
-    const tuner::tuned_problem& one = found[n];
-    const double standard = seconds_of(one.row_named(one.planned.default_row));
-    const tuner::logged_row* winner = one.row_named(one.row);
+    const tuner::tuned_problem& problem = found[n];
+    const double standard = seconds_of(problem.row_named(problem.planned.default_row));
+    const tuner::logged_row* winner = problem.row_named(problem.row);
     const double best = seconds_of(winner);
-    const bool tuned = one.kind == tuner::outcome_kind::tuned;
+    const bool tuned = problem.kind == tuner::outcome_kind::tuned;
     out.add({std::to_string(n + 1),
-             std::to_string(one.planned.count),
+             std::to_string(problem.planned.count),
              standard > 0 ? milliseconds(standard) : "-",
              best > 0 ? milliseconds(best) : "-",
              best > 0 ? fmt::format("{:.1f}%", 100 * winner->mad / best) : "-",
-             tuned ? cell(fmt::format("{:.2f}x", one.hold_out_gain), style::good) : cell("-"),
-             {verdict_of(one), look_of(one)},
-             one.planned.text,
-             {one.row, look_of(one)}});
+             tuned ? cell(fmt::format("{:.2f}x", problem.hold_out_gain), style::good) : cell("-"),
+             {verdict_of(problem), look_of(problem)},
+             problem.planned.text,
+             {problem.row, look_of(problem)}});
   }
   print(out.text(terminal_width()));
   print_failures(found);

@@ -88,7 +88,7 @@ inline sentence_part part_of(const option_form& option, const option_value& valu
 [[gnu::cold, gnu::noinline]] inline bool refuse_option(const option_form& option,
                                                        const option_value& value, status& failure) {
   const std::string unset =
-      option.unset.empty() ? std::string() : " (unset is " + std::string(option.unset) + ")";
+      option.unset.empty() ? std::string() : " (unset is " + std::string(option.unset.view()) + ")";
   const sentence_part is = part_of(option, value);
   if (option.type == option_type::choice) {
     return refuse(failure, option.name, ": is ", is, ", the last one is ",

@@ -167,7 +167,7 @@ inline std::int64_t extent_of(const bound_call& call, const axis_form& axis) noe
   const dim& wanted = call.form().dims[index];
   const std::string_view owner =
       !wanted.owner.empty()
-          ? wanted.owner
+          ? wanted.owner.view()
           : call.form().tensors[static_cast<std::size_t>(call.owners[index])].name;
   const bool late = wanted.source == dim_source::contents;
   std::string_view note;
@@ -210,13 +210,14 @@ inline bool bind_factor(bound_call& call, std::size_t tensor, const axis_form& a
                 sizeof value);
   }
   if (value < factor.least || value > factor.most) {
-    return refuse(failure, factor.option, ": is ", value, ", ",
+    return refuse(failure, factor.option.view(), ": is ", value, ", ",
                   call.form().layouts[static_cast<std::size_t>(call.layout)],
                   " tensors need one of ", factor.least, " to ", factor.most);
   }
   if (extent % value != 0) {
     return refuse(failure, call.form().tensors[tensor].name, ": ", call.form().label_of(axis),
-                  " is ", extent, ", not a multiple of ", factor.option, ", which is ", value);
+                  " is ", extent, ", not a multiple of ", factor.option.view(), ", which is ",
+                  value);
   }
   call.dims[index] = value;
   call.owners[index] = static_cast<std::int8_t>(tensor);
@@ -300,7 +301,7 @@ inline bool has_form(bound_call& call, std::size_t tensor, status& failure) {
   const tensor_form& form = call.form().tensors[tensor];
   const shape_form& wanted = call.form().shape(tensor, call.layout);
   const tensor_view& view = call.tensors[tensor];
-  if (wanted.rank < 0) return refuse(failure, form.name, ": ", form.elsewhere);
+  if (wanted.rank < 0) return refuse(failure, form.name, ": ", form.elsewhere.view());
   if (!has_type(call, tensor, failure)) return false;
   if (view.rank != wanted.rank) return refuse_rank(call, tensor, wanted, failure);
   return has_rank(form.name, view, wanted.rank, failure) && has_axes(call, tensor, false, failure);

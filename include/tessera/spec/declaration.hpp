@@ -45,6 +45,25 @@ inline constexpr int max_options = 31;  ///< of an operation: one bit each, in C
 inline constexpr std::size_t max_options_bytes = 256;
 inline constexpr std::size_t max_kernel_args_bytes = 2048;
 
+/// Words that few entries of a table have: a string literal, in half the bytes of a view.
+class literal {
+ public:
+  constexpr literal() = default;
+  constexpr literal(std::string_view text)  // NOLINT(google-explicit-constructor)
+      : text_(text.empty() ? nullptr : text.data()) {
+    if (text != view()) throw "a part of a literal is not one";
+  }
+  constexpr literal(const char* text) : literal(std::string_view(text)) {}  // NOLINT
+  constexpr bool empty() const noexcept { return text_ == nullptr; }
+  constexpr std::string_view view() const noexcept {
+    return empty() ? std::string_view() : std::string_view(text_);
+  }
+  constexpr operator std::string_view() const noexcept { return view(); }  // NOLINT
+
+ private:
+  const char* text_ = nullptr;
+};
+
 /// A set of element types.
 class dtype_set {
  public:
@@ -102,12 +121,22 @@ struct axis_form {
   std::int8_t plus = 0;    ///< added to the dim; the extent itself where there is none
   extent_rule rule = extent_rule::exact;
   axis_label label = axis_label::of_dim;
+
+  bool operator==(const axis_form&) const = default;
 };
 
 /// The axes of a tensor in one layout.
 struct shape_form {
   std::int8_t rank = -1;  ///< -1: the layout has no such tensor
   std::array<axis_form, max_rank> axes{};
+
+  bool operator==(const shape_form&) const = default;
+};
+
+/// The shapes of a signature. Many tensors and layouts have the same: each is stored once.
+struct shape_list {
+  std::span<const shape_form> different{};
+  const std::uint8_t* numbers = nullptr;  ///< of tensor t in layout l: [t * layouts + l]
 };
 
 /// Where the value of a dim comes from.
@@ -124,13 +153,13 @@ struct dim {
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
   dim_source source = dim_source::tensor;
   /// Formula: the dim it follows from, whose tensor is named in sentences.
-  std::string_view of{};
+  literal of{};
   /// Formula, and contents other than the longest of some offsets. Dims before it are known.
   std::int64_t (*value)(const bound_call&) = nullptr;
-  std::string_view owner{};  ///< contents and formulas: who has it, in sentences
+  literal owner{};  ///< contents and formulas: who has it, in sentences
   /// Where only a product has the dim: the integer option that says it, and where that is in the
   /// options. Formula: what follows from options alone, and the one of them that sentences name.
-  std::string_view option{};
+  literal option{};
   std::uint16_t option_offset = 0;
 };
 
@@ -203,11 +232,11 @@ struct tensor_form {
               apart = -1, shares = -1;
   std::int8_t gradient_of = -1, shape_of = -1;
   std::uint8_t late_layouts = 0;  ///< in which some axis is known from contents only
-  std::string_view elsewhere{}, file_name{};
+  literal elsewhere{}, file_name{};
 
   /// What files call it.
   constexpr std::string_view name_in_files() const noexcept {
-    return file_name.empty() ? name : file_name;
+    return file_name.empty() ? name : file_name.view();
   }
   constexpr bool is_output() const noexcept { return use != tensor_use::input; }
 };
@@ -238,7 +267,7 @@ struct option_form {
   option_type type = option_type::flag;
   option_limit limit = option_limit::none;
   std::int64_t least = 0;
-  std::string_view unset{};  ///< what an optional one means when it is not set
+  literal unset{};  ///< what an optional one means when it is not set
   std::span<const std::string_view> enumerators{};  ///< of a choice
   bool free = false;                                ///< no choice of a row depends on it
   bool required = false;                            ///< of an optional one: must be set
@@ -259,7 +288,7 @@ struct multiple_rule {
 /// What operations with the same args and options share.
 struct signature {
   std::span<const tensor_form> tensors;  ///< in the order of the args' members
-  std::span<const shape_form> shapes;    ///< of tensor t in layout l: [t * layouts.size() + l]
+  shape_list shapes;
   std::span<const dim> dims;
   std::span<const std::string_view> layouts;  ///< "dense", "packed"
   std::span<const option_form> options;
@@ -280,7 +309,8 @@ struct signature {
   std::uint8_t first_tensors = 0, first_options = 0;
 
   constexpr const shape_form& shape(std::size_t tensor, int layout) const noexcept {
-    return shapes[tensor * layouts.size() + static_cast<std::size_t>(layout)];
+    const std::size_t entry = tensor * layouts.size() + static_cast<std::size_t>(layout);
+    return shapes.different[shapes.numbers[entry]];
   }
   constexpr std::string_view label_of(const axis_form& axis) const noexcept {
     if (axis.label != axis_label::of_dim) return axis_labels[static_cast<std::size_t>(axis.label)];
@@ -291,7 +321,7 @@ struct signature {
 /// An operation: the tensors of a signature that it takes, in the order they are looked at.
 struct operation {
   std::string_view name;
-  std::array<std::string_view, 2> aliases{};  ///< what else it is called; may be empty
+  std::array<literal, 2> aliases{};  ///< what else it is called; may be empty
   const signature* form = nullptr;
   const lowering* how = nullptr;  ///< to the args of the family's kernels
   int place = 0;                  ///< among those of its signature: the value of its enumerator
@@ -306,8 +336,8 @@ struct operation {
   /// Whether the word is its name or one of its aliases.
   constexpr bool is_called(std::string_view word) const noexcept {
     if (word == name) return true;
-    for (const std::string_view alias : aliases) {
-      if (!alias.empty() && word == alias) return true;
+    for (const literal alias : aliases) {
+      if (!alias.empty() && word == alias.view()) return true;
     }
     return false;
   }

@@ -153,6 +153,45 @@ consteval std::array<shape_form, Tensors * Layouts> shapes_in(
   return shapes;
 }
 
+/// Index of the first shape that is equal to this one.
+template <std::size_t Count>
+constexpr std::size_t first_equal(const std::array<shape_form, Count>& shapes, std::size_t index) {
+  std::size_t first = 0;
+  while (shapes[first] != shapes[index]) ++first;
+  return first;
+}
+template <std::size_t Count>
+consteval std::size_t count_different(const std::array<shape_form, Count>& shapes) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < Count; ++i) count += first_equal(shapes, i) == i;
+  if (count > 256) throw "a signature has at most 256 different shapes";
+  return count;
+}
+
+template <std::size_t Different, std::size_t Count>
+struct stored_shapes {
+  std::array<shape_form, Different> different{};
+  std::array<std::uint8_t, Count> numbers{};
+};
+template <std::size_t Different, std::size_t Count>
+consteval stored_shapes<Different, Count> stored(const std::array<shape_form, Count>& shapes) {
+  stored_shapes<Different, Count> to;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < Count; ++i) {
+    const std::size_t first = first_equal(shapes, i);
+    if (first == i) to.different[count] = shapes[i];
+    to.numbers[i] = first == i ? static_cast<std::uint8_t>(count++) : to.numbers[first];
+  }
+  return to;
+}
+template <const auto& Shapes>
+inline constexpr auto storage_of = stored<count_different(Shapes)>(Shapes);
+
+/// What a signature keeps of its shapes.
+template <const auto& Shapes>
+inline constexpr shape_list each_once{storage_of<Shapes>.different,
+                                      storage_of<Shapes>.numbers.data()};
+
 /// True if some axis is known from contents only.
 constexpr bool is_late(const shape_form& shape, std::span<const dim> dims) noexcept {
   for (int axis = 0; axis < shape.rank; ++axis) {

@@ -46,7 +46,13 @@ struct binding_form {
   std::uint8_t stride_count = 0;
   std::uint16_t data = 0, type = 0;
   std::array<std::uint16_t, 4> offsets{};
-  std::array<std::array<std::int8_t, max_layouts>, 4> axes{};  ///< by stride and layout; -1: none
+  /// By stride: one more than the axis, 0 for none, in the four bits of each layout.
+  std::array<std::uint32_t, 4> axes{};
+  static_assert(max_layouts * 4 <= 32 && max_rank < 16);
+
+  constexpr int axis_of(std::size_t stride, int layout) const noexcept {
+    return static_cast<int>(axes[stride] >> 4 * layout & 15u) - 1;
+  }
 };
 struct size_form {
   std::array<std::int8_t, 3> dims{-1, -1, -1};
@@ -132,8 +138,8 @@ constexpr std::array<binding_form, Count> bindings_in(const std::array<binding_t
       to.offsets[to.stride_count] = static_cast<std::uint16_t>(stride.offset);
       const auto dims = dims_in(stride.dims, form.dims);
       for (std::size_t layout = 0; layout < form.layouts.size(); ++layout) {
-        to.axes[to.stride_count][layout] =
-            axis_with(form.shape(to.tensor, static_cast<int>(layout)), dims);
+        const int axis = axis_with(form.shape(to.tensor, static_cast<int>(layout)), dims);
+        to.axes[to.stride_count] |= static_cast<std::uint32_t>(axis + 1) << 4 * layout;
       }
       ++to.stride_count;
     }
@@ -203,7 +209,7 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
     std::memcpy(to + binding.data, &view.data, sizeof view.data);
     if (binding.type != 0) std::memcpy(to + binding.type, &view.type, sizeof view.type);
     for (std::size_t i = 0; i < binding.stride_count; ++i) {
-      const int axis = binding.axes[i][static_cast<std::size_t>(call.layout)];
+      const int axis = binding.axis_of(i, call.layout);
       const std::int64_t stride = axis < 0 ? 0 : stride_of(view, axis);
       std::memcpy(to + binding.offsets[i], &stride, sizeof stride);
     }

@@ -152,7 +152,7 @@ inline constexpr std::array multiples{multiple_rule{0, 3}};
 
 inline constexpr signature form{
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

@@ -60,7 +60,7 @@ inline constexpr paged_options defaults{};
 inline constexpr std::array multiples{multiple_rule{4, 5}};
 inline constexpr signature form{
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

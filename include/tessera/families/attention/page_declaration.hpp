@@ -114,7 +114,7 @@ bool has_two_pools(const bound_call& call, status& failure) {
                         " pools have an axis of tokens");
 }
 
-consteval signature form_of(std::span<const tensor_form> list, std::span<const shape_form> forms) {
+consteval signature form_of(std::span<const tensor_form> list, shape_list forms) {
   return declared::signature_of<page_problem>({
       .tensors = list,
       .shapes = forms,
@@ -127,8 +127,8 @@ consteval signature form_of(std::span<const tensor_form> list, std::span<const s
       .hook = &has_two_pools<options>,
   });
 }
-inline constexpr signature form = form_of(tensors, shapes);
-inline constexpr signature chunk_form = form_of(chunk_tensors, chunk_shapes);
+inline constexpr signature form = form_of(tensors, declared::each_once<shapes>);
+inline constexpr signature chunk_form = form_of(chunk_tensors, declared::each_once<chunk_shapes>);
 
 // Where a kernel finds them.
 

@@ -53,7 +53,7 @@ inline constexpr std::array multiples{
 
 inline constexpr signature form = declared::signature_of<ragged_decode_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

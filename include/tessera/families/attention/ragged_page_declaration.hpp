@@ -128,7 +128,7 @@ inline bool hook(const bound_call& call, status& failure) {
 consteval signature form_of(std::span<const tensor_form> list) {
   return declared::signature_of<ragged_page_problem>({
       .tensors = list,
-      .shapes = shapes,
+      .shapes = declared::each_once<shapes>,
       .dims = dims,
       .layouts = page_layout_names,
       .options = option_forms,

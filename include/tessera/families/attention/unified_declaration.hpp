@@ -79,7 +79,7 @@ inline bool hook(const bound_call& call, status& failure) {
 consteval signature form_of(std::span<const tensor_form> list) {
   return declared::signature_of<unified_problem>({
       .tensors = list,
-      .shapes = shapes,
+      .shapes = declared::each_once<shapes>,
       .dims = dims,
       .layouts = page_layout_names,
       .options = paged_table::option_forms<options>,

@@ -117,7 +117,7 @@ inline bool hook(const bound_call& call, status& failure) {
 
 inline constexpr signature form = declared::signature_of<attention_backward_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = attention_table::option_forms,

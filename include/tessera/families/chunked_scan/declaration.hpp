@@ -152,7 +152,7 @@ inline constexpr std::array<std::string_view, 2> remarks{"layer_idx", "num_layer
 
 inline constexpr signature form = declared::signature_of<recurrent_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

@@ -128,7 +128,7 @@ inline bool hook(const bound_call& call, status& failure) {
 consteval signature form_with(std::span<const tensor_form> forms) {
   return declared::signature_of<ragged_delta_rule_problem>({
       .tensors = forms,
-      .shapes = shapes,
+      .shapes = declared::each_once<shapes>,
       .dims = dims,
       .layouts = layouts,
       .options = delta_rule_table::option_forms,

@@ -129,7 +129,7 @@ inline bool hook(const bound_call& call, status& failure) {
 consteval signature form_with(std::span<const tensor_form> forms) {
   return declared::signature_of<ragged_delta_rule_v2_problem>({
       .tensors = forms,
-      .shapes = shapes,
+      .shapes = declared::each_once<shapes>,
       .dims = dims,
       .layouts = pooled::layouts,
       .options = option_forms,

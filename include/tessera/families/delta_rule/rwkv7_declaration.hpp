@@ -100,7 +100,7 @@ inline constexpr std::array rules{
 
 inline constexpr signature form = declared::signature_of<rwkv7_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

@@ -150,7 +150,7 @@ inline constexpr std::array<std::string_view, 1> remarks{"out_dtype"};
 
 inline constexpr signature form = declared::signature_of<grouped_matmul_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

@@ -218,7 +218,7 @@ inline bool is_append(const bound_call& call, status& failure) {
 
 inline constexpr signature form = declared::signature_of<kv_cache_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = cache_layout_names,
     .options = append_option_forms,

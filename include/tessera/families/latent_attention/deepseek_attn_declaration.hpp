@@ -125,7 +125,7 @@ inline int layout_of(const bound_call& call) {
 
 inline constexpr signature form = declared::signature_of<deepseek_attn_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
@@ -134,7 +134,7 @@ inline constexpr signature form = declared::signature_of<deepseek_attn_problem>(
 });
 inline constexpr signature backward_form = declared::signature_of<deepseek_attn_problem>({
     .tensors = backward_tensors,
-    .shapes = backward_shapes,
+    .shapes = declared::each_once<backward_shapes>,
     .dims = dims,
     .layouts = backward_layouts,
     .options = option_forms,

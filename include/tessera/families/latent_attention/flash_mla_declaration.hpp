@@ -180,7 +180,7 @@ inline int layout_of(const bound_call& call) {
 consteval signature form_of(std::span<const tensor_form> list) {
   return declared::signature_of<flash_mla_problem>({
       .tensors = list,
-      .shapes = shapes,
+      .shapes = declared::each_once<shapes>,
       .dims = dims,
       .layouts = layouts,
       .options = option_forms,

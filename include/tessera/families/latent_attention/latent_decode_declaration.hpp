@@ -100,7 +100,7 @@ inline bool hook(const bound_call& call, status& failure) {
 
 inline constexpr signature form = declared::signature_of<flash_mla_decode_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

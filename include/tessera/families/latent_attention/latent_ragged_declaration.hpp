@@ -112,7 +112,7 @@ inline constexpr std::array option_forms{
 
 inline constexpr signature form = declared::signature_of<latent_ragged_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = latent_decode_table::layouts,
     .options = option_forms,

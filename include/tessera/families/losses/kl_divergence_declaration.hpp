@@ -87,7 +87,7 @@ inline bool hook(const bound_call& call, status& failure) {
 
 inline constexpr signature form = declared::signature_of<kl_divergence_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

@@ -107,7 +107,7 @@ inline bool hook(const bound_call& call, status& failure) {
 
 inline constexpr signature form = declared::signature_of<linear_cross_entropy_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

@@ -108,7 +108,7 @@ inline int layout_of(const bound_call& call) {
 
 inline constexpr signature form = declared::signature_of<mean_pooling_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,

@@ -71,7 +71,7 @@ inline constexpr std::array product_rules{
 
 inline constexpr signature product_form = declared::signature_of<quantized_matmul_problem>({
     .tensors = product_tensors,
-    .shapes = product_shapes,
+    .shapes = declared::each_once<product_shapes>,
     .dims = product_dims,
     .layouts = axes,
     .options = option_forms,

@@ -238,8 +238,7 @@ inline constexpr std::array weight_rules{
     tensor_rule{4, &has_tensor_scale, only_nvfp4_has_it},
 };
 
-consteval signature weight_form(std::span<const tensor_form> tensors,
-                                std::span<const shape_form> shapes) {
+consteval signature weight_form(std::span<const tensor_form> tensors, shape_list shapes) {
   return declared::signature_of<weight_problem>({
       .tensors = tensors,
       .shapes = shapes,
@@ -262,7 +261,7 @@ constexpr auto weight_bindings(const signature& form) {
 inline constexpr auto read_texts = weight_texts(tensor_use::input);
 inline constexpr auto read_shapes = declared::shapes_in<axes.size()>(read_texts, weight_dims);
 inline constexpr auto read_tensors = declared::tensors_in(read_texts, read_shapes, weight_dims);
-inline constexpr signature read_form = weight_form(read_tensors, read_shapes);
+inline constexpr signature read_form = weight_form(read_tensors, declared::each_once<read_shapes>);
 inline constexpr auto read_bindings = weight_bindings(read_form);
 
 // Weights are written.
@@ -270,7 +269,8 @@ inline constexpr auto written_texts = weight_texts(tensor_use::output);
 inline constexpr auto written_shapes = declared::shapes_in<axes.size()>(written_texts, weight_dims);
 inline constexpr auto written_tensors =
     declared::tensors_in(written_texts, written_shapes, weight_dims);
-inline constexpr signature written_form = weight_form(written_tensors, written_shapes);
+inline constexpr signature written_form =
+    weight_form(written_tensors, declared::each_once<written_shapes>);
 inline constexpr auto written_bindings = weight_bindings(written_form);
 
 inline constexpr auto sizes_of_weights = declared::sizes_in(weight_sizes, read_form);

@@ -191,7 +191,7 @@ inline int layout_of(const bound_call&) {
 
 inline constexpr signature form = declared::signature_of<blocksparse_problem>({
     .tensors = tensors,
-    .shapes = shapes,
+    .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
@@ -202,7 +202,7 @@ inline constexpr signature form = declared::signature_of<blocksparse_problem>({
 });
 inline constexpr signature backward_form = declared::signature_of<blocksparse_backward_problem>({
     .tensors = backward_tensors,
-    .shapes = backward_shapes,
+    .shapes = declared::each_once<backward_shapes>,
     .dims = dims,
     .layouts = layouts,
     .options = option_forms,
