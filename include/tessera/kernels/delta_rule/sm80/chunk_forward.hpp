@@ -147,8 +147,9 @@ class delta_chunk_walk {
       measure_rows<Element, Shape>(shared_, args_.normalizes);
       __syncthreads();
       make_weights<Element, Shape>(shared_, warp_);
+      if (warp_ < 4) invert_diagonal<Element>(shared_, warp_);
       __syncthreads();
-      if (warp_ < 4) invert<Element, Shape>(shared_, warp_);
+      if (warp_ < 4) invert_below<Element>(shared_, warp_);
       chunk_columns columns;
       const bool finite = subtract_held(state, columns);
       answers_type answers = {};

@@ -2,6 +2,9 @@
 // the diagonal by forward substitution, the others by products,
 //
 //   M_ij = -M_ii (sum over k from j to i - 1 of A_ik M_kj)
+//
+// A warp has a column of blocks, which needs no block of M but its own and those on the diagonal.
+// M_ij lies where A has nothing, in block (j, i), so that A stays as it is and no warp waits.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +14,6 @@
 #include <tessera/prim/cuda/split_products.hpp>
 
 namespace tessera::kernels::delta_rule::sm80 {
-
-/// Waits for the four warps that solve.
-__device__ __forceinline__ void wait_for_solvers() {
-  asm volatile("bar.sync 1, 128;" ::: "memory");
-}
 
 /// sums += a b of blocks of 16 x 16 numbers in rows of `inverse_row`.
 __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[2], const float* a,
@@ -51,9 +49,33 @@ __device__ __forceinline__ void put_block(float* to, const prim::cuda::accumulat
   }
 }
 
-/// A block on the diagonal: a lane has a column of the inverse.
-__device__ __forceinline__ void invert_block(float* block) {
-  const int column = static_cast<int>(threadIdx.x) % 16;
+/// Of the rounded inverse, 16 rows and columns.
+template <class Element, class Shape>
+__device__ __forceinline__ void put_rounded(delta_chunk_memory<Shape>& shared, int row, int column,
+                                            const prim::cuda::accumulator (&sums)[2], float sign) {
+  using words = prim::cuda::half_words<Element>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      prim::cuda::store_shared_4(
+          prim::cuda::shared_address(shared.inverse) +
+              Shape::weight_rows::offset(static_cast<std::uint32_t>(row * 16 + lane / 4 + half * 8),
+                                         static_cast<std::uint32_t>(column * 2 + n)) +
+              static_cast<std::uint32_t>(lane % 4 * 4),
+          words::pack(sign * sums[n].at[2 * half], sign * sums[n].at[2 * half + 1]));
+    }
+  }
+}
+
+/// A block on the diagonal, in place, by the warp that has stored it: a lane has a column of the
+/// inverse. It becomes 16-bit elements as well.
+template <class Element, class Shape>
+__device__ __forceinline__ void invert_diagonal(delta_chunk_memory<Shape>& shared, int warp) {
+  float* const block = &shared.solved[warp * 16][warp * 16];
+  const int lane = static_cast<int>(threadIdx.x) % 32, column = lane % 16;
+  __syncwarp();
   float x[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
@@ -63,52 +85,40 @@ __device__ __forceinline__ void invert_block(float* block) {
     x[i] = sum;
   }
   __syncwarp();
-  if (threadIdx.x % 32 < 16) {
+  if (lane < 16) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) block[i * inverse_row + column] = x[i];
   }
   __syncwarp();
+  prim::cuda::accumulator sums[2];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[n].at[i] = block[(lane / 4 + i / 2 * 8) * inverse_row + n * 8 + 2 * (lane % 4) + i % 2];
+    }
+  }
+  put_rounded<Element>(shared, warp, warp, sums, 1.0f);
 }
 
-/// In place, by the first four warps of a block; `rounded` becomes the inverse as 16-bit elements.
+/// The blocks under the diagonal, by the first four warps of a block once all of A and of its
+/// diagonal's inverses are stored; they too become 16-bit elements.
 template <class Element, class Shape>
-__device__ __forceinline__ void invert(delta_chunk_memory<Shape>& shared, int warp) {
-  using words = prim::cuda::half_words<Element>;
+__device__ __forceinline__ void invert_below(delta_chunk_memory<Shape>& shared, int warp) {
   const auto block_at = [&](int i, int j) { return &shared.solved[i * 16][j * 16]; };
-  invert_block(block_at(warp, warp));
-  wait_for_solvers();
-  for (int row = 1; row < 4; ++row) {
+  for (int row = warp + 1; row < 4; ++row) {
     prim::cuda::accumulator sums[2] = {};
-    const bool has_block = warp < row;
-    if (has_block) {
-      for (int k = warp; k < row; ++k) multiply_blocks(sums, block_at(row, k), block_at(k, warp));
-    }
-    wait_for_solvers();
-    if (has_block) {
-      float* const own = block_at(row, warp);
-      put_block(own, sums, 1.0f);
-      __syncwarp();
-      prim::cuda::accumulator products[2] = {};
-      multiply_blocks(products, block_at(row, row), own);
-      __syncwarp();
-      put_block(own, products, -1.0f);
-    }
-    wait_for_solvers();
-  }
-  const std::uint32_t rounded = prim::cuda::shared_address(shared.inverse);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const int row = warp * 16 + i;
-    const bool used = lane * 2 < warp * 16 + 16;
-    const float2 pair = used ? *reinterpret_cast<const float2*>(&shared.solved[row][lane * 2])
-                             : make_float2(0.0f, 0.0f);
-    prim::cuda::store_shared_4(
-        rounded +
-            Shape::weight_rows::offset(static_cast<std::uint32_t>(row),
-                                       static_cast<std::uint32_t>(lane / 4)) +
-            static_cast<std::uint32_t>(lane % 4 * 4),
-        words::pack(pair.x, pair.y));
+    for (int k = warp; k < row; ++k) multiply_blocks(sums, block_at(row, k), block_at(warp, k));
+    float* const own = block_at(warp, row);
+    put_block(own, sums, 1.0f);
+    __syncwarp();
+    prim::cuda::accumulator products[2] = {};
+    multiply_blocks(products, block_at(row, row), own);
+    put_rounded<Element>(shared, row, warp, products, -1.0f);
+    if (row == 3) break;
+    __syncwarp();
+    put_block(own, products, -1.0f);
+    __syncwarp();
   }
 }
 

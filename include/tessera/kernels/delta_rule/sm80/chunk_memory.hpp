@@ -27,7 +27,7 @@ struct delta_chunk_memory {
   unsigned char v[Shape::value_rows::bytes];
   unsigned char weights[Shape::weight_rows::bytes];  ///< P
   unsigned char inverse[Shape::weight_rows::bytes];  ///< M, rounded
-  float solved[Shape::tokens][inverse_row];          ///< A, then M
+  float solved[Shape::tokens][inverse_row];          ///< A; M on and above the diagonal
   head_decays decays;
   float beta[Shape::tokens];
   float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1
