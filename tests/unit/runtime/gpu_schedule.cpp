@@ -156,6 +156,9 @@ TEST(GpuSchedule, BatchesThatTakeLongToReadAreListed) {
   EXPECT_TRUE(is_listed(sizes));
   sizes.bytes_of_key = 0;
   EXPECT_FALSE(is_listed(sizes)) << "keys in one piece";
+  EXPECT_TRUE(is_listed(batch_over_pages(schedule_sm80::most_listed_tiles / 4, 8192)));
+  EXPECT_FALSE(is_listed(batch_over_pages(schedule_sm80::most_listed_tiles, 8192)))
+      << "sums over a thousand sequences of that many tiles of rows would overflow";
 }
 
 TEST(GpuSchedule, ListsHaveRoomForTheirItems) {

@@ -111,6 +111,10 @@ struct listing {
   int least_tiles = 1;       ///< of keys, that an item has
 };
 
+/// Sums over a thousand entries that each have all tiles, as numbers that only the device knows may
+/// say, stay below 2^31.
+inline constexpr std::int64_t most_listed_tiles = std::int64_t{1} << 20;
+
 struct schedule {
   int row_blocks = 0;           ///< of a dense entry and key/value head
   std::int64_t work_tiles = 0;  ///< thread blocks of one split of the keys
@@ -260,7 +264,8 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
   }
   // What no device holds stays without one; so do numbers that the device does not count to.
-  list.used = product(list.items, heads) <= INT32_MAX && product(list.tiles, heads) <= INT32_MAX;
+  list.used = product(list.items, heads) <= INT32_MAX && product(list.tiles, heads) <= INT32_MAX &&
+              list.tiles <= most_listed_tiles;
   return list;
 }
 

@@ -17,8 +17,9 @@
 
 namespace tessera::kernels::attention::sm80 {
 
-/// Some keys of a tile of rows: the work of a thread block for each key/value head.
-struct work_item {
+/// Some keys of a tile of rows: the work of a thread block for each key/value head. It is read and
+/// written 16 bytes at a time.
+struct alignas(16) work_item {
   int entry = 0;
   int first_row = 0;                  ///< of the entry's folded axis
   int first_tile = 0, last_tile = 0;  ///< of keys

@@ -7,6 +7,7 @@
 
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
+#include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -23,52 +24,98 @@ static_assert(waves_of_choice(planner_choices - 1) == schedule_sm80::most_waves)
 inline constexpr int planner_warps = planner_threads / prim::cuda::warp_size;
 static_assert(planner_warps == prim::cuda::warp_size);
 
+/// Elements of a list that the planner has in shared memory: as many as fit, for a thousand
+/// sequences and more. It passes over its lists several times, and the L2 cache is far.
+inline constexpr int planner_near = 1280;
+
 /// What the threads of the planner tell each other.
 struct planner_state {
-  int of_warps[planner_warps];
-  long long key_tiles[planner_warps];  ///< of all tiles of rows
-  int longest;                         ///< of one of them
-  int each[planner_choices];           ///< tiles of keys of an item, by choice
-  int items[planner_choices];
-  int best;
+  planned_tile tiles[planner_near];  ///< these and the next three: see `near_list`
+  int first_tiles[planner_near];
+  int first_items[planner_near];
+  int first_places[planner_near];
+  int of_warps[2][2][planner_warps];    ///< by turn, then by list
+  long long key_tiles[planner_warps];   ///< of all tiles of rows
+  int longest;                          ///< of one of them
+  int items[planner_choices];           ///< by choice
+  prim::divisor each[planner_choices];  ///< tiles of keys of an item, by choice
+  prim::divisor best;
+};
+static_assert(sizeof(planner_state) <= 48 << 10);
+
+/// A list of the workspace whose first elements lie in shared memory; `Read`: kernels after the
+/// planner read it, so that these are in the workspace as well.
+template <class T, bool Read>
+struct near_list {
+  T* near;
+  T* far;
+  __device__ __forceinline__ const T& operator[](int i) const {
+    return i < planner_near ? near[i] : far[i];
+  }
+  __device__ __forceinline__ void set(int i, const T& x) const {
+    if (i < planner_near) near[i] = x;
+    if (Read || i >= planner_near) far[i] = x;
+  }
 };
 
-/// Sum of `x` over the threads before this one; `total`: of all.
-__device__ __forceinline__ int sum_before(int x, planner_state& state, int& total) {
+/// `N` numbers, of lists that are summed at the same time.
+template <int N>
+struct numbers {
+  int of[N];
+};
+
+/// Sums of `own` over the threads before this one; `totals`: of all. A call of the next turn lies
+/// between two of the same.
+template <int N>
+__device__ __forceinline__ numbers<N> sums_before(const numbers<N>& own, planner_state& state,
+                                                  int turn, numbers<N>& totals) {
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
-  const int sum = prim::cuda::inclusive_sum_of_warp(x, lane);
+  numbers<N> sums;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    sums.of[n] = prim::cuda::inclusive_sum_of_warp(own.of[n], lane);
+    if (lane == prim::cuda::warp_size - 1) state.of_warps[turn][n][warp] = sums.of[n];
+  }
   __syncthreads();
-  if (lane == prim::cuda::warp_size - 1) state.of_warps[warp] = sum;
-  __syncthreads();
-  const int of_warps = prim::cuda::inclusive_sum_of_warp(state.of_warps[lane], lane);
-  total = __shfl_sync(prim::cuda::all_lanes, of_warps, prim::cuda::warp_size - 1);
-  const int before = __shfl_sync(prim::cuda::all_lanes, of_warps, max(warp - 1, 0));
-  return (warp > 0 ? before : 0) + sum - x;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int of_warp = state.of_warps[turn][n][lane];
+    totals.of[n] = __reduce_add_sync(prim::cuda::all_lanes, of_warp);
+    sums.of[n] += __reduce_add_sync(prim::cuda::all_lanes, lane < warp ? of_warp : 0) - own.of[n];
+  }
+  return sums;
 }
 
-/// firsts[i] becomes the sum of `count_of(j)` over j < i, for i from 0 to `count`.
-template <class CountOf>
-__device__ __forceinline__ int sums_of(int* firsts, int count, planner_state& state,
-                                       const CountOf& count_of) {
-  int base = 0;
-  for (int begin = 0; begin < count; begin += planner_threads) {
+/// set(i, sums) with the sums of `count_of(j)` over j < i, at most `most`, for i from 0 to `count`;
+/// returns those of all. Numbers of `planner_threads` elements do not overflow.
+template <int N, class CountOf, class Set>
+__device__ __forceinline__ numbers<N> sums_of(int count, const numbers<N>& most,
+                                              planner_state& state, const CountOf& count_of,
+                                              const Set& set) {
+  numbers<N> base{};
+  int turn = 0;
+  for (int begin = 0; begin < count; begin += planner_threads, turn ^= 1) {
     const int i = begin + static_cast<int>(threadIdx.x);
-    const int own = i < count ? count_of(i) : 0;
-    int total = 0;
-    const int before = sum_before(own, state, total);
-    if (i < count) firsts[i] = base + before;
-    base += total;
+    numbers<N> own{}, totals{};
+    if (i < count) own = count_of(i);
+    numbers<N> sums = sums_before(own, state, turn, totals);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      sums.of[n] = min(base.of[n] + sums.of[n], most.of[n]);
+      base.of[n] = min(base.of[n] + totals.of[n], most.of[n]);
+    }
+    if (i < count) set(i, sums);
   }
-  if (threadIdx.x == 0) firsts[count] = base;
+  if (threadIdx.x == 0) set(count, base);
   __syncthreads();
   return base;
 }
 
 /// visit(i, part, n) for each i below `count`, which has the parts firsts[i] = n to firsts[i + 1] -
 /// 1, counted from 0: by a thread, or if they are many by a warp.
-template <class Visit>
-__device__ __forceinline__ void visit_parts(const int* firsts, int count, const Visit& visit) {
+template <class Firsts, class Visit>
+__device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, const Visit& visit) {
   constexpr int few = 4;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   for (int begin = 0; begin < count; begin += planner_threads) {
@@ -88,15 +135,17 @@ __device__ __forceinline__ void visit_parts(const int* firsts, int count, const 
   }
 }
 
-/// Parts of the keys of a tile of rows. Where they must not depend on the batch, prompts have one.
+/// Parts of the keys of a tile of rows, of `each` tiles of keys. Where they must not depend on the
+/// batch, prompts have one, and others as many as their own keys say.
 __device__ __forceinline__ int items_for(const launch_args& args, bool may_split, int key_tiles,
-                                         int keys_of_item, int least) {
+                                         const prim::divisor& each, int least) {
   if (args.call.batch_invariant) {
     if (!may_split) return 1;
     constexpr int most = schedule_sm80::most_invariant_splits;
-    keys_of_item = max(least, (key_tiles + most - 1) / most);
+    const int own = max(least, (key_tiles + most - 1) / most);
+    return max(1, (key_tiles + own - 1) / own);
   }
-  return max(1, (key_tiles + keys_of_item - 1) / keys_of_item);
+  return max(1, each.quotient(key_tiles + static_cast<int>(each.value) - 1));
 }
 
 /// How many tiles of keys an item may have, by number of the choice.
@@ -145,20 +194,23 @@ __device__ __forceinline__ planned_tile planned_tile_of(const launch_args& args,
 }
 
 /// Which choice is fastest, by the keys of the tiles: state.best.
-__device__ __forceinline__ void choose_items(const launch_args& args, planner_state& state,
-                                             bool may_split, int tiles, int slots, int least) {
+template <class Tiles>
+__device__ __forceinline__ void choose_items(const launch_args& args, const Tiles& planned,
+                                             planner_state& state, bool may_split, int tiles,
+                                             int slots, int least) {
   const auto thread = static_cast<int>(threadIdx.x);
   const auto heads = static_cast<std::int64_t>(args.call.kv_heads);
   std::int64_t key_tiles = 0;
-  for (const long long of_warp : state.key_tiles) key_tiles += of_warp * heads;
   if (thread < planner_choices) {
-    state.each[thread] = keys_of_choice(thread, key_tiles, tiles * heads, slots, least);
+    for (const long long of_warp : state.key_tiles) key_tiles += of_warp;
+    key_tiles *= heads;
+    state.each[thread] = prim::divisor::of(
+        static_cast<std::uint32_t>(keys_of_choice(thread, key_tiles, tiles * heads, slots, least)));
   }
   __syncthreads();
   int items[planner_choices] = {};
   for (int tile = thread; tile < tiles; tile += planner_threads) {
-    const planned_tile& planned = args.list.tiles[tile];
-    const int keys = planned.last_tile - planned.first_tile;
+    const int keys = planned[tile].last_tile - planned[tile].first_tile;
 #pragma unroll
     for (int choice = 0; choice < planner_choices; ++choice) {
       items[choice] += items_for(args, may_split, keys, state.each[choice], least);
@@ -170,15 +222,17 @@ __device__ __forceinline__ void choose_items(const launch_args& args, planner_st
     if (thread % prim::cuda::warp_size == 0 && sum != 0) atomicAdd(&state.items[choice], sum);
   }
   __syncthreads();
-  if (thread == 0) {
-    float least_time = INFINITY;
-    for (int choice = 0; choice < planner_choices; ++choice) {
-      const int each = state.each[choice];
-      const float time =
-          time_of(state.items[choice] * heads, key_tiles, min(each, state.longest), slots);
-      if (time < least_time) state.best = each;
-      least_time = fminf(least_time, time);
+  if (thread < prim::cuda::warp_size) {
+    // Times are positive: they are in the order of their bits.
+    int time = INT_MAX;
+    if (thread < planner_choices) {
+      const int each = static_cast<int>(state.each[thread].value);
+      time = __float_as_int(
+          time_of(state.items[thread] * heads, key_tiles, min(each, state.longest), slots));
     }
+    const unsigned fastest =
+        __ballot_sync(prim::cuda::all_lanes, time == prim::cuda::minimum_of_warp(time));
+    if (thread == __ffs(static_cast<int>(fastest)) - 1) state.best = state.each[thread];
   }
   __syncthreads();
 }
@@ -196,29 +250,41 @@ __device__ __forceinline__ int place_in_order(int at, int shared, int count) {
 template <class Kernel>
 __global__ void __launch_bounds__(planner_threads, 1)
     plan_work(const __grid_constant__ launch_args args, int slots, int least) {
-  __shared__ planner_state state;
+  // As bytes: variables of a block have no constructors.
+  __shared__ __align__(alignof(planner_state)) unsigned char memory[sizeof(planner_state)];
+  planner_state& state = *reinterpret_cast<planner_state*>(memory);
   constexpr attention_config config = resolved(Kernel::config);
   constexpr bool decodes = config.phase == attention_phase::decode;
   const work_list& list = args.list;
   const auto thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) state.longest = 0;
+  const near_list<planned_tile, false> planned_tiles{state.tiles, list.tiles};
+  const near_list<int, true> first_tiles{state.first_tiles, list.first_tiles};
+  const near_list<int, true> first_items{state.first_items, list.first_items};
+  const near_list<int, false> first_places{state.first_places, list.first_places};
+  if (thread == 0) {
+    state.longest = 0;
+    state.best = {};
+  }
   if (thread < planner_choices) state.items[thread] = 0;
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
 
   // Tiles of rows, and their keys.
   const int entries = entries_of(args.call);
-  const int all_tiles = sums_of(list.first_tiles, entries, state, [&](int entry) {
-    const int rows = entry_of(args, entry, config.block_kv).rows;
-    return (rows + config.block_q - 1) / config.block_q;
-  });
-  const int tiles = min(all_tiles, list.most_tiles);
+  const int tiles =
+      sums_of<1>(
+          entries, {{list.most_tiles}}, state,
+          [&](int entry) -> numbers<1> {
+            const int rows = entry_of(args, entry, config.block_kv).rows;
+            return {{min((rows + config.block_q - 1) / config.block_q, list.most_tiles)}};
+          },
+          [&](int entry, const numbers<1>& first) { first_tiles.set(entry, first.of[0]); })
+          .of[0];
   long long key_tiles = 0;
   int longest = 0;
-  visit_parts(list.first_tiles, entries, [&](int entry, int part, int tile) {
-    if (tile >= list.most_tiles) return;
+  visit_parts(first_tiles, entries, [&](int entry, int part, int tile) {
     const planned_tile planned = planned_tile_of<Kernel>(args, entry, part);
-    list.tiles[tile] = planned;
+    planned_tiles.set(tile, planned);
     key_tiles += planned.last_tile - planned.first_tile;
     longest = max(longest, planned.last_tile - planned.first_tile);
   });
@@ -231,38 +297,45 @@ __global__ void __launch_bounds__(planner_threads, 1)
     atomicMax(&state.longest, longest);
   }
   __syncthreads();
-  choose_items(args, state, decodes, tiles, slots, least);
+  if (!args.call.batch_invariant) {
+    choose_items(args, planned_tiles, state, decodes, tiles, slots, least);
+  }
 
-  // Items of the tiles, then where the partial results of those lie that are not finished at once.
-  const int each = state.best;
-  const int count = sums_of(list.first_items, tiles, state, [&](int tile) {
-    const planned_tile& planned = list.tiles[tile];
-    return items_for(args, decodes, planned.last_tile - planned.first_tile, each, least);
-  });
+  // Items of the tiles, and where the partial results of those lie that are not finished at once.
+  const prim::divisor each = state.best;
+  const int count = sums_of<2>(
+                        tiles, {{INT_MAX, INT_MAX}}, state,
+                        [&](int tile) -> numbers<2> {
+                          const planned_tile& planned = planned_tiles[tile];
+                          const int items = items_for(
+                              args, decodes, planned.last_tile - planned.first_tile, each, least);
+                          return {{items, items > 1 || planned.joined != 0 ? items : 0}};
+                        },
+                        [&](int tile, const numbers<2>& firsts) {
+                          first_items.set(tile, firsts.of[0]);
+                          first_places.set(tile, firsts.of[1]);
+                        })
+                        .of[0];
   if (thread == 0) {
     list.tile_count[0] = tiles;
     list.tile_count[1] = count;
   }
-  sums_of(list.first_places, tiles, state, [&](int tile) {
-    const int items = list.first_items[tile + 1] - list.first_items[tile];
-    return items > 1 || list.tiles[tile].joined != 0 ? items : 0;
-  });
   const auto prefixes = static_cast<int>(args.call.prefixes.count);
-  const int of_groups = prefixes > 0 ? list.first_items[min(list.first_tiles[prefixes], tiles)] : 0;
+  const int of_groups = prefixes > 0 ? first_items[min(first_tiles[prefixes], tiles)] : 0;
   const bool spreads = of_groups > 0 && count > of_groups && count <= list.most_items;
-  visit_parts(list.first_items, tiles, [&](int tile, int part, int at) {
+  visit_parts(first_items, tiles, [&](int tile, int part, int at) {
     if (at >= list.most_items) return;
-    const planned_tile planned = list.tiles[tile];
+    const planned_tile planned = planned_tiles[tile];
     work_item item;
     item.entry = planned.entry;
     item.first_row = planned.first_row;
     item.first_tile = planned.first_tile;
     item.last_tile = planned.last_tile;
     item.split = part;
-    item.splits = list.first_items[tile + 1] - list.first_items[tile];
+    item.splits = first_items[tile + 1] - first_items[tile];
     cut_tiles(item.first_tile, item.last_tile, item.splits, item.split);
-    const int place = list.first_places[tile];
-    if (list.first_places[tile + 1] > place) item.place = place;
+    const int place = first_places[tile];
+    if (first_places[tile + 1] > place) item.place = place;
     list.items[at] = item;
     if (prefixes > 0) list.order[spreads ? place_in_order(at, of_groups, count) : at] = at;
   });
