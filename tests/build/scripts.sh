@@ -27,6 +27,13 @@ expect 2 "usage" tools/bench one two
 expect 2 "'--fast' is not an option" tools/device-check --fast
 expect 2 "'speed' is not one of: tests" tools/device-check --only speed
 expect 2 "--package needs a value" tools/device-check --package
+expect 0 "usage" tools/tune-machine --help
+expect 2 "no model description" tools/tune-machine
+expect 2 "none.json: there is no such model description" tools/tune-machine none.json
+expect 2 "'--fast' is not an option" tools/tune-machine --fast
+expect 2 "--output needs a value" tools/tune-machine --output
+expect 2 "--budget: 'soon' is not a number of seconds" tools/tune-machine --budget soon
+expect 2 "--loss: 'x%' is not a percentage" tools/tune-machine --loss=x%
 # tools/quickstart with programs that only note what they are asked for.
 pretended=$(mktemp -d)
 trap 'rm -rf "$pretended"' EXIT
