@@ -14,7 +14,8 @@ foreach(source IN LISTS sources)
   elseif(TESSERA_CLANGXX)
     set(program ${CMAKE_CURRENT_BINARY_DIR}/fuzz/${name})
     set(flags -std=c++20 -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
-      -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include -idirafter ${TESSERA_BOOST_INCLUDE_DIR})
+      -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
+      -I${PROJECT_SOURCE_DIR}/generated/include -idirafter ${TESSERA_BOOST_INCLUDE_DIR})
     add_custom_command(OUTPUT ${program}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name}
       COMMAND ${TESSERA_CLANGXX} ${flags} -MD -MF ${program}.d ${source}

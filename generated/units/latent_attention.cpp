@@ -64,7 +64,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a446fe21880e8051";
-  if (kind == device_kind::cuda) return "9c661ca1d31fe4ce";
+  if (kind == device_kind::cuda) return "f472f802963a0ae7";
   return {};
 }
 

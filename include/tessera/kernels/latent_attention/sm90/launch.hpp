@@ -18,6 +18,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/launch.hpp>
 #include <tessera/kernels/latent_attention/sm80/dense_forward.hpp>
+#include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
@@ -44,7 +45,8 @@ struct dense_kernels {
 
   static std::vector<prim::cuda::kernel_entry> entries() {
     std::vector<prim::cuda::kernel_entry> all;
-    for (const auto& entry : attention::sm90::row_kernels<attention_row>::entries()) {
+    for (const auto& entry :
+         attention::sm90::row_kernels<attention_row, flash_hooks<>>::entries()) {
       all.push_back(entry);
     }
     for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row>::entries()) {
