@@ -137,6 +137,9 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
       ${checks}/random_subsets.py 1 ${work}/clang_subset ${prefix} 2
       -- -DCMAKE_CXX_COMPILER=${TESSERA_CLANGXX})
   endif()
+  tessera_check(tune_machine TIMEOUT 900 COMMAND Python3::Interpreter
+    ${checks}/tune_machine.py ${work}/tune_machine -DTESSERA_WERROR=${TESSERA_WERROR}
+    -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
   if(TESSERA_PKG_CONFIG)
     tessera_check(pkg_config NEEDS installed COMMAND Python3::Interpreter
       ${checks}/pkg_config.py ${prefix} ${CMAKE_CXX_COMPILER})

@@ -97,6 +97,9 @@ echo "flash_attention q=[1,64,8,36]bf16 k=[1,64,8,36]" >"$folder/odd.txt"
 expect 0 "attention: 1 rows" --trace "$folder/odd.txt" --backends cuda_sm80 --dry-run
 rows "ragged_fwd.cpu_avx2.f32.d64.causal.48x128"
 expect 2 "belongs to no family" --rows "$folder/rows.txt"
+rows attention.cpu_avx512.f32.d64.448x256 attention.cpu_avx512.f32.d64.decode.16x64
+expect 0 "attention: 12 rows" --rows "$folder/rows.txt" --candidates --dry-run
+expect 2 "--candidates: of which rows" --candidates --dry-run
 rows "# nothing"
 expect 2 "name no row" --rows "$folder/rows.txt"
 expect 2 "cannot read" --rows "$folder/none.txt"

@@ -57,6 +57,25 @@ struct attention_description {
              config.tiling = shape.threads;
            }}};
 
+  /// Tiles of CPU rows, of both phases: which is best depends on the caches, on the rate of
+  /// products and, for a few rows of queries, on what packing costs.
+  static std::vector<attention_config> candidates(const attention_config& config) {
+    if (!is_cpu(config.target) || config.target == backend::cpu_generic) return {};
+    std::vector<attention_config> all;
+    const auto add = [&](attention_phase phase, const std::vector<tile>& tiles) {
+      for (const tile& shape : tiles) {
+        attention_config other = config;
+        other.phase = phase;
+        other.block_q = shape.block_q;
+        other.block_kv = shape.block_kv;
+        all.push_back(other);
+      }
+    };
+    add(attention_phase::prefill, prefill_candidates(config.target));
+    add(attention_phase::decode, decode_candidates());
+    return all;
+  }
+
   /// "bf16_d128": rows of a head dim share most of their code's templates, and are few. Rows with
   /// paged keys, and on CUDA decode rows, are apart, so that units compile side by side.
   static std::string unit_of(const attention_config& config) {

@@ -188,6 +188,21 @@ outcome<row> row_named_in(std::string_view name) {
   return row_of<Described>(*config);
 }
 
+/// See `family::candidates_beside`.
+template <class Described>
+std::vector<row> candidates_in(std::string_view name) {
+  std::vector<row> rows;
+  if constexpr (requires { Described::candidates(typename Described::config_type{}); }) {
+    const auto config = spelling_of<typename Described::config_type>.config_of(name);
+    if (!config) return rows;
+    for (const auto& other : Described::candidates(*config)) {
+      const auto broken = broken_table_rule(other);
+      if (broken == decltype(broken)::none) rows.push_back(row_of<Described>(other));
+    }
+  }
+  return rows;
+}
+
 /// The rows of the default table beside their configs.
 template <class Described>
 std::vector<known_row<typename Described::config_type>> known_rows_of() {
@@ -279,6 +294,7 @@ family described_family() {
   made.operations = Described::runtime_family::operations;
   made.default_table = &default_table_of<Described>;
   made.row_named = &row_named_in<Described>;
+  made.candidates_beside = &candidates_in<Described>;
   made.row_for = &row_for_problem<Described>;
   made.identity_of = &identity_of_problem<Described>;
   return made;

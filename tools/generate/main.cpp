@@ -42,6 +42,7 @@ struct settings {
   generate::demand_files demands;
   std::string name;
   std::vector<std::string> backends;
+  bool candidates = false;
   bool dry_run = false;
   bool check = false;
   int budget_rows = 0;
@@ -65,6 +66,9 @@ void declare(CLI::App& app, settings& chosen) {
   app.add_option("--lookup", chosen.demands.lookups,
                  "lookup tables: the rows they name for those problems, and their lines built in; "
                  "default: lookup/*.txt in the output folder");
+  app.add_flag("--candidates", chosen.candidates,
+               "also the same rows with other tiles, for a tuning to choose from; with models, "
+               "traces, row lists or lookup tables");
   app.add_option("--name", chosen.name,
                  "write include/tessera/builds/NAME.hpp, the rows as compile-time data");
   app.add_option("--backends", chosen.backends,
@@ -110,6 +114,14 @@ bool is_default_table(const settings& chosen) {
   return chosen.row_lists.empty() && chosen.demands.empty();
 }
 
+/// Beside each row those that do the same with other tiles.
+void add_candidates(const generate::family& family, std::vector<generate::row>& rows) {
+  const std::size_t asked = rows.size();
+  for (std::size_t i = 0; i < asked; ++i) {
+    std::ranges::move(family.candidates_beside(rows[i].name), std::back_inserter(rows));
+  }
+}
+
 /// The default tables, or the rows that the lists name and those that models, traces and lookup
 /// tables ask for; of the backends in `kept` only, if there are any in it.
 generate::outcome<generate::demanded_rows> all_rows(const settings& chosen,
@@ -118,6 +130,10 @@ generate::outcome<generate::demanded_rows> all_rows(const settings& chosen,
   generate::demanded_rows all{.tables = std::vector<generate::table>(families.size()),
                               .reasons = {}};
   if (is_default_table(chosen)) {
+    if (chosen.candidates) {
+      return generate::refusal{
+          "--candidates: of which rows? Give --models, --trace, --rows or --lookup"};
+    }
     for (std::size_t index = 0; index < families.size(); ++index) {
       auto made = families[index].default_table();
       if (const auto* why = std::get_if<generate::refusal>(&made)) return *why;
@@ -138,6 +154,7 @@ generate::outcome<generate::demanded_rows> all_rows(const settings& chosen,
   for (std::size_t index = 0; index < families.size(); ++index) {
     auto& rows = all.tables[index].rows;
     std::ranges::move(std::get<0>(listed)[index].rows, std::back_inserter(rows));
+    if (chosen.candidates) add_candidates(families[index], rows);
     std::ranges::sort(rows, {}, &generate::row::name);
     const auto repeated = std::ranges::unique(rows);
     rows.erase(repeated.begin(), repeated.end());

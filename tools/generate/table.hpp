@@ -109,6 +109,9 @@ struct family {
   std::function<outcome<table>()> default_table;
   /// The row of that name, or why there is none: "is not ...".
   std::function<outcome<row>(std::string_view name)> row_named;
+  /// Rows that do the same as the row of that name with other tiles: the candidates of a tuning.
+  /// None where a family has no tiles to choose.
+  std::function<std::vector<row>(std::string_view name)> candidates_beside;
   /// The row of a backend that a build for this problem gets (see cheapest_row.hpp), no value if
   /// the backend can have none. Refuses a malformed problem.
   std::function<outcome<std::optional<row>>(std::string_view problem, backend target)> row_for;

@@ -160,6 +160,21 @@ inline std::vector<attention_axes> avx512_decode_axes() {
   };
 }
 
+/// Tiles that a tuning of a machine measures beside those of the table, in register tiles of rows:
+/// panels of 128 to 512 keys, which fit caches of 0.5 to 2 MB.
+inline std::vector<tile> prefill_candidates(backend target) {
+  std::vector<tile> all;
+  for (const int register_tiles : {16, 32, 64}) {
+    for (const int block_kv : {128, 256, 512}) {
+      all.push_back({register_tiles * prefill_rows(target), block_kv});
+    }
+  }
+  return all;
+}
+inline std::vector<tile> decode_candidates() {
+  return {{16, 64}, {16, 128}, {16, 256}};
+}
+
 inline std::vector<attention_axes> cpu_attention_axes() {
   std::vector<attention_axes> all;
   for (const auto part :
