@@ -94,7 +94,10 @@ constexpr tensor_text scales_of_heads(std::string_view name) {
 
 /// Sequences that share their first pages: groups of them, and how many pages each shares.
 constexpr tensor_text groups_of_sequences() {
-  return list("cu_prefix_seqs", "F+1", tensor_contents::groups, "N");
+  tensor_text text = list("cu_prefix_seqs", "F+1", tensor_contents::groups, "N");
+  text.free =
+      true;  // what a choice depends on is how many groups there are, which prefix_pages say
+  return text;
 }
 constexpr tensor_text pages_of_groups(std::string_view offsets) {
   tensor_text text = list("prefix_pages", "F", tensor_contents::shared_pages, "M");

@@ -110,7 +110,7 @@ inline constexpr std::array option_forms{
                 .unset = "1/sqrt(K)",
                 .free = true},
     option_form{.name = "use_qk_l2norm", .offset = offsetof(options, use_qk_l2norm), .free = true},
-    option_form{.name = "apply_silu", .offset = offsetof(options, apply_silu), .free = true},
+    option_form{.name = "apply_silu", .offset = offsetof(options, apply_silu)},
 };
 
 /// Options say what state_pool has.
