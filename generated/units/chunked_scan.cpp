@@ -80,8 +80,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2ecbeb519f353f17";
-  if (kind == device_kind::cuda) return "8ac9df492b43ab16";
+  if (kind == device_kind::cpu) return "dff3eedc035da9c9";
+  if (kind == device_kind::cuda) return "a79735b005c2b8a4";
   return {};
 }
 

@@ -82,8 +82,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0a4844eae8e390e1";
-  if (kind == device_kind::cuda) return "ccd4a818b305eec2";
+  if (kind == device_kind::cpu) return "ef934a5396a3e9d2";
+  if (kind == device_kind::cuda) return "c8822dae15904cf5";
   return {};
 }
 

@@ -99,11 +99,13 @@ FAMILIES = [
             "block_kv_is_whole_register_tiles": ".block_kv = 60",
             "tile_fits_in_cache": ".block_q = 1024",
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
-            "cuda_head_dim_is_any_64_96_or_128":
+            "v_head_dim_is_that_of_q": ".head_dim = 64, .v_head_dim = 32",
+            "only_cuda_rows_of_one_head_dim_add_up": ".head_dim = 64, .d_q_atomics = true",
+            "cuda_head_dims_are_known":
                 ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 80",
             "cuda_type_of_head_dim_has_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
             "cuda_blocks_are_fixed": ".target = backend::cuda_sm80, .block_q = 48",
-            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "sm90_rows_add_up": ".target = backend::cuda_sm90",
         },
         "in_table": {},
         "sorted": (".head_dim = 128", ".head_dim = 64"),

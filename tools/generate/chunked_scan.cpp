@@ -31,7 +31,7 @@ struct chunked_scan_description {
 
   static std::string unit_of(const chunked_scan_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
-    const bool chunks = config.form == chunked_scan_form::chunk;
+    const bool chunks = goes_by_chunks(config);
     return fmt::format("{}_{}_{}k{}", enumerator_name(config.type), enumerator_name(config.pass),
                        chunks ? "chunk_" : "", config.key_dim);
   }

@@ -58,6 +58,11 @@ struct chunked_scan_config {
                                    const chunked_scan_config&) = default;
 };
 
+/// Tokens are products of the matrix unit.
+constexpr bool goes_by_chunks(const chunked_scan_config& config) noexcept {
+  return config.form == chunked_scan_form::chunk;
+}
+
 /// The config with every default filled in.
 constexpr chunked_scan_config resolved(chunked_scan_config config) noexcept {
   if (is_cuda(config.target) && config.key_dim == 0) config.key_dim = 128;

@@ -57,26 +57,21 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
                                         int multiprocessors) noexcept {
   const chunked_scan_demand& demand = facts.demand;
   const std::int64_t states = demand.sequences * demand.heads;
-  const int columns = columns_of_chunk_block(demand.values, states, multiprocessors);
-  const std::int64_t tiles = (demand.values + columns - 1) / columns;
-  work_estimate work;
-  work.footprint_bytes = facts.bytes;
-  work.bytes = facts.bytes;
-  work.items = std::max<std::int64_t>(1, states * tiles);
-  work.items_per_core = columns == 64 ? 2 : 1;
+  const chunk_blocks blocks = chunk_blocks_of(demand.values, states, multiprocessors);
+  work_estimate work = estimate_of_chunk_blocks(blocks, states, facts.bytes);
   // Of each chunk, whole or not: queries and keys, the state that is read and added to, weights and
   // values.
   const double chunk = static_cast<double>(tokens_of_chunk), keys = config.key_dim;
   const auto chunks = static_cast<double>(chunks_of_sequences(demand.sequences, demand.tokens) *
-                                          demand.heads * tiles);
-  work.flops = chunks * chunk * (2 * chunk * keys + columns * (4 * keys + 2 * chunk));
+                                          demand.heads * blocks.count);
+  work.flops = chunks * chunk * (2 * chunk * keys + blocks.columns * (4 * keys + 2 * chunk));
   work.product_share = 0.2;
   return work;
 }
 
 inline work_estimate estimate_of(const chunked_scan_config& config, const chunked_scan_facts& facts,
                                  int workers) noexcept {
-  if (config.form == chunked_scan_form::chunk) return estimate_of_chunks(config, facts, workers);
+  if (goes_by_chunks(config)) return estimate_of_chunks(config, facts, workers);
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const chunked_scan_demand& demand = facts.demand;
   const bool backward = config.pass == chunked_scan_pass::backward;

@@ -42,7 +42,6 @@ struct chunked_scan_family {
                                                           backend /*highest*/) noexcept {
     chunked_scan_config wanted{.target = target, .type = demand.type, .pass = demand.pass};
     if (!is_cuda(target)) return wanted;
-    wanted.target = backend::cuda_sm80;
     wanted.key_dim = recurrent_key_dim_for(demand.keys);
     if (wanted.key_dim == 0) return {};
     const bool prompts = demand.tokens >= demand.sequences * tokens_of_chunk && demand.aligned &&

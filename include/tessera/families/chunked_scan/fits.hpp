@@ -7,6 +7,7 @@
 
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/demand.hpp>
+#include <tessera/families/recurrent_fits.hpp>
 #include <tessera/spec/fits.hpp>
 
 namespace tessera {
@@ -28,31 +29,18 @@ struct fits_of<chunked_scan_config> {
               },
           .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.keys; },
           .present = [](const config& row) noexcept -> sentence_part { return row.key_dim; }},
-      fit_rule<config, asked>{.name = "decay",
-                              .distance = 1,
-                              .holds =
-                                  [](const config& row, const asked& wanted) noexcept {
-                                    return row.form != chunked_scan_form::chunk ||
-                                           wanted.decay != chunked_scan_decay::keys_and_values;
-                                  },
-                              .obstacle =
-                                  [](const config&, const asked&) {
-                                    return std::string(
-                                        "values decay too, the row has chunks for decays of keys");
-                                  }},
       fit_rule<config, asked>{
-          .name = "aligned",
+          .name = "decay",
           .distance = 1,
           .holds =
               [](const config& row, const asked& wanted) noexcept {
-                return row.form != chunked_scan_form::chunk || wanted.aligned;
+                return !goes_by_chunks(row) || wanted.decay != chunked_scan_decay::keys_and_values;
               },
           .obstacle =
               [](const config&, const asked&) {
-                return std::string(
-                    "rows of operands are no multiples of 16 bytes apart, the row copies 16 bytes "
-                    "at a time");
+                return std::string("values decay too, the row has chunks for decays of keys");
               }},
+      chunks_are_of_aligned_rows<config, asked>,
   };
 };
 

@@ -55,7 +55,7 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
 constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
-  if (config.form == chunked_scan_form::chunk) {
+  if (goes_by_chunks(config)) {
     if (config.target != backend::cuda_sm80 || config.type != dtype::bf16 ||
         config.pass != chunked_scan_pass::forward) {
       return chunked_scan_rule::chunks_are_products_of_bf16;

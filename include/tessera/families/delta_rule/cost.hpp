@@ -56,19 +56,14 @@ inline work_estimate estimate_of_chunks(const delta_rule_config& config,
                                         int multiprocessors) noexcept {
   const delta_rule_sizes& sizes = facts.demand.sizes;
   const std::int64_t states = sizes.sequences * sizes.heads;
-  const int columns = columns_of_chunk_block(sizes.value_dim, states, multiprocessors);
-  const std::int64_t tiles = (sizes.value_dim + columns - 1) / columns;
-  work_estimate work;
-  work.footprint_bytes = facts.bytes;
-  work.bytes = facts.bytes;
-  work.items = std::max<std::int64_t>(1, states * tiles);
-  work.items_per_core = columns == 64 ? 2 : 1;
+  const chunk_blocks blocks = chunk_blocks_of(sizes.value_dim, states, multiprocessors);
+  work_estimate work = estimate_of_chunk_blocks(blocks, states, facts.bytes);
   // Of each chunk, whole or not: keys with keys and queries, the state that is read twice and added
   // to, the inverse and the weights with values.
   const double chunk = static_cast<double>(tokens_of_chunk), keys = config.key_dim;
-  const auto chunks =
-      static_cast<double>(chunks_of_sequences(sizes.sequences, sizes.tokens) * sizes.heads * tiles);
-  work.flops = chunks * chunk * (4 * chunk * keys + columns * (6 * keys + 4 * chunk));
+  const auto chunks = static_cast<double>(chunks_of_sequences(sizes.sequences, sizes.tokens) *
+                                          sizes.heads * blocks.count);
+  work.flops = chunks * chunk * (4 * chunk * keys + blocks.columns * (6 * keys + 4 * chunk));
   work.product_share = 0.15;
   return work;
 }

@@ -42,7 +42,6 @@ struct delta_rule_family {
                                          backend /*highest*/) noexcept {
     delta_rule_config wanted{.target = target, .type = demand.type, .pass = demand.pass};
     if (!is_cuda(target)) return wanted;
-    wanted.target = backend::cuda_sm80;
     wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
     const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk &&
                          demand.aligned && demand.plain &&

@@ -7,6 +7,7 @@
 
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/demand.hpp>
+#include <tessera/families/recurrent_fits.hpp>
 #include <tessera/spec/fits.hpp>
 
 namespace tessera {
@@ -46,19 +47,7 @@ struct fits_of<delta_rule_config> {
                         : "tokens are low-rank updates, segments or activated, the row has chunks "
                           "for tokens as they are");
               }},
-      fit_rule<config, asked>{
-          .name = "aligned",
-          .distance = 1,
-          .holds =
-              [](const config& row, const asked& wanted) noexcept {
-                return !goes_by_chunks(row) || wanted.aligned;
-              },
-          .obstacle =
-              [](const config&, const asked&) {
-                return std::string(
-                    "rows of operands are no multiples of 16 bytes apart, the row copies 16 bytes "
-                    "at a time");
-              }},
+      chunks_are_of_aligned_rows<config, asked>,
   };
 };
 

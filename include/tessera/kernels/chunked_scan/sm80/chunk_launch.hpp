@@ -72,14 +72,13 @@ template <class Kernel>
 cudaError_t launch_chunks(const chunked_scan_kernel_args& args, int multiprocessors,
                           cudaStream_t stream) {
   const std::int64_t states = sequences_with_rest(args) * args.heads;
-  const int columns =
-      columns_of_chunk_block(args.values, args.sequences * args.heads, multiprocessors);
-  const std::int64_t tiles = (args.values + columns - 1) / columns;
-  if (states * tiles <= 0) return cudaSuccess;
-  const chunk_kernel of_call = chunk_kernels<Kernel>::of(decay_of(args), columns);
-  return prim::cuda::launch_kernel(of_call.kernel, cuda::grid_of(states * tiles), of_call.threads,
-                                   of_call.shared_bytes, stream, false, args,
-                                   static_cast<int>(tiles));
+  const chunk_blocks blocks =
+      chunk_blocks_of(args.values, args.sequences * args.heads, multiprocessors);
+  if (states * blocks.count <= 0) return cudaSuccess;
+  const chunk_kernel of_call = chunk_kernels<Kernel>::of(decay_of(args), blocks.columns);
+  return prim::cuda::launch_kernel(of_call.kernel, cuda::grid_of(states * blocks.count),
+                                   of_call.threads, of_call.shared_bytes, stream, false, args,
+                                   static_cast<int>(blocks.count));
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

@@ -29,8 +29,6 @@
 namespace tessera::kernels::chunked_scan::sm80 {
 
 template <class Kernel>
-inline constexpr bool is_chunked = Kernel::config.form == chunked_scan_form::chunk;
-template <class Kernel>
 inline constexpr bool is_forward = Kernel::config.pass == chunked_scan_pass::forward;
 
 inline scan_kind kind_of(const chunked_scan_kernel_args& args) {
@@ -75,8 +73,8 @@ struct step_kernels {
 };
 
 template <class Kernel>
-struct row_kernels
-    : std::conditional_t<is_chunked<Kernel>, chunk_kernels<Kernel>, step_kernels<Kernel>> {
+struct row_kernels : std::conditional_t<goes_by_chunks(Kernel::config), chunk_kernels<Kernel>,
+                                        step_kernels<Kernel>> {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
 };
 
@@ -157,7 +155,7 @@ status launch(const chunked_scan_kernel_args& args, const launch_context& contex
   const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
   if (status done = cuda::ready<kernels_of>(context, bytes); !done) return done;
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (is_chunked<Kernel>) {
+  if constexpr (goes_by_chunks(Kernel::config)) {
     return cuda::launched(launch_chunks<Kernel>(args, context.threads, stream));
   } else if constexpr (is_forward<Kernel>) {
     return cuda::launched(launch_forward<Kernel>(args, stream));

@@ -40,18 +40,17 @@ cudaError_t launch_chunks(const delta_rule_kernel_args& args, int multiprocessor
                           cudaStream_t stream) {
   using kernels_of = chunk_kernels<Kernel>;
   const std::int64_t states = sequences_with_rest(args) * args.value_heads;
-  const int columns =
-      columns_of_chunk_block(args.value_dim, args.sequences * args.value_heads, multiprocessors);
-  const std::int64_t tiles = (args.value_dim + columns - 1) / columns;
-  if (states * tiles <= 0) return cudaSuccess;
+  const chunk_blocks blocks =
+      chunk_blocks_of(args.value_dim, args.sequences * args.value_heads, multiprocessors);
+  if (states * blocks.count <= 0) return cudaSuccess;
   const auto launch = [&]<int Columns>(std::integral_constant<int, Columns>) {
     return prim::cuda::launch_kernel(
-        kernels_of::template of_columns<Columns>(), cuda::grid_of(states * tiles),
+        kernels_of::template of_columns<Columns>(), cuda::grid_of(states * blocks.count),
         kernels_of::template shape<Columns>::threads, kernels_of::template shared_bytes<Columns>,
-        stream, false, args, static_cast<int>(tiles));
+        stream, false, args, static_cast<int>(blocks.count));
   };
-  return columns == 64 ? launch(std::integral_constant<int, 64>{})
-                       : launch(std::integral_constant<int, 128>{});
+  return blocks.columns == 64 ? launch(std::integral_constant<int, 64>{})
+                              : launch(std::integral_constant<int, 128>{});
 }
 
 }  // namespace tessera::kernels::delta_rule::sm80
