@@ -47,6 +47,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::quantized_cuda_sm80_forward_f16, 0, 0, 0, 0>
     , table_row<rows::quantized_cuda_sm80_forward_f32, 0, 0, 0, 0>
     , table_row<rows::quantized_cuda_sm80_quantize, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::quantized_cuda_sm90_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm90_forward_f16, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -56,8 +60,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a2ee24ad0d72a03f";
-  if (kind == device_kind::cuda) return "377388a1d08b5892";
+  if (kind == device_kind::cpu) return "448139dcb3873a08";
+  if (kind == device_kind::cuda) return "24abb5b440634d06";
   return {};
 }
 

@@ -189,7 +189,7 @@ FAMILIES = [
         "launch": "quantized", "arguments": "quantized_kernel_args",
         "legal": ".pass = quantized_pass::dequantize",
         "broken": {
-            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "sm90_rows_multiply_16_bits": ".target = backend::cuda_sm90",
             "cuda_products_have_a_type":
                 ".target = backend::cuda_sm80, .pass = quantized_pass::forward",
             "other_rows_take_any_type": ".type = dtype::bf16",

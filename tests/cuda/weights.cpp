@@ -32,8 +32,28 @@ INSTANTIATE_TEST_SUITE_P(
         "quantized_matmul x=[2,256]bf16 out=[2,64]bf16 w_q=[64,64]u32 scales=[64,8]u8 mode=mxfp8",
         "quantized_matmul x=[8,256]f16 out=[8,64]f16 w_q=[64,32]u32 scales=[64,16]u8 mode=nvfp4",
         "quantized_matmul x=[7,256]bf16 out=[7,64]bf16 w_q=[64,64]u32 scales=[64,16]u8 mode=nvfp8",
+        // Tiles that several blocks share; stages that end beyond the columns; a group of several.
+        "quantized_matmul x=[1,8224]bf16 out=[1,200]bf16 w_q=[200,1028]u32 scales=[200,257]f32 "
+        "zeros=[200,257] group_size=32",
+        "quantized_matmul x=[16,8192]f16 out=[16,300]f32 w_q=[300,1024]u32 scales=[300,8]f16 "
+        "zeros=[300,8] group_size=1024",
+        "quantized_matmul x=[8,4096]bf16 out=[8,130]bf16 w_q=[130,1024]u32 scales=[130,128]u8 "
+        "mode=mxfp8 scale_encoding=int8",
+        "quantized_matmul x=[10,4096]f16 out=[10,130]f16 w_q=[130,512]u32 scales=[130,256]u8 "
+        "tensor_scale=[1]f32 mode=nvfp4",
         "quantized_matmul x=[40,256]bf16 out=[40,150]bf16 w_q=[150,32]u32 scales=[150,4]bf16 "
         "zeros=[150,4]",
+        // Many rows: weights decoded on their way, in tiles of 128 and 256 rows, and before.
+        "quantized_matmul x=[200,1056]bf16 out=[200,328]bf16 w_q=[328,132]u32 scales=[328,66]f32 "
+        "zeros=[328,66] group_size=16",
+        "quantized_matmul x=[130,1024]f16 out=[130,264]f32 w_q=[264,256]u32 scales=[264,16]f16 "
+        "zeros=[264,16] bits=8",
+        "quantized_matmul x=[700,512]bf16 out=[700,4232]bf16 w_q=[4232,64]u32 scales=[4232,16]u8 "
+        "mode=mxfp4",
+        "quantized_matmul x=[65,256]f16 out=[65,136]f16 w_q=[136,32]u32 scales=[136,16]u8 "
+        "mode=nvfp4",
+        "quantized_matmul x=[1540,256]bf16 out=[1540,136]bf16 w_q=[136,32]u32 scales=[136,4]bf16 "
+        "mode=nf4",
         "quantized_matmul_backward x=[40,256]bf16 w_q=[150,32]u32 scales=[150,4]bf16 "
         "zeros=[150,4] d_out=[40,150]bf16"));
 

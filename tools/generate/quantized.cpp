@@ -41,8 +41,12 @@ family quantized_family() {
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/quantized/sm80/launch.hpp",
-      .limits = {
-          .rows = 8, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/quantized/sm90/launch.hpp"}},
+      .limits = {.rows = 10,
+                 .seconds = 180,
+                 .bytes = 12 << 20,
+                 .unit_seconds = 50,
+                 .unit_mebibytes = 2048}};
   return made;
 }
 

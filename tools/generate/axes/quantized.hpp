@@ -41,6 +41,12 @@ inline std::vector<quantized_axes> quantized_blocks() {
           .passes = {forward, backward},
           .types = {dtype::f32, dtype::f16, dtype::bf16},
       },
+      {
+          .about = "sm90: weights decoded into the operands of wgmma, on Hopper alone",
+          .targets = {cuda_sm90},
+          .passes = {forward},
+          .types = {dtype::f16, dtype::bf16},
+      },
   };
 }
 

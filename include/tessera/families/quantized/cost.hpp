@@ -35,8 +35,8 @@ inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
           .terms = weights * batch};
 }
 
-/// Of a CUDA row: weights go through registers, or are decoded for a product with tiles of 128 x
-/// 128.
+/// Of a CUDA row: weights go through registers, are decoded into the operands of wgmma, or are
+/// decoded for a product with tiles of 128 x 128.
 inline work_estimate estimate_on_gpu(const quantized_config& config,
                                      const quantized_facts& facts) noexcept {
   const quantized_demand& demand = facts.demand;
@@ -53,7 +53,9 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;
   }
-  work.bytes += 2.0 * facts.weights * (floats ? 4.0 : 2.0);
+  const bool panels = config.target == backend::cuda_sm90 && demand.axis == weight_axis::col &&
+                      (demand.bits == 4 || demand.bits == 8) && demand.group_size >= 16;
+  if (!panels) work.bytes += 2.0 * facts.weights * (floats ? 4.0 : 2.0);
   const std::int64_t outputs = demand.columns == 0 ? 0 : std::max(demand.rows, demand.columns);
   const std::int64_t high = (demand.batch + 127) / 128;
   const double products = static_cast<double>(high * 128) * facts.weights;
@@ -61,11 +63,11 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
     work.vector_operations += products / 0.66;
   } else {
     work.flops = 2.0 * products;
-    work.product_share = 0.9;
+    work.product_share = config.target == backend::cuda_sm90 ? 0.7 : 0.9;
   }
   work.items = std::max<std::int64_t>(1, high * ((outputs + 127) / 128));
-  work.items_per_core = 2;
-  work.launches = 2;
+  work.items_per_core = panels ? 1 : 2;
+  work.launches = panels ? 1 : 2;
   return work;
 }
 

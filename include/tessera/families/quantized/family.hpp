@@ -10,6 +10,7 @@
 #include <tessera/families/quantized/demand.hpp>
 #include <tessera/families/quantized/fits.hpp>
 #include <tessera/families/quantized/reflect.hpp>
+#include <tessera/families/quantized/rules.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/names.hpp>
 #include <tessera/spec/sentence.hpp>
@@ -37,9 +38,12 @@ struct quantized_family {
 
   /// The row that would be made for this demand.
   static quantized_config wanted_config(const quantized_demand& demand, backend target,
-                                        backend /*highest*/) noexcept {
+                                        backend highest) noexcept {
     quantized_config wanted{.target = target, .pass = demand.pass};
-    if (is_cuda(target) && is_product(wanted.pass)) wanted.type = demand.type;
+    if (!is_cuda(target)) return wanted;
+    if (is_product(wanted.pass)) wanted.type = demand.type;
+    wanted.target = highest;
+    if (broken_rule(wanted) != quantized_rule::none) wanted.target = target;
     return wanted;
   }
 };

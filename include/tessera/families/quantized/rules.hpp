@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class quantized_rule : std::uint8_t {
   none,
-  cuda_rows_are_sm80,
+  sm90_rows_multiply_16_bits,
   cuda_products_have_a_type,
   other_rows_take_any_type,
   bf16_instructions_add_nothing,
@@ -23,8 +23,8 @@ constexpr std::string_view sentence_of(quantized_rule rule) noexcept {
   switch (rule) {
     case quantized_rule::none:
       return "the row is legal";
-    case quantized_rule::cuda_rows_are_sm80:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case quantized_rule::sm90_rows_multiply_16_bits:
+      return "a row of cuda_sm90 is a product, forward, of f16 or bf16, which wgmma multiplies";
     case quantized_rule::cuda_products_have_a_type:
       return "type of a CUDA row of products is f32, f16 or bf16";
     case quantized_rule::other_rows_take_any_type:
@@ -38,7 +38,10 @@ constexpr std::string_view sentence_of(quantized_rule rule) noexcept {
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr quantized_rule broken_rule(quantized_config config) noexcept {
   using enum quantized_rule;
-  if (is_cuda(config.target) && config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
+  if (config.target == backend::cuda_sm90) {
+    const bool multiplies = config.type == dtype::f16 || config.type == dtype::bf16;
+    return config.pass == quantized_pass::forward && multiplies ? none : sm90_rows_multiply_16_bits;
+  }
   if (is_cuda(config.target) && is_product(config.pass)) {
     return is_floating_16_or_32(config.type) ? none : cuda_products_have_a_type;
   }

@@ -48,23 +48,39 @@ __device__ __forceinline__ std::uint64_t codes_of_unit(const packed_weights& wei
   return codes;
 }
 
-/// The scale of a group as a number.
-__device__ __forceinline__ float scale_of(const packed_weights& weights, std::int64_t row,
-                                          std::int64_t group) {
-  const std::int64_t at = row * weights.scales.row + group;
-  if (has_float_scales(weights.mode)) {
-    return prim::cuda::number_at(weights.scales.data, weights.scales.type, at);
-  }
-  const std::uint8_t code = static_cast<const std::uint8_t*>(weights.scales.data)[at];
+/// The bits of a number of a group, as they are stored.
+__device__ __forceinline__ std::uint32_t bits_of_group(const strided_matrix& numbers,
+                                                       std::int64_t row, std::int64_t group) {
+  const std::int64_t at = row * numbers.row + group;
+  if (numbers.type == dtype::u8) return static_cast<const std::uint8_t*>(numbers.data)[at];
+  if (numbers.type == dtype::f32) return static_cast<const std::uint32_t*>(numbers.data)[at];
+  return static_cast<const std::uint16_t*>(numbers.data)[at];
+}
+__device__ __forceinline__ float number_of_bits(dtype type, std::uint32_t bits) {
+  if (type == dtype::f32) return __uint_as_float(bits);
+  const auto half = static_cast<std::uint16_t>(bits);
+  return type == dtype::f16 ? prim::cuda::half_words<f16>::unpack(half)
+                            : prim::cuda::half_words<bf16>::unpack(half);
+}
+
+/// The bits of a scale as a number.
+__device__ __forceinline__ float scale_of_bits(const packed_weights& weights, std::uint32_t bits) {
+  if (has_float_scales(weights.mode)) return number_of_bits(weights.scales.type, bits);
   if (is_mx(weights.mode)) {
     if (weights.encoding == mx_scale_encoding::int8) {
-      return power_of_two(static_cast<std::int8_t>(code));
+      return power_of_two(static_cast<std::int8_t>(bits));
     }
-    return code == 255 ? std::numeric_limits<float>::quiet_NaN() : power_of_two(code - 127);
+    return bits == 255 ? std::numeric_limits<float>::quiet_NaN()
+                       : power_of_two(static_cast<int>(bits) - 127);
   }
   const float of_tensor =
       weights.tensor_scale != nullptr ? *static_cast<const float*>(weights.tensor_scale) : 1.0f;
-  return e4m3_value(code) * of_tensor;
+  return e4m3_value(static_cast<std::int32_t>(bits)) * of_tensor;
+}
+/// The scale of a group.
+__device__ __forceinline__ float scale_of(const packed_weights& weights, std::int64_t row,
+                                          std::int64_t group) {
+  return scale_of_bits(weights, bits_of_group(weights.scales, row, group));
 }
 
 /// Codes as numbers, before scales and zeros.

@@ -24,7 +24,7 @@ namespace tessera::kernels::quantized::sm80 {
 template <class Kernel>
 struct row_of_config {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
-  static auto of(const quantized_kernel_args& args, std::byte* workspace) {
+  static auto of(const quantized_kernel_args& args, std::byte* workspace, int multiprocessors) {
     constexpr quantized_pass pass = Kernel::config.pass;
     if constexpr (pass == quantized_pass::quantize) {
       return quantize_row(args, workspace);
@@ -32,16 +32,16 @@ struct row_of_config {
       return dequantize_row(args, workspace);
     } else {
       constexpr bool backward = pass == quantized_pass::backward;
-      return product_row<Kernel::config.type, backward>(args, workspace);
+      return product_row<Kernel::config.type, backward>(args, workspace, multiprocessors);
     }
   }
-  using type = decltype(of(std::declval<const quantized_kernel_args&>(), nullptr));
+  using type = decltype(of(std::declval<const quantized_kernel_args&>(), nullptr, 0));
 };
 
 /// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
 template <class Kernel>
-std::size_t workspace_bytes(const quantized_kernel_args& args, int /*multiprocessors*/) {
-  return row_of_config<Kernel>::of(args, nullptr).bytes();
+std::size_t workspace_bytes(const quantized_kernel_args& args, int multiprocessors) {
+  return row_of_config<Kernel>::of(args, nullptr, multiprocessors).bytes();
 }
 
 /// Readies the current device for launches of the row: refuses (status_code::device) a device that
@@ -58,7 +58,13 @@ status launch(const quantized_kernel_args& args, const launch_context& context) 
   using row = row_of_config<Kernel>;
   const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
   if (status done = cuda::ready<typename row::type>(context, bytes); !done) return done;
-  return row::of(args, context.workspace).launch(static_cast<cudaStream_t>(context.stream));
+  auto launched = row::of(args, context.workspace, context.threads);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if constexpr (is_product(Kernel::config.pass)) {
+    return launched.launch(stream, starts_early<typename row::type>());
+  } else {
+    return launched.launch(stream);
+  }
 }
 
 }  // namespace tessera::kernels::quantized::sm80

@@ -18,7 +18,8 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
 #include <tessera/kernels/quantized/sm80/decode.hpp>
-#include <tessera/kernels/quantized/sm80/thin_product.hpp>
+#include <tessera/kernels/quantized/sm80/decode_pairs.hpp>
+#include <tessera/kernels/quantized/sm80/thin_launch.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -26,10 +27,16 @@
 
 namespace tessera::kernels::quantized::sm80 {
 
-/// The kernels of products of decoded weights.
+/// Products of decoded weights.
 template <dtype Type>
-struct factor_row {
-  static constexpr grouped_matmul_config config{.target = backend::cuda_sm80, .type = Type};
+struct tile_factors {
+  struct row {
+    static constexpr grouped_matmul_config config{.target = backend::cuda_sm80, .type = Type};
+  };
+  static auto entries() { return grouped_matmul::sm80::row_kernels<row>::entries(); }
+  static status launch(const grouped_matmul_kernel_args& product, const launch_context& context) {
+    return grouped_matmul::sm80::launch<row>(product, context);
+  }
 };
 
 /// Bytes of decoded weights at a time, about.
@@ -42,18 +49,36 @@ constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes) {
   return std::min(count, std::max(fitting, tile));
 }
 
-/// A launch of either direction.
-template <dtype Type, bool Backward>
+/// Kernels of a row, one list behind the other.
+template <std::size_t A, std::size_t B>
+std::array<prim::cuda::kernel_entry, A + B> joined(
+    const std::array<prim::cuda::kernel_entry, A>& first,
+    const std::array<prim::cuda::kernel_entry, B>& second) {
+  std::array<prim::cuda::kernel_entry, A + B> all;
+  std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), all.begin()));
+  return all;
+}
+
+/// A launch of either direction; `Factors` multiply what is decoded.
+template <dtype Type, bool Backward, class Factors = tile_factors<Type>>
 class product_row {
   using multiplied = element_t<Type>;
 
  public:
-  product_row(const quantized_kernel_args& args, std::byte* workspace)
-      : args_(args), weights_(args.weights) {
+  product_row(const quantized_kernel_args& args, std::byte* workspace, int multiprocessors)
+      : args_(args),
+        weights_(args.weights),
+        workspace_(workspace),
+        multiprocessors_(multiprocessors) {
     cuda::workspace_parts parts(workspace);
     parts.take(decoded_,
                sums_columns() ? together_ * weights_.columns() : together_ * weights_.rows);
     bytes_ = parts.bytes();
+    if constexpr (has_thin) {
+      cuda::workspace_parts few(workspace);
+      few.take(partial_, thin_launch<multiplied>::partial_sums(args.batch, multiprocessors));
+      if (args.batch <= thin_rows) bytes_ = std::max(bytes_, few.bytes());
+    }
     if (!wants_scales()) return;
     cuda::workspace_parts others(workspace);  // one after the other
     others.take(d_w_, lines_together(weights_.rows, weights_.columns() * 4) * weights_.columns());
@@ -61,25 +86,30 @@ class product_row {
   }
 
   static auto entries() {
-    const auto factors = grouped_matmul::sm80::row_kernels<factor_row<Type>>::entries();
+    const auto factors = Factors::entries();
     const std::array own{cuda::entry_of(&decode_weights), cuda::entry_of(&sum_groups)};
-    constexpr std::size_t thin = has_thin ? 4 : 0;
-    std::array<prim::cuda::kernel_entry,
-               std::tuple_size_v<decltype(factors)> + std::tuple_size_v<decltype(own)> + thin>
-        all;
-    std::copy(own.begin(), own.end(), std::copy(factors.begin(), factors.end(), all.begin()));
-    if constexpr (has_thin) {
-      for (std::size_t i = 0; i < thin; ++i) {
-        all[all.size() - thin + i] = cuda::entry_of(thin_of(i / 2 != 0, i % 2 != 0));
+    if constexpr (Type == dtype::f32) {
+      return joined(factors, own);
+    } else {
+      const std::array runs{cuda::entry_of(&decode_runs<multiplied, 4>),
+                            cuda::entry_of(&decode_runs<multiplied, 8>)};
+      const auto all = joined(joined(factors, own), runs);
+      if constexpr (has_thin) {
+        return joined(all, thin_launch<multiplied>::entries());
+      } else {
+        return all;
       }
     }
-    return all;
   }
   std::size_t bytes() const { return bytes_; }
 
-  status launch(cudaStream_t stream) {
+  /// `dependent`: a kernel may start before the one before it has ended.
+  status launch(cudaStream_t stream, bool dependent) {
     stream_ = stream;
-    if (is_thin()) return multiply_rows();
+    if constexpr (has_thin) {
+      thin_launch<multiplied> few(args_, partial_, multiprocessors_);
+      if (few.served()) return few.launch(stream, workspace_, dependent);
+    }
     const std::int64_t results = sums_columns() ? weights_.rows : weights_.columns();
     for (std::int64_t first = 0; first < results; first += together_) {
       if (status done = multiply(first, std::min(together_, results - first)); !done) return done;
@@ -89,36 +119,6 @@ class product_row {
 
  private:
   static constexpr bool has_thin = !Backward && Type != dtype::f32;
-
-  /// Whether there are few rows, and codes and x lie as they are read then.
-  bool is_thin() const {
-    if (!has_thin || args_.transposed || args_.batch == 0 || args_.batch > thin_rows) return false;
-    if (weights_.bits != 4 && weights_.bits != 8) return false;
-    if (args_.x.type != Type || weights_.columns() % thin_piece != 0) return false;
-    const auto bits = reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
-                      reinterpret_cast<std::uintptr_t>(args_.x.data) |
-                      static_cast<std::uintptr_t>(weights_.codes.row * 4) |
-                      static_cast<std::uintptr_t>(args_.x.row * 2);
-    return bits % 16 == 0;
-  }
-  using thin_kernel = void (*)(quantized_kernel_args);
-  static thin_kernel thin_of(bool of_bytes, bool of_two_tiles) {
-    if constexpr (has_thin) {
-      if (of_bytes) {
-        return of_two_tiles ? &multiply_thin<multiplied, 8, 2> : &multiply_thin<multiplied, 8, 1>;
-      }
-      return of_two_tiles ? &multiply_thin<multiplied, 4, 2> : &multiply_thin<multiplied, 4, 1>;
-    } else {
-      return nullptr;
-    }
-  }
-  status multiply_rows() const {
-    const std::int64_t blocks = (weights_.rows + thin_outputs - 1) / thin_outputs;
-    if (blocks == 0) return {};
-    return cuda::launched(prim::cuda::launch_kernel(thin_of(weights_.bits == 8, args_.batch > 8),
-                                                    cuda::grid_of(blocks), thin_warps * 32, 0,
-                                                    stream_, false, args_));
-  }
 
   /// Whether columns of the weights are what is summed over: outputs have the groups, backward
   /// inputs.
@@ -154,9 +154,7 @@ class product_row {
       range.unit = first / unit_columns;
     }
     if (range.blocks() > 0) {
-      const cudaError_t code =
-          prim::cuda::launch_kernel(&decode_weights, cuda::grid_of(range.blocks()), decode_threads,
-                                    0, stream_, false, weights_, decoded, range);
+      const cudaError_t code = decode(decoded, range);
       if (code != cudaSuccess) return cuda::launched(code);
     }
     grouped_matmul_kernel_args product;
@@ -168,6 +166,29 @@ class product_row {
     product.k = by_row ? weights_.columns() : weights_.rows;
     product.transpose_rhs = by_row;
     return run(product);
+  }
+
+  /// Weights of a range, 32 columns a thread where codes lie so.
+  cudaError_t decode(const strided_matrix& to, const decode_range& range) const {
+    if constexpr (Type != dtype::f32) {
+      using run_type = decode_run<4>;
+      constexpr std::int64_t units = run_type::units;
+      const auto address = reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
+                           static_cast<std::uintptr_t>(weights_.codes.row * 4);
+      if ((weights_.bits == 4 || weights_.bits == 8) &&
+          weights_.group_size >= run_type::columns / 2 && weights_.columns() <= INT32_MAX &&
+          address % 16 == 0 && range.unit % units == 0 && range.units % units == 0 &&
+          to.row % 8 == 0) {
+        const auto run =
+            weights_.bits == 8 ? &decode_runs<multiplied, 8> : &decode_runs<multiplied, 4>;
+        const std::int64_t threads = range.rows * (range.units / units);
+        return prim::cuda::launch_kernel(
+            run, cuda::grid_of((threads + decode_threads - 1) / decode_threads), decode_threads, 0,
+            stream_, false, weights_, to, range);
+      }
+    }
+    return prim::cuda::launch_kernel(&decode_weights, cuda::grid_of(range.blocks()), decode_threads,
+                                     0, stream_, false, weights_, to, range);
   }
 
   /// d_w [rows, columns] of some rows at a time, and the sums of its groups.
@@ -196,7 +217,7 @@ class product_row {
   }
 
   status run(const grouped_matmul_kernel_args& product) {
-    return grouped_matmul::sm80::launch<factor_row<Type>>(product, {.stream = stream_});
+    return Factors::launch(product, {.threads = multiprocessors_, .stream = stream_});
   }
 
   const quantized_kernel_args& args_;
@@ -207,6 +228,9 @@ class product_row {
           : lines_together(weights_.columns(), weights_.rows* std::int64_t{sizeof(multiplied)});
   multiplied* decoded_ = nullptr;
   float* d_w_ = nullptr;
+  float* partial_ = nullptr;
+  const std::byte* workspace_;
+  int multiprocessors_;
   std::size_t bytes_ = 0;
   cudaStream_t stream_ = nullptr;
 };
