@@ -258,7 +258,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "cdcca421a9f00383";
-  if (kind == device_kind::cuda) return "e6ff7c2ed3425e21";
+  if (kind == device_kind::cuda) return "73010152bad92fce";
   return {};
 }
 

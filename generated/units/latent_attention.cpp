@@ -64,7 +64,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a446fe21880e8051";
-  if (kind == device_kind::cuda) return "7b23b97c2960a051";
+  if (kind == device_kind::cuda) return "4bb033cb12dfa7ce";
   return {};
 }
 
