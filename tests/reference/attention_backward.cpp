@@ -181,7 +181,9 @@ std::span<const std::string_view> independent(const bound_call& call) {
 
 std::int64_t row_extent(const void* config, std::string_view dim) {
   const auto& row = *static_cast<const attention_backward_config*>(config);
-  return dim == "D" || dim == "Dv" ? row.head_dim : 0;
+  if (dim == "D") return row.head_dim;
+  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
+  return 0;
 }
 
 constexpr std::array<std::string_view, 3> residuals{"out", "lse", "row_max"};

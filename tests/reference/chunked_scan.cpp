@@ -10,6 +10,7 @@
 #include <tessera/families/chunked_scan/rwkv6_declaration.hpp>
 
 #include "../support/random.hpp"
+#include "chunk_rounding.hpp"
 #include "chunked_scan_backward.hpp"
 #include "operations.hpp"
 #include "pooled_states.hpp"
@@ -153,10 +154,14 @@ std::span<const std::string_view> independent(const bound_call& call) {
   return std::span(heads).first(grouped ? 2 : 1);
 }
 
+/// q and k with the decay in them, and their score.
+constexpr auto rounded_numbers = &rounded_in_chunks<chunked_scan_config, 3>;
+
 constexpr operation_reference forward_named(std::string_view op) {
   return {.op = op,
           .exact = &pooled<&exact>,
           .fill = &fill,
+          .rounded_numbers = rounded_numbers,
           .ordinary = &ordinary,
           .independent = &independent,
           .count = &count};

@@ -10,6 +10,7 @@
 #include <tessera/families/delta_rule/declaration.hpp>
 
 #include "../support/random.hpp"
+#include "chunk_rounding.hpp"
 #include "operations.hpp"
 #include "pooled_states.hpp"
 #include "store.hpp"
@@ -130,12 +131,15 @@ void count(const bound_call& call, call_work& work) {
       delta_flops(call.tensors[tensor("v")], call.tensors[tensor("q")].extent[3], backward);
 }
 
+constexpr auto rounded_numbers = &rounded_in_chunks<delta_rule_config, delta_rule_chunk_numbers>;
+
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &pooled<&evaluated<double>>,
           .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
           .mark_seen = &mark_seen,
+          .rounded_numbers = rounded_numbers,
           .independent = &independent,
           .count = &count};
 }

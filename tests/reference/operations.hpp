@@ -90,6 +90,9 @@ struct operation_reference {
   double (*steps)(const bound_call&) = nullptr;
   /// The extent of a dim that a row was compiled for; 0: any.
   std::int64_t (*row_extent)(const void* config, std::string_view dim) = nullptr;
+  /// How many numbers on the way to a result a row rounds to the operands' type. Null: one at most,
+  /// which the floor of the type has room for beside the result's own rounding.
+  int (*rounded_numbers)(const void* config) = nullptr;
 
   // For calls that are timed (bench/support/workload.hpp).
 

@@ -14,6 +14,7 @@
 #include <tessera/families/delta_rule/ragged_v2_declaration.hpp>
 
 #include "../support/random.hpp"
+#include "chunk_rounding.hpp"
 #include "delta_rule.hpp"
 #include "operations.hpp"
 #include "pooled_states.hpp"
@@ -330,12 +331,15 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   }
 }
 
+constexpr auto rounded_numbers = &rounded_in_chunks<delta_rule_config, delta_rule_chunk_numbers>;
+
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<double>,
           .as_stored = &evaluated<float>,
           .fill = &fill,
-          .mark_seen = &mark_seen};
+          .mark_seen = &mark_seen,
+          .rounded_numbers = rounded_numbers};
 }
 constexpr std::array table{reference_named("ragged_gated_delta_rule"),
                            reference_named("ragged_gated_delta_rule_backward"),

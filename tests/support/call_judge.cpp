@@ -194,23 +194,25 @@ call_expectation::call_expectation(const bound_call& call) : form_(call.form()) 
   operands_ = operands_of(call);
 }
 
-std::vector<judged_output> call_expectation::outputs(const tensor_view* tensors) const {
+std::vector<judged_output> call_expectation::outputs(const tensor_view* tensors,
+                                                     int rounded_numbers) const {
   std::vector<judged_output> all;
   for (std::size_t n = 0; n < truth_.size(); ++n) {
     const reference::expected_tensor& truth = truth_[n];
     const tensor_view& view = tensors[truth.tensor];
     if (!view.present()) continue;
     const std::string_view name = form_.tensors[truth.tensor].name;
+    const double floor = floor_of(name, operands_) * (rounded_numbers + 1) / 2;
     all.push_back({std::string(name), view.shape(),
                    compared(reference::to_doubles(view), truth, peer_.empty() ? nullptr : &peer_[n],
-                            view, floor_of(name, operands_))});
+                            view, floor)});
   }
   return all;
 }
 
-std::string call_expectation::complaints(const tensor_view* tensors) const {
+std::string call_expectation::complaints(const tensor_view* tensors, int rounded_numbers) const {
   std::string text;
-  for (const judged_output& output : outputs(tensors)) {
+  for (const judged_output& output : outputs(tensors, rounded_numbers)) {
     if (!output.found.passed) text += output.complaint() + "\n";
   }
   return text;

@@ -8,7 +8,8 @@
 // largest sum of |terms| that makes one (`logits`). An error e in an exponent is a relative error e
 // of its power, whatever the kernel does. Errors below 2^-110 never count, nor in f16 below its
 // smallest number: what is below the smallest normal number may vanish, and so may sums of
-// thousands.
+// thousands. The floor of 16-bit types holds two roundings, of one number on the way and of the
+// result; rows that round n on the way have n + 1 of them.
 #pragma once
 
 #include <string>
@@ -40,9 +41,10 @@ class call_expectation {
   explicit call_expectation(const bound_call& call);
 
   /// The outputs among `tensors`, which may lie in other memory than those of the call.
-  std::vector<judged_output> outputs(const tensor_view* tensors) const;
+  /// `rounded_numbers`: of the row that computed them (`operation_reference::rounded_numbers`).
+  std::vector<judged_output> outputs(const tensor_view* tensors, int rounded_numbers = 1) const;
   /// One sentence for each of them that is wrong; empty if all are right.
-  std::string complaints(const tensor_view* tensors) const;
+  std::string complaints(const tensor_view* tensors, int rounded_numbers = 1) const;
 
   const reference::expected_tensors& truth() const noexcept { return truth_; }
 

@@ -55,11 +55,24 @@ std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
 
 namespace {
 
-/// Whether the row that runs the call there promises the same bits in every run.
-bool repeats_its_bits(const family& kind, const call_data& data, const context& where) {
+/// The row that runs the call there; null if none does.
+const instance* row_of(const family& kind, const call_data& data, const context& where) {
   const result<operation_plan> plan =
       plan_operation(kind, problem_here(data.problem()), context_here(where));
-  return !plan || plan->choice().instance->properties.deterministic == determinism::same_bits;
+  return plan ? plan->choice().instance : nullptr;
+}
+
+/// Whether it promises the same bits in every run.
+bool repeats_its_bits(const instance* row) {
+  return row == nullptr || row->properties.deterministic == determinism::same_bits;
+}
+
+/// What is wrong with what it computed.
+std::string complaints_of(const call_expectation& expectation, const call_data& data,
+                          const instance* row) {
+  const auto* known = reference::reference_of(data.problem().op->name);
+  const bool told = row != nullptr && known != nullptr && known->rounded_numbers != nullptr;
+  return expectation.complaints(data.tensors(), told ? known->rounded_numbers(row->config) : 1);
 }
 
 }  // namespace
@@ -72,13 +85,14 @@ std::string complaints_of_call(const family& kind, call_data& data,
   if (!done) return "refused: " + done.message();
   std::string text;
   if (first.empty()) {
-    text = expectation.complaints(data.tensors());
+    text = complaints_of(expectation, data, row_of(kind, data, where));
     first = data.output_bytes();
   }
   if (!data.intact()) text += "bytes outside the outputs were written\n";
   if (data.output_bytes() != first) {
-    text += repeats_its_bits(kind, data, where) ? "other bits than before\n"
-                                                : expectation.complaints(data.tensors());
+    const instance* row = row_of(kind, data, where);
+    text +=
+        repeats_its_bits(row) ? "other bits than before\n" : complaints_of(expectation, data, row);
   }
   return text;
 }
@@ -99,7 +113,7 @@ std::string complaints_of_plan(const family& kind, call_data& data,
         return place.stream != nullptr ? plan->run(tensors, place.stream) : plan->run(tensors);
       });
   if (!done) return "planned run: " + done.message();
-  std::string text = expectation.complaints(data.tensors());
+  std::string text = complaints_of(expectation, data, plan->choice().instance);
   if (!data.intact()) text += "planned run: bytes outside the outputs were written\n";
   const result<explanation> why = explain_operation(kind, problem, there);
   if (!why) return text + "no explanation: " + why.message();
