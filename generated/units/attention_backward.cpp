@@ -73,8 +73,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "245bb99681ffc4e1";
-  if (kind == device_kind::cuda) return "9bb783ca1964954b";
+  if (kind == device_kind::cpu) return "e2cd62558083b997";
+  if (kind == device_kind::cuda) return "57f64f5955af1d53";
   return {};
 }
 

@@ -57,7 +57,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a2ee24ad0d72a03f";
-  if (kind == device_kind::cuda) return "377388a1d08b5892";
+  if (kind == device_kind::cuda) return "f285ff2b5ea3bc96";
   return {};
 }
 

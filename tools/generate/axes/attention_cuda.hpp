@@ -232,6 +232,13 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .tiles = {{0, 0}},
       },
       {
+          .about = "sm90: prompts of diffusion, SigLIP and Phi-2: columns behind are zeros",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{40}, {72}, {80}, {112}},
+          .tiles = {{0, 0}},
+      },
+      {
           .about = "sm90: Gemma's prompts with their soft cap",
           .targets = {cuda_sm90},
           .types = halves(),
