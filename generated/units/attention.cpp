@@ -237,8 +237,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d72_192x96_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d80_192x96_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d72_192x112_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d80_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
@@ -252,8 +252,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d72_192x96_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d80_192x96_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d72_192x112_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d80_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d96_192x96_w16b1, 0, 0, 0, 0>
 #endif
 #endif
