@@ -48,7 +48,7 @@ FAMILIES = [
             "coded_keys_are_read_in_lines": ".keys = key_storage::coded",
             "sm90_takes_16_bit_prompts": ".target = backend::cuda_sm90, .head_dim = 64",
             "sm90_head_dims_are_tuned":
-                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 80",
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 160",
             "sm90_warps_are_whole_warpgroups":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, .block_q = 64",
             "sm90_block_kv_fits_in_registers":

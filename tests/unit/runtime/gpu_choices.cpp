@@ -66,6 +66,18 @@ TEST(GpuChoices, PromptsGetTheTileOfTheirHeadDim) {
   }
 }
 
+TEST(GpuChoices, HopperPromptsGetRowsOfHeadDimsThatEndInsideALine) {
+  for (const int d : {40, 72, 80, 112}) {
+    for (const char* type : {"bf16", "f16"}) {
+      const std::string shape = "[2,2048,16," + std::to_string(d) + "]" + type + " ";
+      const std::string text = "flash_attention q=" + shape + "k=" + shape;
+      EXPECT_TRUE(
+          has(row_for(text), ".cuda_sm90." + std::string(type) + ".d" + std::to_string(d) + "."))
+          << text;
+    }
+  }
+}
+
 TEST(GpuChoices, FewQueriesGetDecodeRows) {
   for (const char* text :
        {"flash_attention q=[32,1,64,128]bf16 k=[32,8192,8,128] causal=true",

@@ -232,6 +232,20 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .tiles = {{0, 0}},
       },
       {
+          .about = "sm90: head dims that end inside a line of 64: the rest of it is zeros",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{40}, {112}},
+          .tiles = {{0, 0}},
+      },
+      {
+          .about = "sm90: the same of SigLIP and Phi-2, whose sums leave registers for more keys",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{72}, {80}},
+          .tiles = {{192, 112, {.warps = 16, .blocks_per_sm = 1}}},
+      },
+      {
           .about = "sm90: Gemma's prompts with their soft cap",
           .targets = {cuda_sm90},
           .types = halves(),

@@ -154,6 +154,11 @@ inline constexpr int max_decode_rows = 16;
 /// Shared memory of one block of compute capability 9.0, at most.
 inline constexpr int most_shared_memory_bytes_sm90 = 227 * 1024;
 
+/// Columns that products of a cuda_sm90 row make of a head dim: they are 16 deep.
+constexpr int sm90_columns(int head_dim) noexcept {
+  return (head_dim + 15) / 16 * 16;
+}
+
 /// How many tiles of queries, and of keys and of values, lie in the shared memory of a block of a
 /// cuda_sm90 row, and its bytes: head dims in whole lines of 64 elements, 5 KB for barriers and for
 /// what is known of two work tiles.

@@ -95,9 +95,8 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::sm90_takes_16_bit_prompts:
       return "cuda_sm90 rows have type f16 or bf16, phase prefill and contiguous keys";
     case attention_rule::sm90_head_dims_are_tuned:
-      return "head_dim of a cuda_sm90 row is a multiple of 32 up to 256, v_head_dim is 64, 96, "
-             "128, "
-             "192 or 256";
+      return "head_dim of a cuda_sm90 row is a multiple of 8 from 32 to 256, v_head_dim one whose "
+             "next multiple of 16 is 48, 64, 80, 96, 112, 128, 192 or 256";
     case attention_rule::sm90_warps_are_whole_warpgroups:
       return "a cuda_sm90 row has block_q 128 or 192, four warps for each 64 rows and four more, "
              "one block on a multiprocessor and Q in shared memory";
@@ -154,8 +153,9 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
       config.keys != key_storage::contiguous) {
     return attention_rule::sm90_takes_16_bit_prompts;
   }
-  if (config.head_dim < 32 || config.head_dim % 32 != 0 ||
-      !is_one_of(config.v_head_dim, 64, 96, 128, 192, 256)) {
+  const int v_columns = sm90_columns(config.v_head_dim);
+  if (config.head_dim < 32 || config.head_dim % 8 != 0 || config.v_head_dim % 8 != 0 ||
+      !is_one_of(v_columns, 48, 64, 80, 96, 112, 128, 192, 256)) {
     return attention_rule::sm90_head_dims_are_tuned;
   }
   const int consumers = config.block_q / 64;
@@ -164,7 +164,7 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
     return attention_rule::sm90_warps_are_whole_warpgroups;
   }
   if (!is_one_of(config.block_kv, 48, 64, 80, 96, 112, 128) ||
-      config.v_head_dim / 2 + config.block_kv / 4 * 3 > sm90_registers_for_tiles(consumers)) {
+      v_columns / 2 + config.block_kv / 4 * 3 > sm90_registers_for_tiles(consumers)) {
     return attention_rule::sm90_block_kv_fits_in_registers;
   }
   if (config.features.has(attention_feature::weights)) {

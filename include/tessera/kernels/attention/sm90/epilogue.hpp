@@ -58,7 +58,7 @@ class epilogue {
       sum[half] = prim::cuda::sum_of_quad(lane_.sum[half]);
       float zero = 0.0f;  // unless a sum is not finite
 #pragma unroll
-      for (int i = 0; i < Traits::v_head_dim / 2; ++i) {
+      for (int i = 0; i < Traits::v_columns / 2; ++i) {
         if (half_of(i) == half) zero = fmaf(lane_.out[i], 0.0f, zero);
       }
       const row_keys keys = planned_.keys[row + 8 * half];
@@ -107,12 +107,14 @@ class epilogue {
     const bool high = (quarter & 2) != 0;
     const bool odd = (quarter & 1) != 0;
 #pragma unroll
-    for (int group = 0; group < Traits::v_head_dim / 32; ++group) {
+    for (int group = 0; group < (Traits::v_columns + 31) / 32; ++group) {
       std::uint32_t word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int from = (group * 4 + i) * 4 + 2 * half;
-        word[i] = Traits::words::pack(lane_.out[from] * scale, lane_.out[from + 1] * scale);
+        const bool there = from < Traits::v_columns / 2;
+        word[i] =
+            there ? Traits::words::pack(lane_.out[from] * scale, lane_.out[from + 1] * scale) : 0;
       }
       // Word i of lane q belongs to lane i: first pairs of lanes change halves, then neighbours.
       const std::uint32_t far0 =
@@ -126,7 +128,7 @@ class epilogue {
       const std::uint32_t near0 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w0 : w1, 1);
       const std::uint32_t near1 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w2 : w3, 1);
       const uint4 eight = odd ? make_uint4(near0, w1, near1, w3) : make_uint4(w0, near0, w2, near1);
-      if (!wanted) continue;
+      if (!wanted || group * 32 + quarter * 8 >= Traits::v_head_dim) continue;
       if (args_.aligned_out) {
         *reinterpret_cast<uint4*>(out + group * 32) = eight;
       } else {

@@ -31,8 +31,7 @@ class consumer {
   using plan = shared_plan<Traits>;
   using hooks_type = typename Traits::hooks;
   using scores_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::block_kv>;
-  using values_product =
-      prim::cuda::warpgroup_product<typename Traits::element, Traits::v_head_dim>;
+  using values_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::v_columns>;
 
  public:
   __device__ __forceinline__ consumer(const launch_args& args, const hooks_type& hooks,
@@ -155,7 +154,7 @@ class consumer {
     const std::uint64_t b =
         prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.k[k_place_.stage()]), 16);
 #pragma unroll
-    for (int step = 0; step < Traits::head_dim / 16; ++step) {
+    for (int step = 0; step < Traits::qk_steps; ++step) {
       const int panel = step / 4;
       const int inside = step % 4 * 32;
       scores_product::scores(

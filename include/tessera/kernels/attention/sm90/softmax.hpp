@@ -24,7 +24,7 @@ inline constexpr float nothing_seen = -1e30f;
 template <class Traits>
 struct lane_tile {
   float scores[Traits::block_kv / 2];
-  float out[Traits::v_head_dim / 2];  ///< sums of weights times values
+  float out[Traits::v_columns / 2];  ///< sums of weights times values
   std::uint32_t weights[Traits::block_kv / 4];
   float reference[2];  ///< in powers of 2, less the headroom
   float sum[2];        ///< of this lane's weights
@@ -120,7 +120,7 @@ template <class Traits>
 __device__ __forceinline__ void rescale_out(lane_tile<Traits>& lane, const float2* factors) {
   const float2 rescale = *factors;
 #pragma unroll
-  for (int i = 0; i < Traits::v_head_dim / 2; ++i) {
+  for (int i = 0; i < Traits::v_columns / 2; ++i) {
     lane.out[i] *= half_of(i) == 0 ? rescale.x : rescale.y;
   }
 }

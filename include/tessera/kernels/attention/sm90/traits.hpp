@@ -79,6 +79,9 @@ struct kernel_traits {
                                      prim::classifies_tiles<decltype(Hooks::mask)>;
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
+  /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
+  static constexpr int qk_steps = sm90_columns(head_dim) / 16;
+  static constexpr int v_columns = sm90_columns(v_head_dim);
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
 
