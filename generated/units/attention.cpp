@@ -225,6 +225,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f32_dany_every_64x16_w4b2, 26110, 2052864, 255, 0>
     , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_bias_64x16_w4b2, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_segments_192x64_w16b1, 0, 0, 0, 0>
@@ -232,10 +233,14 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d192v128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d256_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d72_192x112_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d80_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_segments_192x64_w16b1, 0, 0, 0, 0>
@@ -243,9 +248,12 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_f16_d192v128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d256_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d72_192x112_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d80_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d96_192x96_w16b1, 0, 0, 0, 0>
 #endif
 #endif
@@ -257,8 +265,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cdcca421a9f00383";
-  if (kind == device_kind::cuda) return "73010152bad92fce";
+  if (kind == device_kind::cpu) return "46a10b31c93071c9";
+  if (kind == device_kind::cuda) return "4c9ad3a5762d41e3";
   return {};
 }
 

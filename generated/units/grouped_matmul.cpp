@@ -57,8 +57,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3b21bda45099930c";
-  if (kind == device_kind::cuda) return "adb0a5b25ccf9e1e";
+  if (kind == device_kind::cpu) return "fdbb887bd1a026f8";
+  if (kind == device_kind::cuda) return "5490fe333c1f0eba";
   return {};
 }
 
