@@ -24,9 +24,13 @@ std::vector<std::size_t> dims_that_may_be_empty(const operation& op) {
       is_free = is_free && rule.by != static_cast<int>(i);
     }
     bool is_used = false;
-    for (std::size_t at = 0; at < form.shapes.size(); ++at) {
-      if ((op.taken >> at / form.layouts.size() & 1u) == 0) continue;
-      for (const axis_form& axis : form.shapes[at].axes) is_used |= axis.dim == static_cast<int>(i);
+    for (std::size_t tensor = 0; tensor < form.tensors.size(); ++tensor) {
+      if ((op.taken >> tensor & 1u) == 0) continue;
+      for (std::size_t layout = 0; layout < form.layouts.size(); ++layout) {
+        for (const axis_form& axis : form.shape(tensor, static_cast<int>(layout)).axes) {
+          is_used |= axis.dim == static_cast<int>(i);
+        }
+      }
     }
     if (is_free && is_used) dims.push_back(i);
   }
