@@ -36,7 +36,8 @@ struct delta_rule_demand {
   delta_rule_decay decay = delta_rule_decay::none;
   bool packed = false;
   bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
-  /// Tokens are written as they are: no low-rank update, no segments, no activation.
+  /// Tokens are written as they are: no low-rank update, no segments, no activation, and no more of
+  /// a state is taken away than there is (states that turn round cancel in the sums of a chunk).
   bool plain = true;
   std::uint16_t unused = 0;
   delta_rule_sizes sizes{};
@@ -55,7 +56,7 @@ constexpr delta_rule_sizes delta_rule_sizes_of(const tensor_view& keys, const te
 }
 
 constexpr delta_rule_demand demand_of(delta_rule_op op, const delta_rule_args& args,
-                                      const delta_rule_options&, bool unaligned) noexcept {
+                                      const delta_rule_options& options, bool unaligned) noexcept {
   return {.type = args.q.type,
           .pass = pass_of(op),
           .decay = args.gk.present()  ? delta_rule_decay::channel
@@ -63,7 +64,7 @@ constexpr delta_rule_demand demand_of(delta_rule_op op, const delta_rule_args& a
                                       : delta_rule_decay::none,
           .packed = args.cu_seqlens.present(),
           .aligned = !unaligned,
-          .plain = !args.seg_ids.present(),
+          .plain = !args.seg_ids.present() && !options.allow_neg_eigval,
           .sizes = delta_rule_sizes_of(args.q, args.v, args.cu_seqlens)};
 }
 
@@ -90,12 +91,13 @@ constexpr delta_rule_sizes pooled_delta_rule_sizes(const tensor_view& tokens,
 }
 
 constexpr delta_rule_demand demand_of(ragged_delta_rule_op op, const ragged_delta_rule_args& args,
-                                      const delta_rule_options&, bool unaligned) noexcept {
+                                      const delta_rule_options& options, bool unaligned) noexcept {
   return {.type = args.q.type,
           .pass = pass_of(op),
           .decay = args.g.present() ? delta_rule_decay::head : delta_rule_decay::none,
           .packed = true,
           .aligned = !unaligned,
+          .plain = !options.allow_neg_eigval,
           .sizes = pooled_delta_rule_sizes(args.q, args.state_pool, args.state_indices)};
 }
 

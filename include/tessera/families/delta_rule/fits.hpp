@@ -44,8 +44,8 @@ struct fits_of<delta_rule_config> {
                 return std::string(
                     wanted.plain
                         ? "decays are those of channels, the row has chunks for decays of heads"
-                        : "tokens are low-rank updates, segments or activated, the row has chunks "
-                          "for tokens as they are");
+                        : "tokens are low-rank updates, segments, activated or with negative "
+                          "eigenvalues, the row has chunks for tokens as they are");
               }},
       chunks_are_of_aligned_rows<config, asked>,
   };

@@ -18,7 +18,7 @@ namespace tessera::delta_rule_table {
 inline constexpr std::int64_t most_recurrent_heads = 65536;
 inline constexpr std::int64_t most_recurrent_dim = 1024;
 
-/// Options with the members of `delta_rule_options`; no choice of a row depends on them.
+/// Options with the members of `delta_rule_options`; a choice of a row depends on the last alone.
 template <class Options>
 inline constexpr std::array gate_option_forms{
     option_form{.name = "scale",
@@ -37,8 +37,7 @@ inline constexpr std::array gate_option_forms{
                 .free = true},
     option_form{
         .name = "use_beta_sigmoid", .offset = offsetof(Options, use_beta_sigmoid), .free = true},
-    option_form{
-        .name = "allow_neg_eigval", .offset = offsetof(Options, allow_neg_eigval), .free = true},
+    option_form{.name = "allow_neg_eigval", .offset = offsetof(Options, allow_neg_eigval)},
 };
 
 template <class Options>
