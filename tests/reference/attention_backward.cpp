@@ -14,6 +14,7 @@
 
 #include "../support/random.hpp"
 #include "operations.hpp"
+#include "row_facts.hpp"
 #include "sampled_rows.hpp"
 #include "store.hpp"
 #include "visible_pairs.hpp"
@@ -179,13 +180,6 @@ std::span<const std::string_view> independent(const bound_call& call) {
   return heads;
 }
 
-std::int64_t row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const attention_backward_config*>(config);
-  if (dim == "D") return row.head_dim;
-  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
-  return 0;
-}
-
 constexpr std::array<std::string_view, 3> residuals{"out", "lse", "row_max"};
 
 /// The name without what says backward.
@@ -201,7 +195,7 @@ constexpr operation_reference reference_named(std::string_view op) {
           .residuals = residuals,
           .residuals_of = forward_name(op),
           .mark_seen = &mark_seen,
-          .row_extent = &row_extent,
+          .row_extent = &head_dim_of_row<attention_backward_config>,
           .ordinary = &ordinary,
           .independent = &independent,
           .count = &count};

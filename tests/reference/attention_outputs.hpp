@@ -1,16 +1,12 @@
-// What the references of the attention operations share: the outputs that all of them have, and the
-// extents that rows were compiled for.
+// What the references of the attention operations share: the outputs that all of them have.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 #include <vector>
-
-#include <tessera/families/attention/config.hpp>
 
 #include "flash_attention.hpp"
 #include "operations.hpp"
@@ -52,14 +48,6 @@ inline expected_tensors expected_out_and_lse(const flash_result& result, const b
   expected_tensors all{expected_out(result, out)};
   if (call.has(lse)) all.push_back(expected_statistic(result, result.lse, lse));
   return all;
-}
-
-/// See operation_reference::row_extent.
-inline std::int64_t attention_row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const attention_config*>(config);
-  if (dim == "D") return row.head_dim;
-  if (dim == "Dv") return row.v_head_dim != 0 ? row.v_head_dim : row.head_dim;
-  return 0;
 }
 
 }  // namespace tessera::reference

@@ -10,10 +10,10 @@
 #include <tessera/families/chunked_scan/rwkv6_declaration.hpp>
 
 #include "../support/random.hpp"
-#include "chunk_rounding.hpp"
 #include "chunked_scan_backward.hpp"
 #include "operations.hpp"
 #include "pooled_states.hpp"
+#include "row_facts.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {

@@ -10,9 +10,9 @@
 #include <tessera/families/delta_rule/declaration.hpp>
 
 #include "../support/random.hpp"
-#include "chunk_rounding.hpp"
 #include "operations.hpp"
 #include "pooled_states.hpp"
+#include "row_facts.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -131,15 +131,13 @@ void count(const bound_call& call, call_work& work) {
       delta_flops(call.tensors[tensor("v")], call.tensors[tensor("q")].extent[3], backward);
 }
 
-constexpr auto rounded_numbers = &rounded_in_chunks<delta_rule_config, delta_rule_chunk_numbers>;
-
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &pooled<&evaluated<double>>,
           .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
           .mark_seen = &mark_seen,
-          .rounded_numbers = rounded_numbers,
+          .rounded_numbers = rounded_by_delta_rule,
           .independent = &independent,
           .count = &count};
 }

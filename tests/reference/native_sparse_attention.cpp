@@ -13,6 +13,7 @@
 #include "../support/random.hpp"
 #include "native_sparse_gradients.hpp"
 #include "operations.hpp"
+#include "row_facts.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -182,19 +183,13 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   }
 }
 
-/// See operation_reference::row_extent.
-std::int64_t row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const sparse_attention_config*>(config);
-  return dim == "D" || dim == "Dv" ? row.head_dim : 0;
-}
-
 constexpr std::array table{
     operation_reference{.op = "native_sparse_attention",
                         .exact = &outputs<exact>,
                         .as_stored = &outputs<as_stored>,
                         .fill = &fill,
                         .mark_seen = &mark_seen<native_sparse_attention_args>,
-                        .row_extent = &row_extent},
+                        .row_extent = &head_dim_of_row<sparse_attention_config>},
     operation_reference{.op = "native_sparse_attention_backward",
                         .exact = &gradients<exact>,
                         .as_stored = &gradients<as_stored>,

@@ -12,6 +12,7 @@
 #include "flash_attention.hpp"
 #include "operations.hpp"
 #include "pool_elements.hpp"
+#include "row_facts.hpp"
 #include "sampled_rows.hpp"
 #include "visible_pairs.hpp"
 
@@ -115,7 +116,7 @@ constexpr operation_reference reference_named(std::string_view op) {
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
           .mark_seen = &mark_seen,
-          .row_extent = &attention_row_extent,
+          .row_extent = &head_dim_of_row<attention_config>,
           .sample = &sample,
           .count = &count};
 }

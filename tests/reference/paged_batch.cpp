@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/ragged_page_declaration.hpp>
 #include <tessera/families/attention/unified_declaration.hpp>
 
@@ -15,6 +16,7 @@
 #include "flash_attention.hpp"
 #include "operations.hpp"
 #include "packed_pages.hpp"
+#include "row_facts.hpp"
 #include "sampled_rows.hpp"
 #include "visible_pairs.hpp"
 
@@ -209,7 +211,7 @@ constexpr operation_reference reference_named(std::string_view op) {
           .fill = &fill,
           .has_tied_strides = &has_tied_strides,
           .mark_seen = &mark_seen,
-          .row_extent = &attention_row_extent,
+          .row_extent = &head_dim_of_row<attention_config>,
           .ordinary = &ordinary,
           .sample = &sample,
           .count = &count};

@@ -13,6 +13,7 @@
 #include "attention_outputs.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
+#include "row_facts.hpp"
 #include "sampled_rows.hpp"
 #include "store.hpp"
 #include "visible_pairs.hpp"
@@ -232,7 +233,7 @@ constexpr std::array table{operation_reference{.op = "ragged_decode_attention",
                                                .as_stored = &evaluated<as_stored>,
                                                .fill = &fill,
                                                .mark_seen = &mark_seen,
-                                               .row_extent = &attention_row_extent,
+                                               .row_extent = &head_dim_of_row<attention_config>,
                                                .ordinary = &ordinary,
                                                .sample = &sample,
                                                .count = &count}};

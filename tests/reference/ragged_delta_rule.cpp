@@ -14,10 +14,10 @@
 #include <tessera/families/delta_rule/ragged_v2_declaration.hpp>
 
 #include "../support/random.hpp"
-#include "chunk_rounding.hpp"
 #include "delta_rule.hpp"
 #include "operations.hpp"
 #include "pooled_states.hpp"
+#include "row_facts.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -331,15 +331,13 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   }
 }
 
-constexpr auto rounded_numbers = &rounded_in_chunks<delta_rule_config, delta_rule_chunk_numbers>;
-
 constexpr operation_reference reference_named(std::string_view op) {
   return {.op = op,
           .exact = &evaluated<double>,
           .as_stored = &evaluated<float>,
           .fill = &fill,
           .mark_seen = &mark_seen,
-          .rounded_numbers = rounded_numbers};
+          .rounded_numbers = rounded_by_delta_rule};
 }
 constexpr std::array table{reference_named("ragged_gated_delta_rule"),
                            reference_named("ragged_gated_delta_rule_backward"),

@@ -14,6 +14,7 @@
 #include "attention_outputs.hpp"
 #include "blocksparse_attention.hpp"
 #include "operations.hpp"
+#include "row_facts.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -180,12 +181,6 @@ void mark_blocksparse_backward(const bound_call& call, seen_tensors seen) {
   if (args.d_lse.present()) seen[index_of(call, "d_lse")] = d_lse;
 }
 
-/// See operation_reference::row_extent.
-std::int64_t row_extent(const void* config, std::string_view dim) {
-  const auto& row = *static_cast<const sparse_attention_config*>(config);
-  return dim == "D" || dim == "Dv" ? row.head_dim : 0;
-}
-
 constexpr std::array<std::string_view, 2> residuals{"out", "lse"};
 
 constexpr std::array table{
@@ -194,7 +189,7 @@ constexpr std::array table{
                         .as_stored = &blocksparse<as_stored>,
                         .fill = &fill_blocksparse,
                         .mark_seen = &mark_blocksparse<blocksparse_attention_args>,
-                        .row_extent = &row_extent},
+                        .row_extent = &head_dim_of_row<sparse_attention_config>},
     operation_reference{.op = "blocksparse_attention_backward",
                         .exact = &blocksparse_backward<exact>,
                         .as_stored = &blocksparse_backward<as_stored>,

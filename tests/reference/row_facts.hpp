@@ -1,0 +1,34 @@
+// What operation_reference asks about rows, where several families answer alike.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <tessera/families/delta_rule/config.hpp>
+
+namespace tessera::reference {
+
+/// operation_reference::row_extent of rows with a head dim, and maybe another one of values.
+template <class Config>
+std::int64_t head_dim_of_row(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const Config*>(config);
+  if (dim == "D") return row.head_dim;
+  if (dim != "Dv") return 0;
+  if constexpr (requires { row.v_head_dim; }) {
+    if (row.v_head_dim != 0) return row.v_head_dim;
+  }
+  return row.head_dim;
+}
+
+/// operation_reference::rounded_numbers. Rows of chunks multiply on the matrix unit, whose operands
+/// are of the tensors' type; those that go token by token are held to the floor of the type.
+template <class Config, int Numbers>
+int rounded_in_chunks(const void* config) {
+  return goes_by_chunks(*static_cast<const Config*>(config)) ? Numbers : 1;
+}
+
+/// Of the delta rule: q and k with the decay in them, their score, the inverse of a chunk, and the
+/// values that it corrects.
+inline constexpr auto rounded_by_delta_rule = &rounded_in_chunks<delta_rule_config, 5>;
+
+}  // namespace tessera::reference
