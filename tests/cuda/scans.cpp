@@ -66,12 +66,25 @@ INSTANTIATE_TEST_SUITE_P(
         "initial_state=[2,100,16]f32 dt_softplus=true",
         "state_space_v1 x=[1,700,40]f32 A=[40,150]f32 B=[1,700,2,150] cu_seqlens=[6]i32 "
         "initial_state=[5,40,150]f32",
+        "state_space_v2 x=[1,5,3,72]bf16 A=[3]f32 B=[1,5,1,128] D=[3]f32 z=[1,5,3,72] "
+        "cu_seqlens=[7]i32 state_indices=[6]i32 initial_state=[9,3,72,128]f32 dt_softplus=true",
+        "state_space_v2 x=[1,170,1,8]f32 A=[1]f32 B=[1,170,1,4] cu_seqlens=[181]i32 "
+        "state_indices=[180]i32 initial_state=[190,1,8,4]f32 norm=true",
+        "state_space_v2 x=[1,700,4,72]bf16 A=[4]f32 B=[1,700,2,24] cu_seqlens=[5]i32 "
+        "state_indices=[4]i32 initial_state=[6,4,72,24]f32",
+        "state_space_v1 x=[1,5,300]bf16 A=[300,16]f32 B=[1,5,16] z=[1,5,300] cu_seqlens=[8]i32 "
+        "state_indices=[7]i32 initial_state=[7,300,16]f32 dt_softplus=true",
+        "state_space_v1 x=[1,600,40]f32 A=[40,20]f32 B=[1,600,2,20] cu_seqlens=[6]i32 "
+        "state_indices=[5]i32 initial_state=[9,40,20]f32",
         "state_space_v1_backward x=[2,300,100]bf16 A=[100,16]f32 B=[2,300,16] z=[2,300,100] "
         "initial_state=[2,100,16]f32 dt_softplus=true",
         "state_space_v1_backward x=[1,500,40]f32 A=[40,150]f32 B=[1,500,2,150] D=[40]f32 "
         "cu_seqlens=[6]i32 initial_state=[5,40,150]f32",
         "rwkv4 k=[2,700,200]bf16 initial_state=[2,3,200]f32",
         "rwkv4 k=[1,900,70]f32 cu_seqlens=[5]i32 initial_state=[4,3,70]f32",
+        "rwkv4 k=[1,900,70]bf16 cu_seqlens=[6]i32 state_indices=[5]i32 "
+        "initial_state=[7,3,70]f32",
+        "rwkv4 k=[1,5,200]f32 cu_seqlens=[6]i32 state_indices=[5]i32 initial_state=[9,3,200]f32",
         "rwkv4_backward k=[1,900,70]f32 cu_seqlens=[5]i32 initial_state=[4,3,70]f32"));
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "../support/random.hpp"
 #include "operations.hpp"
+#include "pooled_states.hpp"
 #include "rwkv4.hpp"
 #include "rwkv4_gradients.hpp"
 #include "state_space.hpp"
@@ -183,8 +184,8 @@ void count(const bound_call& call, call_work& work) {
 
 constexpr operation_reference state_space_named(std::string_view op) {
   return {.op = op,
-          .exact = &state_space<double>,
-          .as_stored = &state_space<float>,
+          .exact = &pooled<&state_space<double>>,
+          .as_stored = &pooled<&state_space<float>>,
           .fill = &fill_state_space,
           .independent = &independent,
           .count = &count};
@@ -199,17 +200,18 @@ constexpr operation_reference state_space_backward_named(std::string_view op) {
           .count = &count};
 }
 
-constexpr std::array table{
-    state_space_named("state_space_v1"),
-    state_space_named("state_space_v2"),
-    state_space_backward_named("state_space_v1_backward"),
-    state_space_backward_named("state_space_v2_backward"),
-    operation_reference{
-        .op = "rwkv4", .exact = &rwkv4<double>, .as_stored = &rwkv4<float>, .fill = &fill_rwkv4},
-    operation_reference{.op = "rwkv4_backward",
-                        .exact = &rwkv4_backward<double>,
-                        .as_stored = &rwkv4_backward<float>,
-                        .fill = &fill_rwkv4}};
+constexpr std::array table{state_space_named("state_space_v1"),
+                           state_space_named("state_space_v2"),
+                           state_space_backward_named("state_space_v1_backward"),
+                           state_space_backward_named("state_space_v2_backward"),
+                           operation_reference{.op = "rwkv4",
+                                               .exact = &pooled<&rwkv4<double>>,
+                                               .as_stored = &pooled<&rwkv4<float>>,
+                                               .fill = &fill_rwkv4},
+                           operation_reference{.op = "rwkv4_backward",
+                                               .exact = &rwkv4_backward<double>,
+                                               .as_stored = &rwkv4_backward<float>,
+                                               .fill = &fill_rwkv4}};
 
 }  // namespace
 

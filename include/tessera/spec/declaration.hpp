@@ -40,10 +40,10 @@ struct problem_view;
 
 inline constexpr int max_tensors = 32;  ///< of an operation: one bit each
 inline constexpr int max_dims = 24;
-inline constexpr int max_layouts = 8;
+inline constexpr int max_layouts = 10;
 inline constexpr int max_options = 31;  ///< of an operation: one bit each, in C an int's
 inline constexpr std::size_t max_options_bytes = 256;
-inline constexpr std::size_t max_kernel_args_bytes = 2048;
+inline constexpr std::size_t max_kernel_args_bytes = 2112;
 
 /// Words that few entries of a table have: a string literal, in half the bytes of a view.
 class literal {
@@ -231,7 +231,7 @@ struct tensor_form {
   std::int8_t like = -1, counts = -1, longest = -1, used_by = -1, page = -1, covers = -1,
               apart = -1, shares = -1;
   std::int8_t gradient_of = -1, shape_of = -1;
-  std::uint8_t late_layouts = 0;  ///< in which some axis is known from contents only
+  std::uint16_t late_layouts = 0;  ///< in which some axis is known from contents only
   literal elsewhere{}, file_name{};
 
   /// What files call it.

@@ -213,7 +213,7 @@ consteval std::array<tensor_form, Tensors> tensors_in(const std::array<tensor_te
     read_tensor(texts[i], texts, dims, forms[i]);
     for (std::size_t layout = 0; layout < layouts; ++layout) {
       if (!is_late(shapes[i * layouts + layout], dims)) continue;
-      forms[i].late_layouts = static_cast<std::uint8_t>(forms[i].late_layouts | 1u << layout);
+      forms[i].late_layouts = static_cast<std::uint16_t>(forms[i].late_layouts | 1u << layout);
     }
   }
   return forms;

@@ -359,6 +359,8 @@ INSTANTIATE_TEST_SUITE_P(selective_scan, lasting_memories, testing::ValuesIn(ele
                          name_of_recurrence);
 INSTANTIATE_TEST_SUITE_P(delta_rule, pools_of_states, testing::ValuesIn(delta_rules),
                          name_of_recurrence);
+INSTANTIATE_TEST_SUITE_P(selective_scan, pools_of_states, testing::ValuesIn(elementwise),
+                         name_of_recurrence);
 INSTANTIATE_TEST_SUITE_P(chunked_scan, pools_of_states, testing::ValuesIn(linear),
                          name_of_recurrence);
 INSTANTIATE_TEST_SUITE_P(chunked_scan, recurrences, testing::ValuesIn(linear), name_of_recurrence);

@@ -1924,81 +1924,98 @@ static inline int32_t tessera_run_ragged_gated_delta_rule_v2_backward(const tess
 /* ---- state_space_v1: family selective_scan ---- */
 
 /* Axes: B batch; T length; S sequences; D channels; H heads; P head dim; G groups; N state size; W
- * columns. */
+ * columns; L slots. */
 typedef struct tessera_state_space_v1_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
-   * packed heads [1,T,H,P]; f32, f16, bf16 */
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
+   * grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads [1,T,H,P]; f32,
+   * f16, bf16 */
   const tessera_tensor* x;
-  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H],
-   * packed heads [1,T,H]; f32, type of x */
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
+   * grouped [1,T,D], dense heads [B,T,H], packed heads [1,T,H], pooled heads [1,T,H]; f32, type of
+   * x */
   const tessera_tensor* dt;
-  /* dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], dense heads [H], packed heads
-   * [H]; f32, type of x */
+  /* dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], pooled [D,N], pooled grouped
+   * [D,N], dense heads [H], packed heads [H], pooled heads [H]; f32, type of x */
   const tessera_tensor* A;
-  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense heads
-   * [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled [1,T,N],
+   * pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
+   * [1,T,G,N]; type of x */
   const tessera_tensor* B;
-  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense heads
-   * [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled [1,T,N],
+   * pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
+   * [1,T,G,N]; type of x */
   const tessera_tensor* C;
-  /* dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads [H]; f32,
-   * type of x */
+  /* dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped [D], dense
+   * heads [H], packed heads [H], pooled heads [H]; f32, type of x */
   const tessera_tensor* D;
-  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
-   * packed heads [1,T,H,P]; type of x */
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
+   * grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads [1,T,H,P]; type of
+   * x */
   const tessera_tensor* z;
-  /* dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads [H]; f32,
-   * type of x */
+  /* dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped [D], dense
+   * heads [H], packed heads [H], pooled heads [H]; f32, type of x */
   const tessera_tensor* dt_bias;
-  /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads [B,H,P,N],
-   * packed heads [S,H,P,N]; f32 */
+  /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled [L,D,N], pooled
+   * grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads [L,H,P,N]; f32 */
   const tessera_tensor* initial_state;
-  /* packed [S+1], packed grouped [S+1], packed heads [S+1]; i32 */
+  /* packed [S+1], packed grouped [S+1], pooled [S+1], pooled grouped [S+1], packed heads [S+1],
+   * pooled heads [S+1]; i32 */
   const tessera_tensor* cu_seqlens;
-  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
-   * [B,T,H,P], packed heads [1,T,H,P]; type of x */
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
+   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads
+   * [1,T,H,P]; type of x */
   const tessera_tensor* out;
-  /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads
-   * [B,H,P,N], packed heads [S,H,P,N]; f32 */
+  /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled
+   * [L,D,N], pooled grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads
+   * [L,H,P,N]; f32 */
   const tessera_tensor* final_state;
-  const tessera_tensor* norm_weight; /* dense heads [W], packed heads [W]; f32, type of x */
-  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads [B,T,H,P],
-   * packed heads [1,T,H,P]; type of x */
+  /* dense heads [W], packed heads [W], pooled heads [W]; f32, type of x */
+  const tessera_tensor* norm_weight;
+  /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
+   * grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads [1,T,H,P]; type of
+   * x */
   const tessera_tensor* d_out;
-  /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads [B,H,P,N],
-   * packed heads [S,H,P,N]; f32 */
+  /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled [L,D,N], pooled
+   * grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads [L,H,P,N]; f32 */
   const tessera_tensor* d_final_state;
-  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
-   * [B,T,H,P], packed heads [1,T,H,P]; type of x */
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
+   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads
+   * [1,T,H,P]; type of x */
   const tessera_tensor* d_x;
-  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
-   * [B,T,H], packed heads [1,T,H]; f32, f16, bf16 */
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
+   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H], packed heads [1,T,H], pooled heads
+   * [1,T,H]; f32, f16, bf16 */
   const tessera_tensor* d_dt;
-  /* written; dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], dense heads [H],
-   * packed heads [H]; f32, f16, bf16 */
+  /* written; dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], pooled [D,N], pooled
+   * grouped [D,N], dense heads [H], packed heads [H], pooled heads [H]; f32, f16, bf16 */
   const tessera_tensor* d_A;
-  /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense
-   * heads [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled
+   * [1,T,N], pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
+   * [1,T,G,N]; type of x */
   const tessera_tensor* d_B;
-  /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], dense
-   * heads [B,T,G,N], packed heads [1,T,G,N]; type of x */
+  /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled
+   * [1,T,N], pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
+   * [1,T,G,N]; type of x */
   const tessera_tensor* d_C;
-  /* written; dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads
-   * [H]; f32, f16, bf16 */
+  /* written; dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped
+   * [D], dense heads [H], packed heads [H], pooled heads [H]; f32, f16, bf16 */
   const tessera_tensor* d_D;
-  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], dense heads
-   * [B,T,H,P], packed heads [1,T,H,P]; type of x */
+  /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
+   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads
+   * [1,T,H,P]; type of x */
   const tessera_tensor* d_z;
-  /* written; dense [D], grouped [D], packed [D], packed grouped [D], dense heads [H], packed heads
-   * [H]; f32, f16, bf16 */
+  /* written; dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped
+   * [D], dense heads [H], packed heads [H], pooled heads [H]; f32, f16, bf16 */
   const tessera_tensor* d_dt_bias;
-  /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], dense heads
-   * [B,H,P,N], packed heads [S,H,P,N]; f32 */
+  /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled
+   * [L,D,N], pooled grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads
+   * [L,H,P,N]; f32 */
   const tessera_tensor* d_initial_state;
-  /* written; dense heads [W], packed heads [W]; f32, f16, bf16 */
+  /* written; dense heads [W], packed heads [W], pooled heads [W]; f32, f16, bf16 */
   const tessera_tensor* d_norm_weight;
+  const tessera_tensor* state_indices; /* pooled [S], pooled grouped [S], pooled heads [S]; i32 */
 } tessera_state_space_v1_args;
 
 /* Bits of `given`. */
@@ -2024,7 +2041,8 @@ typedef struct tessera_state_space_v1_options {
 } tessera_state_space_v1_options;
 
 /* state_space_v1: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, initial_state,
- * final_state; has no option dt_min, dt_max, norm, norm_before_gate, norm_group_size, norm_eps. */
+ * final_state, state_indices; has no option dt_min, dt_max, norm, norm_before_gate,
+ * norm_group_size, norm_eps. */
 static inline int32_t tessera_state_space_v1(const tessera_state_space_v1_args* args,
     const tessera_state_space_v1_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2042,7 +2060,7 @@ static inline int32_t tessera_run_state_space_v1(const tessera_plan* plan,
 }
 
 /* state_space_v2: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, norm_weight,
- * initial_state, final_state. */
+ * initial_state, final_state, state_indices. */
 static inline int32_t tessera_state_space_v2(const tessera_state_space_v1_args* args,
     const tessera_state_space_v1_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2101,25 +2119,28 @@ static inline int32_t tessera_run_state_space_v2_backward(const tessera_plan* pl
 
 /* ---- rwkv4: family selective_scan ---- */
 
-/* Axes: B batch; T length; S sequences; C channels; R sums. */
+/* Axes: B batch; T length; S sequences; P slots; C channels; R sums. */
 typedef struct tessera_rwkv4_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* k; /* dense [B,T,C], packed [1,T,C]; f32, f16, bf16 */
-  const tessera_tensor* v; /* dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* k; /* dense [B,T,C], packed [1,T,C], pooled [1,T,C]; f32, f16, bf16 */
+  const tessera_tensor* v; /* dense [B,T,C], packed [1,T,C], pooled [1,T,C]; type of k */
   const tessera_tensor* w; /* [C]; f32, type of k */
   const tessera_tensor* u; /* [C]; f32, type of k */
-  const tessera_tensor* initial_state; /* dense [B,R,C], packed [S,R,C]; f32 */
-  const tessera_tensor* cu_seqlens; /* packed [S+1]; i32 */
-  const tessera_tensor* out; /* written; dense [B,T,C], packed [1,T,C]; type of k */
-  const tessera_tensor* final_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
-  const tessera_tensor* d_out; /* dense [B,T,C], packed [1,T,C]; type of k */
-  const tessera_tensor* d_final_state; /* dense [B,R,C], packed [S,R,C]; f32 */
-  const tessera_tensor* d_k; /* written; dense [B,T,C], packed [1,T,C]; type of k */
-  const tessera_tensor* d_v; /* written; dense [B,T,C], packed [1,T,C]; type of k */
+  const tessera_tensor* initial_state; /* dense [B,R,C], packed [S,R,C], pooled [P,R,C]; f32 */
+  const tessera_tensor* cu_seqlens; /* packed [S+1], pooled [S+1]; i32 */
+  const tessera_tensor* out; /* written; dense [B,T,C], packed [1,T,C], pooled [1,T,C]; type of k */
+  /* written; dense [B,R,C], packed [S,R,C], pooled [P,R,C]; f32 */
+  const tessera_tensor* final_state;
+  const tessera_tensor* d_out; /* dense [B,T,C], packed [1,T,C], pooled [1,T,C]; type of k */
+  const tessera_tensor* d_final_state; /* dense [B,R,C], packed [S,R,C], pooled [P,R,C]; f32 */
+  const tessera_tensor* d_k; /* written; dense [B,T,C], packed [1,T,C], pooled [1,T,C]; type of k */
+  const tessera_tensor* d_v; /* written; dense [B,T,C], packed [1,T,C], pooled [1,T,C]; type of k */
   const tessera_tensor* d_w; /* written; [C]; f32, f16, bf16 */
   const tessera_tensor* d_u; /* written; [C]; f32, f16, bf16 */
-  const tessera_tensor* d_initial_state; /* written; dense [B,R,C], packed [S,R,C]; f32 */
+  /* written; dense [B,R,C], packed [S,R,C], pooled [P,R,C]; f32 */
+  const tessera_tensor* d_initial_state;
+  const tessera_tensor* state_indices; /* pooled [S]; i32 */
 } tessera_rwkv4_args;
 
 typedef struct tessera_rwkv4_options {
@@ -2127,7 +2148,7 @@ typedef struct tessera_rwkv4_options {
   uint32_t given; /* bits of the options whose zero counts */
 } tessera_rwkv4_options;
 
-/* rwkv4: needs k, v, w, u, out; takes cu_seqlens, initial_state, final_state. */
+/* rwkv4: needs k, v, w, u, out; takes cu_seqlens, initial_state, final_state, state_indices. */
 static inline int32_t tessera_rwkv4(const tessera_rwkv4_args* args,
     const tessera_rwkv4_options* options, const tessera_context* context, tessera_status* status) {
   return tessera_call(TESSERA_OPERATION_RWKV4, args, options, context, status);

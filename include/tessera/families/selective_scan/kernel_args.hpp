@@ -26,6 +26,9 @@ struct scan_sequences {
   const std::int32_t* cu_seqlens = nullptr;  ///< packed; contiguous
   std::int64_t count = 0;                    ///< entries, or sequences when packed
   std::int64_t tokens = 0;                   ///< of an entry; packed: in total
+  /// Packed, with states in a pool: where those of each sequence lie.
+  const std::int32_t* slots = nullptr;
+  std::int64_t slot_stride = 0, slot_count = 0;
 };
 
 /// Arguments of a selective state-space launch. The channels of state_space_v1 are columns of as

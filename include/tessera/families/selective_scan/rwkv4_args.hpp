@@ -6,6 +6,7 @@
 // | w, u | [C] | f32 or that of k |
 // | initial_state, final_state | [B,3,C] | f32 |
 // | cu_seqlens | [S+1] | i32 |
+// | state_indices | [S] | i32 |
 //
 // With cu_seqlens B is 1 and states are [S,3,C]: rows alpha, beta, eps of the sums
 // alpha = e^-eps sum of weights times v and beta = e^-eps sum of weights. The last axis of k, v,
@@ -35,6 +36,11 @@ struct rwkv4_args {
   tensor_view d_w{};
   tensor_view d_u{};
   tensor_view d_initial_state{};
+
+  /// With cu_seqlens: the states are pools [P,...], and sequence n has the state of this slot,
+  /// which no other sequence with tokens has. Other slots of final_state are left as they are, and
+  /// sequences without tokens have none.
+  tensor_view state_indices{};
 };
 
 }  // namespace tessera

@@ -25,6 +25,7 @@ inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "T", .label = "length"},
     dim{.symbol = "S", .label = "sequences"},
+    dim{.symbol = "P", .label = "slots"},
     dim{.symbol = "C", .label = "channels"},
     dim{.symbol = "R",
         .label = "sums",
@@ -32,11 +33,11 @@ inline constexpr std::array dims{
         .of = "C",
         .value = [](const bound_call&) { return std::int64_t{3}; }},
 };
-inline constexpr std::array<std::string_view, 2> layouts{"dense", "packed"};
+inline constexpr std::array<std::string_view, 3> layouts{"dense", "packed", "pooled"};
 
-inline constexpr texts of_tokens{"B T C", "1:batch T C"};
-inline constexpr texts of_channels{"C", "C"};
-inline constexpr texts of_states{"B R C", "S R C"};
+inline constexpr texts of_tokens{"B T C", "1:batch T C", "1:batch T C"};
+inline constexpr texts of_channels{"C", "C", "C"};
+inline constexpr texts of_states{"B R C", "S R C", "P R C"};
 
 constexpr tensor_text parameter(std::string_view name) {
   return {.name = name, .shapes = of_channels, .types = dtype::f32, .like = "k"};
@@ -64,7 +65,7 @@ inline constexpr std::array tensor_texts{
     parameter("w"),
     parameter("u"),
     states("initial_state"),
-    declared::packed_offsets({"-", "S+1"}),
+    declared::packed_offsets({"-", "S+1", "S+1"}),
     tensor_text{.name = "out",
                 .shapes = of_tokens,
                 .like = "k",
@@ -78,23 +79,22 @@ inline constexpr std::array tensor_texts{
     gradient_of("w", parameter("d_w")),
     gradient_of("u", parameter("d_u")),
     gradient_of("initial_state", states("d_initial_state")),
+    declared::pool_slots({"-", "-", "S"}, "P"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
 inline constexpr std::array rules{
-    tensor_rule{tensor("d_initial_state"),
-                [](const bound_call& call) {
-                  return call.has(static_cast<std::size_t>(tensor("initial_state")));
-                },
-                "is given, initial_state is absent"},
+    declared::goes_with<tensor("d_initial_state"), tensor("initial_state")>(
+        "is given, initial_state is absent"),
+    declared::slots_rule<tensor("state_indices"), tensor("initial_state"), tensor("final_state")>(),
 };
 
 inline int layout_of(const bound_call& call) {
-  return call.has(static_cast<std::size_t>(tensor("cu_seqlens"))) ? 1 : 0;
+  return declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>(call);
 }
 
 inline constexpr signature form = declared::signature_of<rwkv4_problem>({
@@ -118,7 +118,7 @@ consteval binding_text rows_at(std::string_view name, std::size_t at) {
   at += offsetof(selective_scan_kernel_args, rwkv4);
   return {name,
           at + offsetof(channel_rows, data),
-          {{{"B|S", at + offsetof(channel_rows, entry)},
+          {{{"P|B|S", at + offsetof(channel_rows, entry)},
             {"T|R", at + offsetof(channel_rows, row)},
             {"C", at + offsetof(channel_rows, channel)}}},
           at + offsetof(channel_rows, type)};
@@ -134,12 +134,16 @@ inline constexpr auto bindings = declared::bindings_in(
                rows_at("d_k", offsetof(kernel, d_k)), rows_at("d_v", offsetof(kernel, d_v)),
                rows_at("d_w", offsetof(kernel, d_w)), rows_at("d_u", offsetof(kernel, d_u)),
                rows_at("d_initial_state", offsetof(kernel, d_initial_state)),
-               binding_text{"cu_seqlens", base + offsetof(kernel, sequences.cu_seqlens)}},
+               binding_text{"cu_seqlens", base + offsetof(kernel, sequences.cu_seqlens)},
+               binding_text{"state_indices",
+                            base + offsetof(kernel, sequences.slots),
+                            {{{"S", base + offsetof(kernel, sequences.slot_stride)}}}}},
     form);
 inline constexpr auto sizes =
     declared::sizes_in(std::array{size_text{"S|B", base + offsetof(kernel, sequences.count)},
                                   size_text{"T", base + offsetof(kernel, sequences.tokens)},
-                                  size_text{"C", base + offsetof(kernel, channels)}},
+                                  size_text{"C", base + offsetof(kernel, channels)},
+                                  size_text{"P", base + offsetof(kernel, sequences.slot_count)}},
                        form);
 
 /// Everything has a place of its own.
@@ -149,7 +153,7 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 
 inline constexpr std::array operations{
     declared::operation_of("rwkv4", 0, form, lower,
-                           "k! cu_seqlens v! w! u! initial_state out! final_state"),
+                           "k! cu_seqlens v! w! u! initial_state out! final_state state_indices"),
     declared::operation_of("rwkv4_backward", 1, form, lower,
                            "k! cu_seqlens v! w! u! initial_state d_out! d_final_state d_k! d_v! "
                            "d_w! d_u! d_initial_state"),

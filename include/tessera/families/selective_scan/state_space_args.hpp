@@ -10,6 +10,7 @@
 // | norm_weight | none | [H*P] | f32 or that of x |
 // | initial_state, final_state | [B,D,N] | [B,H,P,N] | f32 |
 // | cu_seqlens | [S+1] | [S+1] | i32 |
+// | state_indices | [S] | [S] | i32 |
 //
 // With cu_seqlens B is 1 and states are [S,...]. Channel d reads group d / (D/G), head h group
 // h / (H/G). N is at most 4096. The last axis of x, z, dt, B, C, out has stride 1; every other
@@ -50,6 +51,11 @@ struct state_space_args {
   tensor_view d_dt_bias{};
   tensor_view d_initial_state{};
   tensor_view d_norm_weight{};
+
+  /// With cu_seqlens: the states are pools [L,...], and sequence n has the state of this slot,
+  /// which no other sequence with tokens has. Other slots of final_state are left as they are, and
+  /// sequences without tokens have none.
+  tensor_view state_indices{};
 };
 
 }  // namespace tessera

@@ -42,22 +42,29 @@ inline constexpr std::array dims{
         .source = dim_source::formula,
         .of = "H",
         .value = [](const bound_call& call) { return call.dims[4] * call.dims[5]; }},
+    dim{.symbol = "L", .label = "slots"},
 };
 
-inline constexpr std::array<std::string_view, 6> layouts{
-    "dense", "grouped", "packed", "packed grouped", "dense heads", "packed heads"};
+inline constexpr std::array<std::string_view, 9> layouts{
+    "dense",          "grouped",     "packed",       "packed grouped", "pooled",
+    "pooled grouped", "dense heads", "packed heads", "pooled heads"};
 
-inline constexpr texts of_tokens{"B T D",       "B T D",   "1:batch T D",
-                                 "1:batch T D", "B T H P", "1:batch T H P"};
-inline constexpr texts of_steps{"B T D",       "B T D", "1:batch T D",
-                                "1:batch T D", "B T H", "1:batch T H"};
-inline constexpr texts of_groups{"B T N",         "B T G N", "1:batch T N",
-                                 "1:batch T G N", "B T G N", "1:batch T G N"};
-inline constexpr texts of_decays{"D N", "D N", "D N", "D N", "H", "H"};
-inline constexpr texts of_channels{"D", "D", "D", "D", "H", "H"};
-inline constexpr texts of_states{"B D N", "B D N", "S D N", "S D N", "B H P N", "S H P N"};
+/// Of a tensor that has neither groups nor states.
+constexpr texts of_layouts(std::string_view dense, std::string_view packed, std::string_view heads,
+                           std::string_view packed_heads) {
+  return {dense, dense, packed, packed, packed, packed, heads, packed_heads, packed_heads};
+}
+inline constexpr texts of_tokens = of_layouts("B T D", "1:batch T D", "B T H P", "1:batch T H P");
+inline constexpr texts of_steps = of_layouts("B T D", "1:batch T D", "B T H", "1:batch T H");
+inline constexpr texts of_groups{"B T N",         "B T G N",       "1:batch T N",
+                                 "1:batch T G N", "1:batch T N",   "1:batch T G N",
+                                 "B T G N",       "1:batch T G N", "1:batch T G N"};
+inline constexpr texts of_decays = of_layouts("D N", "D N", "H", "H");
+inline constexpr texts of_channels = of_layouts("D", "D", "H", "H");
+inline constexpr texts of_states{"B D N", "B D N",   "S D N",   "S D N",  "L D N",
+                                 "L D N", "B H P N", "S H P N", "L H P N"};
 
-inline constexpr texts of_columns{"-", "-", "-", "-", "W", "W"};
+inline constexpr texts of_columns = of_layouts("-", "-", "W", "W");
 
 constexpr tensor_text like_tokens(std::string_view name, const texts& shapes, bool free = false) {
   return {.name = name, .shapes = shapes, .like = "x", .contiguous_rows = true, .free = free};
@@ -97,7 +104,7 @@ inline constexpr std::array tensor_texts{
     like_tokens("z", of_tokens, true),
     parameter("dt_bias", of_channels, true),
     states("initial_state"),
-    declared::packed_offsets({"-", "-", "S+1", "S+1", "-", "S+1"}),
+    declared::packed_offsets(of_layouts("-", "S+1", "-", "S+1")),
     as_output(like_tokens("out", of_tokens)),
     declared::final_state(of_states, false),
     parameter("norm_weight", of_columns, true),
@@ -113,11 +120,12 @@ inline constexpr std::array tensor_texts{
     gradient_of("dt_bias", parameter("d_dt_bias", of_channels, true)),
     gradient_of("initial_state", states("d_initial_state")),
     gradient_of("norm_weight", parameter("d_norm_weight", of_columns, true)),
+    declared::pool_slots({"-", "-", "-", "-", "S", "S", "-", "-", "S"}, "L"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensors, name);
 }
 
 inline constexpr std::array option_forms{
@@ -151,23 +159,18 @@ inline constexpr std::array option_forms{
                 .free = true},
 };
 
-/// A gradient belongs to an operand that is given.
-template <std::int8_t Gradient, std::int8_t Of>
-consteval tensor_rule gradient_rule(std::string_view sentence) {
-  return {Gradient, [](const bound_call& call) { return call.has(static_cast<std::size_t>(Of)); },
-          sentence};
-}
 inline constexpr std::array rules{
     tensor_rule{tensor("norm_weight"),
                 [](const bound_call& call) { return call.options_as<options>().norm; },
                 "is given, norm is false; it multiplies what has been normalised"},
-    gradient_rule<tensor("d_D"), tensor("D")>("is given, D is absent"),
-    gradient_rule<tensor("d_z"), tensor("z")>("is given, z is absent"),
-    gradient_rule<tensor("d_dt_bias"), tensor("dt_bias")>("is given, dt_bias is absent"),
-    gradient_rule<tensor("d_initial_state"), tensor("initial_state")>(
+    declared::goes_with<tensor("d_D"), tensor("D")>("is given, D is absent"),
+    declared::goes_with<tensor("d_z"), tensor("z")>("is given, z is absent"),
+    declared::goes_with<tensor("d_dt_bias"), tensor("dt_bias")>("is given, dt_bias is absent"),
+    declared::goes_with<tensor("d_initial_state"), tensor("initial_state")>(
         "is given, initial_state is absent"),
-    gradient_rule<tensor("d_norm_weight"), tensor("norm_weight")>(
+    declared::goes_with<tensor("d_norm_weight"), tensor("norm_weight")>(
         "is given, norm_weight is absent"),
+    declared::slots_rule<tensor("state_indices"), tensor("initial_state"), tensor("final_state")>(),
 };
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "D"), declared::dim_named(dims, "G")},
@@ -181,10 +184,10 @@ inline bool has_heads(const bound_call& call) noexcept {
 
 /// B and C of state_space_v1 have an axis of groups or none.
 inline int layout_of(const bound_call& call) {
-  const bool packed = call.has(static_cast<std::size_t>(tensor("cu_seqlens")));
-  if (has_heads(call)) return packed ? 5 : 4;
+  const int packing = declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>(call);
+  if (has_heads(call)) return 6 + packing;
   const bool grouped = call.tensors[tensor("B")].rank == 4;
-  return (packed ? 2 : 0) + (grouped ? 1 : 0);
+  return 2 * packing + (grouped ? 1 : 0);
 }
 
 /// Bounds of a step in order, groups of a norm that fill a token.
@@ -237,7 +240,7 @@ consteval binding_text tokens_at(std::string_view name, std::size_t at) {
 consteval binding_text columns_at(std::string_view name, std::size_t at) {
   return {name,
           at + offsetof(scan_tensor, data),
-          {{{"B|S", at + offsetof(scan_tensor, entry)},
+          {{{"L|B|S", at + offsetof(scan_tensor, entry)},
             {"H", at + offsetof(scan_tensor, head)},
             {"D|P|W", at + offsetof(scan_tensor, column)},
             {"N", at + offsetof(scan_tensor, state)}}},
@@ -268,12 +271,16 @@ inline constexpr auto bindings = declared::bindings_in(
                columns_at("d_norm_weight", offsetof(kernel, d_norm_weight)),
                columns_at("d_final_state", offsetof(kernel, d_final_state)),
                columns_at("d_initial_state", offsetof(kernel, d_initial_state)),
-               binding_text{"cu_seqlens", offsetof(kernel, sequences.cu_seqlens)}},
+               binding_text{"cu_seqlens", offsetof(kernel, sequences.cu_seqlens)},
+               binding_text{"state_indices",
+                            offsetof(kernel, sequences.slots),
+                            {{{"S", offsetof(kernel, sequences.slot_stride)}}}}},
     form);
 inline constexpr auto sizes = declared::sizes_in(
     std::array{size_text{"S|B", offsetof(kernel, sequences.count)},
                size_text{"T", offsetof(kernel, sequences.tokens)},
-               size_text{"G", offsetof(kernel, groups)}, size_text{"N", offsetof(kernel, states)}},
+               size_text{"G", offsetof(kernel, groups)}, size_text{"N", offsetof(kernel, states)},
+               size_text{"L", offsetof(kernel, sequences.slot_count)}},
     form);
 
 /// Channels of state_space_v1 are columns of a head for each group.
@@ -318,13 +325,14 @@ inline constexpr std::array operations{
     declared::also_called(
         declared::operation_of(
             "state_space_v1", 0, form, lower,
-            "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state out! final_state",
+            "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state out! final_state state_indices",
             without_bounds),
         "ssm1", "mamba1"),
     declared::also_called(
         declared::operation_of(
             "state_space_v2", 1, form, lower,
-            "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state out! final_state"),
+            "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state out! final_state "
+            "state_indices"),
         "ssm2", "mamba2"),
     declared::also_called(
         declared::operation_of("state_space_v1_backward", 2, form, lower,

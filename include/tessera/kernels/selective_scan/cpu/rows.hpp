@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/kernels/selective_scan/common/states.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/rows.hpp>
@@ -53,6 +54,14 @@ template <class Isa>
 token_range tokens_of(const scan_sequences& sequences, std::int64_t sequence) {
   if (sequences.cu_seqlens == nullptr) return {sequence, 0, sequences.tokens};
   return {0, sequences.cu_seqlens[sequence], sequences.cu_seqlens[sequence + 1]};
+}
+
+/// Entry of a sequence in tensors of states, or `no_states`.
+template <class Isa>
+std::int64_t states_entry(const scan_sequences& sequences, std::int64_t sequence) {
+  if (sequences.slots == nullptr) return sequence;
+  const token_range tokens = tokens_of<Isa>(sequences, sequence);
+  return selective_scan::states_entry<Isa>(sequences, sequence, tokens.end - tokens.begin);
 }
 
 /// Entries of tensors of tokens, and tokens of an entry that belong to some sequence.

@@ -43,7 +43,7 @@ class rwkv4_block {
 
   /// Takes the block's parameters over.
   void enter(std::int64_t sequence, std::int64_t block) {
-    sequence_ = sequence;
+    states_entry_ = states_entry<isa_type>(args_.sequences, sequence);
     first_ = block * width;
     columns_ = std::min(width, args_.channels - first_);
     load_parameter(args_.w, decay_);
@@ -87,7 +87,7 @@ class rwkv4_block {
 
   /// The sums that the block's sequence starts from.
   void load_sums(const channel_rows& from, const rwkv4_sums& to) const {
-    if (from.data == nullptr) {
+    if (from.data == nullptr || states_entry_ == no_states) {
       std::fill(to.alpha, to.alpha + width, 0.0f);
       std::fill(to.beta, to.beta + width, 0.0f);
       std::fill(to.eps, to.eps + width, no_key);
@@ -99,7 +99,7 @@ class rwkv4_block {
     }
   }
   void store_sums(const channel_rows& to, const rwkv4_sums& from) const {
-    if (to.data == nullptr) return;
+    if (to.data == nullptr || states_entry_ == no_states) return;
     const float* const rows[3] = {from.alpha, from.beta, from.eps};
     for (std::int64_t row = 0; row < 3; ++row) {
       float* const sums = static_cast<float*>(to.data) + sum_at(to, row);
@@ -123,11 +123,11 @@ class rwkv4_block {
     gather_row<isa_type>(tensor, first_ * tensor.channel, tensor.channel, columns_, row);
   }
   std::int64_t sum_at(const channel_rows& tensor, std::int64_t row) const {
-    return sequence_ * tensor.entry + row * tensor.row + first_ * tensor.channel;
+    return states_entry_ * tensor.entry + row * tensor.row + first_ * tensor.channel;
   }
 
   const rwkv4_kernel_args& args_;
-  std::int64_t sequence_ = 0, first_ = 0, columns_ = 0;
+  std::int64_t states_entry_ = 0, first_ = 0, columns_ = 0;
   float *decay_ = nullptr, *bonus_ = nullptr, *k_ = nullptr, *v_ = nullptr;
 };
 

@@ -20,6 +20,7 @@ namespace tessera::kernels::selective_scan::cpu {
 /// Channels of a block: columns [first, first + columns) of a head, for one sequence.
 struct channel_block {
   std::int64_t sequence = 0;
+  std::int64_t states_entry = 0;  ///< its entry in tensors of states, or `no_states`
   std::int64_t head = 0;
   std::int64_t first = 0;
   std::int64_t columns = 0;
@@ -49,8 +50,8 @@ struct state_space_cut {
 
   channel_block block_at(std::int64_t sequence, std::int64_t block) const {
     const std::int64_t first = block % blocks_per_head() * block_columns();
-    return {sequence, block / blocks_per_head(), first,
-            std::min(block_columns(), args.columns - first)};
+    return {sequence, states_entry<isa_type>(args.sequences, sequence), block / blocks_per_head(),
+            first, std::min(block_columns(), args.columns - first)};
   }
 };
 
@@ -171,7 +172,7 @@ class state_space_block {
   /// The states that the block's sequence starts from.
   void load_states(const scan_tensor& from, float* states) const {
     std::fill(states, states + args_.states * width_, 0.0f);
-    if (from.data == nullptr) return;
+    if (from.data == nullptr || block_.states_entry == no_states) return;
     for (std::int64_t column = 0; column < block_.columns; ++column) {
       const std::int64_t offset = state_at(from, column);
       for (std::int64_t n = 0; n < args_.states; ++n) {
@@ -180,7 +181,7 @@ class state_space_block {
     }
   }
   void store_states(const scan_tensor& to, const float* states) const {
-    if (to.data == nullptr) return;
+    if (to.data == nullptr || block_.states_entry == no_states) return;
     for (std::int64_t column = 0; column < block_.columns; ++column) {
       float* const row = static_cast<float*>(to.data) + state_at(to, column);
       for (std::int64_t n = 0; n < args_.states; ++n) {
@@ -195,7 +196,7 @@ class state_space_block {
   }
   /// States of one column in a tensor shaped like initial_state.
   std::int64_t state_at(const scan_tensor& tensor, std::int64_t column) const {
-    return block_.sequence * tensor.entry + block_.head * tensor.head +
+    return block_.states_entry * tensor.entry + block_.head * tensor.head +
            (block_.first + column) * tensor.column;
   }
 

@@ -11,9 +11,13 @@
 #include <cuda_runtime.h>
 
 #include <tessera/families/selective_scan/kernel_args.hpp>
+#include <tessera/kernels/selective_scan/common/states.hpp>
 #include <tessera/prim/common/host_device.hpp>
 
 namespace tessera::kernels::selective_scan::sm80 {
+
+/// The `Isa` of shared code here.
+struct device_code;
 
 inline constexpr std::int64_t chunk_tokens = 128;
 
@@ -40,6 +44,7 @@ inline bool has_carries(const scan_sequences& all) {
 struct scan_sequence {
   std::int64_t number = 0, entry = 0, begin = 0, length = 0;
   std::int64_t first_slot = 0;
+  std::int64_t states_entry = 0;  ///< in tensors of states, or `no_states`
 };
 
 __device__ __forceinline__ std::int64_t offset_of(const scan_sequences& all, std::int64_t place) {
@@ -47,9 +52,10 @@ __device__ __forceinline__ std::int64_t offset_of(const scan_sequences& all, std
   return max(std::int64_t{0}, min(token, all.tokens));
 }
 __device__ __forceinline__ scan_sequence sequence_at(const scan_sequences& all, std::int64_t n) {
-  if (all.cu_seqlens == nullptr) return {n, n, 0, all.tokens, n * chunks_of(all.tokens)};
-  const std::int64_t begin = offset_of(all, n), end = offset_of(all, n + 1);
-  return {n, 0, begin, max(end - begin, std::int64_t{0}), begin / chunk_tokens + n};
+  if (all.cu_seqlens == nullptr) return {n, n, 0, all.tokens, n * chunks_of(all.tokens), n};
+  const std::int64_t begin = offset_of(all, n);
+  const std::int64_t length = max(offset_of(all, n + 1) - begin, std::int64_t{0});
+  return {n, 0, begin, length, begin / chunk_tokens + n, states_entry<device_code>(all, n, length)};
 }
 /// False of tokens that belong to no sequence.
 __device__ __forceinline__ bool is_used(const scan_sequences& all, std::int64_t token) {
@@ -59,7 +65,8 @@ __device__ __forceinline__ bool is_used(const scan_sequences& all, std::int64_t 
 
 /// A chunk: tokens [begin, begin + length) of an entry.
 struct scan_chunk {
-  std::int64_t sequence = 0, entry = 0, begin = 0;
+  std::int64_t entry = 0, begin = 0;
+  std::int64_t states_entry = 0;  ///< that of its sequence
   int length = 0;
   bool exists = false, is_first = false, is_last = false;
 };
@@ -79,9 +86,9 @@ __device__ __forceinline__ scan_chunk chunk_at(const scan_sequences& all, std::i
   const std::int64_t chunks = chunks_of(own.length), at = slot - own.first_slot;
   if (at < 0 || at >= chunks) return {};
   const std::int64_t left = own.length - at * chunk_tokens;
-  return {.sequence = own.number,
-          .entry = own.entry,
+  return {.entry = own.entry,
           .begin = own.begin + at * chunk_tokens,
+          .states_entry = own.states_entry,
           .length = static_cast<int>(min(left, chunk_tokens)),
           .exists = true,
           .is_first = at == 0,

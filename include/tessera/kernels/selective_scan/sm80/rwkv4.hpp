@@ -85,17 +85,17 @@ struct rwkv4_channel {
     sums.eps = weights.largest;
   }
   /// Of a tensor of states.
-  __device__ __forceinline__ rwkv4_sums load_sums(const channel_rows& from, std::int64_t sequence,
+  __device__ __forceinline__ rwkv4_sums load_sums(const channel_rows& from, std::int64_t entry,
                                                   const rwkv4_sums& absent) const {
-    if (from.data == nullptr) return absent;
+    if (from.data == nullptr || entry == no_states) return absent;
     const auto* const first =
-        static_cast<const float*>(from.data) + sequence * from.entry + channel * from.channel;
+        static_cast<const float*>(from.data) + entry * from.entry + channel * from.channel;
     return {first[0], first[from.row], first[2 * from.row]};
   }
-  __device__ __forceinline__ void store_sums(const channel_rows& to, std::int64_t sequence,
+  __device__ __forceinline__ void store_sums(const channel_rows& to, std::int64_t entry,
                                              const rwkv4_sums& sums) const {
-    if (to.data == nullptr) return;
-    auto* const first = static_cast<float*>(to.data) + sequence * to.entry + channel * to.channel;
+    if (to.data == nullptr || entry == no_states) return;
+    auto* const first = static_cast<float*>(to.data) + entry * to.entry + channel * to.channel;
     first[0] = sums.alpha, first[to.row] = sums.beta, first[2 * to.row] = sums.eps;
   }
   /// Of the workspace.
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(rwkv4_threads)
   rwkv4_sums sums;
   if (Outputs) {
     sums = all.carried ? own.load_sums(all.memory.sums, slot)
-                       : own.load_sums(args.initial_state, chunk.sequence, {});
+                       : own.load_sums(args.initial_state, chunk.states_entry, {});
   }
   for (int first = 0; first < chunk.length; first += rwkv4_batch) {
     const int count = min(rwkv4_batch, chunk.length - first);
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(rwkv4_threads)
   if constexpr (!Outputs) {
     own.store_sums(all.memory.sums, slot, sums);
   } else if (chunk.is_last) {
-    own.store_sums(args.final_state, chunk.sequence, sums);
+    own.store_sums(args.final_state, chunk.states_entry, sums);
   }
 }
 
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(rwkv4_threads)
   if (number >= args.channels) return;
   const rwkv4_channel<Element> own(args, number);
   const scan_sequence tokens = sequence_at(args.sequences, blockIdx.x / all.blocks);
-  rwkv4_sums sums = own.load_sums(args.initial_state, tokens.number, {});
+  rwkv4_sums sums = own.load_sums(args.initial_state, tokens.states_entry, {});
   const std::int64_t chunks = chunks_of(tokens.length);
   for (std::int64_t at = 0; at < chunks; ++at) {
     const std::int64_t left = tokens.length - at * chunk_tokens;
@@ -213,13 +213,13 @@ __global__ void __launch_bounds__(rwkv4_back_threads)
   rwkv4_channel<Element> own(args, number);
   const scan_sequence tokens = sequence_at(args.sequences, blockIdx.x / all.blocks);
   own.entry = tokens.entry;
-  rwkv4_sums d = own.load_sums(args.d_final_state, tokens.number, {0.0f, 0.0f, 0.0f});
+  rwkv4_sums d = own.load_sums(args.d_final_state, tokens.states_entry, {0.0f, 0.0f, 0.0f});
   double decay_sum = 0, bonus_sum = 0;
   for (std::int64_t chunk = chunks_of(tokens.length) - 1; chunk >= 0; --chunk) {
     const std::int64_t begin = tokens.begin + chunk * chunk_tokens;
     const int length = static_cast<int>(min(tokens.length - chunk * chunk_tokens, chunk_tokens));
     rwkv4_sums sums = all.carried ? own.load_sums(all.memory.sums, tokens.first_slot + chunk)
-                                  : own.load_sums(args.initial_state, tokens.number, {});
+                                  : own.load_sums(args.initial_state, tokens.states_entry, {});
     float k[rwkv4_batch], v[rwkv4_batch], d_out[rwkv4_batch];
     for (int first = 0; first < length; first += rwkv4_batch) {
       const int count = min(rwkv4_batch, length - first);
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(rwkv4_back_threads)
     decay_sum += static_cast<double>(chunk_decay);
     bonus_sum += static_cast<double>(chunk_bonus);
   }
-  own.store_sums(args.d_initial_state, tokens.number, d);
+  own.store_sums(args.d_initial_state, tokens.states_entry, d);
   double* const parameters = all.memory.parameters + tokens.number * 2 * args.channels + number;
   parameters[0] = decay_sum;
   parameters[args.channels] = bonus_sum;

@@ -45,7 +45,12 @@ class state_space_row {
       parts_.take(memory.step_sums, cut.slots * parameters_);
     }
     if (args.norm || cut.tiles > 1) parts_.take(memory.columns, rows_ * cut.channels_of_call);
-    if constexpr (!Backward) return;
+    if constexpr (!Backward) {
+      // Not before: where a call's states will lie is not known when memory is asked for.
+      steps_ = step_takes(args);
+      if (steps_) all_.cut.carried = false;
+      return;
+    }
     if (cut.carried || !SharesSteps) parts_.take(memory.gradients, states);
     if (cut.tiles > 1) parts_.take(memory.sums, 3 * rows_ * cut.channels_of_call);
     parts_.take(memory.groups, rows_ * owners_ * 2 * args.states);
@@ -142,7 +147,7 @@ class state_space_row {
   void queue_outputs(kernel_queue& queue) const {
     if constexpr (!Backward) {
       const state_space_kernel_args& args = all_.call;
-      if (step_takes(args)) {
+      if (steps_) {
         const std::int64_t channels = step_channels<SharesSteps>(all_.cut);
         const std::int64_t parts = (args.columns + channels - 1) / channels;
         return queue.run(&step_states<SharesSteps>, args.sequences.count * args.heads * parts,
@@ -195,6 +200,7 @@ class state_space_row {
   state_space_launch all_{};
   std::int64_t rows_ = 0, owners_ = 0, parameters_ = 0;
   bool products_ = false;  ///< on the matrix unit
+  bool steps_ = false;     ///< a token of each sequence
 };
 
 }  // namespace tessera::kernels::selective_scan::sm80

@@ -266,8 +266,8 @@ __global__ void __launch_bounds__(block_threads, 2)
       own.load(h, all.memory.states, cut, slot);
       own.load(g, all.memory.gradients, cut, slot);
     } else {
-      own.load(h, args.initial_state, chunk.sequence);
-      own.load(g, args.d_final_state, chunk.sequence);
+      own.load(h, args.initial_state, chunk.states_entry);
+      own.load(g, args.d_final_state, chunk.states_entry);
     }
     for (int leaf = 0; leaf < leaves; ++leaf) {
       shared.leaf_states[leaf][threadIdx.x] = make_float4(h[0], h[1], h[2], h[3]);
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(block_threads, 2)
         }
       }
     }
-    if (chunk.is_first) own.store(args.d_initial_state, chunk.sequence, g);
+    if (chunk.is_first) own.store(args.d_initial_state, chunk.states_entry, g);
     if constexpr (!SharesSteps) own.store(all.memory.gradients, cut, slot, d_rate);
   }
   const channel_block block = block_at(all, owner * own_blocks);

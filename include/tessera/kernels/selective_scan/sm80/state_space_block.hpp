@@ -135,25 +135,26 @@ struct thread_states_of {
   }
   /// From a tensor shaped like initial_state or, without an entry, like A; absent: 0.
   __device__ __forceinline__ void load(float (&to)[thread_states], const scan_tensor& from,
-                                       std::int64_t sequence) const {
-    const std::int64_t at = place_in(from, sequence);
+                                       std::int64_t entry) const {
+    const std::int64_t at = place_in(from, entry);
     const auto* const f32 = static_cast<const float*>(from.data) + at;
-    if (from.data != nullptr && is_wide(from, f32)) {
+    const bool is_there = from.data != nullptr && entry != no_states;
+    if (is_there && is_wide(from, f32)) {
       const float4 x = *reinterpret_cast<const float4*>(f32);
       to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
       return;
     }
 #pragma unroll
     for (int r = 0; r < thread_states; ++r) {
-      to[r] = from.data != nullptr && r < count
+      to[r] = is_there && r < count
                   ? prim::cuda::number_at(from.data, from.type, at + r * from.state)
                   : 0.0f;
     }
   }
-  __device__ __forceinline__ void store(const scan_tensor& to, std::int64_t sequence,
+  __device__ __forceinline__ void store(const scan_tensor& to, std::int64_t entry,
                                         const float (&from)[thread_states]) const {
-    if (to.data == nullptr) return;
-    auto* const f32 = static_cast<float*>(to.data) + place_in(to, sequence);
+    if (to.data == nullptr || entry == no_states) return;
+    auto* const f32 = static_cast<float*>(to.data) + place_in(to, entry);
     if (is_wide(to, f32)) {
       *reinterpret_cast<float4*>(f32) = make_float4(from[0], from[1], from[2], from[3]);
       return;
@@ -186,8 +187,8 @@ struct thread_states_of {
 
  private:
   __device__ __forceinline__ std::int64_t place_in(const scan_tensor& tensor,
-                                                   std::int64_t sequence) const {
-    return sequence * tensor.entry + head * tensor.head + column * tensor.column +
+                                                   std::int64_t entry) const {
+    return entry * tensor.entry + head * tensor.head + column * tensor.column +
            first * tensor.state;
   }
   /// All four of f32, side by side at a multiple of 16 bytes.

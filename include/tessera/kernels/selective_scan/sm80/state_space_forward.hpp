@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(block_threads, 4)
     if (Outputs && cut.carried) {
       own.load(h, all.memory.states, cut, slot);
     } else if (Outputs) {
-      own.load(h, args.initial_state, chunk.sequence);
+      own.load(h, args.initial_state, chunk.states_entry);
     }
     for (int first = 0; first < chunk.length; first += stage_tokens) {
       const int count = min(stage_tokens, chunk.length - first);
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(block_threads, 4)
       }
     }
     if constexpr (Outputs) {
-      if (!cut.carried) own.store(args.final_state, chunk.sequence, h);
+      if (!cut.carried) own.store(args.final_state, chunk.states_entry, h);
     } else {
       own.store(all.memory.states, cut, slot, h);
       const bool of_head = mine.column == 0 && block.first == 0;
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(block_threads)
       head * args.A.head + (SharesSteps ? 0 : column * args.A.column + n * args.A.state));
   const scan_tensor& from = Back ? args.d_final_state : args.initial_state;
   float state = 0.0f;
-  if (from.data != nullptr) {
-    state = static_cast<const float*>(from.data)[own.number * from.entry + head * from.head +
+  if (from.data != nullptr && own.states_entry != no_states) {
+    state = static_cast<const float*>(from.data)[own.states_entry * from.entry + head * from.head +
                                                  column * from.column + n * from.state];
   }
   float* const memory = Back ? all.memory.gradients : all.memory.states;
@@ -180,10 +180,11 @@ __global__ void __launch_bounds__(block_threads)
     place += batch * slot_floats;
     steps += batch * step * width;
   }
-  if (Back || args.final_state.data == nullptr) return;
+  if (Back || args.final_state.data == nullptr || own.states_entry == no_states) return;
   static_cast<float*>(
-      args.final_state.data)[own.number * args.final_state.entry + head * args.final_state.head +
-                             column * args.final_state.column + n * args.final_state.state] = state;
+      args.final_state
+          .data)[own.states_entry * args.final_state.entry + head * args.final_state.head +
+                 column * args.final_state.column + n * args.final_state.state] = state;
 }
 
 }  // namespace tessera::kernels::selective_scan::sm80
