@@ -25,7 +25,8 @@
 //
 // States start from initial_state, else 0; final_state is what they are after the last token. With
 // `cu_seqlens` sequence n is tokens [cu[n], cu[n+1]) of one entry and has states of its own; a
-// sequence without tokens keeps its state. Tokens behind the last sequence have output 0.
+// sequence without tokens keeps its state. With `state_indices` beside it the states of sequence n
+// are those of a slot of a pool. Tokens behind the last sequence have output 0.
 //
 // Arithmetic and states are f32; results are rounded once and have the same bits for any number of
 // threads. A decay's exponent A d counts as 88 where it is more.

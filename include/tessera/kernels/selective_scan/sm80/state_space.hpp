@@ -76,7 +76,8 @@ class state_space_row {
     if constexpr (!Backward) {
       return with_products(both[0], both[1], both[2], both[3],
                            cuda::entry_of(&normalise_columns<SharesSteps>),
-                           cuda::entry_of(&step_states<SharesSteps>));
+                           cuda::entry_of(&step_states<SharesSteps, false>),
+                           cuda::entry_of(&step_states<SharesSteps, true>));
     } else {
       return with_products(both[0], both[1], both[2], both[3],
                            cuda::entry_of(&carry_states<SharesSteps, true>),
@@ -150,8 +151,11 @@ class state_space_row {
       if (steps_) {
         const std::int64_t channels = step_channels<SharesSteps>(all_.cut);
         const std::int64_t parts = (args.columns + channels - 1) / channels;
-        return queue.run(&step_states<SharesSteps>, args.sequences.count * args.heads * parts,
-                         block_threads, 0, all_, static_cast<unsigned>(parts));
+        const bool packed = args.sequences.cu_seqlens != nullptr;
+        return queue.run(
+            packed ? &step_states<SharesSteps, true> : &step_states<SharesSteps, false>,
+            args.sequences.count * args.heads * parts, block_threads, 0, all_,
+            static_cast<unsigned>(parts));
       }
     }
     if constexpr (SharesSteps) {

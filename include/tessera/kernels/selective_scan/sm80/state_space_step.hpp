@@ -128,8 +128,9 @@ __device__ __forceinline__ void finish_step(const state_space_launch& all, const
   }
 }
 
-template <bool SharesSteps>
-__global__ void __launch_bounds__(block_threads, 3)
+/// `Packed`: any number of tokens, in more registers.
+template <bool SharesSteps, bool Packed>
+__global__ void __launch_bounds__(block_threads, Packed ? 2 : 3)
     step_states(__grid_constant__ const state_space_launch all, unsigned parts) {
   constexpr int batch = step_batch<SharesSteps>;
   using place = step_place<batch>;
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(block_threads, 3)
   const scan_sequence tokens = sequence_at(args.sequences, mine.sequence);
   const bool has_states = mine.state < args.states;
   const int count = has_states ? mine.count : 0;
-  const bool is_kept = tokens.states_entry != no_states;
+  const bool is_kept = !Packed || tokens.states_entry != no_states;
   float4 h[batch];
   const float* from = mine.states_in(args.initial_state, tokens.states_entry);
 #pragma unroll
@@ -152,7 +153,9 @@ __global__ void __launch_bounds__(block_threads, 3)
   const std::int64_t group =
       static_cast<unsigned>(mine.head) / static_cast<unsigned>(args.heads_per_group);
   const bool is_fast = args.x.type != dtype::f32;
-  for (std::int64_t step = 0; step < tokens.length; ++step) {
+  const std::int64_t length = Packed ? tokens.length : 1;
+#pragma unroll 1
+  for (std::int64_t step = 0; step < length; ++step) {
     const std::int64_t token = tokens.begin + step;
     float b[thread_states] = {}, c[thread_states] = {}, x[batch];
     if (has_states) {
