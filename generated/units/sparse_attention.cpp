@@ -40,6 +40,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_forward, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d64, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d128, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
@@ -60,8 +62,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ba4581462627e0e6";
-  if (kind == device_kind::cuda) return "0edb6429037ccac3";
+  if (kind == device_kind::cpu) return "b165293bfd90ef68";
+  if (kind == device_kind::cuda) return "3caed218276038f0";
   return {};
 }
 

@@ -371,6 +371,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/quantized_product_f16.cu
   units/cuda_sm80/quantized_product_f32.cu
   units/cuda_sm80/sparse_attention_blocksparse_backward.cu
+  units/cuda_sm80/sparse_attention_blocksparse_backward_bf16_d128.cu
+  units/cuda_sm80/sparse_attention_blocksparse_backward_bf16_d64.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d128.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d64.cu

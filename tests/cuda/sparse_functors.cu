@@ -20,20 +20,29 @@
 namespace tessera::device_test {
 namespace {
 
-/// Rows, also of the library's table under their names.
-struct matrix_row {
-  static constexpr sparse_attention_config config{
-      .target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 64};
-  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d64";
-};
-struct any_row {
-  static constexpr sparse_attention_config config{.target = backend::cuda_sm80};
-  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.forward";
+/// Rows of gradients, also of the library's table under their names, and forward rows beside them.
+struct matrix_backward {
+  static constexpr sparse_attention_config config{.target = backend::cuda_sm80,
+                                                  .pass = sparse_pass::backward,
+                                                  .type = dtype::bf16,
+                                                  .head_dim = 64};
+  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.backward.bf16.d64";
 };
 struct any_backward {
   static constexpr sparse_attention_config config{.target = backend::cuda_sm80,
                                                   .pass = sparse_pass::backward};
   static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.backward";
+};
+struct matrix_row {
+  static constexpr sparse_attention_config config{
+      .target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 64};
+  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d64";
+  using backward = matrix_backward;
+};
+struct any_row {
+  static constexpr sparse_attention_config config{.target = backend::cuda_sm80};
+  static constexpr const char* name = "sparse_attention.cuda_sm80.blocksparse.forward";
+  using backward = any_backward;
 };
 
 /// Calls `run(args on the device, stream)` with the tensors in device memory.
@@ -81,7 +90,7 @@ std::vector<float> results_of(Call& call, const block_mask* blocks, const Mask& 
     EXPECT_TRUE(blocks->apply_to(backward, options));
   }
   run<Row>(blocksparse_table::tensors, args, options, mask);
-  run<any_backward>(blocksparse_table::backward_tensors, backward, options, mask);
+  run<typename Row::backward>(blocksparse_table::backward_tensors, backward, options, mask);
   return call.results();
 }
 

@@ -45,7 +45,7 @@ family sparse_attention_family() {
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
-                                .limits = {.rows = 12,
+                                .limits = {.rows = 14,
                                            .seconds = 150,
                                            .bytes = 4 << 20,
                                            .unit_seconds = 30,

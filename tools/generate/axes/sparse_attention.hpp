@@ -47,6 +47,14 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 128},
       },
+      {
+          .about = "sm80: gradients over tiles that a mask shows, on the matrix unit",
+          .targets = {cuda_sm80},
+          .patterns = {sparse_pattern::blocksparse},
+          .passes = {sparse_pass::backward},
+          .types = {dtype::bf16},
+          .head_dims = {64, 128},
+      },
   };
 }
 

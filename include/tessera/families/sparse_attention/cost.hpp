@@ -38,9 +38,10 @@ inline work_estimate estimate_on_gpu(const sparse_attention_config& config,
   work.footprint_bytes = facts.bytes * (backward ? 2.0 : 1.0);
   work.bytes = work.footprint_bytes;
   if (on_matrix_unit) {
-    work.flops = 2 * facts.pairs * head_dims;
-    work.product_share = 0.55;
-    work.items_per_core = 2;
+    // Gradients are seven products of scores' size instead of two.
+    work.flops = (backward ? 7.0 : 2.0) * facts.pairs * head_dims;
+    work.product_share = backward ? 0.3 : 0.55;
+    work.items_per_core = backward ? 1 : 2;
   } else {
     // An operand comes from shared memory for each multiply-add.
     work.vector_operations = facts.pairs * head_dims * (backward ? 16.0 : 4.0);
@@ -51,7 +52,7 @@ inline work_estimate estimate_on_gpu(const sparse_attention_config& config,
   const double items = static_cast<double>(demand.batch) * static_cast<double>(demand.q_heads) *
                        static_cast<double>(blocks);
   work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
-  work.launches = backward ? 3 : on_matrix_unit ? 1 : 2;
+  work.launches = backward ? on_matrix_unit ? 4 : 3 : on_matrix_unit ? 1 : 2;
   return work;
 }
 

@@ -56,16 +56,19 @@ struct fits_of<sparse_attention_config> {
                 return row.head_dim == 0 || wanted.aligned16;
               },
           .obstacle =
-              [](const config&, const asked&) {
-                return std::string(
-                    "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs");
+              [](const config& row, const asked&) {
+                const bool forward = row.pass == sparse_pass::forward;
+                return std::string(forward ? "q, k, v" : "q, k, v, out, d_out") +
+                       ": not every row starts at a multiple of 16 bytes, which the row needs";
               }},
   };
 };
 
-/// Of the dense kernels on GPUs: how keys are split over blocks depends on how many there are.
+/// Of the dense forward kernels on GPUs: how keys are split over blocks depends on how many there
+/// are.
 constexpr row_properties properties_of(const sparse_attention_config& row) noexcept {
-  const bool dense = row.pattern == sparse_pattern::blocksparse && row.type != dtype::none;
+  const bool dense = row.pattern == sparse_pattern::blocksparse &&
+                     row.pass == sparse_pass::forward && row.type != dtype::none;
   if (is_cpu(row.target) || !dense) return {};
   return {.batch_invariant = batch_invariance::none};
 }

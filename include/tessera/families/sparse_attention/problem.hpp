@@ -41,7 +41,7 @@ inline bool rows_are_unaligned(const blocksparse_attention_args& args) noexcept 
 }
 blocksparse_backward_problem problem_type(const blocksparse_attention_backward_args&);
 inline bool rows_are_unaligned(const blocksparse_attention_backward_args& args) noexcept {
-  return are_unaligned(args.q, args.k, args.v);
+  return are_unaligned(args.q, args.k, args.v, args.out, args.d_out);
 }
 native_sparse_problem problem_type(const native_sparse_attention_args&);
 inline bool rows_are_unaligned(const native_sparse_attention_args& args) noexcept {

@@ -16,7 +16,7 @@ enum class sparse_attention_rule : std::uint8_t {
   cpu_rows_take_any_type,
   matrix_unit_takes_16_bits,
   matrix_unit_head_dim_is_64_or_128,
-  matrix_unit_goes_forward,
+  matrix_unit_goes_backward_over_blocks,
   bf16_instructions_add_nothing,
 };
 
@@ -33,8 +33,8 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
       return "type of a CUDA row is f16 or bf16, or none with head_dim 0, which takes any";
     case sparse_attention_rule::matrix_unit_head_dim_is_64_or_128:
       return "head_dim of a CUDA row with a type is 64 or 128";
-    case sparse_attention_rule::matrix_unit_goes_forward:
-      return "pass of a CUDA row with a type is forward";
+    case sparse_attention_rule::matrix_unit_goes_backward_over_blocks:
+      return "pass of a CUDA row with a type is forward, unless its pattern is blocksparse";
     case sparse_attention_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16, whose dot product does not help products in "
              "f32";
@@ -51,7 +51,10 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
   if (any) return none;
   if (config.type != dtype::f16 && config.type != dtype::bf16) return matrix_unit_takes_16_bits;
   if (config.head_dim != 64 && config.head_dim != 128) return matrix_unit_head_dim_is_64_or_128;
-  return config.pass == sparse_pass::forward ? none : matrix_unit_goes_forward;
+  const bool forward = config.pass == sparse_pass::forward;
+  return forward || config.pattern == sparse_pattern::blocksparse
+             ? none
+             : matrix_unit_goes_backward_over_blocks;
 }
 
 /// What a row of the generated table must meet besides.

@@ -137,10 +137,13 @@ enum class score_kind : std::uint8_t {
   computed,  ///< a cap, segments, functors
   all,       ///< and what tensors and random numbers say of each
 };
+template <score_kind Kind>
+using kind_constant = std::integral_constant<score_kind, Kind>;
 
 /// The logit of a product: scale, biases, cap, functor, masks, segments, in the order of the
-/// forward pass. The key is visible as far as lengths, diagonal and window go.
-template <score_kind Kind, class Hooks>
+/// forward pass. The key is visible as far as lengths, diagonal and window go; where nobody asks,
+/// also as far as segments and the mask functor go.
+template <score_kind Kind, bool Asks = true, class Hooks>
 __device__ __forceinline__ weight_parts logit_of(const hooked_args<Hooks>& args,
                                                  const score_place& at, float product) {
   using kernels::attention::load_bias;
@@ -175,14 +178,14 @@ __device__ __forceinline__ weight_parts logit_of(const hooked_args<Hooks>& args,
       static_cast<const std::uint8_t*>(of.mask.data)[at.offset_in(of.mask)] == 0) {
     return parts;
   }
-  if (of.q_segments.data != nullptr) {
+  if (Asks && of.q_segments.data != nullptr) {
     const std::int32_t own =
         of.q_segments.data[at.entry * of.q_segments.batch + at.query * of.q_segments.row];
     const std::int32_t other =
         of.kv_segments.data[at.entry * of.kv_segments.batch + at.key * of.kv_segments.row];
     if (own < 0 || own != other) return parts;
   }
-  if constexpr (Hooks::has_mask) {
+  if constexpr (Hooks::has_mask && Asks) {
     if (!args.hooks.mask(at.seen_by_functors())) return parts;
   }
   if (all && of.dropout) {

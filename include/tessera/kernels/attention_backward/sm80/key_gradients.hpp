@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention_backward/sm80/tile_walk.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
@@ -56,8 +57,15 @@ __global__ void __launch_bounds__(threads, 1)
     return reinterpret_cast<typename tiles::statistics*>(
         memory + 2 * keys::bytes + stage * tiles::stage_bytes + 2 * rows::bytes);
   };
-  const auto start = [&](int head, int tile, int stage) {
+  const auto look_at = [&](int head, int tile) {
     const std::int64_t first = std::int64_t{tile} * queries;
+    const std::int64_t end = first + queries < seq.q_len ? first + queries : seq.q_len;
+    return seen_of_tile(args, seq.index, head, {first, end}, own);
+  };
+  tile_walk<lists_tiles<Hooks>, false, decltype(look_at)> walk(seen_by, end_head, look_at);
+  const auto start = [&](const tile_step& step, int stage) {
+    const int head = step.head;
+    const std::int64_t first = std::int64_t{step.tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
     const auto used = [&](int r) { return r < left; };
     const std::uint32_t to = stages + static_cast<std::uint32_t>(stage * tiles::stage_bytes);
@@ -82,8 +90,9 @@ __global__ void __launch_bounds__(threads, 1)
 
   accumulator d_k[Width / 8] = {}, d_v[Width / 8] = {};
   key_taint taint[2] = {};
-  int head = kv_head * group, tile = seen_by.begin, stage = 0;
-  if (head < end_head) {
+  tile_step now = walk.first_of(kv_head * group);
+  int stage = 0;
+  if (walk.holds(now)) {
     const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
     const auto left = static_cast<int>(own.end - own.begin);
     copy_tile<keys, Element>(k, of.k, of.k_strides, seq, seq.k_begin + key0, kv_head,
@@ -94,14 +103,14 @@ __global__ void __launch_bounds__(threads, 1)
       const int r = warp * 16 + lane / 4 + 8 * half;
       if (r < left) taint[half] = of_keys[r];
     }
-    start(head, tile, stage);
+    start(now, stage);
   }
   const float scale = of.softmax_scale * prim::log2_e;
   const std::uint32_t of_a = keys::lane_of_a(static_cast<unsigned>(lane)) +
                              static_cast<unsigned>(warp * 16 * keys::row_bytes);
   const std::uint32_t of_b = rows::lane_of_b(static_cast<unsigned>(lane));
   const std::uint32_t of_rows = rows::lane_of_a(static_cast<unsigned>(lane));
-  while (head < end_head) {
+  while (walk.holds(now)) {
     const std::uint32_t q = stages + static_cast<std::uint32_t>(stage * tiles::stage_bytes);
     const std::uint32_t d_out = q + rows::bytes;
     const typename tiles::statistics& stats = *statistics_of(stage);
@@ -113,13 +122,9 @@ __global__ void __launch_bounds__(threads, 1)
       clear_rows<rows>(d_out, finite);
       __syncthreads();
     }
-    const std::int64_t first = std::int64_t{tile} * queries;
-    const int own_head = head;
-    if (++tile == seen_by.end) {
-      tile = seen_by.begin;
-      ++head;
-    }
-    if (head < end_head) start(head, tile, 1 - stage);
+    const std::int64_t first = std::int64_t{now.tile} * queries;
+    const tile_step next = walk.after(now);
+    if (walk.holds(next)) start(next, 1 - stage);
 
     accumulator scores[queries / 8], gradients[queries / 8];
 #pragma unroll
@@ -130,21 +135,28 @@ __global__ void __launch_bounds__(threads, 1)
     multiply_rows<Element, keys, rows>(scores, k + of_a, q + of_b);
     multiply_rows<Element, keys, rows>(gradients, v + of_a, d_out + of_b);
 
-#pragma unroll
-    for (int n = 0; n < queries / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int query = n * 8 + lane % 4 * 2 + e % 2, key = warp * 16 + lane / 4 + e / 2 * 8;
-        const seen_part seen{stats.begin[query], stats.end[query]};
-        weigh<Kind, true>(args,
-                          {seq.index, own_head, first + query, key0 + key, visible.mask.offset},
-                          seen.holds(key), scale, stats.shift[query], stats.correction[query],
-                          scores[n].at[e], gradients[n].at[e]);
-      }
-    }
+    const auto query_of = [&](int n, int e) { return n * 8 + lane % 4 * 2 + e % 2; };
+    const auto key_of = [&](int e) { return warp * 16 + lane / 4 + e / 2 * 8; };
+    const auto place_of = [&](int n, int e) {
+      return score_place{seq.index, now.head, first + query_of(n, e), key0 + key_of(e),
+                         visible.mask.offset};
+    };
+    weigh_tile<Kind, queries / 8, false>(
+        args, now.whole, place_of(0, 0),
+        [&](auto kind, int n, int e, bool sees) {
+          const int query = query_of(n, e);
+          weigh<kind(), true, !lists_tiles<Hooks>>(args, place_of(n, e), sees, scale,
+                                                   stats.shift[query], stats.correction[query],
+                                                   scores[n].at[e], gradients[n].at[e]);
+        },
+        [&](int n, int e) {
+          const int query = query_of(n, e);
+          return seen_part{stats.begin[query], stats.end[query]}.holds(key_of(e));
+        });
     multiply_columns<Element, rows>(d_v, scores, d_out + of_rows);
     multiply_columns<Element, rows>(d_k, gradients, q + of_rows);
     stage = 1 - stage;
+    now = next;
   }
   const std::int64_t own_first = key0 + warp * 16;
   store_rows<Element, Width / 8>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin,

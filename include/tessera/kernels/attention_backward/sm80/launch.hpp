@@ -126,21 +126,29 @@ struct row_kernels {
 
   /// Gradients of keys, with those of queries where they are added up in memory. Functors leave no
   /// score plain; rows for any head dim have one kernel for all kinds, and those with a pass for
-  /// queries none for scores that are computed.
+  /// queries none for scores that are computed, but of hooks that list tiles no other.
   static hooked_pass of_keys(score_kind kind) {
-    if constexpr (!any && !hooked::has_functors) {
-      if (kind == score_kind::plain) return keys_of_kind<score_kind::plain>();
+    if constexpr (lists_tiles<Hooks>) {
+      return keys_of_kind<score_kind::computed>();
+    } else {
+      if constexpr (!any && !hooked::has_functors) {
+        if (kind == score_kind::plain) return keys_of_kind<score_kind::plain>();
+      }
+      if constexpr (atomics) {
+        if (kind != score_kind::all) return keys_of_kind<score_kind::computed>();
+      }
+      return keys_of_kind<score_kind::all>();
     }
-    if constexpr (atomics) {
-      if (kind != score_kind::all) return keys_of_kind<score_kind::computed>();
-    }
-    return keys_of_kind<score_kind::all>();
   }
   static hooked_pass of_queries(score_kind kind) {
-    if constexpr (!any && !hooked::has_functors) {
-      if (kind == score_kind::plain) return queries_of_kind<score_kind::plain>();
+    if constexpr (lists_tiles<Hooks>) {
+      return queries_of_kind<score_kind::computed>();
+    } else {
+      if constexpr (!any && !hooked::has_functors) {
+        if (kind == score_kind::plain) return queries_of_kind<score_kind::plain>();
+      }
+      return queries_of_kind<score_kind::all>();
     }
-    return queries_of_kind<score_kind::all>();
   }
   static hooked_pass corrections() {
     return {&any_query_gradients<element, query_part::corrections, Hooks>, any_bytes,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention_backward/sm80/tile_walk.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
@@ -47,7 +48,16 @@ __global__ void __launch_bounds__(threads, 1)
     return reinterpret_cast<key_taint*>(memory + 2 * rows::bytes + stage * tiles::stage_bytes +
                                         2 * keys::bytes);
   };
-  const auto start = [&](std::int64_t key0, int stage) {
+  const tile_interval own_tiles{static_cast<int>(seen_by.begin / count),
+                                static_cast<int>((seen_by.end + count - 1) / count)};
+  const auto look_at = [&](int of_head, int tile) {
+    const std::int64_t key0 = std::int64_t{tile} * count;
+    const std::int64_t stop = key0 + count < seq.k_len ? key0 + count : seq.k_len;
+    return seen_of_tile(args, seq.index, of_head, {first, end}, {key0, stop});
+  };
+  tile_walk<lists_tiles<Hooks>, true, decltype(look_at)> walk(own_tiles, head + 1, look_at);
+  const auto start = [&](const tile_step& step, int stage) {
+    const std::int64_t key0 = std::int64_t{step.tile} * count;
     const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
     const auto left = static_cast<int>(seq.k_len - key0 < count ? seq.k_len - key0 : count);
     const std::uint32_t to = stages + static_cast<std::uint32_t>(stage * tiles::stage_bytes);
@@ -74,22 +84,23 @@ __global__ void __launch_bounds__(threads, 1)
     correction[half] = used ? args.correction[place + r] : 0.0f;
     if (used) of_row[half] = visible.keys_of(first + r);
   }
-  const std::int64_t begin = seen_by.begin / count * count, stop = seen_by.end;
+  tile_step now = walk.first_of(head);
   int stage = 0;
-  if (begin < stop) {
+  if (walk.holds(now)) {
     const auto alive = [&](int r) {
       return first + r < seq.q_len && args.shift[place + r] < infinite();
     };
     copy_tile<rows, Element>(q, of.q, of.q_strides, seq, seq.q_begin + first, head, alive);
     copy_tile<rows, Element>(d_out, args.call.d_out, args.call.d_out_strides, seq,
                              seq.q_begin + first, head, alive);
-    start(begin, stage);
+    start(now, stage);
   }
   const float scale = of.softmax_scale * prim::log2_e;
   const std::uint32_t of_a = rows::lane_of_a(static_cast<unsigned>(lane)) +
                              static_cast<unsigned>(warp * 16 * rows::row_bytes);
   const std::uint32_t of_b = keys::lane_of_b(static_cast<unsigned>(lane));
-  for (std::int64_t key0 = begin; key0 < stop; key0 += count) {
+  while (walk.holds(now)) {
+    const std::int64_t key0 = std::int64_t{now.tile} * count;
     const std::uint32_t k = stages + static_cast<std::uint32_t>(stage * tiles::stage_bytes);
     const std::uint32_t v = k + keys::bytes;
     const key_taint* const taint = taints_of(stage);
@@ -100,7 +111,8 @@ __global__ void __launch_bounds__(threads, 1)
       clear_rows<keys>(v, [&](int r) { return taint[r].v == 0.0f; });
       __syncthreads();
     }
-    if (key0 + count < stop) start(key0 + count, 1 - stage);
+    const tile_step next = walk.after(now);
+    if (walk.holds(next)) start(next, 1 - stage);
 
     accumulator scores[count / 8], gradients[count / 8];
 #pragma unroll
@@ -114,19 +126,23 @@ __global__ void __launch_bounds__(threads, 1)
 
     const seen_part seen[2] = {seen_part::of(of_row[0], key0, count),
                                seen_part::of(of_row[1], key0, count)};
-#pragma unroll
-    for (int n = 0; n < count / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int key = n * 8 + lane % 4 * 2 + e % 2, query = warp * 16 + lane / 4 + e / 2 * 8;
-        weigh<Kind>(args, {seq.index, head, first + query, key0 + key, visible.mask.offset},
-                    seen[e / 2].holds(key), scale, shift[e / 2], correction[e / 2], scores[n].at[e],
-                    gradients[n].at[e]);
-      }
-    }
+    const auto key_of = [&](int n, int e) { return n * 8 + lane % 4 * 2 + e % 2; };
+    const auto place_of = [&](int n, int e) {
+      return score_place{seq.index, head, first + warp * 16 + lane / 4 + e / 2 * 8,
+                         key0 + key_of(n, e), visible.mask.offset};
+    };
+    weigh_tile<Kind, count / 8, true>(
+        args, now.whole, place_of(0, 0),
+        [&](auto kind, int n, int e, bool sees) {
+          weigh<kind(), false, !lists_tiles<Hooks>>(args, place_of(n, e), sees, scale, shift[e / 2],
+                                                    correction[e / 2], scores[n].at[e],
+                                                    gradients[n].at[e]);
+        },
+        [&](int n, int e) { return seen[e / 2].holds(key_of(n, e)); });
     multiply_columns<Element, keys>(d_q, gradients,
                                     k + keys::lane_of_a(static_cast<unsigned>(lane)));
     stage = 1 - stage;
+    now = next;
   }
   store_rows<Element, Width / 8>(d_q, args.call.d_q, args.call.d_q_strides, seq, seq.q_begin,
                                  first + warp * 16, block.all_q, head, of.softmax_scale);

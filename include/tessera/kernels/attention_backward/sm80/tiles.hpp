@@ -123,8 +123,9 @@ __device__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_l
 
 /// The weight and the gradient before the cap of one pair, from its product and the gradient that
 /// comes into the weight. `shift` and the scale of plain products are to the base 2. `Learns`: the
-/// pair counts for the parameters of functors.
-template <score_kind Kind, bool Learns = false, class Hooks>
+/// pair counts for the parameters of functors. `Asks`: `visible` does not know what segments and
+/// the mask functor say.
+template <score_kind Kind, bool Learns = false, bool Asks = true, class Hooks>
 __device__ __forceinline__ void weigh(const hooked_args<Hooks>& args, const score_place& at,
                                       bool visible, float scale, float shift, float correction,
                                       float& product, float& gradient) {
@@ -138,7 +139,7 @@ __device__ __forceinline__ void weigh(const hooked_args<Hooks>& args, const scor
       if constexpr (Kind == score_kind::all) {
         parts = logit_of_all(args, at, product);
       } else {
-        parts = logit_of<Kind>(args, at, product);
+        parts = logit_of<Kind, Asks>(args, at, product);
       }
     }
     const float weight = prim::cuda::exp2_fast(fmaf(parts.logit, prim::log2_e, -shift));

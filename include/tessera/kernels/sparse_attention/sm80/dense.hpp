@@ -47,11 +47,19 @@ Tensor heads_of(Tensor tensor, std::int64_t number, std::int64_t group) {
   return tensor;
 }
 
+inline row_strides dense_strides(const sparse_rows& of) {
+  return {.batch = of.entry, .row = of.token, .head = of.head};
+}
+
+/// Without positions, causality and windows are intervals of keys, which the dense kernels know.
+inline void leave_to_dense_kernels(const blocksparse_kernel_args& call, visible_pairs& pairs) {
+  if (call.q_positions.data != nullptr) return;
+  pairs.causal = false;
+  pairs.window_left = pairs.window_right = visible_pairs::far;
+}
+
 /// The dense call without what the mask of pairs says.
 inline attention_kernel_args dense_call(const blocksparse_kernel_args& call) {
-  const auto strides = [](const sparse_rows& of) {
-    return row_strides{.batch = of.entry, .row = of.token, .head = of.head};
-  };
   const auto reach = [](std::int64_t window) {
     return window == blocksparse_kernel_args::far ? unbounded : window;
   };
@@ -60,10 +68,10 @@ inline attention_kernel_args dense_call(const blocksparse_kernel_args& call) {
   dense.k = call.k.data;
   dense.v = call.v.data;
   dense.out = call.out.data;
-  dense.q_strides = strides(call.q);
-  dense.k_strides = strides(call.k);
-  dense.v_strides = strides(call.v);
-  dense.out_strides = strides(call.out);
+  dense.q_strides = dense_strides(call.q);
+  dense.k_strides = dense_strides(call.k);
+  dense.v_strides = dense_strides(call.v);
+  dense.out_strides = dense_strides(call.out);
   dense.lse = {call.lse.data, call.lse.entry, call.lse.head, call.lse.token};
   dense.sinks = call.sinks.data;
   dense.sink_head_stride = call.sinks.head;
@@ -119,10 +127,7 @@ class dense_blocksparse_row {
       pairs_type pairs = pairs_;
       pairs.mask = call.mask;
       pairs.block_mask = call.block_mask;
-      if (call.q_positions.data == nullptr) {
-        pairs.causal = false;
-        pairs.window_left = pairs.window_right = visible_pairs::far;
-      }
+      leave_to_dense_kernels(call, pairs);
       if constexpr (is_functor<Mask>) {
         pairs.first_head = static_cast<int>(part);
         pairs.head_step = static_cast<int>(parts());

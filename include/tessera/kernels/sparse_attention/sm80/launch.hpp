@@ -12,6 +12,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/sparse_attention/sm80/blocksparse.hpp>
 #include <tessera/kernels/sparse_attention/sm80/dense.hpp>
+#include <tessera/kernels/sparse_attention/sm80/dense_backward.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -34,6 +35,10 @@ struct row_type<Kernel, Mask, sparse_pattern::blocksparse, true, false> {
 template <class Kernel, class Mask>
 struct row_type<Kernel, Mask, sparse_pattern::blocksparse, false, true> {
   using type = dense_blocksparse_row<Kernel, Mask>;
+};
+template <class Kernel, class Mask>
+struct row_type<Kernel, Mask, sparse_pattern::blocksparse, true, true> {
+  using type = dense_blocksparse_backward_row<Kernel, Mask>;
 };
 template <class Kernel, bool OnMatrixUnit>
 struct row_type<Kernel, prim::no_mask_functor, sparse_pattern::native_sparse, false, OnMatrixUnit> {
