@@ -168,6 +168,7 @@ function(tessera_generator_sources result)
   set(tools ${tessera_SOURCE_DIR}/tools)
   file(GLOB sources CONFIGURE_DEPENDS ${tools}/generate/*.cpp)
   list(APPEND sources ${tools}/tessera/model_description.cpp ${tools}/tessera/model_layers.cpp
+    ${tools}/tessera/model_problems.cpp ${tools}/tessera/model_products.cpp
     ${tools}/tessera/json.cpp ${tools}/tessera/terminal.cpp)
   set(${result} ${sources} PARENT_SCOPE)
 endfunction()

@@ -57,7 +57,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "fdbb887bd1a026f8";
+  if (kind == device_kind::cpu) return "f1ef1a06fc03417a";
   if (kind == device_kind::cuda) return "5490fe333c1f0eba";
   return {};
 }

@@ -5,6 +5,7 @@
 #include <tessera/kernels/attention_backward/cpu/direct.hpp>
 #include <tessera/kernels/chunked_scan/cpu/direct.hpp>
 #include <tessera/kernels/delta_rule/cpu/direct.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/direct.hpp>
 #include <tessera/kernels/kv_cache/cpu/direct.hpp>
 #include <tessera/kernels/mean_pooling/cpu/direct.hpp>
 #include <tessera/kernels/quantized/cpu/direct.hpp>

@@ -32,13 +32,18 @@ def call(arguments):
 def llama(*backends):
     """Patterns of the rows that the model gets; how many tiles serve its prompts is the table's affair."""
     return [rf"attention\.{backend}\.bf16\.d128\.{loop}{TILE}" for backend in backends
-            for loop in ("", r"decode\.")]
+            for loop in ("", r"decode\.")] + [product_row(backend) for backend in backends]
+
+
+def product_row(backend):
+    """Projections, feed-forward networks and head."""
+    return rf"grouped_matmul\.{backend}\.{TILE}x\d+"
 
 
 def rows_of(project):
     """The rows that configuring gave."""
-    text = project.found("attention.inc").read_text()
-    return re.findall(r'^\w+\(\w+, "([^"]+)"', text, re.M)
+    return [row for family in ("attention", "grouped_matmul") for row in
+            re.findall(r'^\w+\(\w+, "([^"]+)"', project.found(f"{family}.inc").read_text(), re.M)]
 
 
 def check_refusals(project):
@@ -83,7 +88,7 @@ def check_rows(project):
               rf"attention\.cpu_generic\.f32\.d80\.soft_cap\.{TILE}"]),
             ("LOOKUP table.txt", [MEASURED]),
             ("LOOKUP table.txt MODELS llama.json BACKENDS cpu_avx512", llama("cpu_avx512") + [MEASURED]),
-            ("LOOKUP table.txt MODELS encoder.json BACKENDS cpu_generic", [encoder]),
+            ("LOOKUP table.txt MODELS encoder.json BACKENDS cpu_generic", [encoder, product_row("cpu_generic")]),
             ("ROWS rows.txt BACKENDS cpu_generic", WANTED[1:])):
         project.cmake_lists(call(arguments))
         project.configure()

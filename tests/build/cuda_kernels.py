@@ -4,13 +4,14 @@ needs where it runs. The program runs the CUDA rows if this machine has a GPU, a
 
 usage: cuda_kernels.py WORK_FOLDER --prefix PREFIX | --subdirectory GENERATOR  [-- CMAKE_ARGUMENT...]"""
 import re
-import shutil
 import sys
 
-from consumer import ROOT, Failed, project_of, run, script
+from consumer import Failed, project_of, run, script
 
 ARCHITECTURES = "set(TESSERA_CUDA_ARCHITECTURES 80-real)\n"
-CALL = "tessera_add_kernels(my_kernels MODELS llama.json BACKENDS cpu_generic cuda_sm80)\n"
+CALL = "tessera_add_kernels(my_kernels TRACE trace.txt BACKENDS cpu_generic cuda_sm80)\n"
+TRACE = ("flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true\n"
+         "flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128] causal=true\n")
 PROGRAM = "add_executable(smoke smoke.cpp)\ntarget_link_libraries(smoke PRIVATE my_kernels)\n"
 ROWS = [rf"attention\.{backend}\.bf16\.d128\.{loop}\d+x\d+{threads}"
         for backend, threads in (("cpu_generic", ""), ("cuda_sm80", r"\.w\d+b\d+r?"))
@@ -26,7 +27,7 @@ def main():
     project = project_of(sys.argv[1:])
     project.take_generator()
     project.copy("smoke.cpp")
-    shutil.copy(ROOT / "tools/models/llama-3.1-8b.json", project.folder / "llama.json")
+    project.write("trace.txt", TRACE)
     project.refuses("set(TESSERA_CUDA_ARCHITECTURES)\n" + CALL, "cuda_sm80 need a GPU architecture")
     project.refuses(ARCHITECTURES + CALL, "cuda_sm80 need the CUDA compiler")
 

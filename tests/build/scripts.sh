@@ -69,8 +69,8 @@ expect_steps() { # GPUS STEPS ARGUMENT...: steps are separated by commas
     faults=1
   }
 }
-cpu="configure,build tessera_command,tessera check,tessera model,tessera replay"
-cuda="configure cuda,build tessera_command,tessera check cuda,tessera model cuda,tessera replay cuda"
+cpu="configure,build tessera_command,tessera check,tessera model,tessera model,tessera replay"
+cuda="configure cuda,build tessera_command,tessera check cuda,tessera model cuda,tessera model cuda,tessera replay cuda"
 expect_steps "GPU 0: some" "$cpu,$cuda,build tessera_package"
 expect_steps "GPU 0: some" "$cpu,build tessera_package" --backends cpu
 expect_steps "" "$cpu,$cuda,build tessera_package" --backends cpu,cuda

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -186,6 +188,22 @@ void count(const bound_call& call, call_work& work) {
                           ? static_cast<double>(args.lhs.extent[0] * args.lhs.extent[1])
                           : static_cast<double>(args.lhs.extent[0]);
   work.flops = 2 * products * rows * columns;
+  if (!has_groups(grouped_matmul_table::op_of(call)) || args.group_sizes.data == nullptr) return;
+  // Matrices of groups without rows are not read.
+  const std::vector<group_rows> groups =
+      group_rows_of(args, call.options_as<grouped_matmul_options>());
+  const auto empty = std::ranges::count_if(
+      groups, [](const group_rows& group) { return group.begin >= group.end; });
+  work.bytes -= static_cast<double>(empty) * columns * static_cast<double>(size_of(args.rhs.type));
+}
+
+/// Columns of a result are those of its weights; columns of gradients follow from all of d_out and
+/// their own operands. Scales share theirs.
+std::span<const std::string_view> independent(const bound_call& call) {
+  static constexpr std::array<std::string_view, 1> of_results{"N"}, of_gradients{"K"};
+  if (!is_backward(grouped_matmul_table::op_of(call))) return of_results;
+  if (call.has(static_cast<std::size_t>(tensor("rhs_scale")))) return {};
+  return of_gradients;
 }
 
 constexpr operation_reference reference_named(std::string_view op, bool is_backward, bool grouped) {
@@ -194,6 +212,7 @@ constexpr operation_reference reference_named(std::string_view op, bool is_backw
           .as_stored = is_backward ? &backward<float> : &forward<float>,
           .fill = grouped ? &fill : nullptr,
           .mark_seen = grouped ? &mark_seen : nullptr,
+          .independent = &independent,
           .count = &count};
 }
 constexpr std::array table{reference_named("grouped_matmul", false, true),

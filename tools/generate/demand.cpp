@@ -13,7 +13,7 @@
 #include <tessera/runtime/lookup/record.hpp>
 #include <tessera/spec/problem_text.hpp>
 
-#include "../tessera/model_description.hpp"
+#include "../tessera/model_problems.hpp"
 
 namespace tessera::generate {
 namespace {
@@ -46,11 +46,11 @@ void ask_models(const demand_files& files, std::vector<asked_problem>& asked) {
   using tool::model_phase;
   for (const fs::path& path : without_repeats(files.models)) {
     const tool::model_description model = tool::read_model(path.string());
-    const auto problems = tool::problems_of(
-        model, {model_phase::prefill, model_phase::append, model_phase::decode}, 1, 0);
-    for (const tool::model_problem& one : problems) {
-      asked.push_back({one.text, fmt::format("{}: {}, {} layers", model.name, name_of(one.phase),
-                                             one.kind.name)});
+    const tool::model_question question{
+        .phases = {model_phase::prefill, model_phase::append, model_phase::decode}};
+    for (const tool::model_problem& one : tool::problems_of(model, question)) {
+      asked.push_back({one.text, fmt::format("{}: {}, {} layers, {}", model.name,
+                                             name_of(one.phase), one.kind, one.name)});
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,18 +22,7 @@ namespace json = boost::json;
 
 constexpr std::size_t max_description_bytes = std::size_t{4} << 20;
 constexpr std::int64_t max_heads = 4096;
-constexpr std::int64_t max_layers = 4096;
 constexpr std::int64_t max_latent = 4096;
-constexpr std::int64_t max_width = std::int64_t{1} << 24;
-constexpr std::int64_t default_prompt = 2048;
-constexpr std::int64_t default_context = 8192;
-
-bool is_encoder(std::string_view type) {
-  constexpr std::array encoders{"bert",       "roberta",    "xlm-roberta", "distilbert",
-                                "mpnet",      "albert",     "electra",     "nomic_bert",
-                                "modernbert", "deberta-v2", "vit",         "siglip_vision_model"};
-  return std::find(encoders.begin(), encoders.end(), type) != encoders.end();
-}
 
 void read_type(const model_source& source, model_description& model) {
   const std::string key = source.has("torch_dtype") ? "torch_dtype" : "dtype";
@@ -246,30 +236,75 @@ layer_role role_of(const model_source& source, const model_description& model, b
                                                               : layer_role::full;
 }
 
+/// Counts the layers of each role and adds them to the model, kind by kind.
+class layer_reader {
+ public:
+  layer_reader(const model_source& source, model_description& model, bool has_window)
+      : source_(source), model_(model) {
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+      const layer_role role = role_of(source, model, has_window, layer);
+      ++counts_[static_cast<std::size_t>(role)][has_experts(source, layer) ? 1 : 0];
+    }
+  }
+
+  std::int64_t count(layer_role role) const {
+    const auto& counts = counts_[static_cast<std::size_t>(role)];
+    return counts[0] + counts[1];
+  }
+
+  /// The layers of a role, where there are any.
+  void add(layer_role role, std::string name, const token_mixer& mixer) {
+    if (count(role) == 0) return;
+    layer_kind kind{std::move(name), count(role), mixer, {}};
+    if (model_.hidden > 0) kind.products = products_of(source_, mixer, model_.hidden);
+    for (const bool experts : {false, true}) {
+      const std::int64_t layers = counts_[static_cast<std::size_t>(role)][experts ? 1 : 0];
+      if (layers == 0) continue;
+      model_.whole_layers.push_back({model_.kinds.size(), feed_forward_of(experts), layers});
+      if (const auto network = model_.whole_layers.back().feed_forward) {
+        model_.feed_forwards[*network].layers += layers;
+      }
+    }
+    model_.kinds.push_back(std::move(kind));
+  }
+
+ private:
+  /// Its place in the model, which it is added to if it is not there; none if there is none.
+  std::optional<std::size_t> feed_forward_of(bool experts) {
+    std::optional<std::size_t>& place = places_[experts ? 1 : 0];
+    if (place || model_.hidden == 0) return place;
+    feed_forward network = experts ? expert_feed_forward(source_, model_.hidden)
+                                   : dense_feed_forward(source_, model_.hidden);
+    if (network.products.empty()) return place;
+    place = model_.feed_forwards.size();
+    model_.feed_forwards.push_back(std::move(network));
+    return place;
+  }
+
+  const model_source& source_;
+  model_description& model_;
+  std::array<std::array<std::int64_t, 2>, 4> counts_{};  ///< by role, without experts and with
+  std::array<std::optional<std::size_t>, 2> places_{};
+};
+
 void read_layers(const model_source& source, model_description& model) {
   std::optional<std::int64_t> window = source.whole_number("sliding_window", INT32_MAX);
   if (source.flag("use_sliding_window") == false) window.reset();
-  std::array<std::int64_t, 4> counts{};
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    ++counts[static_cast<std::size_t>(role_of(source, model, window.has_value(), layer))];
-  }
-  const auto [full, sliding, recurrent, unknown] = counts;
-  if (full > 0 && source.has("kv_lora_rank")) {
-    model.kinds.push_back({"latent", full, read_latent(source)});
-  } else if (full + sliding > 0) {
+  layer_reader layers(source, model, window.has_value());
+  if (layers.count(layer_role::full) > 0 && source.has("kv_lora_rank")) {
+    layers.add(layer_role::full, "latent", read_latent(source));
+  } else if (layers.count(layer_role::full) + layers.count(layer_role::sliding) > 0) {
     attention_layer attention = read_attention(source, model);
-    if (full > 0) model.kinds.push_back({"full", full, attention});
+    layers.add(layer_role::full, "full", attention);
     attention.window = window;
-    if (sliding > 0) {
-      model.kinds.push_back({fmt::format("window {}", *window), sliding, attention});
-    }
+    if (window) layers.add(layer_role::sliding, fmt::format("window {}", *window), attention);
   }
-  std::int64_t left_out = unknown;
-  if (recurrent > 0) {
+  std::int64_t left_out = layers.count(layer_role::unknown);
+  if (layers.count(layer_role::recurrent) > 0) {
     if (const auto mixer = recurrent_mixer(source, model.model_type)) {
-      model.kinds.push_back({std::string(operations_of(*mixer).forward), recurrent, *mixer});
+      layers.add(layer_role::recurrent, std::string(operations_of(*mixer).forward), *mixer);
     } else {
-      left_out += recurrent;
+      left_out += layers.count(layer_role::recurrent);
     }
   }
   if (left_out > 0) {
@@ -309,55 +344,14 @@ model_description read_model(const std::string& path) {
   model.causal = source.flag("is_decoder").value_or(!is_encoder(model.model_type)) &&
                  !source.flag("use_bidirectional_attention").value_or(false);
   model.max_tokens = source.whole_number("max_position_embeddings", INT32_MAX);
+  model.hidden = source.whole_number("hidden_size", max_width).value_or(0);
   read_layers(source, model);
+  if (model.hidden > 0) {
+    model.head = read_head(source, model.hidden);
+  } else {
+    model.notes.push_back("hidden_size is absent, the products of its layers are left out");
+  }
   return model;
-}
-
-std::vector<model_phase> phases_named(const std::vector<std::string>& names) {
-  constexpr std::array known{model_phase::prefill, model_phase::decode, model_phase::append,
-                             model_phase::training};
-  std::vector<model_phase> phases;
-  for (const std::string& name : names) {
-    const auto found =
-        std::ranges::find(known, name, [](model_phase phase) { return name_of(phase); });
-    if (found == known.end()) {
-      throw failure(fmt::format("--phase: \"{}\" is not one of the {} phases: {}", name,
-                                known.size(), phase_names));
-    }
-    phases.push_back(*found);
-  }
-  return phases;
-}
-
-std::vector<model_problem> problems_of(const model_description& model,
-                                       const std::vector<model_phase>& phases, std::int64_t batch,
-                                       std::int64_t tokens) {
-  std::vector<model_problem> problems;
-  for (const layer_kind& kind : model.kinds) {
-    for (const model_phase phase : phases) {
-      const bool cached = phase == model_phase::decode || phase == model_phase::append;
-      if (cached && !model.causal) continue;
-      const std::int64_t standard = cached ? default_context : default_prompt;
-      const std::int64_t length =
-          tokens > 0 ? tokens : std::min(standard, model.max_tokens.value_or(standard));
-      layer_call call{.type = model.type, .batch = batch, .tokens = length, .context = length};
-      if (phase == model_phase::decode) call.tokens = 1;
-      if (phase == model_phase::append) {
-        call.tokens = append_tokens;
-        call.context += append_tokens;
-      }
-      const mixer_operations operations = operations_of(kind.mixer, call);
-      const auto ask = [&](std::string_view operation) {
-        problems.push_back({kind, phase, std::string(operation) + fields_of(kind.mixer, call)});
-      };
-      ask(operations.forward);
-      if (phase == model_phase::training) {
-        call.gradient = true;
-        ask(operations.backward);
-      }
-    }
-  }
-  return problems;
 }
 
 }  // namespace tessera::tool

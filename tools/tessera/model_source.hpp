@@ -17,6 +17,9 @@
 
 namespace tessera::tool {
 
+inline constexpr std::int64_t max_layers = 4096;
+inline constexpr std::int64_t max_width = std::int64_t{1} << 24;
+
 /// The object that describes the text model, with messages that name file and key.
 class model_source {
  public:

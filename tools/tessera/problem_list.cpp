@@ -9,7 +9,7 @@
 
 #include "command.hpp"
 #include "json.hpp"
-#include "model_description.hpp"
+#include "model_problems.hpp"
 #include "terminal.hpp"
 
 namespace tessera::tool {
@@ -44,13 +44,15 @@ void read_file(const std::string& path, const tuner::conditions& where,
 
 void read_models(const problem_flags& flags, const tuner::conditions& where,
                  std::vector<tuner::weighted_problem>& list) {
-  const std::vector<model_phase> phases = phases_named(flags.phases);
+  model_question question{
+      .phases = phases_named(flags.phases), .batch = flags.batch, .tokens = flags.tokens};
+  take_parts(flags.parts, question);
   for (const std::string& path : flags.models) {
     const model_description model = read_model(path);
     for (const std::string& note : model.notes) print_message(path + ": " + note);
-    for (const model_problem& one : problems_of(model, phases, flags.batch, flags.tokens)) {
+    for (const model_problem& one : problems_of(model, question)) {
       check_problem(one.text, path, where);
-      list.push_back({one.text, one.kind.layers});
+      list.push_back({one.text, one.layers * one.times});
     }
   }
 }
@@ -64,6 +66,7 @@ void add_model_and_list_flags(CLI::App& command, problem_flags& flags) {
       ->type_name("LIST")
       ->delimiter(',')
       ->allow_extra_args(false);
+  add_parts_flag(command, flags.parts);
   command
       .add_option("--tokens", flags.tokens,
                   "Of models: prompt or context length (default: prefill 2048, else 8192, or what "

@@ -15,6 +15,7 @@ namespace tessera::tool {
 struct problem_flags {
   std::vector<std::string> models;
   std::vector<std::string> phases{"prefill", "decode"};
+  std::vector<std::string> parts;  ///< of models; empty: all
   std::int64_t tokens = 0;  ///< 0: 2048 for a prompt, 8192 for a context, the model's limit at most
   std::int64_t batch = 1;
   std::string problems;

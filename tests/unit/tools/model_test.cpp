@@ -1,5 +1,10 @@
 // `model`: published descriptions are read as their authors mean them, hostile ones are refused.
+#include <cstdint>
+#include <limits>
+#include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -10,21 +15,31 @@ namespace {
 using namespace tessera::testing;
 namespace json = boost::json;
 
-/// The document of a quick run.
-json::value quick(const std::string& arguments) {
+json::value document_of(const std::string& arguments) {
   const outcome ended = invoke("model --json --quiet " + arguments);
   EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
   return json_of(ended);
 }
 
-TEST(model, every_description_runs_and_is_right) {
+/// The document of a quick run: what mixes tokens.
+json::value quick(const std::string& arguments) {
+  return document_of("--parts mixers " + arguments);
+}
+
+/// Every description of the folder.
+std::string descriptions(std::size_t& count) {
   std::string files;
-  std::size_t count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(TESSERA_MODELS_DIR)) {
     if (entry.path().extension() != ".json") continue;
     files += " '" + entry.path().string() + "'";
     ++count;
   }
+  return files;
+}
+
+TEST(model, every_description_runs_and_is_right) {
+  std::size_t count = 0;
+  const std::string files = descriptions(count);
   ASSERT_GE(count, 5u);
   const json::value document = quick("--tokens 48 --phase prefill,decode,append" + files);
   EXPECT_TRUE(document.at("passed").as_bool());
@@ -138,6 +153,114 @@ TEST(model, training_asks_forward_and_gradients_of_every_layer) {
   }
 }
 
+/// Problems of a document by their part.
+std::map<std::string, std::string> problems_by_part(const json::value& document) {
+  std::map<std::string, std::string> problems;
+  for (const json::value& layer : document.at("layers").as_array()) {
+    problems.emplace(layer.at("part").as_string(), layer.at("problem").as_string());
+  }
+  return problems;
+}
+
+TEST(model, products_of_every_description_have_rows) {
+  std::size_t count = 0;
+  const std::string files = descriptions(count);
+  const json::value document =
+      document_of("--dry-run --parts products --phase prefill,decode,append,training" + files);
+  std::map<std::string, int> products, heads;
+  for (const json::value& layer : document.at("layers").as_array()) {
+    const std::string name(layer.at("model").as_string());
+    const std::string problem(layer.at("problem").as_string());
+    const bool product = problem.starts_with("matmul") || problem.starts_with("grouped_matmul");
+    EXPECT_TRUE(product || problem.starts_with("fused_linear_cross_entropy")) << problem;
+    EXPECT_FALSE(layer.at("row").as_string().empty()) << problem;
+    EXPECT_FALSE(layer.as_object().contains("milliseconds")) << "a dry run measures nothing";
+    ++products[name];
+    heads[name] += layer.at("layer_kind").as_string() == "head" ? 1 : 0;
+  }
+  EXPECT_EQ(products.size(), count);
+  for (const auto& [name, number] : products) {
+    // Into the mixer and out of it, in each phase, gradients too.
+    EXPECT_GE(number, name == "all-minilm-l6-v2" ? 2 * 3 : 2 * 5) << name;
+    EXPECT_EQ(heads[name], name == "all-minilm-l6-v2" ? 0 : 5) << name;
+  }
+}
+
+TEST(model, products_have_the_sizes_of_the_model) {
+  auto problems = problems_by_part(
+      document_of("--dry-run --tokens 64 --batch 2 --phase prefill " + model("qwen3-30b-a3b")));
+  EXPECT_EQ(problems["qkv"], "matmul lhs=[128,2048]bf16 rhs=[5120,2048]bf16 transpose_rhs=true");
+  EXPECT_EQ(problems["out"], "matmul lhs=[128,4096]bf16 rhs=[2048,4096]bf16 transpose_rhs=true");
+  EXPECT_EQ(problems["router"], "matmul lhs=[128,2048]bf16 rhs=[128,2048]bf16 transpose_rhs=true");
+  EXPECT_EQ(problems["experts gate, up"],
+            "grouped_matmul lhs=[1024,2048]bf16 rhs=[128,1536,2048]bf16 group_sizes=[128]i32 "
+            "transpose_rhs=true");
+  EXPECT_EQ(problems["experts down"],
+            "grouped_matmul lhs=[1024,768]bf16 rhs=[128,2048,768]bf16 group_sizes=[128]i32 "
+            "transpose_rhs=true");
+  EXPECT_EQ(problems["logits"], "matmul lhs=[2,2048]bf16 rhs=[151936,2048]bf16 transpose_rhs=true")
+      << "of the last token of each sequence";
+  problems =
+      problems_by_part(document_of("--dry-run --tokens 64 --phase decode " + model("deepseek-v3")));
+  EXPECT_EQ(problems["q to latent"], "matmul lhs=[128,1,128]bf16 rhs=[128,128,512]bf16");
+  EXPECT_EQ(problems["shared down"],
+            "matmul lhs=[1,2048]bf16 rhs=[7168,2048]bf16 transpose_rhs=true");
+  problems = problems_by_part(
+      document_of("--dry-run --tokens 64 --phase prefill " + model("all-minilm-l6-v2")));
+  EXPECT_EQ(problems["up"],
+            "matmul lhs=[64,384]f32 rhs=[1536,384]f32 rhs_bias=[1536]f32 transpose_rhs=true");
+  EXPECT_FALSE(problems.contains("logits")) << "an encoder makes no tokens";
+}
+
+TEST(model, experts_have_the_layers_that_the_description_says) {
+  const json::value document =
+      document_of("--dry-run --tokens 8 --phase decode " + model("deepseek-v3"));
+  std::map<std::string, std::int64_t> layers;
+  for (const json::value& layer : document.at("layers").as_array()) {
+    layers[std::string(layer.at("layer_kind").as_string())] = layer.at("layers").as_int64();
+  }
+  EXPECT_EQ(layers["latent"], 61);
+  EXPECT_EQ(layers["gated 18432"], 3);
+  EXPECT_EQ(layers["8 of 256 experts of 2048"], 58);
+  EXPECT_EQ(layers["head"], 1);
+}
+
+/// A model small enough to run as a whole: one layer in two has experts.
+constexpr std::string_view small_model = R"({"model_type": "qwen3_moe", "hidden_size": 64,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 96, "moe_intermediate_size": 32, "num_experts": 8,
+    "num_experts_per_tok": 2, "decoder_sparse_step": 2, "vocab_size": 200,
+    "torch_dtype": "bfloat16"})";
+
+TEST(model, whole_layers_are_the_sums_of_what_they_ask) {
+  const scratch_folder folder;
+  const std::string path = folder / "small.json";
+  write_file(path, small_model);
+  const json::value document =
+      document_of("--tokens 24 --phase prefill,decode,append,training " + path);
+  EXPECT_TRUE(document.at("passed").as_bool());
+  std::map<std::string, double> asked;  // of all layers, by phase
+  for (const json::value& layer : document.at("layers").as_array()) {
+    EXPECT_TRUE(layer.at("passed").as_bool()) << layer;
+    asked[std::string(layer.at("phase").as_string())] +=
+        layer.at("milliseconds").at("median").to_number<double>() *
+        static_cast<double>(layer.at("times").as_int64() * layer.at("layers").as_int64());
+  }
+  ASSERT_EQ(asked.size(), 4u);
+  const json::array& wholes = document.at("whole_layers").as_array();
+  // Two kinds of layers, the head and the model.
+  ASSERT_EQ(wholes.size(), 4u * 4);
+  for (const json::value& whole : wholes) {
+    const double mixer = whole.at("mixer_milliseconds").to_number<double>();
+    const double products = whole.at("products_milliseconds").to_number<double>();
+    EXPECT_DOUBLE_EQ(whole.at("sum_milliseconds").to_number<double>(), mixer + products);
+    EXPECT_GT(products, 0.0) << whole;
+    if (whole.at("layer").as_string() != "model") continue;
+    const double all = asked[std::string(whole.at("phase").as_string())];
+    EXPECT_NEAR(mixer + products, all, all * std::numeric_limits<float>::epsilon()) << whole;
+  }
+}
+
 TEST(model, batch_threads_and_dtype_are_obeyed) {
   const json::value document =
       quick("--tokens 16 --batch 3 --threads 1 --dtype f16 --phase prefill " + model("qwen3-0.6b"));
@@ -171,6 +294,12 @@ TEST(model, hostile_descriptions_are_refused) {
   refused(head + R"("num_attention_heads": 4, "layer_types": ["full_attention"]})", "layer_types");
   refused(head + R"("num_attention_heads": 4, "kv_lora_rank": 512})", "qk_nope_head_dim");
   refused(head + R"("num_attention_heads": 4, "attn_logit_softcapping": -1})", "softcapping");
+  refused(head + R"("num_attention_heads": 4, "num_experts": 4})", "num_experts_per_tok");
+  refused(head + R"("num_attention_heads": 4, "intermediate_size": 8, "num_experts": 4,
+                     "num_experts_per_tok": 5})",
+          "num_experts_per_tok is 5, the model has 4 experts");
+  refused(head + R"("num_attention_heads": 4, "vocab_size": 0})", "vocab_size");
+  expect_refusal(invoke("model " + model("qwen3-0.6b") + " --parts norms"), "norms");
   expect_refusal(invoke("model " + (folder / "absent.json")), "absent.json");
   expect_refusal(invoke("model " + model("qwen3-0.6b") + " --phase chat"), "chat");
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/row_blocks.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/row_products.hpp>
@@ -38,9 +39,18 @@ class grouped_launch {
         tiles_(context.workspace + row_lists<Kernel>::bytes(args)),
         threads_(context.threads) {}
 
-  void run() const {
-    if (args_.d_out.data == nullptr) return run_rows(row_products<Kernel>::forward(args_));
-    run_rows(row_products<Kernel>::backward(args_));
+  /// Gradients have no epilogue.
+  template <class Epilogue>
+  void run(const Epilogue& epilogue) const {
+    if (args_.d_out.data == nullptr) {
+      return run_rows(row_products<Kernel>::forward(args_), epilogue);
+    }
+    run_gradients();
+  }
+
+ private:
+  void run_gradients() const {
+    run_rows(row_products<Kernel>::backward(args_), no_epilogue{});
     const weight_gradients<Kernel> gradients(args_);
     for_each_item(gradients.items(), [&](std::int64_t item, const tile_memory<Kernel>& memory) {
       gradients.run(item, lists_, memory);
@@ -48,7 +58,6 @@ class grouped_launch {
     run_sums();
   }
 
- private:
   template <class Body>
   void for_each_item(std::int64_t items, const Body& body) const {
     const std::size_t bytes = tile_memory<Kernel>(nullptr).bytes;
@@ -58,11 +67,12 @@ class grouped_launch {
         });
   }
 
-  void run_rows(const row_products<Kernel>& products) const {
+  template <class Epilogue>
+  void run_rows(const row_products<Kernel>& products, const Epilogue& epilogue) const {
     const std::int64_t columns = products.column_blocks();
     for_each_item(lists_.block_count * columns,
                   [&](std::int64_t item, const tile_memory<Kernel>& memory) {
-                    products.run(lists_.blocks[item / columns], item % columns, memory);
+                    products.run(lists_.blocks[item / columns], item % columns, memory, epilogue);
                   });
   }
 
@@ -93,16 +103,23 @@ class grouped_launch {
   int threads_;
 };
 
-/// Runs the row's kernel. `args` come from `lower`.
-template <class Kernel>
-status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
+/// Runs the row's kernel with an epilogue. `args` come from `lower`.
+template <class Kernel, class Epilogue>
+status launch_with(const grouped_matmul_kernel_args& args, const launch_context& context,
+                   const Epilogue& epilogue) {
   const std::size_t needed = workspace_bytes<Kernel>(args, context.threads);
   if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
       !done) {
     return done;
   }
-  grouped_launch<Kernel>(args, context).run();
+  grouped_launch<Kernel>(args, context).run(epilogue);
   return {};
+}
+
+/// Runs the row's kernel.
+template <class Kernel>
+status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
+  return launch_with<Kernel>(args, context, no_epilogue{});
 }
 
 }  // namespace tessera::kernels::grouped_matmul::cpu

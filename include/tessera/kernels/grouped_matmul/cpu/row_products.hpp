@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/pack.hpp>
@@ -35,11 +37,13 @@ class row_products {
 
   std::int64_t column_blocks() const { return blocks_of<Kernel>(columns_, shape::block_n); }
 
-  void run(const row_block& rows, std::int64_t column_block,
-           const tile_memory<Kernel>& memory) const {
+  /// `epilogue` has the last word on elements of out before they are rounded.
+  template <class Epilogue>
+  void run(const row_block& rows, std::int64_t column_block, const tile_memory<Kernel>& memory,
+           const Epilogue& epilogue) const {
     const part_of_axis columns = part_of<Kernel>(column_block, shape::block_n, columns_);
     if (rows.group >= 0) multiply(rows, columns, memory);
-    store(rows, columns, memory);
+    store(rows, columns, memory, epilogue);
   }
 
  private:
@@ -66,8 +70,10 @@ class row_products {
         });
   }
 
-  /// Bias and initial output belong to `out`; rows of no group are 0 without them.
-  void store(const row_block& rows, part_of_axis columns, const tile_memory<Kernel>& memory) const {
+  /// Bias, initial output and epilogue belong to `out`; rows of no group are 0 without them.
+  template <class Epilogue>
+  void store(const row_block& rows, part_of_axis columns, const tile_memory<Kernel>& memory,
+             const Epilogue& epilogue) const {
     const bool forward = &to_ == &args_.out;
     const grouped_matrix& bias = args_.rhs_bias;
     const bool biased = forward && rows.group >= 0 && bias.data != nullptr;
@@ -87,6 +93,12 @@ class row_products {
         prim::load_row<isa_type>(init, init.offset(rows.matrix(), rows.first + row, columns.first),
                                  columns.count, init_row);
         add_row<Kernel>(sums, init_row, columns.count);
+      }
+      if constexpr (!std::is_same_v<Epilogue, no_epilogue>) {
+        for (int column = 0; column < (rows.group < 0 ? 0 : columns.count); ++column) {
+          sums[column] =
+              epilogue(sums[column], {rows.group, rows.first + row, columns.first + column});
+        }
       }
       prim::store_row<isa_type>(to_, to_.offset(rows.matrix(), rows.first + row, columns.first),
                                 columns.count, sums);

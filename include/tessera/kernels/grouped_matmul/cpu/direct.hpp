@@ -1,0 +1,69 @@
+// The header path: everything known when compiling, nothing to link.
+//
+//   struct my_row {
+//     static constexpr tessera::grouped_matmul_config config{.target =
+//                                                                tessera::native_cpu_backend};
+//   };
+//   tessera::status done = tessera::launch<my_row>(args, options, tessera::cpu{},
+//                                                  tessera::epilogue::silu{});
+//
+// Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <tessera/families/grouped_matmul/args.hpp>
+#include <tessera/families/grouped_matmul/epilogue.hpp>
+#include <tessera/families/grouped_matmul/fits.hpp>
+#include <tessera/families/grouped_matmul/lower.hpp>
+#include <tessera/families/grouped_matmul/options.hpp>
+#include <tessera/families/grouped_matmul/problem.hpp>
+#include <tessera/kernels/direct.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/launch.hpp>
+#include <tessera/prim/common/workspace.hpp>
+#include <tessera/prim/cpu/isa.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as the
+/// operation, and nothing is looked up. With group_sizes it is grouped_matmul, with d_out the
+/// gradients. Every element of out becomes what `epilogue` (families/grouped_matmul/epilogue.hpp)
+/// makes of it, but those of rows of no group, which no product is behind. It has no gradients.
+template <class Row, class Epilogue = no_epilogue>
+status launch(const grouped_matmul_args& args, const grouped_matmul_options& options,
+              const cpu& where = {}, const Epilogue& epilogue = {}) {
+  namespace kernel = kernels::grouped_matmul::cpu;
+  using enum grouped_matmul_op;
+  const bool backward = args.d_out.present();
+  const grouped_matmul_op op = args.group_sizes.present()
+                                   ? (backward ? grouped_matmul_backward : grouped_matmul)
+                                   : (backward ? matmul_backward : matmul);
+  grouped_matmul_kernel_args lowered;
+  if (status done = lower(op, args, options, lowered); !done) return done;
+  if (backward && !std::is_same_v<Epilogue, no_epilogue>) {
+    return {status_code::invalid_argument,
+            "d_out: is given, the gradients of a product take no epilogue"};
+  }
+  if (status done = direct::check_row(Row::config, demand_of(op, args, options, false)); !done) {
+    return done;
+  }
+  const int threads = direct::threads_of(where);
+  std::span<std::byte> memory;
+  if (status done = prim::find_workspace<typename isa::of<Row::config.target>::type>(
+          where.workspace, kernel::workspace_bytes<Row>(lowered, threads), memory);
+      !done) {
+    return done;
+  }
+  return kernel::launch_with<Row>(lowered, {threads, memory.data(), memory.size()}, epilogue);
+}
+
+/// The same with default options.
+template <class Row>
+status launch(const grouped_matmul_args& args, const cpu& where = {}) {
+  return launch<Row>(args, grouped_matmul_options{}, where);
+}
+
+}  // namespace tessera
