@@ -154,11 +154,12 @@ struct functions_of_family {
   }
 
   static void forget_batch(demand& asked) noexcept { asked = demand(without_batch(typed(asked))); }
-  static bool is_run_by(const config_type& config, const device_facts& device) noexcept {
+  /// A device that has the row's backend runs the row.
+  static bool has_room(const config_type& config, const device_facts& device) noexcept {
     if constexpr (requires { Described::runs_on(config, device); }) {
-      return device.runs(config.target) && Described::runs_on(config, device);
+      return Described::runs_on(config, device);
     } else {
-      return device.runs(config.target);
+      return true;
     }
   }
   static std::size_t next_fitting(std::span<const instance> rows, std::size_t begin,
@@ -166,7 +167,8 @@ struct functions_of_family {
     const demand_type& wanted = typed(asked);
     for (std::size_t index = begin; index < rows.size(); ++index) {
       const config_type& config = rows[index].config_as<config_type>();
-      if (tessera::runs(config, wanted) && is_run_by(config, device)) return index;
+      if (!device.runs(config.target) || !tessera::runs(config, wanted)) continue;
+      if (has_room(config, device)) return index;
     }
     return rows.size();
   }
@@ -174,7 +176,7 @@ struct functions_of_family {
     return tessera::runs(typed(config), typed(asked));
   }
   static bool runs_on(const void* config, const device_facts& device) noexcept {
-    return is_run_by(typed(config), device);
+    return device.runs(typed(config).target) && has_room(typed(config), device);
   }
   static std::string difference(const void* config, const demand& asked) {
     return obstacle_of(typed(config), typed(asked));

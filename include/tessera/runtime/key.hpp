@@ -22,20 +22,15 @@ namespace tessera {
 template <std::size_t Capacity>
 class short_text {
  public:
-  constexpr short_text() = default;
+  short_text() noexcept {}  // NOLINT: filled up to `size_`
 
-  constexpr short_text& operator+=(std::string_view more) noexcept {
-    for (const char one : more) *this += one;
+  short_text& operator+=(std::string_view more) noexcept {
+    const std::size_t added = more.copy(text_.data() + size_, Capacity - size_);
+    size_ += added;
+    complete_ &= added == more.size();
     return *this;
   }
-  constexpr short_text& operator+=(char one) noexcept {
-    if (size_ == Capacity) {
-      complete_ = false;
-    } else {
-      text_[size_++] = one;
-    }
-    return *this;
-  }
+  short_text& operator+=(char letter) noexcept { return *this += std::string_view(&letter, 1); }
   template <std::integral Number>
   short_text& append(Number value) noexcept {
     std::array<char, 24> digits;  // NOLINT: filled up to `end`
@@ -43,13 +38,13 @@ class short_text {
     return *this += std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data()));
   }
 
-  constexpr bool complete() const noexcept { return complete_; }
-  constexpr bool empty() const noexcept { return size_ == 0; }
-  constexpr std::string_view view() const noexcept { return {text_.data(), size_}; }
-  constexpr operator std::string_view() const noexcept { return view(); }  // NOLINT
+  bool complete() const noexcept { return complete_; }
+  bool empty() const noexcept { return size_ == 0; }
+  std::string_view view() const noexcept { return {text_.data(), size_}; }
+  operator std::string_view() const noexcept { return view(); }  // NOLINT
 
  private:
-  std::array<char, Capacity> text_{};
+  std::array<char, Capacity> text_;
   std::size_t size_ = 0;
   bool complete_ = true;
 };

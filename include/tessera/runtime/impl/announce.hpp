@@ -50,19 +50,19 @@ namespace tessera {
     append(text, {what.row, " (", name_of(what.tier), ": ", what.reason_text, ")"});
   }
   if (level >= 2) {
-    for (const tier_answer& one : what.tiers) {
-      append(text, {"\n  ", name_of(one.tier), ": ", one.reason});
-      if (!one.row.empty() && !one.decided) append(text, {" (", one.row, ")"});
-      if (one.decided) text += " [decides]";
+    for (const tier_answer& said : what.tiers) {
+      append(text, {"\n  ", name_of(said.tier), ": ", said.reason});
+      if (!said.row.empty() && !said.decided) append(text, {" (", said.row, ")"});
+      if (said.decided) text += " [decides]";
     }
     if (!what.better_row.empty()) append(text, {"\n  a row for this problem: ", what.better_row});
   }
   if (level >= 3) {
-    for (const row_estimate& one : what.eligible) {
-      append(text, {"\n  fits ", one.row, ": ", duration_text(one.seconds)});
+    for (const row_estimate& estimate : what.eligible) {
+      append(text, {"\n  fits ", estimate.row, ": ", duration_text(estimate.seconds)});
     }
-    for (const row_rejection& one : what.rejected) {
-      append(text, {"\n  not  ", one.row, ": ", one.reason});
+    for (const row_rejection& rejection : what.rejected) {
+      append(text, {"\n  not  ", rejection.row, ": ", rejection.reason});
     }
   }
   return text;
@@ -115,8 +115,9 @@ void print_line(std::string text) {
       sentence({what.problem, " runs on ", what.row, ", which takes any problem; "});
   if (!what.better_row.empty()) append(message, {"the row list lacks ", what.better_row, "; "});
   message += "rejected rows: ";
-  for (const row_rejection& one : what.rejected) {
-    append(message, {&one == &what.rejected.front() ? "" : "; ", one.row, ": ", one.reason});
+  for (const row_rejection& rejection : what.rejected) {
+    append(message, {&rejection == &what.rejected.front() ? "" : "; ", rejection.row, ": ",
+                     rejection.reason});
   }
   return message;
 }
@@ -139,10 +140,10 @@ constexpr event_kind event_of(selection_tier tier) noexcept {
 
 /// Names that a tier before the deciding one passed over.
 [[gnu::cold]] void announce_passed_over(const event_sink* sink, const explanation& what) {
-  for (const tier_answer& one : what.tiers) {
-    if (one.decided) return;
-    const bool passed_over = one.reason.find(" passed over: ") != std::string::npos;
-    if (passed_over) deliver(sink, {event_kind::warning, what.op, what.row, one.reason});
+  for (const tier_answer& said : what.tiers) {
+    if (said.decided) return;
+    const bool passed_over = said.reason.find(" passed over: ") != std::string::npos;
+    if (passed_over) deliver(sink, {event_kind::warning, what.op, what.row, said.reason});
   }
 }
 
@@ -152,11 +153,11 @@ constexpr event_kind event_of(selection_tier tier) noexcept {
   const bool is_new =
       level > 0 && is_first(sentence({what.op, " ", what.identity, " ", what.size, " ", what.row}));
   if (is_new) print_line(to_text(what, level));
-  for (const stale_line& one : what.stale) {
-    if (!is_first("stale " + one.row + one.reason)) continue;
-    const std::string message = sentence({what.problem, ": ", one.row, " of the ", one.reason,
+  for (const stale_line& line : what.stale) {
+    if (!is_first("stale " + line.row + line.reason)) continue;
+    const std::string message = sentence({what.problem, ": ", line.row, " of the ", line.reason,
                                           "; `tessera tune` measures it again"});
-    deliver(sink, {event_kind::stale_row, what.op, one.row, message});
+    deliver(sink, {event_kind::stale_row, what.op, line.row, message});
     if (level > 0) print_line("stale row: " + message);
   }
   if (sink == nullptr) return;

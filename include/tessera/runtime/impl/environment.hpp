@@ -4,19 +4,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/family.hpp>
+#include <tessera/runtime/impl/files.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/spec/problem_text.hpp>
@@ -244,9 +243,9 @@ const overlay* set_process_overlay(const overlay* rules) noexcept {
     const std::string_view whole = text::split_off(lines, '\n');
     std::string_view rest = whole.substr(0, whole.find('#'));
     while (!rest.empty()) {
-      const std::string_view one = text::trimmed(text::split_off(rest, ';'));
-      if (one.empty()) continue;
-      if (status done = read_rule(one, rules.emplace_back()); !done) {
+      const std::string_view rule = text::trimmed(text::split_off(rest, ';'));
+      if (rule.empty()) continue;
+      if (status done = read_rule(rule, rules.emplace_back()); !done) {
         return malformed({"overlay: line ", line, ": ", done.message()});
       }
     }
@@ -258,9 +257,7 @@ const overlay* set_process_overlay(const overlay* rules) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20;
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return refusal(
-        status_code::io,
-        {path, ": cannot be read: ", std::error_code(errno, std::generic_category()).message()});
+    return files::system_failure(path, "cannot be read");
   }
   std::string content(most + 1, '\0');
   file.read(content.data(), static_cast<std::streamsize>(content.size()));
@@ -275,11 +272,11 @@ const overlay* set_process_overlay(const overlay* rules) noexcept {
 
 [[gnu::cold]] overlay overlay_of(std::span<const lookup_record> records) {
   std::vector<overlay_rule> rules;
-  for (const lookup_record& one : records) {
-    rules.push_back({.op = one.family,
-                     .identity = one.identity,
-                     .size = one.size,
-                     .row = one.row,
+  for (const lookup_record& record : records) {
+    rules.push_back({.op = record.family,
+                     .identity = record.identity,
+                     .size = record.size,
+                     .row = record.row,
                      .on_ineligible = ineligible_override::fall_through});
   }
   return overlay(std::move(rules));

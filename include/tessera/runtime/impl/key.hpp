@@ -65,19 +65,18 @@ key_line text_of(const demand_field& field, std::int64_t value) noexcept {
 [[gnu::cold]] key_text key_text_of(const family& kind, const demand& asked, int threads,
                                    device_kind device, bits_promise promise) noexcept {
   key_text key;
-  const auto add = [](key_line& line, std::string_view name, std::string_view value) {
+  const auto begin = [](key_line& line, std::string_view name) -> key_line& {
     if (!line.empty()) line += ' ';
-    ((line += name) += '=') += value;
+    return (line += name) += '=';
   };
   for (const demand_field& field : kind.fields) {
     const std::int64_t value = field.value(asked);
     if (field.part == key_part::identity && value != field.usual) {
-      add(key.identity, field.name, text_of(field, value));
+      begin(key.identity, field.name) += text_of(field, value);
     }
     if (field.part != key_part::size && field.part != key_part::size_or_none) continue;
     const bool none = field.part == key_part::size_or_none && value <= 0;
-    key_line top;
-    add(key.size, field.name, top.append(none ? 0 : std::max<std::int64_t>(bucket_top(value), 1)));
+    begin(key.size, field.name).append(none ? 0 : std::max<std::int64_t>(bucket_top(value), 1));
   }
   if (promise == bits_promise::deterministic) key.identity += " deterministic=true";
   if (promise == bits_promise::batch_invariant) key.identity += " batch_invariant=true";

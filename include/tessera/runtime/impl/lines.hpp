@@ -194,13 +194,13 @@ struct frame {
     return sentence({"columns: there are ", parts.count, ", a record has ", columns});
   }
   for (std::size_t at = 0; at < record_columns.size(); ++at) {
-    const column& one = record_columns[at];
+    const column& part = record_columns[at];
     const std::string_view has = parts.column[at + 1];
-    const bool good = one.text != nullptr    ? read_text(has, record.*one.text)
-                      : one.time != nullptr  ? text::read_number(has, record.*one.time)
-                      : one.count != nullptr ? text::read_number(has, record.*one.count)
-                                             : text::read_number(has, record.*one.version);
-    if (!good) return sentence({one.name, ": cannot be read"});
+    const bool good = part.text != nullptr    ? read_text(has, record.*part.text)
+                      : part.time != nullptr  ? text::read_number(has, record.*part.time)
+                      : part.count != nullptr ? text::read_number(has, record.*part.count)
+                                              : text::read_number(has, record.*part.version);
+    if (!good) return sentence({part.name, ": cannot be read"});
   }
   return fault_of(record);
 }
@@ -226,24 +226,25 @@ enum class line_kind { record, damaged, newer };
 
 [[gnu::cold]] std::string fault_of(const lookup_record& record) {
   using namespace lookup_form;
-  for (const column& one : record_columns) {
+  for (const column& part : record_columns) {
     const auto is = [&](const sentence_part& value, std::string_view needs) {
-      return sentence({one.name, ": is ", value, needs});
+      return sentence({part.name, ": is ", value, needs});
     };
-    if (one.text != nullptr && one.required && (record.*one.text).empty()) return is("empty", "");
-    if (one.time != nullptr) {
-      const double time = record.*one.time;
-      const bool good = std::isfinite(time) && (one.required ? time > 0 : time >= 0);
+    if (part.text != nullptr && part.required && (record.*part.text).empty())
+      return is("empty", "");
+    if (part.time != nullptr) {
+      const double time = record.*part.time;
+      const bool good = std::isfinite(time) && (part.required ? time > 0 : time >= 0);
       if (!good) {
         return is(number_text(time),
-                  one.required ? ", must be more than 0" : ", must be 0 or more");
+                  part.required ? ", must be more than 0" : ", must be 0 or more");
       }
     }
-    if (one.count != nullptr && record.*one.count < 0) {
-      return is(record.*one.count, ", must be 0 or more");
+    if (part.count != nullptr && record.*part.count < 0) {
+      return is(record.*part.count, ", must be 0 or more");
     }
-    if (one.version != nullptr && record.*one.version < 1) {
-      return is(record.*one.version, ", must be 1 or more");
+    if (part.version != nullptr && record.*part.version < 1) {
+      return is(record.*part.version, ", must be 1 or more");
     }
   }
   if (is_date(record.date)) return {};
@@ -255,12 +256,12 @@ enum class line_kind { record, damaged, newer };
   std::string line(lookup_marker);
   line.reserve(512);
   text::append_number(line, lookup_schema);
-  for (const column& one : record_columns) {
+  for (const column& part : record_columns) {
     line += '\t';
-    if (one.text != nullptr) append_text(line, record.*one.text);
-    if (one.time != nullptr) text::append_number(line, record.*one.time);
-    if (one.count != nullptr) text::append_number(line, record.*one.count);
-    if (one.version != nullptr) text::append_number(line, record.*one.version);
+    if (part.text != nullptr) append_text(line, record.*part.text);
+    if (part.time != nullptr) text::append_number(line, record.*part.time);
+    if (part.count != nullptr) text::append_number(line, record.*part.count);
+    if (part.version != nullptr) text::append_number(line, record.*part.version);
   }
   const std::string crc = crc_text(line);
   return line.append("\t").append(crc);

@@ -12,7 +12,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/files.hpp>
 #include <tessera/runtime/impl/lookup_table.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/lookup/table.hpp>
@@ -83,15 +83,10 @@ namespace lookup_form {
 /// Longer files are no tables: two million records.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 
-/// What the system says about the call that just failed.
-[[gnu::cold]] inline std::string system_reason() {
-  return std::error_code(errno, std::system_category()).message();
-}
-
 /// Reads a regular file to its end. Returns what is in the way, or nothing.
 [[gnu::cold]] inline std::string read_all(int descriptor, std::string& text) {
   struct stat facts {};
-  if (::fstat(descriptor, &facts) != 0) return system_reason();
+  if (::fstat(descriptor, &facts) != 0) return files::system_reason();
   if (!S_ISREG(facts.st_mode)) return "is not a regular file";
   constexpr std::size_t block = 1 << 16;
   std::size_t used = 0;
@@ -100,7 +95,7 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
     if (used == text.size()) text.resize(used + block);
     const ssize_t got = ::read(descriptor, text.data() + used, text.size() - used);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_reason();
+    if (got < 0) return files::system_reason();
     used += static_cast<std::size_t>(got);
     if (got > 0) continue;
     text.resize(used);
@@ -113,10 +108,9 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 [[gnu::cold]] inline std::string read_file(lookup_file_state& file) {
   std::string text;
   // Not waiting for a writer, should the path be a pipe.
-  const int descriptor = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR)) return text;
-  file.problem = descriptor < 0 ? system_reason() : read_all(descriptor, text);
-  if (descriptor >= 0) ::close(descriptor);
+  const files::descriptor opened(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened && (errno == ENOENT || errno == ENOTDIR)) return text;
+  file.problem = opened ? read_all(opened.number(), text) : files::system_reason();
   const bool sound = file.problem.empty();
   file.condition = sound ? lookup_file_condition::read : lookup_file_condition::unreadable;
   if (!sound) text.clear();

@@ -11,7 +11,6 @@
 #include <iterator>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tessera/runtime/impl/files.hpp>
 #include <tessera/runtime/lookup/store.hpp>
 #include <tessera/runtime/lookup/table.hpp>
 #include <tessera/spec/sentence.hpp>
@@ -29,46 +29,14 @@ namespace tessera {
 
 namespace lookup_form {
 
-/// The failure of the system call just made: "PATH: cannot be written: No space left on device".
-inline status system_failure(const std::string& path, std::string_view what) {
-  const std::error_code reason(errno, std::system_category());
-  return refusal(status_code::io, {path, ": ", what, ": ", reason.message()});
-}
-
-/// A descriptor that is closed with the object, which also gives back its locks.
-class descriptor {
- public:
-  descriptor() = default;
-  explicit descriptor(int number) : number_(number) {}
-  descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  descriptor& operator=(descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int number() const noexcept { return number_; }
-  explicit operator bool() const noexcept { return number_ >= 0; }
-
- private:
-  int number_ = -1;
-};
+using files::descriptor;
+using files::system_failure;
+using files::write_all;
 
 inline std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-inline status write_all(int file, std::string_view text, const std::string& path) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return system_failure(path, "cannot be written");
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
 }
 
 inline status synchronise(int file, const std::string& path) {
@@ -168,7 +136,7 @@ inline std::string resolved(const std::string& path) {
 
 inline std::string lines_of(std::span<const lookup_record> records) {
   std::string text;
-  for (const lookup_record& one : records) text += line_of(one) += '\n';
+  for (const lookup_record& record : records) text += line_of(record) += '\n';
   return text;
 }
 

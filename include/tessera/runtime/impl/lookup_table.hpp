@@ -28,8 +28,8 @@ struct lookup_key {
   friend bool operator==(const lookup_key&, const lookup_key&) = default;
 };
 
-inline lookup_key key_of(const lookup_record& one) noexcept {
-  return {one.family, one.device_class, one.identity, one.size};
+inline lookup_key key_of(const lookup_record& record) noexcept {
+  return {record.family, record.device_class, record.identity, record.size};
 }
 
 /// A hash with one text more; where the texts end matters.
@@ -62,9 +62,9 @@ class hash_index {
   std::uint32_t find(std::uint64_t hash, Same same) const noexcept {
     if (slots_.empty()) return none;
     for (std::size_t at = first(hash);; at = (at + 1) & (slots_.size() - 1)) {
-      const slot& one = slots_[at];
-      if (one.position == none) return none;
-      if (one.tag == tag_of(hash) && same(one.position)) return one.position;
+      const slot& candidate = slots_[at];
+      if (candidate.position == none) return none;
+      if (candidate.tag == tag_of(hash) && same(candidate.position)) return candidate.position;
     }
   }
 
@@ -144,7 +144,7 @@ struct closest_point {
   const lookup_record* records = nullptr;  ///< of the group, sorted by their points
   const float* points = nullptr;           ///< `axes` values per record
   std::uint32_t axes = 0;
-  const float* asked = nullptr;   ///< one value per axis
+  const float* asked = nullptr;   ///< a value per axis
   std::string_view code_version;  ///< empty: any
   double reach = 0;               ///< in: the most that is allowed; out: the distance of `found`
   std::uint32_t found = hash_index::none;
@@ -189,8 +189,8 @@ struct closest_point {
   /// Records at one point, the last one first.
   void take(std::uint32_t begin, std::uint32_t end, double distance) noexcept {
     for (std::uint32_t position = end; position > begin; --position) {
-      const lookup_record& one = records[position - 1];
-      if (!code_version.empty() && one.code_version != code_version) continue;
+      const lookup_record& record = records[position - 1];
+      if (!code_version.empty() && record.code_version != code_version) continue;
       reach = distance;
       found = position - 1;
       return;
@@ -210,11 +210,11 @@ inline bool same_version(const lookup_record& a, const lookup_record& b) noexcep
   std::vector<std::uint32_t> holding;
   for (std::size_t back = records.size(); back > 0; --back) {
     const auto position = static_cast<std::uint32_t>(back - 1);
-    const lookup_record& one = records[position];
-    if (!fault_of(one).empty()) continue;
-    const std::uint64_t hash = hash_of(key_of(one));
+    const lookup_record& record = records[position];
+    if (!fault_of(record).empty()) continue;
+    const std::uint64_t hash = hash_of(key_of(record));
     const std::uint32_t later = seen.find(hash, [&](std::uint32_t other) {
-      return same_version(records[other], one) && key_of(records[other]) == key_of(one);
+      return same_version(records[other], record) && key_of(records[other]) == key_of(record);
     });
     if (later != hash_index::none) continue;
     seen.insert(hash, position);
@@ -247,9 +247,9 @@ struct group {
 };
 
 /// True if the record is of the group of a key; the sizes of both can be read.
-inline bool is_of_group(const lookup_record& one, const lookup_key& key) noexcept {
-  return one.identity == key.identity && one.device_class == key.device_class &&
-         one.family == key.family && compare_names(one.size, key.size) == 0;
+inline bool is_of_group(const lookup_record& record, const lookup_key& key) noexcept {
+  return record.identity == key.identity && record.device_class == key.device_class &&
+         record.family == key.family && compare_names(record.size, key.size) == 0;
 }
 
 /// Order of records: by the texts of their groups, those whose sizes can be read first, then by
@@ -298,9 +298,9 @@ struct lookup_table::contents {
   }
 
  private:
-  [[gnu::cold]] void add(lookup_record&& one, const lookup_form::size_values& sizes) {
+  [[gnu::cold]] void add(lookup_record&& record, const lookup_form::size_values& sizes) {
     const auto position = static_cast<std::uint32_t>(records.size());
-    records.push_back(std::move(one));
+    records.push_back(std::move(record));
     if (sizes.count == 0) return;
     const lookup_record& added = records.back();
     const bool is_of_last =

@@ -47,16 +47,16 @@ std::size_t character_length(std::string_view text) noexcept {
   constexpr std::string_view digits = "0123456789abcdef";
   out += '"';
   while (!text.empty()) {
-    const auto one = static_cast<unsigned char>(text.front());
+    const auto byte = static_cast<unsigned char>(text.front());
     const std::size_t length = character_length(text);
     if (length == 0) {
       out += "\\ufffd";
-    } else if (one == '"' || one == '\\') {
+    } else if (byte == '"' || byte == '\\') {
       (out += '\\') += text.front();
-    } else if (one == '\n') {
+    } else if (byte == '\n') {
       out += "\\n";
-    } else if (one < 0x20 || one == 0x7f) {
-      ((out += "\\u00") += digits[one >> 4]) += digits[one & 15];
+    } else if (byte < 0x20 || byte == 0x7f) {
+      ((out += "\\u00") += digits[byte >> 4]) += digits[byte & 15];
     } else {
       out += text.substr(0, length);
     }

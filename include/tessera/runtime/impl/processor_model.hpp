@@ -32,10 +32,10 @@ constexpr processor_model processor_model_of(unsigned vendor, unsigned signature
 /// - Sapphire Rapids and Emerald Rapids: half as many. The scheduling model of LLVM
 ///   (X86SchedSapphireRapids.td) keeps the ports two cycles busy with one, one cycle with a
 ///   multiply-add.
-constexpr int bf16_dot_percent_of(const processor_model& one) noexcept {
-  if (one.vendor == processor_vendor::amd && one.family == 0x19) return 100;
-  const bool intel = one.vendor == processor_vendor::intel && one.family == 0x6;
-  return intel && (one.model == 0x8F || one.model == 0xCF) ? 50 : 0;
+constexpr int bf16_dot_percent_of(const processor_model& processor) noexcept {
+  if (processor.vendor == processor_vendor::amd && processor.family == 0x19) return 100;
+  const bool intel = processor.vendor == processor_vendor::intel && processor.family == 0x6;
+  return intel && (processor.model == 0x8F || processor.model == 0xCF) ? 50 : 0;
 }
 
 }  // namespace tessera::impl

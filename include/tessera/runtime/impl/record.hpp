@@ -2,21 +2,18 @@
 // file is touched only when a problem is new, and when counts are appended.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <tessera/runtime/environment.hpp>
+#include <tessera/runtime/impl/files.hpp>
 #include <tessera/runtime/impl/lines.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/record.hpp>
@@ -26,26 +23,11 @@ namespace tessera {
 
 namespace {
 
-/// Appends a text to a file in as few writes as the system needs, one for any usual length.
 [[gnu::cold]] status append_to_file(const std::string& path, std::string_view text) {
-  const auto refused = [&](const char* what) -> status {
-    return refusal(status_code::io, {path, ": cannot be ", what, ": ",
-                                     std::error_code(errno, std::generic_category()).message()});
-  };
-  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) return refused("opened for appending");
-  status done;
-  while (!text.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      done = refused("written");
-      break;
-    }
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  ::close(file);
-  return done;
+  const files::descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  if (!file) return files::system_failure(path, "cannot be opened for appending");
+  return files::write_all(file.number(), text, path);
 }
 
 /// The problems of a process and how often each was asked for.
@@ -62,14 +44,14 @@ class trace_recorder {
   status flush() {
     const std::lock_guard lock(guard_);
     std::string text;
-    for (auto& [problem, one] : counters_) {
-      one.taken = one.calls.load(std::memory_order_relaxed);
-      if (one.taken == one.written) continue;
-      text += line_of(trace_line{problem, one.taken - one.written}) + "\n";
+    for (auto& [problem, count] : counters_) {
+      count.taken = count.calls.load(std::memory_order_relaxed);
+      if (count.taken == count.written) continue;
+      text += line_of(trace_line{problem, count.taken - count.written}) + "\n";
     }
     if (text.empty() || path_.empty()) return {};
     if (status done = append_to_file(path_, text); !done) return done;
-    for (auto& [problem, one] : counters_) one.written = one.taken;
+    for (auto& [problem, count] : counters_) count.written = count.taken;
     return {};
   }
 
@@ -84,8 +66,8 @@ class trace_recorder {
   /// Counts from here on, for no file.
   void discard() noexcept {
     const std::lock_guard lock(guard_);
-    for (auto& [problem, one] : counters_) {
-      one.written = one.calls.load(std::memory_order_relaxed);
+    for (auto& [problem, count] : counters_) {
+      count.written = count.calls.load(std::memory_order_relaxed);
     }
     path_.clear();
   }
@@ -112,12 +94,12 @@ constinit std::atomic<bool> is_recording{false};
 /// Exists once somebody records, and then until the end: calls of other threads may still count
 /// when the process ends. What is left is written then; there is nobody to tell of a failure.
 trace_recorder& recorder() {
-  static auto* const one = new trace_recorder(process_environment().record_file);
+  static auto* const of_process = new trace_recorder(process_environment().record_file);
   static const struct flush_at_end {
-    ~flush_at_end() { static_cast<void>(one->flush()); }
+    ~flush_at_end() { static_cast<void>(of_process->flush()); }
   } at_end;
   static_cast<void>(at_end);
-  return *one;
+  return *of_process;
 }
 
 /// Whether calls are to be counted; looks at TESSERA_RECORD the first time.

@@ -34,8 +34,8 @@ inline const selection* recalled(const inquiry& asked) noexcept {
   return known ? asked.memory->remember(asked.demand, hash, where, *known) : nullptr;
 }
 
-inline answer recall_selection(const inquiry& asked) {
-  if (const auto* known = recalled(asked)) return {*known, {}};
+/// Whoever asks the chain has no earlier choice, or wants to know what it would be without.
+[[gnu::cold]] inline answer decline_to_recall(const inquiry& asked) {
   note(asked, {"no earlier choice is used"});
   return {};
 }
@@ -54,7 +54,7 @@ inline void remember_selection(const inquiry& asked, const selection& chosen) {
 inline constexpr std::array chain{
     chooser{selection_tier::override, &choose_named},
     chooser{selection_tier::overlay, &choose_by_overlay},
-    chooser{selection_tier::memory, &recall_selection},
+    chooser{selection_tier::memory, &decline_to_recall},
     chooser{selection_tier::persistent, &choose_measured},
     chooser{selection_tier::autotune, &choose_tuned},
     chooser{selection_tier::heuristic, &choose_cheapest},
@@ -99,13 +99,12 @@ inline constexpr std::array chain{
 
 /// The choice without the memory, remembered where there is one.
 [[gnu::cold]] inline result<selection> select_anew(const inquiry& asked) {
-  for (const chooser& one : chain) {
-    if (one.tier == selection_tier::memory) continue;
-    answer given = one.ask(asked);
+  for (const chooser& member : chain) {
+    answer given = member.ask(asked);
     if (!given.refusal) return std::move(given.refusal);
     if (given.chosen.instance == nullptr) continue;
     if (asked.counter_of != nullptr) given.chosen.calls = asked.counter_of(asked.problem);
-    if (one.tier > selection_tier::override) remember_selection(asked, given.chosen);
+    if (member.tier > selection_tier::override) remember_selection(asked, given.chosen);
     return given.chosen;
   }
   return no_row(asked);
@@ -125,9 +124,9 @@ inline result<selection> select(const inquiry& asked) {
 [[gnu::cold]] inline std::string reason_text_of(const inquiry& asked, const selection& chosen,
                                                 const explanation& all) {
   std::string text;
-  for (const tier_answer& one : all.tiers) {
-    const bool says_more = one.tier != selection_tier::heuristic && !one.reason.empty();
-    if (one.decided && says_more) append(text, {one.reason, "; "});
+  for (const tier_answer& said : all.tiers) {
+    const bool says_more = said.tier != selection_tier::heuristic && !said.reason.empty();
+    if (said.decided && says_more) append(text, {said.reason, "; "});
   }
   return text += asked.kind.reason_of(chosen.instance->config, asked.facts(), asked.threads);
 }
@@ -147,11 +146,11 @@ inline result<selection> select(const inquiry& asked) {
   all.identity = question.key.identity.view();
   all.size = question.key.size.view();
   selection chosen;
-  for (const chooser& one : chain) {
-    all.tiers.push_back({one.tier, false, {}, {}});
-    answer given = one.ask(asked);
+  for (const chooser& member : chain) {
+    all.tiers.push_back({member.tier, false, {}, {}});
+    answer given = member.ask(asked);
     const bool by_tuner =
-        made != nullptr && made->tier == one.tier && one.tier == selection_tier::autotune;
+        made != nullptr && made->tier == member.tier && member.tier == selection_tier::autotune;
     if (by_tuner) {
       given.chosen = *made;
       all.tiers.back().reason = "measured now";

@@ -96,11 +96,11 @@ struct table_question {
 }
 
 /// What one table says to one key.
-[[gnu::cold]] inline answer ask_table(const inquiry& asked, const table_layer& one,
+[[gnu::cold]] inline answer ask_table(const inquiry& asked, const table_layer& from,
                                       const table_question& question) {
   const instance* row = nullptr;
   const auto decide = [&](const lookup_record& line, double distance) -> answer {
-    note_measured(asked, line, one.layer, distance);
+    note_measured(asked, line, from.layer, distance);
     return {
         {.instance = row,
          .tier = selection_tier::persistent,
@@ -111,18 +111,19 @@ struct table_question {
   };
   const auto& [identity, size] = question.key;
   const std::string_view code = asked.kind.code_version(asked.device.kind);
-  if (const auto* line = one.table->exact(asked.kind.name, question.device, identity, size, code)) {
+  if (const auto* line =
+          from.table->exact(asked.kind.name, question.device, identity, size, code)) {
     const std::string_view why = staleness(asked, *line, row);
     if (why.empty()) return decide(*line, 0);
-    note_stale(asked, *line, one.layer, why, row);
+    note_stale(asked, *line, from.layer, why, row);
   }
   if (asked.policy.nearest == nearest_use::never || asked.kind.max_log2_distance <= 0) return {};
-  const nearest_record near = one.table->nearest(asked.kind.name, question.device, identity, size,
-                                                 asked.kind.max_log2_distance, code);
+  const nearest_record near = from.table->nearest(asked.kind.name, question.device, identity, size,
+                                                  asked.kind.max_log2_distance, code);
   if (!near || near.log2_distance <= 0) return {};
   const std::string_view why = staleness(asked, *near.record, row);
   if (why.empty()) return decide(*near.record, near.log2_distance);
-  note_stale(asked, *near.record, one.layer, why, row);
+  note_stale(asked, *near.record, from.layer, why, row);
   return {};
 }
 
@@ -132,14 +133,17 @@ struct table_question {
     note(asked, {"no table is asked"});
     return {};
   }
+  const auto has_lines = [](const table_layer& of) { return of.table && !of.table->empty(); };
+  const bool any_lines = std::ranges::any_of(layers, has_lines);
   // Measurements made under the promise come first, then those made without: their rows are checked
   // for the promise like any other.
   for (const bits_promise promise : {asked.policy.promise, bits_promise::none}) {
+    if (!any_lines) break;  // the question is not worth its spelling
     const table_question question = question_of(asked, promise);
-    for (const table_layer& one : layers) {
-      if (one.table == nullptr || one.table->empty()) continue;
-      answer given = ask_table(asked, one, question);
-      if (given.chosen.instance != nullptr) return given;
+    for (const table_layer& layer : layers) {
+      if (!has_lines(layer)) continue;
+      answer line = ask_table(asked, layer, question);
+      if (line.chosen.instance != nullptr) return line;
     }
     if (asked.policy.promise == bits_promise::none) break;
   }
@@ -150,11 +154,11 @@ struct table_question {
 /// The row of a stale line for this key that would fit: worth measuring first. Empty if none.
 [[gnu::cold]] inline std::string_view hint_of(const inquiry& asked) {
   const table_question question = question_of(asked, asked.policy.promise);
-  for (const table_layer& one : layers_of(asked.tables, asked.policy.tables)) {
-    if (one.table == nullptr) continue;
+  for (const table_layer& layer : layers_of(asked.tables, asked.policy.tables)) {
+    if (layer.table == nullptr) continue;
     const auto* line =
-        one.table->exact(asked.kind.name, question.device, question.key.identity, question.key.size,
-                         asked.kind.code_version(asked.device.kind));
+        layer.table->exact(asked.kind.name, question.device, question.key.identity,
+                           question.key.size, asked.kind.code_version(asked.device.kind));
     if (line == nullptr) continue;
     const auto* row = asked.row_named(line->row);
     if (row != nullptr && asked.fits(*row)) return row->name;

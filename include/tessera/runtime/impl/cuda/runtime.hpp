@@ -137,11 +137,11 @@ struct device_pool {
 };
 
 /// Makes what is missing; the caller holds the guard.
-status complete(device_pool& one, int ordinal) {
+status complete(device_pool& device, int ordinal) {
   // Freed memory up to this size stays with the pool when a stream is waited for.
   constexpr std::uint64_t kept_bytes = std::uint64_t{64} << 20;
   const beside_captures scope;
-  if (one.pool == nullptr) {
+  if (device.pool == nullptr) {
     int supported = 0;
     status asked =
         answer_of("cudaDeviceGetAttribute",
@@ -157,17 +157,17 @@ status complete(device_pool& one, int ordinal) {
     wanted.location = {};
     wanted.location.type = cudaMemLocationTypeDevice;
     wanted.location.id = ordinal;
-    cudaMemPool_t made = nullptr;
-    if (status done = answer_of("cudaMemPoolCreate", cudaMemPoolCreate(&made, &wanted)); !done) {
+    cudaMemPool_t pool = nullptr;
+    if (status done = answer_of("cudaMemPoolCreate", cudaMemPoolCreate(&pool, &wanted)); !done) {
       return done;
     }
     std::uint64_t kept = kept_bytes;
-    static_cast<void>(cudaMemPoolSetAttribute(made, cudaMemPoolAttrReleaseThreshold, &kept));
-    one.pool = made;
+    static_cast<void>(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept));
+    device.pool = pool;
   }
-  if (one.stream != nullptr) return {};
+  if (device.stream != nullptr) return {};
   return answer_of("cudaStreamCreateWithFlags",
-                   cudaStreamCreateWithFlags(&one.stream, cudaStreamNonBlocking));
+                   cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking));
 }
 
 constexpr int most_devices = 64;
@@ -182,10 +182,10 @@ status current_pool(device_pool*& found) {
     return refusal(status_code::device,
                    {"cuda:", ordinal, ": the library serves the first ", most_devices, " devices"});
   }
-  device_pool& one = pools[static_cast<std::size_t>(ordinal)];
-  found = &one;
-  const std::lock_guard lock(one.guard);
-  return complete(one, ordinal);
+  device_pool& pool = pools[static_cast<std::size_t>(ordinal)];
+  found = &pool;
+  const std::lock_guard lock(pool.guard);
+  return complete(pool, ordinal);
 }
 
 [[gnu::cold]] status no_memory(std::size_t bytes, const status& why) {
@@ -262,10 +262,10 @@ status wait(void* stream) {
 }
 
 status make_stream(void*& stream) {
-  cudaStream_t made = nullptr;
+  cudaStream_t fresh = nullptr;
   status done = answer_of("cudaStreamCreateWithFlags",
-                          cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
-  stream = made;
+                          cudaStreamCreateWithFlags(&fresh, cudaStreamNonBlocking));
+  stream = fresh;
   return done;
 }
 
@@ -276,9 +276,9 @@ void drop_stream(void* stream) noexcept {
 }
 
 status make_event(void*& event) {
-  cudaEvent_t made = nullptr;
-  status done = answer_of("cudaEventCreate", cudaEventCreate(&made));
-  event = made;
+  cudaEvent_t fresh = nullptr;
+  status done = answer_of("cudaEventCreate", cudaEventCreate(&fresh));
+  event = fresh;
   return done;
 }
 
