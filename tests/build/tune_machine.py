@@ -12,8 +12,8 @@ import time
 from consumer import Failed, Project, run, script
 
 MODEL = {"model_type": "llama", "hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1,
-         "num_hidden_layers": 1, "head_dim": 64, "torch_dtype": "float32", "vocab_size": 512,
-         "intermediate_size": 256, "max_position_embeddings": 512}
+         "num_hidden_layers": 1, "head_dim": 64, "torch_dtype": "float32",
+         "max_position_embeddings": 512}
 
 
 def rows_in(path):
