@@ -66,13 +66,13 @@ limits_of_device measure_all(std::vector<measured_model>& models, const model_fl
     limits = measure_limits(flags.execution, limits.device);
   }
   for (measured_model& read : models) {
-    for (measured_layer& one : read.layers) {
-      steps.step(fmt::format("{}, {} layers, {}, {}", one.model, one.asked.kind, one.asked.name,
-                             name_of(one.asked.phase)));
+    for (measured_layer& layer : read.layers) {
+      steps.step(fmt::format("{}, {} layers, {}, {}", layer.model, layer.asked.kind,
+                             layer.asked.name, name_of(layer.asked.phase)));
       if (flags.dry_run) {
-        choose_row(one, flags.execution, limits.device);
+        choose_row(layer, flags.execution, limits.device);
       } else {
-        measure(one, flags.execution, limits);
+        measure(layer, flags.execution, limits);
       }
     }
   }
@@ -95,7 +95,7 @@ exit_status run_models(const model_flags& flags) {
   const bool passed = std::ranges::all_of(layers, &measured_layer::passed);
   if (flags.json) {
     json::array rows, wholes;
-    for (const measured_layer& one : layers) rows.push_back(json_of(one));
+    for (const measured_layer& layer : layers) rows.push_back(json_of(layer));
     for (const layer_sum& sum : sums) wholes.push_back(json_of(sum));
     json::object document{
         {"device", device_text(limits.device)}, {"layers", std::move(rows)}, {"passed", passed}};

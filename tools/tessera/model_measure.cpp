@@ -22,18 +22,18 @@
 namespace tessera::tool {
 namespace {
 
-std::string subject_of(const measured_layer& one) {
-  return fmt::format("{}, {} layers, {}", one.model, one.asked.kind, one.asked.name);
+std::string subject_of(const measured_layer& layer) {
+  return fmt::format("{}, {} layers, {}", layer.model, layer.asked.kind, layer.asked.name);
 }
 
-owned_problem problem_of(const measured_layer& one, const tessera::family*& kind) {
-  return value_of(parse_problem(one.asked.text, kind), subject_of(one));
+owned_problem problem_of(const measured_layer& layer, const tessera::family*& kind) {
+  return value_of(parse_problem(layer.asked.text, kind), subject_of(layer));
 }
 
-void take_choice(measured_layer& one, const operation_plan& plan) {
-  one.row = plan.choice().row();
-  one.tier = plan.choice().tier;
-  one.reason = plan.choice().reason;
+void take_choice(measured_layer& layer, const operation_plan& plan) {
+  layer.row = plan.choice().row();
+  layer.tier = plan.choice().tier;
+  layer.reason = plan.choice().reason;
 }
 
 /// Bytes that programs can still have, where the system says it.
@@ -61,25 +61,26 @@ std::size_t bytes_of(const problem_view& problem) {
 }
 
 /// Results, gradients and scratch memory come to the operands.
-bool has_room(const measured_layer& one, const problem_view& problem) {
+bool has_room(const measured_layer& layer, const problem_view& problem) {
   const std::size_t needed = 2 * bytes_of(problem), available = available_bytes();
   if (needed <= available) return true;
   print_message(fmt::format("{}, {}: needs {:.1f} GB, {:.1f} GB of memory are free: not measured",
-                            subject_of(one), name_of(one.asked.phase),
+                            subject_of(layer), name_of(layer.asked.phase),
                             static_cast<double>(needed) * 1e-9,
                             static_cast<double>(available) * 1e-9));
   return false;
 }
 
 /// Seconds the call would take at the ceilings.
-void compare_with(const limits_of_device& limits, const operation_plan& plan, measured_layer& one) {
+void compare_with(const limits_of_device& limits, const operation_plan& plan,
+                  measured_layer& layer) {
   const problem_view problem = plan.problem();
   const dtype type = problem.tensors[problem.op->order[0]].type;
   const double peak = limits.peak_gflops(plan.choice().instance->target, type);
-  const double computing = one.counted.flops / peak * 1e-9;
-  const double reading = one.counted.bytes / limits.read_gbytes() * 1e-9;
-  one.memory_bound = reading > computing;
-  one.of_ceiling = std::max(computing, reading) / one.time.median;
+  const double computing = layer.counted.flops / peak * 1e-9;
+  const double reading = layer.counted.bytes / limits.read_gbytes() * 1e-9;
+  layer.memory_bound = reading > computing;
+  layer.of_ceiling = std::max(computing, reading) / layer.time.median;
 }
 
 /// A server's weights, keys, values and states come from memory, not from the last-level cache.
@@ -87,35 +88,35 @@ bool comes_from_memory(model_phase phase) {
   return phase == model_phase::decode || phase == model_phase::append;
 }
 
-void measure_here(measured_layer& one, const operation_plan& plan, const std::string& subject) {
-  const bool cold = comes_from_memory(one.asked.phase);
+void measure_here(measured_layer& layer, const operation_plan& plan, const std::string& subject) {
+  const bool cold = comes_from_memory(layer.asked.phase);
   const bench::workload work(plan.problem(),
                              {.cold_bytes = cold ? 3 * bench::last_level_cache_bytes() : 0});
   require(plan.run(work.tensors().data()), subject);  // warms up what is timed below
-  one.error = work.verdict().found;
-  one.time = bench::measure(
+  layer.error = work.verdict().found;
+  layer.time = bench::measure(
       {.warm_ups = 0, .min_rounds = 2, .seconds = 0.25},
       [&](std::size_t round) { require(plan.run(work.tensors(round).data()), subject); });
-  one.counted = work.work();
+  layer.counted = work.work();
 }
 
-void measure_on_gpu(measured_layer& one, const operation_plan& plan, bench::gpu_stopwatch& watch,
+void measure_on_gpu(measured_layer& layer, const operation_plan& plan, bench::gpu_stopwatch& watch,
                     const std::string& subject) {
   const result<const device_facts*> facts = find_device(plan.device());
   if (!facts) require(facts.failure(), subject);
   const std::size_t cache =
-      comes_from_memory(one.asked.phase) ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
+      comes_from_memory(layer.asked.phase) ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
   auto work = value_of(bench::gpu_workload<bench::workload>::make(
                            bench::workload(plan.problem(), {.cold_bytes = 3 * cache}), watch),
                        subject);
   require(plan.run(work.args(0).data()), subject);
   const bench::workload& here = *value_of(work.fetched(), subject);
-  one.error = here.verdict().found;
-  one.counted = here.work();
-  one.time = value_of(work.measure([&](const std::vector<tensor_view>& tensors) {
+  layer.error = here.verdict().found;
+  layer.counted = here.work();
+  layer.time = value_of(work.measure([&](const std::vector<tensor_view>& tensors) {
     return plan.run(tensors.data());
   }),
-                      subject);
+                        subject);
 }
 
 }  // namespace
@@ -142,31 +143,31 @@ limits_of_device measure_limits(const execution_flags& flags, device_id device) 
   return limits;
 }
 
-void choose_row(measured_layer& one, const execution_flags& flags, device_id device) {
+void choose_row(measured_layer& layer, const execution_flags& flags, device_id device) {
   const tessera::family* kind = nullptr;
-  const owned_problem problem = problem_of(one, kind);
-  take_choice(one, plan_for(*kind, problem.view(), flags, device, nullptr, subject_of(one)));
+  const owned_problem problem = problem_of(layer, kind);
+  take_choice(layer, plan_for(*kind, problem.view(), flags, device, nullptr, subject_of(layer)));
 }
 
-void measure(measured_layer& one, const execution_flags& flags, const limits_of_device& limits) {
-  const std::string subject = subject_of(one);
+void measure(measured_layer& layer, const execution_flags& flags, const limits_of_device& limits) {
+  const std::string subject = subject_of(layer);
   const tessera::family* kind = nullptr;
-  const owned_problem problem = problem_of(one, kind);
+  const owned_problem problem = problem_of(layer, kind);
   std::optional<bench::gpu_stopwatch> watch;
   if (limits.device.kind == device_kind::cuda) {
     watch = value_of(bench::gpu_stopwatch::make(limits.device), subject);
   }
   const operation_plan plan = plan_for(*kind, problem.view(), flags, limits.device,
                                        watch ? watch->stream() : nullptr, subject);
-  take_choice(one, plan);
-  if (!has_room(one, problem.view())) return;
+  take_choice(layer, plan);
+  if (!has_room(layer, problem.view())) return;
   if (watch) {
-    measure_on_gpu(one, plan, *watch, subject);
+    measure_on_gpu(layer, plan, *watch, subject);
   } else {
-    measure_here(one, plan, subject);
+    measure_here(layer, plan, subject);
   }
-  one.measured = true;
-  compare_with(limits, plan, one);
+  layer.measured = true;
+  compare_with(limits, plan, layer);
 }
 
 }  // namespace tessera::tool

@@ -51,10 +51,10 @@ struct limits_of_device {
 limits_of_device measure_limits(const execution_flags& flags, device_id device);
 
 /// The row of a problem.
-void choose_row(measured_layer& one, const execution_flags& flags, device_id device);
+void choose_row(measured_layer& layer, const execution_flags& flags, device_id device);
 
 /// The row, and what it does with the problem. A problem that this machine has no memory for is not
 /// measured: one message says what it needs.
-void measure(measured_layer& one, const execution_flags& flags, const limits_of_device& limits);
+void measure(measured_layer& layer, const execution_flags& flags, const limits_of_device& limits);
 
 }  // namespace tessera::tool

@@ -31,18 +31,18 @@ void add(std::optional<double>& sum, std::optional<double> more) {
   }
 }
 
-std::optional<double> milliseconds(const measured_layer& one) {
-  if (!one.measured) return std::nullopt;
-  return one.time.median * 1e3 * static_cast<double>(one.asked.times);
+std::optional<double> milliseconds(const measured_layer& layer) {
+  if (!layer.measured) return std::nullopt;
+  return layer.time.median * 1e3 * static_cast<double>(layer.asked.times);
 }
 
 /// Adds what a part of a model asks in the sum's phase.
 void add_part(layer_sum& sum, const std::vector<measured_layer>& measured, model_part part,
               std::size_t index) {
-  for (const measured_layer& one : measured) {
-    if (one.asked.part != part || one.asked.index != index || one.asked.phase != sum.phase)
+  for (const measured_layer& layer : measured) {
+    if (layer.asked.part != part || layer.asked.index != index || layer.asked.phase != sum.phase)
       continue;
-    add(part == model_part::mixer ? sum.mixer : sum.products, milliseconds(one));
+    add(part == model_part::mixer ? sum.mixer : sum.products, milliseconds(layer));
   }
 }
 
@@ -56,9 +56,9 @@ void add_layers(layer_sum& sum, const layer_sum& layer) {
 
 std::vector<model_phase> phases_of(const std::vector<measured_layer>& measured) {
   std::vector<model_phase> phases;
-  for (const measured_layer& one : measured) {
-    if (std::ranges::find(phases, one.asked.phase) == phases.end())
-      phases.push_back(one.asked.phase);
+  for (const measured_layer& layer : measured) {
+    if (std::ranges::find(phases, layer.asked.phase) == phases.end())
+      phases.push_back(layer.asked.phase);
   }
   return phases;
 }
@@ -157,25 +157,26 @@ void print_layers(const std::vector<measured_layer>& layers) {
              {"problem", side::left, true},
              {"row", side::left, true}});
   std::string last;
-  for (const measured_layer& one : layers) {
+  for (const measured_layer& layer : layers) {
     const auto if_measured = [&](std::string text) {
-      return one.measured ? std::move(text) : std::string("-");
+      return layer.measured ? std::move(text) : std::string("-");
     };
-    const std::string times = one.asked.times > 1 ? fmt::format(" ({} x)", one.asked.times) : "";
-    out.add({{one.model == last ? "" : one.model, style::bold},
-             fmt::format("{} x {}", one.asked.layers, one.asked.kind),
-             one.asked.name + times,
-             std::string(name_of(one.asked.phase)),
-             if_measured(fmt::format("{:.3f}", one.time.median * 1e3)),
-             if_measured(
-                 fmt::format("{:.1f} {}", one.rate(), one.memory_bound ? "GB/s   " : "GFLOP/s")),
-             if_measured(percent(one.of_ceiling)),
-             {if_measured(fmt::format("{:.1e}", one.error.error)),
-              one.passed() ? style::plain : style::bad},
-             std::string(name_of(one.tier)),
-             one.asked.text,
-             fmt::format("{} ({})", one.row, name_of(one.reason))});
-    last = one.model;
+    const std::string times =
+        layer.asked.times > 1 ? fmt::format(" ({} x)", layer.asked.times) : "";
+    out.add({{layer.model == last ? "" : layer.model, style::bold},
+             fmt::format("{} x {}", layer.asked.layers, layer.asked.kind),
+             layer.asked.name + times,
+             std::string(name_of(layer.asked.phase)),
+             if_measured(fmt::format("{:.3f}", layer.time.median * 1e3)),
+             if_measured(fmt::format("{:.1f} {}", layer.rate(),
+                                     layer.memory_bound ? "GB/s   " : "GFLOP/s")),
+             if_measured(percent(layer.of_ceiling)),
+             {if_measured(fmt::format("{:.1e}", layer.error.error)),
+              layer.passed() ? style::plain : style::bad},
+             std::string(name_of(layer.tier)),
+             layer.asked.text,
+             fmt::format("{} ({})", layer.row, name_of(layer.reason))});
+    last = layer.model;
   }
   print(out.text(terminal_width()));
 }
@@ -201,7 +202,8 @@ void print_sums(const std::vector<layer_sum>& sums) {
 }
 
 void print_legend(const limits_of_device& limits, const std::vector<measured_layer>& layers) {
-  const auto wrong = std::ranges::count_if(layers, [](const auto& one) { return !one.passed(); });
+  const auto wrong =
+      std::ranges::count_if(layers, [](const auto& layer) { return !layer.passed(); });
   print(fmt::format(
       "\nOne layer each; a model is all of its layers and the head, without norms and embeddings.\n"
       "{}; the percentage is of the one that binds the problem.\n"
@@ -211,33 +213,34 @@ void print_legend(const limits_of_device& limits, const std::vector<measured_lay
                  : styled(style::bad, fmt::format("{} out of bound", wrong))));
 }
 
-json::object json_of(const measured_layer& one) {
-  json::object layer{{"model", one.model},
-                     {"layer_kind", one.asked.kind},
-                     {"layers", one.asked.layers},
-                     {"part", one.asked.name},
-                     {"times", one.asked.times},
-                     {"phase", text(name_of(one.asked.phase))},
-                     {"problem", one.asked.text},
-                     {"row", one.row},
-                     {"tier", text(name_of(one.tier))},
-                     {"reason", text(name_of(one.reason))}};
-  if (!one.measured) return layer;
-  const json::object measured{{"milliseconds",
-                               {{"min", one.time.min * 1e3},
-                                {"median", one.time.median * 1e3},
-                                {"max", one.time.max * 1e3}}},
-                              {"flops", one.counted.flops},
-                              {"bytes", one.counted.bytes},
-                              {"gflops_per_second", one.counted.flops / one.time.median * 1e-9},
-                              {"gigabytes_per_second", one.counted.bytes / one.time.median * 1e-9},
-                              {"bound_by", one.memory_bound ? "read bandwidth" : "multiply-adds"},
-                              {"percent_of_ceiling", one.of_ceiling * 100},
-                              {"error", one.error.error},
-                              {"error_bound", one.error.bound},
-                              {"passed", one.error.passed}};
-  layer.insert(measured.begin(), measured.end());
-  return layer;
+json::object json_of(const measured_layer& layer) {
+  json::object document{{"model", layer.model},
+                        {"layer_kind", layer.asked.kind},
+                        {"layers", layer.asked.layers},
+                        {"part", layer.asked.name},
+                        {"times", layer.asked.times},
+                        {"phase", text(name_of(layer.asked.phase))},
+                        {"problem", layer.asked.text},
+                        {"row", layer.row},
+                        {"tier", text(name_of(layer.tier))},
+                        {"reason", text(name_of(layer.reason))}};
+  if (!layer.measured) return document;
+  const json::object measured{
+      {"milliseconds",
+       {{"min", layer.time.min * 1e3},
+        {"median", layer.time.median * 1e3},
+        {"max", layer.time.max * 1e3}}},
+      {"flops", layer.counted.flops},
+      {"bytes", layer.counted.bytes},
+      {"gflops_per_second", layer.counted.flops / layer.time.median * 1e-9},
+      {"gigabytes_per_second", layer.counted.bytes / layer.time.median * 1e-9},
+      {"bound_by", layer.memory_bound ? "read bandwidth" : "multiply-adds"},
+      {"percent_of_ceiling", layer.of_ceiling * 100},
+      {"error", layer.error.error},
+      {"error_bound", layer.error.bound},
+      {"passed", layer.error.passed}};
+  document.insert(measured.begin(), measured.end());
+  return document;
 }
 
 json::object json_of(const layer_sum& sum) {

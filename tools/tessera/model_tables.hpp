@@ -36,7 +36,7 @@ void print_layers(const std::vector<measured_layer>& layers);
 void print_sums(const std::vector<layer_sum>& sums);
 void print_legend(const limits_of_device& limits, const std::vector<measured_layer>& layers);
 
-boost::json::object json_of(const measured_layer& one);
+boost::json::object json_of(const measured_layer& layer);
 boost::json::object json_of(const layer_sum& sum);
 boost::json::object json_of(const limits_of_device& limits);
 
