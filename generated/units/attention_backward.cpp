@@ -78,7 +78,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b18d595509232ea0";
-  if (kind == device_kind::cuda) return "ede437e2011b7b45";
+  if (kind == device_kind::cuda) return "2957cad17b3e42ae";
   return {};
 }
 

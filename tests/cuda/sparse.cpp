@@ -21,12 +21,20 @@
 namespace tessera::device_test {
 namespace {
 
-/// Rows of a head dim, forward or backward.
-struct row_pair {
+/// Rows of a head dim, dense and sparse.
+struct row_names {
   std::int64_t head_dim;
-  const char* dense;
-  const char* sparse;
+  const char *dense, *sparse, *dense_gradients, *sparse_gradients;
 };
+constexpr row_names rows_of_head_dims[] = {
+    {64, "attention.cuda_sm80.bf16.d64.128x64.w4b2r",
+     "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d64",
+     "attention_backward.cuda_sm80.bf16.d64.128x128",
+     "sparse_attention.cuda_sm80.blocksparse.backward.bf16.d64"},
+    {128, "attention.cuda_sm80.bf16.d128.128x64.w4b2",
+     "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d128",
+     "attention_backward.cuda_sm80.bf16.d128.128x128",
+     "sparse_attention.cuda_sm80.blocksparse.backward.bf16.d128"}};
 
 /// Tensors [1, heads, tokens, head dim] of one call.
 struct tokens_of_heads {
@@ -72,11 +80,7 @@ tensor_view heads_last(tensor_view of) {
 }
 
 TEST(blocksparse_attention, with_nothing_hidden_has_the_bits_of_the_dense_row) {
-  for (const row_pair& rows :
-       {row_pair{64, "attention.cuda_sm80.bf16.d64.128x64.w4b2r",
-                 "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d64"},
-        row_pair{128, "attention.cuda_sm80.bf16.d128.128x64.w4b2",
-                 "sparse_attention.cuda_sm80.blocksparse.forward.bf16.d128"}}) {
+  for (const row_names& rows : rows_of_head_dims) {
     for (const bool causal : {false, true}) {
       SCOPED_TRACE(std::string(rows.sparse) + (causal ? ", causal" : ""));
       tokens_of_heads of(rows.head_dim);
@@ -119,13 +123,9 @@ void run_on(const char* row, const char* operation, const Args& args, const Opti
 }
 
 TEST(blocksparse_attention, with_nothing_hidden_has_the_gradients_of_the_dense_row) {
-  for (const row_pair& rows :
-       {row_pair{64, "attention_backward.cuda_sm80.bf16.d64.128x128",
-                 "sparse_attention.cuda_sm80.blocksparse.backward.bf16.d64"},
-        row_pair{128, "attention_backward.cuda_sm80.bf16.d128.128x128",
-                 "sparse_attention.cuda_sm80.blocksparse.backward.bf16.d128"}}) {
+  for (const row_names& rows : rows_of_head_dims) {
     for (const bool causal : {false, true}) {
-      SCOPED_TRACE(std::string(rows.sparse) + (causal ? ", causal" : ""));
+      SCOPED_TRACE(std::string(rows.sparse_gradients) + (causal ? ", causal" : ""));
       tokens_of_heads of(rows.head_dim);
       const std::vector<std::uint8_t> shown(static_cast<std::size_t>(6 * 6), 1);
       const blocksparse_attention_args forward{
@@ -157,11 +157,11 @@ TEST(blocksparse_attention, with_nothing_hidden_has_the_gradients_of_the_dense_r
                                           .d_q = heads_last(sparse.d_q),
                                           .d_k = heads_last(sparse.d_k),
                                           .d_v = heads_last(sparse.d_v)};
-      run_on(rows.dense, "flash_attention_backward", dense,
+      run_on(rows.dense_gradients, "flash_attention_backward", dense,
              flash_attention_options{.causal = causal});
       const std::vector<std::uint16_t> wanted = of.bits();
       of.clear_gradients();
-      run_on(rows.sparse, "blocksparse_attention_backward", sparse,
+      run_on(rows.sparse_gradients, "blocksparse_attention_backward", sparse,
              blocksparse_attention_options{.causal = causal, .block_q = 128, .block_k = 128});
       EXPECT_EQ(of.bits(), wanted);
     }

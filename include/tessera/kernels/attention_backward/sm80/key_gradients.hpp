@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(threads, 1)
     const std::int64_t end = first + queries < seq.q_len ? first + queries : seq.q_len;
     return seen_of_tile(args, seq.index, head, {first, end}, own);
   };
-  tile_walk<lists_tiles<Hooks>, false, decltype(look_at)> walk(seen_by, end_head, look_at);
+  __shared__ tile_words words;
+  tile_walk<lists_tiles<Hooks>, false, decltype(look_at)> walk(seen_by, end_head, words, look_at);
   const auto start = [&](const tile_step& step, int stage) {
     const int head = step.head;
     const std::int64_t first = std::int64_t{step.tile} * queries;

@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(threads, 1)
     const std::int64_t stop = key0 + count < seq.k_len ? key0 + count : seq.k_len;
     return seen_of_tile(args, seq.index, of_head, {first, end}, {key0, stop});
   };
-  tile_walk<lists_tiles<Hooks>, true, decltype(look_at)> walk(own_tiles, head + 1, look_at);
+  __shared__ tile_words words;
+  tile_walk<lists_tiles<Hooks>, true, decltype(look_at)> walk(own_tiles, head + 1, words, look_at);
   const auto start = [&](const tile_step& step, int stage) {
     const std::int64_t key0 = std::int64_t{step.tile} * count;
     const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);

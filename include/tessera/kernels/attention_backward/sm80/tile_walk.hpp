@@ -60,14 +60,20 @@ struct tile_step {
   bool whole = false;  ///< the mask functor hides none of its pairs
 };
 
+/// What is seen of `threads` tiles, a bit for each.
+struct tile_words {
+  std::uint32_t some[threads / 32], whole[threads / 32];
+};
+
 /// Tiles of heads up to `end_head`; with `OneHead` of the one that a walk begins at. `look_at(head,
-/// tile)` says what is seen of a tile, and is asked about 32 of them by the lanes of a warp. By
-/// whole warps, all in the same way.
+/// tile)` says what is seen of a tile; the threads of a block ask about one each, side by side, and
+/// leave the answers in shared memory. By whole blocks.
 template <bool Lists, bool OneHead, class LookAt>
 class tile_walk {
  public:
-  __device__ __forceinline__ tile_walk(tile_interval tiles, int end_head, const LookAt& look_at)
-      : tiles_(tiles), end_head_(end_head), look_at_(look_at) {}
+  __device__ __forceinline__ tile_walk(tile_interval tiles, int end_head, tile_words& words,
+                                       const LookAt& look_at)
+      : tiles_(tiles), end_head_(end_head), words_(words), look_at_(look_at) {}
 
   __device__ __forceinline__ tile_step first_of(int head) { return find({head, tiles_.begin}); }
   __device__ __forceinline__ tile_step after(const tile_step& step) {
@@ -84,11 +90,11 @@ class tile_walk {
         step = {step.head + 1, tiles_.begin};
         continue;
       }
-      look(step);
-      const std::uint32_t left = some_ >> step.tile % 32;
+      if (head_ != step.head || part_ != step.tile / threads) look(step);
+      const std::uint32_t left = words_.some[step.tile % threads / 32] >> step.tile % 32;
       if (left != 0) {
         step.tile += __ffs(static_cast<int>(left)) - 1;
-        step.whole = (whole_ >> step.tile % 32 & 1u) != 0;
+        step.whole = (words_.whole[step.tile % threads / 32] >> step.tile % 32 & 1u) != 0;
         return step;
       }
       step.tile = step.tile / 32 * 32 + 32;
@@ -96,25 +102,29 @@ class tile_walk {
     if (!Lists && !OneHead && step.tile >= tiles_.end) step = {step.head + 1, tiles_.begin};
     return step;
   }
-  /// What is seen of the 32 tiles that a step is one of.
+  /// What is seen of the tiles of the part that a step lies in.
   __device__ __forceinline__ void look(const tile_step& step) {
     using enum prim::tile_visibility;
-    const int word = step.tile / 32;
-    if (head_ == step.head && word_ == word) return;
     head_ = step.head;
-    word_ = word;
-    const int tile = word * 32 + static_cast<int>(threadIdx.x) % 32;
+    part_ = step.tile / threads;
+    const int tile = part_ * threads + static_cast<int>(threadIdx.x);
     const prim::tile_visibility seen =
         tile >= tiles_.begin && tile < tiles_.end ? look_at_(step.head, tile) : skip;
-    some_ = __ballot_sync(prim::cuda::all_lanes, seen != skip);
-    whole_ = __ballot_sync(prim::cuda::all_lanes, seen == full);
+    const std::uint32_t some = __ballot_sync(prim::cuda::all_lanes, seen != skip);
+    const std::uint32_t whole = __ballot_sync(prim::cuda::all_lanes, seen == full);
+    __syncthreads();  // the words before may still be read
+    if (threadIdx.x % 32 == 0) {
+      words_.some[threadIdx.x / 32] = some;
+      words_.whole[threadIdx.x / 32] = whole;
+    }
+    __syncthreads();
   }
 
   const tile_interval tiles_;
   const int end_head_;
+  tile_words& words_;
   const LookAt& look_at_;
-  int head_ = -1, word_ = -1;
-  std::uint32_t some_ = 0, whole_ = 0;
+  int head_ = -1, part_ = -1;
 };
 
 /// Weights and gradients of the scores of a warp, `Columns` x 8 of 16 rows, the first of a lane at
@@ -134,16 +144,17 @@ __device__ __forceinline__ void weigh_tile(const hooked_args<Hooks>& args, bool 
   if constexpr (!lists_tiles<Hooks>) {
     weigh_all(kind_constant<Kind>{}, seen);
   } else {
-    const bool capped = args.call.forward.soft_cap > 0.0f;
-    if (whole && !capped) return weigh_all(kind_constant<score_kind::plain>{}, seen);
     static_assert(Columns * 4 <= 32);
     std::uint32_t bits = 0;  // bit 4n + e
 #pragma unroll
     for (int i = 0; i < Columns * 4; ++i) bits |= seen(i / 4, i % 4) ? 1u << i : 0u;
     if (!whole) bits = ask_about_pairs<ColumnsAreKeys>(args, first, bits);
     const auto is_visible = [&](int n, int e) { return (bits >> (n * 4 + e) & 1u) != 0; };
-    if (capped) return weigh_all(kind_constant<score_kind::computed>{}, is_visible);
-    weigh_all(kind_constant<score_kind::plain>{}, is_visible);
+    if (args.call.forward.soft_cap > 0.0f) {
+      weigh_all(kind_constant<score_kind::computed>{}, is_visible);
+    } else {
+      weigh_all(kind_constant<score_kind::plain>{}, is_visible);
+    }
   }
 }
 

@@ -39,22 +39,20 @@ struct dense_gradient_row {
 
 /// The dense call without what the mask of pairs says.
 inline attention_backward_kernel_args dense_gradient_call(const blocksparse_kernel_args& call) {
-  attention_backward_kernel_args dense;
-  dense.forward = dense_call(call);
-  dense.d_out = call.d_out.data;
-  dense.d_q = call.d_q.data;
-  dense.d_k = call.d_k.data;
-  dense.d_v = call.d_v.data;
-  dense.d_out_strides = dense_strides(call.d_out);
-  dense.d_q_strides = dense_strides(call.d_q);
-  dense.d_k_strides = dense_strides(call.d_k);
-  dense.d_v_strides = dense_strides(call.d_v);
-  dense.d_lse = {call.d_lse.data, call.d_lse.entry, call.d_lse.head, call.d_lse.token};
-  dense.d_sinks = call.d_sinks.data;
-  dense.d_sink_head_stride = call.d_sinks.head;
-  dense.d_sink_stride = call.d_sinks.sink;
-  dense.d_sink_heads = call.sink_rows;
-  return dense;
+  return {.forward = dense_call(call),
+          .d_out = call.d_out.data,
+          .d_out_strides = dense_strides(call.d_out),
+          .d_lse = {call.d_lse.data, call.d_lse.entry, call.d_lse.head, call.d_lse.token},
+          .d_q = call.d_q.data,
+          .d_k = call.d_k.data,
+          .d_v = call.d_v.data,
+          .d_q_strides = dense_strides(call.d_q),
+          .d_k_strides = dense_strides(call.d_k),
+          .d_v_strides = dense_strides(call.d_v),
+          .d_sinks = call.d_sinks.data,
+          .d_sink_head_stride = call.d_sinks.head,
+          .d_sink_stride = call.d_sinks.sink,
+          .d_sink_heads = call.sink_rows};
 }
 
 template <class Kernel, class Mask>
