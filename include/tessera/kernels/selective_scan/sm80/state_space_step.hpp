@@ -152,13 +152,6 @@ __global__ void __launch_bounds__(block_threads, Packed ? 2 : 3)
   }
   const std::int64_t group =
       static_cast<unsigned>(mine.head) / static_cast<unsigned>(args.heads_per_group);
-  const bool is_wanted = args.final_state.data != nullptr && is_kept;
-  float* const to = mine.states_in(args.final_state, tokens.states_entry);
-  const auto store_state = [&](int k) {
-    if (is_wanted && k < count) {
-      __stcs(reinterpret_cast<float4*>(to + k * mine.apart * args.final_state.column), h[k]);
-    }
-  };
   const bool is_fast = args.x.type != dtype::f32;
   const std::int64_t length = Packed ? tokens.length : 1;
 #pragma unroll 1
@@ -199,6 +192,7 @@ __global__ void __launch_bounds__(block_threads, Packed ? 2 : 3)
       }
     }
     float y[8] = {};
+    [[maybe_unused]] float* to = mine.states_in(args.final_state, mine.sequence);
 #pragma unroll
     for (int k = 0; k < batch; ++k) {
       const float size = dt[SharesSteps ? 0 : k], moved = size * x[k];
@@ -214,7 +208,12 @@ __global__ void __launch_bounds__(block_threads, Packed ? 2 : 3)
         if (k < count) y[k] = fmaf(states[r], c[r], y[k]);
       }
       h[k] = make_float4(states[0], states[1], states[2], states[3]);
-      if (step + 1 == length) store_state(k);
+      if constexpr (!Packed) {
+        if (args.final_state.data != nullptr && k < count) {
+          __stcs(reinterpret_cast<float4*>(to), h[k]);
+        }
+        to += mine.apart * args.final_state.column;
+      }
     }
     // Each lane ends with the sums of two of the channels, if there are as many.
     fold_values<8, 1, 2>(y, mine.lane);
@@ -228,9 +227,13 @@ __global__ void __launch_bounds__(block_threads, Packed ? 2 : 3)
       finish_step<SharesSteps>(all, mine, tokens.entry, token, y);
     }
   }
-  if (length > 0) return;
+  if (!Packed || args.final_state.data == nullptr || !is_kept) return;
+  float* to = mine.states_in(args.final_state, tokens.states_entry);
 #pragma unroll
-  for (int k = 0; k < batch; ++k) store_state(k);
+  for (int k = 0; k < batch; ++k) {
+    if (k < count) __stcs(reinterpret_cast<float4*>(to), h[k]);
+    to += mine.apart * args.final_state.column;
+  }
 }
 
 }  // namespace tessera::kernels::selective_scan::sm80
