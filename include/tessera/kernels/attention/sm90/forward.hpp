@@ -66,7 +66,11 @@ class consumer {
     const int full_last = uniform(own.full_last);
 
     q_place().wait_full(barriers_of_q());
-    if (args_.negative_scale) negate_queries();
+    if constexpr (Traits::codes_of_heads) {
+      set_scales(planned);
+    } else if (args_.negative_scale) {
+      negate_queries();
+    }
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -76,6 +80,7 @@ class consumer {
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
+      if constexpr (Traits::codes_of_heads) turn_scores();
       int tile = last - 1;
       const bool hides = tile >= full_last || tile < full_first;
       modify_scores(planned, tile, hides);
@@ -91,7 +96,7 @@ class consumer {
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
-      if (args_.clears_values) clear_missing_values(planned, tile);
+      if (!Traits::codes_of_heads && args_.clears_values) clear_missing_values(planned, tile);
       for (--tile; tile >= first; --tile) {
         if (!shows_tile(planned, tile)) continue;
         next_tile(planned, tile, tile >= full_last || tile < full_first);
@@ -126,6 +131,7 @@ class consumer {
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
+    if constexpr (Traits::codes_of_heads) turn_scores();
     modify_scores(planned, tile, hides);
     if (hides) hide_scores(planned, tile);
     const bool moved = follow_maximum(lane_, args_, factors());
@@ -166,14 +172,19 @@ class consumer {
 
   /// out += weights V
   __device__ __forceinline__ void multiply_values() {
-    const std::uint64_t b = prim::cuda::describe_panels(
-        prim::cuda::shared_address(&shared_.v[v_place_.stage()]), Traits::kv_panel_bytes);
+    const std::uint32_t values = prim::cuda::shared_address(&shared_.v[v_place_.stage()]);
+    const std::uint64_t b =
+        Traits::codes_of_heads ? prim::cuda::describe_narrow_panel(values)
+                               : prim::cuda::describe_panels(values, Traits::kv_panel_bytes);
+    constexpr int step_bytes = Traits::codes_of_heads
+                                   ? Traits::v_head_dim * prim::cuda::narrow_row_bytes
+                                   : 16 * prim::cuda::panel_row_bytes;
 #pragma unroll
-    for (int step = 0; step < Traits::block_kv / 16; ++step) {
+    for (int step = 0; step < Traits::block_kv / Traits::step_columns; ++step) {
       const prim::cuda::warpgroup_a a{{lane_.weights[4 * step], lane_.weights[4 * step + 1],
                                        lane_.weights[4 * step + 2], lane_.weights[4 * step + 3]}};
       values_product::sums_of(lane_.out, a,
-                              b + prim::cuda::panel_step(step * 16 * prim::cuda::panel_row_bytes));
+                              b + prim::cuda::panel_step(step * step_bytes));
     }
     prim::cuda::commit_products();
   }
@@ -209,6 +220,31 @@ class consumer {
     for (int i = 0; i < Traits::block_kv / 2; ++i) {
       const int column = i / 4 * 8 + i % 2;
       lane_.scores[i] = column >= seen[half_of(i)].begin ? lane_.scores[i] : prim::minus_infinity;
+    }
+  }
+
+  /// The scales of this lane's rows. Never 0, which would make NaN of hidden scores.
+  __device__ __forceinline__ void set_scales(const planned_tile<Traits>& planned) {
+    const int row = row_of_lane(static_cast<int>(prim::cuda::thread_index()), warpgroup_);
+    bool negative = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int used = min(row + 8 * half, max(0, planned.work.used - 1));
+      const float scale =
+          scale_of_head<Traits>(args_, query_of(args_, planned.work, used).head) * prim::log2_e;
+      negative = negative || scale < 0.0f;
+      lane_.scale[half] = fmaxf(fabsf(scale), 1e-30f);
+      turns_[half] = scale < 0.0f;
+    }
+    turns_some_ = prim::cuda::any_of_warp(negative);
+  }
+
+  /// Turns the signs of scores whose scale is below 0.
+  __device__ __forceinline__ void turn_scores() {
+    if (!turns_some_) return;
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 2; ++i) {
+      if (turns_[half_of(i)]) lane_.scores[i] = -lane_.scores[i];
     }
   }
 
@@ -314,6 +350,7 @@ class consumer {
   plan& shared_;
   const int warpgroup_;
   lane_tile<Traits> lane_;
+  bool turns_[2] = {}, turns_some_ = false;  ///< scores have a scale below 0
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::stages> k_place_;  ///< of values too, until they have arrived
   prim::cuda::ring_place<Traits::stages> v_place_;  ///< of values in use

@@ -203,9 +203,10 @@ __device__ __forceinline__ query_row query_of(const launch_args& args, const wor
 }
 
 /// Element (sequence, row of the tensor, head, 0).
-__device__ __forceinline__ std::uint16_t* token_row(const void* data, const row_strides& strides,
-                                                    int sequence, std::int64_t row, int head) {
-  auto* elements = const_cast<std::uint16_t*>(static_cast<const std::uint16_t*>(data));
+template <class Stored = std::uint16_t>
+__device__ __forceinline__ Stored* token_row(const void* data, const row_strides& strides,
+                                             int sequence, std::int64_t row, int head) {
+  auto* elements = const_cast<Stored*>(static_cast<const Stored*>(data));
   return elements + sequence * strides.batch + row * strides.row + head * strides.head;
 }
 
