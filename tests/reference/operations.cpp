@@ -6,6 +6,7 @@ const operation_reference* reference_of(std::string_view op) noexcept {
   for (const auto table : {&attention_references,
                            &paged_references,
                            &ragged_decode_references,
+                           &fp8_references,
                            &paged_batch_references,
                            &mean_pooling_references,
                            &attention_backward_references,

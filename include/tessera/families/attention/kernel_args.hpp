@@ -90,7 +90,7 @@ struct attention_kernel_args {
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
   page_table pages{};
   shared_prefixes prefixes{};  ///< paged
-  /// q of f8_e4m3: what its elements are multiplied by, a number for each of its heads; null: 1.
+  /// q of f8_e4m3: what its elements are multiplied by, a number for each head of k; null: 1.
   const float* q_scales = nullptr;
   /// Keys and values of 8 bits: the same of k and v.
   const float* k_scales = nullptr;

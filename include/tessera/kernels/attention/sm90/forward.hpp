@@ -67,7 +67,7 @@ class consumer {
 
     q_place().wait_full(barriers_of_q());
     if constexpr (Traits::codes_of_heads) {
-      set_scales(planned);
+      set_scale(planned);
     } else if (args_.negative_scale) {
       negate_queries();
     }
@@ -223,29 +223,19 @@ class consumer {
     }
   }
 
-  /// The scales of this lane's rows. Never 0, which would make NaN of hidden scores.
-  __device__ __forceinline__ void set_scales(const planned_tile<Traits>& planned) {
-    const int row = row_of_lane(static_cast<int>(prim::cuda::thread_index()), warpgroup_);
-    bool negative = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int used = min(row + 8 * half, max(0, planned.work.used - 1));
-      const float scale =
-          scale_of_head<Traits>(args_, query_of(args_, planned.work, used).head) * prim::log2_e;
-      negative = negative || scale < 0.0f;
-      lane_.scale[half] = fmaxf(fabsf(scale), 1e-30f);
-      turns_[half] = scale < 0.0f;
-    }
-    turns_some_ = prim::cuda::any_of_warp(negative);
+  /// The scale of the work tile's heads. Never 0, which would make NaN of hidden scores.
+  __device__ __forceinline__ void set_scale(const planned_tile<Traits>& planned) {
+    const float scale =
+        scale_of_head<Traits>(args_, planned.work.first_head) * static_cast<float>(prim::log2_e);
+    lane_.scale = fmaxf(fabsf(scale), 1e-30f);
+    negative_scale_ = scale < 0.0f;
   }
 
   /// Turns the signs of scores whose scale is below 0.
   __device__ __forceinline__ void turn_scores() {
-    if (!turns_some_) return;
+    if (!negative_scale_) return;
 #pragma unroll
-    for (int i = 0; i < Traits::block_kv / 2; ++i) {
-      if (turns_[half_of(i)]) lane_.scores[i] = -lane_.scores[i];
-    }
+    for (float& score : lane_.scores) score = -score;
   }
 
   /// Turns the signs of this warpgroup's queries.
@@ -350,7 +340,7 @@ class consumer {
   plan& shared_;
   const int warpgroup_;
   lane_tile<Traits> lane_;
-  bool turns_[2] = {}, turns_some_ = false;  ///< scores have a scale below 0
+  bool negative_scale_ = false;  ///< f8_e4m3: of the heads of the work tile
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::stages> k_place_;  ///< of values too, until they have arrived
   prim::cuda::ring_place<Traits::stages> v_place_;  ///< of values in use

@@ -28,14 +28,14 @@ struct lane_tile {
   std::uint32_t weights[Traits::weight_words];
   float reference[2];  ///< in powers of 2, less the headroom
   float sum[2];        ///< of this lane's weights
-  float scale[2];      ///< f8_e4m3: launch_args::log2_scale of the rows, not below 0
+  float scale;         ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
 };
 
 /// What scores of a lane's row times are powers of 2.
 template <class Traits>
 __device__ __forceinline__ float log2_scale_of(const lane_tile<Traits>& lane,
-                                               const launch_args& args, int half) {
-  return Traits::codes_of_heads ? lane.scale[half] : args.log2_scale;
+                                               const launch_args& args) {
+  return Traits::codes_of_heads ? lane.scale : args.log2_scale;
 }
 
 /// The row of a register of `scores` or `out`.
@@ -92,7 +92,7 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit =
-        prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args, half);
+        prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
     lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config.type);
     lane.sum[half] = 0.0f;
   }
@@ -108,9 +108,7 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
   largest_scores(lane, most);
   const auto passes = [&](int half) {
     if constexpr (Traits::codes_of_heads) {
-      constexpr float above =
-          growth_of(Traits::config.type) + headroom_of(Traits::config.type);
-      return most[half] * lane.scale[half] > lane.reference[half] + above;
+      return most[half] * lane.scale > lane.reference[half] + args.rescale_above;
     } else {
       return most[half] > fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
     }
@@ -120,7 +118,7 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit =
-        prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args, half);
+        prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
     const float reference = fmaxf(logit - headroom_of(Traits::config.type), lane.reference[half]);
     rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
@@ -149,7 +147,7 @@ __device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const laun
   for (int i = 0; i < Traits::block_kv / 2; ++i) {
     const int half = half_of(i);
     lane.scores[i] = prim::cuda::exp2_fast(
-        fmaf(lane.scores[i], log2_scale_of(lane, args, half), -lane.reference[half]));
+        fmaf(lane.scores[i], log2_scale_of(lane, args), -lane.reference[half]));
     chain[i & 3] += lane.scores[i];
   }
   lane.sum[0] = chain[0] + chain[1];

@@ -182,12 +182,12 @@ constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
 /// Logits of f16 may pass the maximum that weights are relative to by 2^8, those of bf16, whose
 /// range is that of f32, by 2^16, before the sums are rescaled. Weights of f16 below 2^-14 lose
 /// bits, so theirs are 2^7 larger, and stay below 2^16.
-/// Those of f8_e4m3, which has 2^-9 to 448, are 2^8 larger, and the reference is the maximum.
+/// Those of f8_e4m3, which has 2^-9 to 448, are 2^6 larger, and may pass that by 2^2.75.
 constexpr float growth_of(dtype type) {
-  return type == dtype::f8_e4m3 ? 0.0f : type == dtype::f16 ? 8.0f : 16.0f;
+  return type == dtype::f8_e4m3 ? 2.75f : type == dtype::f16 ? 8.0f : 16.0f;
 }
 constexpr float headroom_of(dtype type) {
-  return type == dtype::f8_e4m3 ? 8.0f : type == dtype::f16 ? 7.0f : 0.0f;
+  return type == dtype::f8_e4m3 ? 6.0f : type == dtype::f16 ? 7.0f : 0.0f;
 }
 
 /// A soft cap in units of products x: cap * tanh(x * scale / cap) / scale.
@@ -241,8 +241,9 @@ __device__ __forceinline__ float scale_of_head(const launch_args& args, int head
   float scale = args.call.softmax_scale;
   if constexpr (Traits::codes_of_heads) {
     const attention_kernel_args& call = args.call;
-    if (call.q_scales != nullptr) scale *= call.q_scales[head];
-    if (call.k_scales != nullptr) scale *= call.k_scales[args.group.quotient(head)];
+    const int kv_head = args.group.quotient(head);
+    if (call.q_scales != nullptr) scale *= call.q_scales[kv_head];
+    if (call.k_scales != nullptr) scale *= call.k_scales[kv_head];
   }
   return scale;
 }
