@@ -1,5 +1,5 @@
-// What tests need to know of fp8_attention: flash_attention of each group of heads, whose scales are
-// numbers of the softmax scale and of out.
+// What tests need to know of fp8_attention: flash_attention of each group of heads, whose scales
+// are numbers of the softmax scale and of out.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -151,9 +151,9 @@ bool fill(const bound_call& call, std::size_t index, support::random_source& ran
 
 void mark_seen(const bound_call& call, seen_tensors seen) {
   seen_elements no_bias_pre, no_bias_post;
-  mark_visible(unscaled(args_of(call)), options_of(call),
-               {&seen[tensor("q")], &seen[tensor("k")], &seen[tensor("v")], &no_bias_pre,
-                &no_bias_post});
+  mark_visible(
+      unscaled(args_of(call)), options_of(call),
+      {&seen[tensor("q")], &seen[tensor("k")], &seen[tensor("v")], &no_bias_pre, &no_bias_post});
 }
 
 double ordinary(const bound_call& call, std::size_t index, std::int64_t,

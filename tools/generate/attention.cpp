@@ -29,8 +29,8 @@ struct attention_description {
   using problems = std::tuple<flash_problem, page_problem, ragged_decode_problem, unified_problem,
                               ragged_page_problem, fp8_problem>;
   static constexpr std::array<std::string_view, 6> api_headers{
-      "flash_attention", "fp8_attention", "page_attention", "ragged_decode_attention", "ragged_page_attention",
-      "unified_attention"};
+      "flash_attention",         "fp8_attention",         "page_attention",
+      "ragged_decode_attention", "ragged_page_attention", "unified_attention"};
   static constexpr std::string_view host_family = "attention_of_build";
   static constexpr std::string_view host_header = "tessera/runtime/impl/attention.hpp";
 

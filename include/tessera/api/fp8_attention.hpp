@@ -12,8 +12,8 @@
 // kernel runs: on a GPU their numbers may change between runs of a plan, and of a captured graph.
 //
 // Weights of the softmax are rounded to f8_e4m3 on GPUs, relative to the row's maximum times 2^-8;
-// sums are f32. Rows for GPUs are of compute capability 9.0 with head dims 64, 128 and 256; a kernel
-// before the others lays v across in the workspace, which has room for it.
+// sums are f32. Rows for GPUs are of compute capability 9.0 with head dims 64, 128 and 256; a
+// kernel before the others lays v across in the workspace, which has room for it.
 #pragma once
 
 #include <tessera/api/context.hpp>

@@ -160,8 +160,8 @@ constexpr int sm90_columns(int head_dim) noexcept {
 }
 
 /// How many tiles of queries, and of keys and of values, lie in the shared memory of a block of a
-/// cuda_sm90 row, and its bytes: head dims in whole lines of 128 bytes (values of 8 bits lie across,
-/// and fill their lines), 5 KB for barriers and for what is known of two work tiles.
+/// cuda_sm90 row, and its bytes: head dims in whole lines of 128 bytes (values of 8 bits lie
+/// across, and fill their lines), 5 KB for barriers and for what is known of two work tiles.
 struct sm90_stages {
   int q = 1;
   int kv = 2;
@@ -230,11 +230,7 @@ inline constexpr attention_features features_of_scores =
 /// registers of three would not hold the sums.
 constexpr void resolve_sm90_tiles(attention_config& config) noexcept {
   if (config.type == dtype::f8_e4m3) {
-    const bool narrow = config.v_head_dim <= 64;
-    if (config.block_q == 0) config.block_q = narrow ? 192 : 128;
-    if (config.block_kv == 0) {
-      config.block_kv = narrow ? 160 : config.v_head_dim > 128 ? 96 : 224;
-    }
+    if (config.block_kv == 0) config.block_kv = config.v_head_dim <= 64 ? 160 : 96;
   }
   if (config.block_q == 0) config.block_q = config.v_head_dim > 128 ? 128 : 192;
   const bool looks = config.features.without(features_of_scores) != config.features;

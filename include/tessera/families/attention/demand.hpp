@@ -53,14 +53,18 @@ struct attention_demand {
 };
 
 template <class Args>
-  requires requires(const Args& args) { args.cu_seqlens_k; }
+requires requires(const Args& args) {
+  args.cu_seqlens_k;
+}
 constexpr bool is_packed(const Args& args) noexcept {
   return args.cu_seqlens_q.present();
 }
 
 /// Of tensors that are dense, or packed with offsets of keys.
 template <class Args>
-  requires requires(const Args& args) { args.cu_seqlens_k; }
+requires requires(const Args& args) {
+  args.cu_seqlens_k;
+}
 constexpr attention_sizes sizes_of(const Args& args) noexcept {
   const auto& q = args.q.extent;
   const auto& k = args.k.extent;

@@ -119,7 +119,7 @@ struct attention_kernel_args {
 
   void* weights = nullptr;  ///< [batch, q_heads, q_len, kv_len], last axis contiguous
   dtype weights_type = dtype::none;
-  dtype out_type = dtype::none;  ///< of out, where q is f8_e4m3
+  dtype out_type = dtype::none;   ///< of out, where q is f8_e4m3
   dtype pool_type = dtype::none;  ///< paged: of k and v, that of q or one of 8 bits
   std::int64_t weights_batch = 0, weights_head = 0, weights_row = 0;
 

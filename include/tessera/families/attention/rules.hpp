@@ -170,8 +170,8 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
       !is_one_of(v_columns, 48, 64, 80, 96, 112, 128, 192, 256)) {
     return attention_rule::sm90_head_dims_are_tuned;
   }
-  if (codes && (!is_one_of(config.head_dim, 64, 128, 256) ||
-                !is_one_of(config.v_head_dim, 64, 128, 256))) {
+  if (codes &&
+      (!is_one_of(config.head_dim, 64, 128, 256) || !is_one_of(config.v_head_dim, 64, 128, 256))) {
     return attention_rule::sm90_head_dims_of_codes;
   }
   const int consumers = config.block_q / 64;
@@ -232,7 +232,8 @@ constexpr attention_rule broken_rule(attention_config config) noexcept {
   config = resolved(config);
   const bool takes_codes =
       config.target == backend::cpu_generic || config.target == backend::cuda_sm90;
-  if (!is_floating_16_or_32(config.type) && !(takes_codes && config.type == dtype::f8_e4m3)) return attention_rule::type_is_floating;
+  if (!is_floating_16_or_32(config.type) && !(takes_codes && config.type == dtype::f8_e4m3))
+    return attention_rule::type_is_floating;
   if (config.head_dim < 0 || config.head_dim > max_head_dim || config.v_head_dim < 0 ||
       config.v_head_dim > max_head_dim) {
     return attention_rule::head_dim_in_range;

@@ -147,14 +147,16 @@ TESSERA_PRODUCTS(256, 128, "%128", "%129", "%130", "%131", "%132")
                                                   std::uint64_t b, bool add) {                    \
       asm volatile("{ .reg .pred add; setp.ne.b32 add, " o2                                       \
                    ", 0;\n"                                                                       \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3"                     \
+                   "wgmma.mma_async.sync.aligned.m64n" #n                                         \
+                   "k32.f32.e4m3.e4m3"                                                            \
                    " {" TESSERA_NAMES_##registers "}, " o0 ", " o1 ", add, 1, 1; }"               \
                    : TESSERA_SUMS_##registers                                                     \
                    : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                 \
     }                                                                                             \
     static __device__ __forceinline__ void sums_of(float (&sum)[registers], const warpgroup_a& a, \
                                                    std::uint64_t b) {                             \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3"                     \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n                                         \
+                   "k32.f32.e4m3.e4m3"                                                            \
                    " {" TESSERA_NAMES_##registers "}, {" o0 ", " o1 ", " o2 ", " o3 "}, " o4      \
                                                   ", 1, 1, 1;"                                    \
                    : TESSERA_SUMS_##registers                                                     \

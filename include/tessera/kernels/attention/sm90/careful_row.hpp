@@ -65,7 +65,7 @@ class careful_row {
 
   __device__ __forceinline__ void write() {
     const stored* q = token_row<stored>(call_.q, call_.q_strides, entry_of(call_, work_),
-                                       work_.q_begin + at_.query, at_.head);
+                                        work_.q_begin + at_.query, at_.head);
 #pragma unroll
     for (int i = 0; i < qk_columns; ++i) q_[i] = element(q, i, Traits::head_dim);
     prim::softmax_state state;
@@ -85,7 +85,7 @@ class careful_row {
         if (!keeps_weight(args_, work_.sequence, at_, key)) weight = 0.0f;
       }
       const stored* v = token_row<stored>(call_.v, call_.v_strides, entry_of(call_, work_),
-                                         work_.k_begin + key, work_.kv_head);
+                                          work_.k_begin + key, work_.kv_head);
 #pragma unroll
       for (int i = 0; i < v_columns; ++i) {
         sums[i] = fmaf(weight, element(v, i, Traits::v_head_dim), sums[i]);
@@ -116,7 +116,7 @@ class careful_row {
 
   __device__ __forceinline__ float logit_of(int key) const {
     const stored* k = token_row<stored>(call_.k, call_.k_strides, entry_of(call_, work_),
-                                       work_.k_begin + key, work_.kv_head);
+                                        work_.k_begin + key, work_.kv_head);
     float score = 0.0f;
 #pragma unroll
     for (int i = 0; i < qk_columns; ++i) {

@@ -66,11 +66,7 @@ class consumer {
     const int full_last = uniform(own.full_last);
 
     q_place().wait_full(barriers_of_q());
-    if constexpr (Traits::codes_of_heads) {
-      set_scale(planned);
-    } else if (args_.negative_scale) {
-      negate_queries();
-    }
+    if (!Traits::codes_of_heads && args_.negative_scale) negate_queries();
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -80,7 +76,7 @@ class consumer {
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
-      if constexpr (Traits::codes_of_heads) turn_scores();
+      if constexpr (Traits::codes_of_heads) set_scale(planned);
       int tile = last - 1;
       const bool hides = tile >= full_last || tile < full_first;
       modify_scores(planned, tile, hides);
@@ -131,7 +127,7 @@ class consumer {
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
-    if constexpr (Traits::codes_of_heads) turn_scores();
+    if constexpr (Traits::codes_of_heads) set_scale(planned);
     modify_scores(planned, tile, hides);
     if (hides) hide_scores(planned, tile);
     const bool moved = follow_maximum(lane_, args_, factors());
@@ -173,9 +169,9 @@ class consumer {
   /// out += weights V
   __device__ __forceinline__ void multiply_values() {
     const std::uint32_t values = prim::cuda::shared_address(&shared_.v[v_place_.stage()]);
-    const std::uint64_t b =
-        Traits::codes_of_heads ? prim::cuda::describe_narrow_panel(values)
-                               : prim::cuda::describe_panels(values, Traits::kv_panel_bytes);
+    const std::uint64_t b = Traits::codes_of_heads
+                                ? prim::cuda::describe_narrow_panel(values)
+                                : prim::cuda::describe_panels(values, Traits::kv_panel_bytes);
     constexpr int step_bytes = Traits::codes_of_heads
                                    ? Traits::v_head_dim * prim::cuda::narrow_row_bytes
                                    : 16 * prim::cuda::panel_row_bytes;
@@ -183,8 +179,7 @@ class consumer {
     for (int step = 0; step < Traits::block_kv / Traits::step_columns; ++step) {
       const prim::cuda::warpgroup_a a{{lane_.weights[4 * step], lane_.weights[4 * step + 1],
                                        lane_.weights[4 * step + 2], lane_.weights[4 * step + 3]}};
-      values_product::sums_of(lane_.out, a,
-                              b + prim::cuda::panel_step(step * step_bytes));
+      values_product::sums_of(lane_.out, a, b + prim::cuda::panel_step(step * step_bytes));
     }
     prim::cuda::commit_products();
   }
@@ -223,17 +218,10 @@ class consumer {
     }
   }
 
-  /// The scale of the work tile's heads. Never 0, which would make NaN of hidden scores.
+  /// Takes the scale of the work tile's heads, and turns the signs of scores if it is below 0.
   __device__ __forceinline__ void set_scale(const planned_tile<Traits>& planned) {
-    const float scale =
-        scale_of_head<Traits>(args_, planned.work.first_head) * static_cast<float>(prim::log2_e);
-    lane_.scale = fmaxf(fabsf(scale), 1e-30f);
-    negative_scale_ = scale < 0.0f;
-  }
-
-  /// Turns the signs of scores whose scale is below 0.
-  __device__ __forceinline__ void turn_scores() {
-    if (!negative_scale_) return;
+    lane_.scale = planned.log2_scale;
+    if (!planned.turns_scores) return;
 #pragma unroll
     for (float& score : lane_.scores) score = -score;
   }
@@ -340,7 +328,6 @@ class consumer {
   plan& shared_;
   const int warpgroup_;
   lane_tile<Traits> lane_;
-  bool negative_scale_ = false;  ///< f8_e4m3: of the heads of the work tile
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::stages> k_place_;  ///< of values too, until they have arrived
   prim::cuda::ring_place<Traits::stages> v_place_;  ///< of values in use

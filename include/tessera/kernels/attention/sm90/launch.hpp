@@ -106,9 +106,8 @@ struct row_kernels {
           forward,
           prim::cuda::kernel_entry{reinterpret_cast<const void*>(&classify_tiles<Kernel, traits>)}};
     } else if constexpr (traits::codes_of_heads) {
-      return std::array{
-          forward, prim::cuda::kernel_entry{
-                       reinterpret_cast<const void*>(&lay_values_across<Kernel, traits>)}};
+      return std::array{forward, prim::cuda::kernel_entry{reinterpret_cast<const void*>(
+                                     &lay_values_across<Kernel, traits>)}};
     } else {
       return std::array{forward};
     }
@@ -144,15 +143,15 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
   const std::int64_t entries = args.cu_seqlens_q != nullptr ? 1 : args.batch;
   tensor_maps maps{};
   launched.boxed_q = prim::cuda::make_tensor_map(
-      maps.q, boxes_of<stored>(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len, entries,
-                       cut.heads_of_tile, cut.tokens_of_tile));
+      maps.q, boxes_of<stored>(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len,
+                               entries, cut.heads_of_tile, cut.tokens_of_tile));
   launched.boxed_k = prim::cuda::make_tensor_map(
-      maps.k, boxes_of<stored>(args.k, args.k_strides, args.head_dim, args.kv_heads, args.kv_len, entries,
-                       1, Traits::block_kv));
+      maps.k, boxes_of<stored>(args.k, args.k_strides, args.head_dim, args.kv_heads, args.kv_len,
+                               entries, 1, Traits::block_kv));
   if constexpr (Traits::codes_of_heads) return maps;
   launched.boxed_v = prim::cuda::make_tensor_map(
-      maps.v, boxes_of<stored>(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len, entries,
-                       1, Traits::block_kv));
+      maps.v, boxes_of<stored>(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len,
+                               entries, 1, Traits::block_kv));
   return maps;
 }
 
@@ -304,10 +303,10 @@ cudaError_t launch_across(launch_args& launched, std::byte* workspace, cudaStrea
     launched.values = workspace + schedule_sm90::workspace_of({});
     launched.value_tiles = static_cast<int>(tiles);
     if (launched.call.kv_len == 0) return cudaSuccess;
-    return prim::cuda::launch_kernel(
-        &lay_values_across<Kernel, Traits>,
-        dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(launched.call.kv_heads)),
-        across_threads, 0, stream, dependent, launched);
+    const auto blocks = std::min(tiles * launched.call.kv_heads, most_across_blocks);
+    return prim::cuda::launch_kernel(&lay_values_across<Kernel, Traits>,
+                                     dim3(static_cast<unsigned>(blocks)), across_threads<Traits>, 0,
+                                     stream, dependent, launched);
   }
   return cudaSuccess;
 }
@@ -321,9 +320,9 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   using traits = kernel_traits<Kernel, Hooks>;
   const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
   const schedule_sm90::class_schedule classes = classes_for<Kernel, Hooks>(args, cut);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes},
-                                          schedule_sm90::workspace_of(classes) +
-                                              values_across_bytes<traits>(args));
+  if (status done = prim::check_workspace(
+          {context.workspace, context.workspace_bytes},
+          schedule_sm90::workspace_of(classes) + values_across_bytes<traits>(args));
       !done) {
     return done;
   }

@@ -151,12 +151,13 @@ class producer {
         }
       }
     } else {
-      copy_rows<Traits::qk_panels>(to, Traits::block_q, Traits::q_panel_bytes, pairs_in(Traits::head_dim),
+      copy_rows<Traits::qk_panels>(to, Traits::block_q, Traits::q_panel_bytes,
+                                   pairs_in(Traits::head_dim),
                                    [&](int row) -> const std::uint16_t* {
                                      if (row >= work.used) return nullptr;
                                      const query_row at = query_of(args_, work, row);
                                      return pairs_of_row(args_.call.q, args_.call.q_strides, entry,
-                                                      work.q_begin + at.query, at.head);
+                                                         work.q_begin + at.query, at.head);
                                    });
       if (lane() == 0) prim::cuda::arrive(full);
     }

@@ -91,8 +91,7 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
   largest_scores(lane, most);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float logit =
-        prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
+    const float logit = prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
     lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config.type);
     lane.sum[half] = 0.0f;
   }
@@ -117,8 +116,7 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
   float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float logit =
-        prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
+    const float logit = prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
     const float reference = fmaxf(logit - headroom_of(Traits::config.type), lane.reference[half]);
     rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
@@ -168,9 +166,9 @@ __device__ __forceinline__ void round_weights(lane_tile<Traits>& lane) {
     return;
   } else {
 #pragma unroll
-  for (int i = 0; i < Traits::block_kv / 4; ++i) {
-    lane.weights[i] = Traits::words::pack(lane.scores[2 * i], lane.scores[2 * i + 1]);
-  }
+    for (int i = 0; i < Traits::block_kv / 4; ++i) {
+      lane.weights[i] = Traits::words::pack(lane.scores[2 * i], lane.scores[2 * i + 1]);
+    }
   }
 }
 

@@ -58,8 +58,8 @@ struct kernel_traits {
   using element = element_t<config.type>;
   /// q, k and v are f8_e4m3, with scales of heads; out is of 16 bits.
   static constexpr bool codes_of_heads = config.type == dtype::f8_e4m3;
-  using words = std::conditional_t<codes_of_heads, prim::cuda::e4m3_words,
-                                   prim::cuda::half_words<element>>;
+  using words =
+      std::conditional_t<codes_of_heads, prim::cuda::e4m3_words, prim::cuda::half_words<element>>;
 
   /// What score modification (common/score_mod_row.hpp) asks of a target.
   using stored = std::conditional_t<codes_of_heads, std::uint8_t, std::uint16_t>;
@@ -114,8 +114,7 @@ struct kernel_traits {
   static constexpr int kv_panel_bytes = block_kv * prim::cuda::panel_row_bytes;
   static constexpr int q_bytes = qk_panels * q_panel_bytes;
   static constexpr int k_bytes = qk_panels * kv_panel_bytes;
-  static constexpr int v_bytes =
-      codes_of_heads ? v_head_dim * block_kv : v_panels * kv_panel_bytes;
+  static constexpr int v_bytes = codes_of_heads ? v_head_dim * block_kv : v_panels * kv_panel_bytes;
   /// Words of weights that one product takes of a lane are four.
   static constexpr int weight_words = block_kv / step_columns * 4;
 
@@ -145,8 +144,10 @@ struct modified_traits : Traits {
 template <class Traits>
 struct planned_tile {
   work_tile work;
-  int query_offset = 0;                     ///< from a query to the key position that it stands at
-  const class_words* classes = nullptr;     ///< of tiles of keys; null: all are looked at
+  int query_offset = 0;                  ///< from a query to the key position that it stands at
+  const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
+  float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
+  bool turns_scores = false;             ///< their scale is below 0
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   row_keys keys[Traits::block_q];
 };
