@@ -57,8 +57,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "fdbb887bd1a026f8";
-  if (kind == device_kind::cuda) return "5490fe333c1f0eba";
+  if (kind == device_kind::cpu) return "d6a61df84ad5a0c7";
+  if (kind == device_kind::cuda) return "f42fd689ce32805b";
   return {};
 }
 
