@@ -118,18 +118,25 @@ constexpr attention_features features_needed(const flash_attention_args& args,
   return needed;
 }
 
-constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
-                                     const flash_attention_options& options,
-                                     bool unaligned) noexcept {
+/// Of tensors of tokens, dense or packed.
+template <class Args, class Options>
+constexpr attention_demand demand_of_tokens(const Args& args, const Options& options,
+                                            bool unaligned, attention_features needed) noexcept {
   return {.type = args.q.type,
           .mask = mask_needed(options),
-          .features = features_needed(args, options),
+          .features = needed,
           .causal = options.causal,
           .top_left = options.causal_alignment == alignment::top_left,
           .aligned16 = !unaligned,
           .window_left = options.window_left.value_or(-1),
           .window_right = options.window_right.value_or(-1),
           .sizes = sizes_of(args)};
+}
+
+constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
+                                     const flash_attention_options& options,
+                                     bool unaligned) noexcept {
+  return demand_of_tokens(args, options, unaligned, features_needed(args, options));
 }
 
 constexpr attention_demand demand_of(fp8_op, const fp8_attention_args& args,
@@ -141,15 +148,7 @@ constexpr attention_demand demand_of(fp8_op, const fp8_attention_args& args,
     needed = needed | attention_feature::lengths;
   }
   if (args.sinks.present()) needed = needed | attention_feature::sinks;
-  return {.type = args.q.type,
-          .mask = mask_needed(options),
-          .features = needed,
-          .causal = options.causal,
-          .top_left = options.causal_alignment == alignment::top_left,
-          .aligned16 = !unaligned,
-          .window_left = options.window_left.value_or(-1),
-          .window_right = options.window_right.value_or(-1),
-          .sizes = sizes_of(args)};
+  return demand_of_tokens(args, options, unaligned, needed);
 }
 
 /// The type of a pool; none if it is that of q.
