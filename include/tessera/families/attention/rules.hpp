@@ -55,7 +55,8 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::none:
       return "the row is legal";
     case attention_rule::type_is_floating:
-      return "type is f32, f16 or bf16, or of cpu_generic and cuda_sm90 rows f8_e4m3";
+      return "type is f32, f16 or bf16, or f8_e4m3 where cpu_generic and cuda_sm90 rows have "
+             "contiguous keys";
     case attention_rule::head_dim_in_range:
       return "head_dim and v_head_dim are 0 to 256";
     case attention_rule::any_head_dim_goes_with_any_v_head_dim:
@@ -231,7 +232,8 @@ constexpr attention_rule broken_cuda_rule(const attention_config& config) noexce
 constexpr attention_rule broken_rule(attention_config config) noexcept {
   config = resolved(config);
   const bool takes_codes =
-      config.target == backend::cpu_generic || config.target == backend::cuda_sm90;
+      config.keys == key_storage::contiguous &&
+      (config.target == backend::cpu_generic || config.target == backend::cuda_sm90);
   if (!is_floating_16_or_32(config.type) && !(takes_codes && config.type == dtype::f8_e4m3))
     return attention_rule::type_is_floating;
   if (config.head_dim < 0 || config.head_dim > max_head_dim || config.v_head_dim < 0 ||
