@@ -5,13 +5,15 @@
 // | q | [B,Sq,Hq,D]; [Tq,Hq,D] | f8_e4m3 |
 // | k | [B,Sk,Hkv,D]; [Tk,Hkv,D] | f8_e4m3 |
 // | v | [B,Sk,Hkv,Dv]; [Tk,Hkv,Dv] | f8_e4m3 |
-// | q_scales, k_scales, v_scales | [Hkv]: what elements are multiplied by, head by head; the query
-// heads of a group share a number | f32 | | sinks | [Hq or 1, number of sinks] | f32 | |
-// cu_seqlens_q, cu_seqlens_k | [N+1] (packed only) | i32 | | seqlens_q, seqlens_k | [B] (dense
-// only) | i32 | | out | [B,Sq,Hq,Dv]; [Tq,Hq,Dv] | bf16, f16 | | lse | [B,Hq,Sq]; [Hq,Tq] | f32,
-// natural logarithm |
+// | q_scales, k_scales, v_scales | [Hkv]: what elements are multiplied by | f32 |
+// | sinks | [Hq or 1, number of sinks] | f32 |
+// | cu_seqlens_q, cu_seqlens_k | [N+1] (packed only) | i32 |
+// | seqlens_q, seqlens_k | [B] (dense only) | i32 |
+// | out | [B,Sq,Hq,Dv]; [Tq,Hq,Dv] | bf16, f16 |
+// | lse | [B,Hq,Sq]; [Hq,Tq] | f32, natural logarithm |
 //
-// The last axis of q, k, v and out has stride 1, so have scales; every other stride is free.
+// The last axis of q, k, v and out has stride 1, so have scales; every other stride is free. Query
+// heads that share a head of k share its number of q_scales.
 #pragma once
 
 #include <cstdint>
