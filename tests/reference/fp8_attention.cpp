@@ -138,13 +138,21 @@ expected_tensors evaluated(const bound_call& call) {
   return expected_out_and_lse(all, call, tensor("out"), tensor("lse"));
 }
 
-/// Scales near 1, at times none near.
+/// Numbers of mean 0, at times large queries; scales near 1, at times none near.
 bool fill(const bound_call& call, std::size_t index, support::random_source& random) {
   const std::string_view name = call.form().tensors[index].name;
+  const tensor_view& view = call.tensors[index];
+  if (view.type == dtype::f8_e4m3) {
+    const double size = name == "q" && random.chance(0.1) ? 16.0 : 1.0;
+    for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+      store(view, offset, size * static_cast<double>(random.bell()));
+    });
+    return true;
+  }
   if (!name.ends_with("_scales")) return false;
   const double usual = random.pick({1.0, 1.0, 0.25, 4.0});
-  for_each_element(call.tensors[index], [&](std::int64_t, std::int64_t offset) {
-    store(call.tensors[index], offset, usual * random.pick({0.5, 0.75, 1.0, 1.25, 2.0}));
+  for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    store(view, offset, usual * random.pick({0.5, 0.75, 1.0, 1.25, 2.0}));
   });
   return true;
 }

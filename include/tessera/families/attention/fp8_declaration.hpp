@@ -19,7 +19,7 @@ constexpr tensor_text codes(std::string_view name, const texts& shapes, std::str
                             std::string_view shape_of = {}) {
   return {.name = name,
           .shapes = shapes,
-          .types = dtype::f8_e4m3,
+          .types = like.empty() ? dtype_set(dtype::f8_e4m3) : dtype_set(),
           .like = like,
           .contiguous_rows = true,
           .aligned_rows = true,
