@@ -270,8 +270,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0d34db715d5a8fe3";
-  if (kind == device_kind::cuda) return "3742b9e3ce39eda8";
+  if (kind == device_kind::cpu) return "e1cb539ee25836e7";
+  if (kind == device_kind::cuda) return "2b75231c82230fe0";
   return {};
 }
 

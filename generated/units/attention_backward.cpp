@@ -77,8 +77,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "23080f349ef6e9fc";
-  if (kind == device_kind::cuda) return "cd4affa3051f5aa1";
+  if (kind == device_kind::cpu) return "40908345a3495798";
+  if (kind == device_kind::cuda) return "dc9b6d2a11b24017";
   return {};
 }
 

@@ -64,7 +64,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "043b85d32944fe62";
-  if (kind == device_kind::cuda) return "e23100e5a4b91496";
+  if (kind == device_kind::cuda) return "f5fa50403c8321be";
   return {};
 }
 

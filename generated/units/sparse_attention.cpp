@@ -61,7 +61,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "ba4581462627e0e6";
-  if (kind == device_kind::cuda) return "e842f46b40f74a7f";
+  if (kind == device_kind::cuda) return "7de27533782f2637";
   return {};
 }
 
