@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 71> all{{
+  static constexpr std::array<operation_name, 72> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -18,6 +18,7 @@ std::span<const operation_name> operation_names() noexcept {
       {108, "chunked_prefill_paged_decode", "attention"},
       {109, "ragged_page_attention_v2", "attention"},
       {110, "ragged_page_attention_v3", "attention"},
+      {111, "fp8_attention", "attention"},
       {200, "mean_pooling", "mean_pooling"},
       {201, "mean_pooling_chunks", "mean_pooling"},
       {202, "mean_pooling_backward", "mean_pooling"},

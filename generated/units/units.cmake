@@ -28,6 +28,7 @@ set(tessera_units_cpu_generic
   units/cpu_generic/attention_f16_dany_paged.cpp
   units/cpu_generic/attention_f32_dany.cpp
   units/cpu_generic/attention_f32_dany_paged.cpp
+  units/cpu_generic/attention_f8_e4m3_dany.cpp
   units/cpu_generic/mean_pooling_bf16.cpp
   units/cpu_generic/mean_pooling_f16.cpp
   units/cpu_generic/mean_pooling_f32.cpp
@@ -419,6 +420,9 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_f16_d72.cu
   units/cuda_sm90/attention_f16_d80.cu
   units/cuda_sm90/attention_f16_d96.cu
+  units/cuda_sm90/attention_f8_e4m3_d128.cu
+  units/cuda_sm90/attention_f8_e4m3_d256.cu
+  units/cuda_sm90/attention_f8_e4m3_d64.cu
   units/cuda_sm90/attention_backward_bf16_d128_atomics.cu
   units/cuda_sm90/attention_backward_bf16_d192_atomics.cu
   units/cuda_sm90/attention_backward_bf16_d256_atomics.cu

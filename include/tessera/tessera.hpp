@@ -16,6 +16,7 @@
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/families/sparse_attention/registry.hpp>
 #include <tessera/flash_attention.hpp>
+#include <tessera/fp8_attention.hpp>
 #include <tessera/grouped_matmul.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/latent_attention.hpp>

@@ -51,6 +51,14 @@ FAMILIES = [
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 160",
             "sm90_warps_are_whole_warpgroups":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, .block_q = 64",
+            "sm90_head_dims_of_codes":
+                ".target = backend::cuda_sm90, .type = dtype::f8_e4m3, .head_dim = 96",
+            "sm90_block_kv_of_codes":
+                ".target = backend::cuda_sm90, .type = dtype::f8_e4m3, .head_dim = 128, "
+                ".block_kv = 80",
+            "sm90_codes_are_plain":
+                ".target = backend::cuda_sm90, .type = dtype::f8_e4m3, .head_dim = 128, "
+                ".features = base_features | attention_feature::soft_cap",
             "sm90_block_kv_fits_in_registers":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128, .block_kv = 96",
             "sm90_writes_no_weights":

@@ -128,6 +128,7 @@ inline call_work work_of(const problem_view& call) {
 std::span<const operation_reference> attention_references() noexcept;
 std::span<const operation_reference> paged_references() noexcept;
 std::span<const operation_reference> ragged_decode_references() noexcept;
+std::span<const operation_reference> fp8_references() noexcept;
 std::span<const operation_reference> paged_batch_references() noexcept;
 std::span<const operation_reference> mean_pooling_references() noexcept;
 std::span<const operation_reference> attention_backward_references() noexcept;

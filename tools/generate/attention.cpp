@@ -27,10 +27,10 @@ struct attention_description {
   using config_type = attention_config;
   using runtime_family = tessera::attention_family;
   using problems = std::tuple<flash_problem, page_problem, ragged_decode_problem, unified_problem,
-                              ragged_page_problem>;
-  static constexpr std::array<std::string_view, 5> api_headers{
-      "flash_attention", "page_attention", "ragged_decode_attention", "ragged_page_attention",
-      "unified_attention"};
+                              ragged_page_problem, fp8_problem>;
+  static constexpr std::array<std::string_view, 6> api_headers{
+      "flash_attention",         "fp8_attention",         "page_attention",
+      "ragged_decode_attention", "ragged_page_attention", "unified_attention"};
   static constexpr std::string_view host_family = "attention_of_build";
   static constexpr std::string_view host_header = "tessera/runtime/impl/attention.hpp";
 
@@ -118,8 +118,8 @@ family attention_family() {
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
-      .limits = {.rows = 104,
-                 .seconds = 800,
+      .limits = {.rows = 105,
+                 .seconds = 812,
                  .bytes = 64 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};

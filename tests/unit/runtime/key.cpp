@@ -43,6 +43,7 @@ constexpr std::string_view plain_problems[] = {
     "prefill_page_attention q=[9,8,64]f32 k_pages=[144,4,64] block_table=[1,4]i32 "
     "pool_layout=(PT)HD page_size=16",
     "ragged_decode_attention q=[2,8,64]f32 k=[2,64,4,64]",
+    "fp8_attention q=[2,64,8,64]f8_e4m3 k=[2,64,8,64] out=[2,64,8,64]bf16",
     "unified_attention q=[9,8,64]f32 k_pages=[144,4,64] block_table=[2,4]i32 cu_seqlens_q=[3]i32 "
     "pool_layout=(PT)HD page_size=16",
     "chunked_prefill_paged_decode q=[9,8,64]f32 k_pages=[144,4,64] block_table=[2,4]i32 "

@@ -26,6 +26,12 @@ inline std::vector<attention_axes> portable_axes() {
           .tiles = {{128, 64}},
       },
       {
+          .about = "portable rows of 8 bits",
+          .targets = {cpu_generic},
+          .types = {dtype::f8_e4m3},
+          .tiles = {{128, 64}},
+      },
+      {
           .about = "portable decode",
           .targets = {cpu_generic},
           .phases = {attention_phase::decode},

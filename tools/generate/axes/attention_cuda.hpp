@@ -246,6 +246,13 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .tiles = {{192, 112, {.warps = 16, .blocks_per_sm = 1}}},
       },
       {
+          .about = "sm90: tensors of 8 bits",
+          .targets = {cuda_sm90},
+          .types = {dtype::f8_e4m3},
+          .dims = {{64}, {128}, {256}},
+          .tiles = {{0, 0}},
+      },
+      {
           .about = "sm90: Gemma's prompts with their soft cap",
           .targets = {cuda_sm90},
           .types = halves(),

@@ -21,6 +21,7 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_CHUNKED_PREFILL_PAGED_DECODE = 108,
   TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V2 = 109,
   TESSERA_OPERATION_RAGGED_PAGE_ATTENTION_V3 = 110,
+  TESSERA_OPERATION_FP8_ATTENTION = 111,
   TESSERA_OPERATION_MEAN_POOLING = 200,
   TESSERA_OPERATION_MEAN_POOLING_CHUNKS = 201,
   TESSERA_OPERATION_MEAN_POOLING_BACKWARD = 202,
@@ -707,6 +708,66 @@ static inline int32_t tessera_plan_ragged_page_attention_v3(
 static inline int32_t tessera_run_ragged_page_attention_v3(const tessera_plan* plan,
     const tessera_ragged_page_attention_v3_args* args, void* workspace, size_t workspace_bytes,
     void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- fp8_attention: family attention ---- */
+
+/* Axes: B batch; N sequences; Sq length; Sk length; Hq heads; Hkv heads; D head_dim; Dv head_dim; n
+ * number of sinks. */
+typedef struct tessera_fp8_attention_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* dense [B,Sq,Hq,D], packed [Sq,Hq,D]; f8_e4m3 */
+  const tessera_tensor* k; /* dense [B,Sk,Hkv,D], packed [Sk,Hkv,D]; f8_e4m3, type of q */
+  const tessera_tensor* v; /* dense [B,Sk,Hkv,Dv], packed [Sk,Hkv,Dv]; f8_e4m3, type of q */
+  const tessera_tensor* q_scales; /* [Hkv]; f32 */
+  const tessera_tensor* k_scales; /* [Hkv]; f32 */
+  const tessera_tensor* v_scales; /* [Hkv]; f32 */
+  const tessera_tensor* sinks; /* [Hq|1,n]; f32 */
+  const tessera_tensor* cu_seqlens_q; /* packed [N+1]; i32 */
+  const tessera_tensor* cu_seqlens_k; /* packed [N+1]; i32 */
+  const tessera_tensor* seqlens_q; /* dense [B]; i32 */
+  const tessera_tensor* seqlens_k; /* dense [B]; i32 */
+  const tessera_tensor* out; /* written; dense [B,Sq,Hq,Dv], packed [Sq,Hq,Dv]; f16, bf16 */
+  const tessera_tensor* lse; /* written; dense [B,Hq,Sq], packed [Hq,Sq]; f32 */
+} tessera_fp8_attention_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FP8_ATTENTION_SOFTMAX_SCALE = 1,
+  TESSERA_FP8_ATTENTION_CAUSAL = 2,
+  TESSERA_FP8_ATTENTION_CAUSAL_ALIGNMENT = 4,
+  TESSERA_FP8_ATTENTION_WINDOW_LEFT = 8,
+  TESSERA_FP8_ATTENTION_WINDOW_RIGHT = 16
+};
+typedef struct tessera_fp8_attention_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t causal; /* 0 or 1; default 0 */
+  /* TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT; default
+   * TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT */
+  int64_t causal_alignment;
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
+} tessera_fp8_attention_options;
+
+/* fp8_attention: needs q, k, v, out; takes q_scales, k_scales, v_scales, cu_seqlens_q,
+ * cu_seqlens_k, lse, sinks, seqlens_q, seqlens_k. */
+static inline int32_t tessera_fp8_attention(const tessera_fp8_attention_args* args,
+    const tessera_fp8_attention_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_FP8_ATTENTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_fp8_attention(const tessera_fp8_attention_args* args,
+    const tessera_fp8_attention_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_FP8_ATTENTION, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_fp8_attention(const tessera_plan* plan,
+    const tessera_fp8_attention_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

@@ -160,16 +160,18 @@ constexpr int sm90_columns(int head_dim) noexcept {
 }
 
 /// How many tiles of queries, and of keys and of values, lie in the shared memory of a block of a
-/// cuda_sm90 row, and its bytes: head dims in whole lines of 64 elements, 5 KB for barriers and for
-/// what is known of two work tiles.
+/// cuda_sm90 row, and its bytes: head dims in whole lines of 128 bytes (values of 8 bits lie
+/// across, and fill their lines), 5 KB for barriers and for what is known of two work tiles.
 struct sm90_stages {
   int q = 1;
   int kv = 2;
 
   static constexpr int bytes_with(const attention_config& config, sm90_stages stages) noexcept {
-    const auto line_bytes = [](int head_dim) { return (head_dim + 63) / 64 * 128; };
+    const int bytes = static_cast<int>(size_of(config.type));
+    const auto line_bytes = [&](int head_dim) { return (head_dim * bytes + 127) / 128 * 128; };
+    const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
     const int qk = line_bytes(config.head_dim);
-    const int v = line_bytes(config.v_head_dim != 0 ? config.v_head_dim : config.head_dim);
+    const int v = bytes == 1 ? v_head_dim : line_bytes(v_head_dim);
     return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + 5120;
   }
   /// A second tile of queries, then a third of keys and values, where there is room.
@@ -227,6 +229,9 @@ inline constexpr attention_features features_of_scores =
 /// The same of cuda_sm90: three warpgroups of 64 rows and a fourth that brings tiles, two where
 /// registers of three would not hold the sums.
 constexpr void resolve_sm90_tiles(attention_config& config) noexcept {
+  if (config.type == dtype::f8_e4m3) {
+    if (config.block_kv == 0) config.block_kv = config.v_head_dim <= 64 ? 160 : 96;
+  }
   if (config.block_q == 0) config.block_q = config.v_head_dim > 128 ? 128 : 192;
   const bool looks = config.features.without(features_of_scores) != config.features;
   if (config.block_kv == 0 && looks) config.block_kv = 64;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/fp8_args.hpp>
 #include <tessera/families/attention/page_args.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/families/attention/ragged_decode_args.hpp>
@@ -51,11 +52,20 @@ struct attention_demand {
   friend constexpr bool operator==(const attention_demand&, const attention_demand&) = default;
 };
 
-constexpr bool is_packed(const flash_attention_args& args) noexcept {
+template <class Args>
+requires requires(const Args& args) {
+  args.cu_seqlens_k;
+}
+constexpr bool is_packed(const Args& args) noexcept {
   return args.cu_seqlens_q.present();
 }
 
-constexpr attention_sizes sizes_of(const flash_attention_args& args) noexcept {
+/// Of tensors that are dense, or packed with offsets of keys.
+template <class Args>
+requires requires(const Args& args) {
+  args.cu_seqlens_k;
+}
+constexpr attention_sizes sizes_of(const Args& args) noexcept {
   const auto& q = args.q.extent;
   const auto& k = args.k.extent;
   const auto& v = args.v.extent;
@@ -82,7 +92,8 @@ constexpr attention_sizes sizes_of(const flash_problem& problem) noexcept {
 }
 
 /// The smallest mask mode that expresses the options.
-constexpr mask_mode mask_needed(const flash_attention_options& options) noexcept {
+template <class Options>
+constexpr mask_mode mask_needed(const Options& options) noexcept {
   if (options.window_left || options.window_right) return mask_mode::window;
   return options.causal ? mask_mode::causal : mask_mode::full;
 }
@@ -107,18 +118,37 @@ constexpr attention_features features_needed(const flash_attention_args& args,
   return needed;
 }
 
-constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
-                                     const flash_attention_options& options,
-                                     bool unaligned) noexcept {
+/// Of tensors of tokens, dense or packed.
+template <class Args, class Options>
+constexpr attention_demand demand_of_tokens(const Args& args, const Options& options,
+                                            bool unaligned, attention_features needed) noexcept {
   return {.type = args.q.type,
           .mask = mask_needed(options),
-          .features = features_needed(args, options),
+          .features = needed,
           .causal = options.causal,
           .top_left = options.causal_alignment == alignment::top_left,
           .aligned16 = !unaligned,
           .window_left = options.window_left.value_or(-1),
           .window_right = options.window_right.value_or(-1),
           .sizes = sizes_of(args)};
+}
+
+constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
+                                     const flash_attention_options& options,
+                                     bool unaligned) noexcept {
+  return demand_of_tokens(args, options, unaligned, features_needed(args, options));
+}
+
+constexpr attention_demand demand_of(fp8_op, const fp8_attention_args& args,
+                                     const fp8_attention_options& options,
+                                     bool unaligned) noexcept {
+  attention_features needed{};
+  if (is_packed(args)) needed = needed | attention_feature::varlen;
+  if (args.seqlens_q.present() || args.seqlens_k.present()) {
+    needed = needed | attention_feature::lengths;
+  }
+  if (args.sinks.present()) needed = needed | attention_feature::sinks;
+  return demand_of_tokens(args, options, unaligned, needed);
 }
 
 /// The type of a pool; none if it is that of q.

@@ -90,8 +90,9 @@ struct attention_kernel_args {
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
   page_table pages{};
   shared_prefixes prefixes{};  ///< paged
-  /// Pools of 8 bits: what elements of k and v are multiplied by, a number for each of
-  /// their heads; null: 1.
+  /// q of f8_e4m3: what its elements are multiplied by, a number for each head of k; null: 1.
+  const float* q_scales = nullptr;
+  /// Keys and values of 8 bits: the same of k and v.
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
   new_tokens written{};  ///< paged
@@ -118,6 +119,7 @@ struct attention_kernel_args {
 
   void* weights = nullptr;  ///< [batch, q_heads, q_len, kv_len], last axis contiguous
   dtype weights_type = dtype::none;
+  dtype out_type = dtype::none;   ///< of out, where q is f8_e4m3
   dtype pool_type = dtype::none;  ///< paged: of k and v, that of q or one of 8 bits
   std::int64_t weights_batch = 0, weights_head = 0, weights_row = 0;
 

@@ -27,5 +27,9 @@ template <>
 struct operation_table<ragged_page_op>
     : declared::operation_table_of<ragged_page_problem, attention_kernel_args, attention_operations,
                                    ragged_page_table::operations> {};
+template <>
+struct operation_table<fp8_op>
+    : declared::operation_table_of<fp8_problem, attention_kernel_args, attention_operations,
+                                   fp8_table::operations> {};
 
 }  // namespace tessera

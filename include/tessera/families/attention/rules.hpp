@@ -33,7 +33,10 @@ enum class attention_rule : std::uint8_t {
   sm90_takes_16_bit_prompts,
   sm90_head_dims_are_tuned,
   sm90_warps_are_whole_warpgroups,
+  sm90_head_dims_of_codes,
   sm90_block_kv_fits_in_registers,
+  sm90_block_kv_of_codes,
+  sm90_codes_are_plain,
   sm90_writes_no_weights,
   sm90_masks_are_read_in_words,
   sm90_tile_fits_in_shared_memory,
@@ -52,7 +55,8 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::none:
       return "the row is legal";
     case attention_rule::type_is_floating:
-      return "type is f32, f16 or bf16";
+      return "type is f32, f16 or bf16, or f8_e4m3 where cpu_generic and cuda_sm90 rows have "
+             "contiguous keys";
     case attention_rule::head_dim_in_range:
       return "head_dim and v_head_dim are 0 to 256";
     case attention_rule::any_head_dim_goes_with_any_v_head_dim:
@@ -93,7 +97,7 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::cuda_tile_fits_in_shared_memory:
       return "the tiles of a CUDA row take at most 166912 bytes of shared memory";
     case attention_rule::sm90_takes_16_bit_prompts:
-      return "cuda_sm90 rows have type f16 or bf16, phase prefill and contiguous keys";
+      return "cuda_sm90 rows have type f16, bf16 or f8_e4m3, phase prefill and contiguous keys";
     case attention_rule::sm90_head_dims_are_tuned:
       return "head_dim of a cuda_sm90 row is a multiple of 8 from 32 to 256, v_head_dim one whose "
              "next multiple of 16 is 48, 64, 80, 96, 112, 128, 192 or 256";
@@ -103,6 +107,14 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::sm90_block_kv_fits_in_registers:
       return "block_kv of a cuda_sm90 row is 48, 64, 80, 96, 112 or 128, and its scores fit in the "
              "registers beside the sums";
+    case attention_rule::sm90_head_dims_of_codes:
+      return "head_dim and v_head_dim of a cuda_sm90 row of type f8_e4m3 are 64, 128 or 256";
+    case attention_rule::sm90_block_kv_of_codes:
+      return "block_kv of a cuda_sm90 row of type f8_e4m3 is 64, 96, 128, 160, 192 or 224, and its "
+             "scores fit in the registers beside the sums";
+    case attention_rule::sm90_codes_are_plain:
+      return "a cuda_sm90 row of type f8_e4m3 has varlen, lengths, sinks and unnormalized, and no "
+             "other feature";
     case attention_rule::sm90_writes_no_weights:
       return "cuda_sm90 rows do not write weights";
     case attention_rule::sm90_masks_are_read_in_words:
@@ -149,7 +161,8 @@ constexpr int sm90_registers_for_tiles(int consumers) noexcept {
 /// The rules of cuda_sm90 rows alone; `config` is resolved.
 constexpr attention_rule broken_sm90_rule(const attention_config& config) noexcept {
   const auto is_one_of = [](int value, auto... allowed) { return ((value == allowed) || ...); };
-  if (size_of(config.type) != 2 || config.phase != attention_phase::prefill ||
+  const bool codes = config.type == dtype::f8_e4m3;
+  if ((size_of(config.type) != 2 && !codes) || config.phase != attention_phase::prefill ||
       config.keys != key_storage::contiguous) {
     return attention_rule::sm90_takes_16_bit_prompts;
   }
@@ -158,15 +171,25 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
       !is_one_of(v_columns, 48, 64, 80, 96, 112, 128, 192, 256)) {
     return attention_rule::sm90_head_dims_are_tuned;
   }
+  if (codes &&
+      (!is_one_of(config.head_dim, 64, 128, 256) || !is_one_of(config.v_head_dim, 64, 128, 256))) {
+    return attention_rule::sm90_head_dims_of_codes;
+  }
   const int consumers = config.block_q / 64;
   if (!is_one_of(config.block_q, 128, 192) ||
       config.tiling != cuda_tiling{.warps = 4 * consumers + 4, .blocks_per_sm = 1}) {
     return attention_rule::sm90_warps_are_whole_warpgroups;
   }
-  if (!is_one_of(config.block_kv, 48, 64, 80, 96, 112, 128) ||
-      v_columns / 2 + config.block_kv / 4 * 3 > sm90_registers_for_tiles(consumers)) {
+  const int registers = sm90_registers_for_tiles(consumers) - v_columns / 2;
+  if (codes && (!is_one_of(config.block_kv, 64, 96, 128, 160, 192, 224) ||
+                config.block_kv / 8 * 5 > registers)) {
+    return attention_rule::sm90_block_kv_of_codes;
+  }
+  if (!codes && (!is_one_of(config.block_kv, 48, 64, 80, 96, 112, 128) ||
+                 config.block_kv / 4 * 3 > registers)) {
     return attention_rule::sm90_block_kv_fits_in_registers;
   }
+  if (codes && config.features != base_features) return attention_rule::sm90_codes_are_plain;
   if (config.features.has(attention_feature::weights)) {
     return attention_rule::sm90_writes_no_weights;
   }
@@ -208,7 +231,11 @@ constexpr attention_rule broken_cuda_rule(const attention_config& config) noexce
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr attention_rule broken_rule(attention_config config) noexcept {
   config = resolved(config);
-  if (!is_floating_16_or_32(config.type)) return attention_rule::type_is_floating;
+  const bool takes_codes =
+      config.keys == key_storage::contiguous &&
+      (config.target == backend::cpu_generic || config.target == backend::cuda_sm90);
+  if (!is_floating_16_or_32(config.type) && !(takes_codes && config.type == dtype::f8_e4m3))
+    return attention_rule::type_is_floating;
   if (config.head_dim < 0 || config.head_dim > max_head_dim || config.v_head_dim < 0 ||
       config.v_head_dim > max_head_dim) {
     return attention_rule::head_dim_in_range;

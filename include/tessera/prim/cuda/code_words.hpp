@@ -18,6 +18,26 @@ constexpr bool is_code_type(dtype type) noexcept {
   return type == dtype::f8_e4m3 || type == dtype::f8_e5m2 || type == dtype::i8;
 }
 
+/// Words of four f8_e4m3, of compute capability 8.9 on.
+struct e4m3_words {
+  /// Rounded to nearest even, too large ones to the largest; `a` in the lowest byte.
+  static __device__ __forceinline__ std::uint32_t pack(float a, float b, float c, float d) {
+    std::uint32_t word;
+    asm("{ .reg .b16 low, high;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+        "mov.b32 %0, {low, high}; }"
+        : "=r"(word)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+    return word;
+  }
+  static __device__ __forceinline__ float unpack(std::uint8_t bits) {
+    f8_e4m3 element;
+    element.bits = bits;
+    return static_cast<float>(element);
+  }
+};
+
 /// Calls body with an element of the type, which is f8_e4m3, f8_e5m2 or i8.
 template <class Body>
 __device__ __forceinline__ auto with_code_type(dtype type, const Body& body) {

@@ -52,6 +52,17 @@ __device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUten
       : "memory");
 }
 
+/// Asks for `bytes` bytes as they lie in memory, a multiple of 16, as both addresses are. By one
+/// thread.
+__device__ __forceinline__ void copy_bytes(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                           std::uint32_t barrier, cache_hint hint) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
 /// A tensor of 16-bit elements with four axes, the first contiguous, and the boxes that are copied
 /// of it. Strides in elements; that of an axis with one element does not count.
 struct boxed_tensor {

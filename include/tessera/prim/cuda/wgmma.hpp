@@ -1,8 +1,8 @@
 // The matrix product of a warpgroup (PTX wgmma, sm_90a): 64 rows times N columns of 16-bit
-// elements, 16 deep, with f32 sums in registers.
+// elements, 16 deep, or of f8_e4m3, 32 deep, with f32 sums in registers.
 //
-// Operands in shared memory are panels (tensor_map.hpp): 64 elements a row of 128 bytes, 16-byte
-// chunk c of row r at c ^ (r % 8), each panel at a multiple of 1024 bytes.
+// Operands in shared memory are panels (tensor_map.hpp): a row of 128 bytes, 16-byte chunk c of row
+// r at c ^ (r % 8), each panel at a multiple of 1024 bytes. Those of 8 bits never lie across.
 //
 // | operand | a row of its panels is | 16 deeper is | the next panel has |
 // |---|---|---|---|
@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
 
 namespace tessera::prim::cuda {
 
@@ -27,6 +28,18 @@ __device__ __forceinline__ std::uint64_t describe_panels(std::uint32_t address,
   constexpr std::uint64_t eight_rows = 1024;
   return ((address & 0x3ffffu) >> 4) | static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
          (eight_rows >> 4) << 32 | swizzled_by_128_bytes;
+}
+
+/// Bytes of a row of a narrow panel, which has what one product of f8_e4m3 is deep: 16-byte chunk c
+/// of row r is at c ^ (r / 4 % 2), each panel at a multiple of 256 bytes.
+inline constexpr int narrow_row_bytes = 32;
+
+/// Describes one narrow panel to the matrix unit.
+__device__ __forceinline__ std::uint64_t describe_narrow_panel(std::uint32_t address) {
+  constexpr std::uint64_t swizzled_by_32_bytes = std::uint64_t{3} << 62;
+  constexpr std::uint64_t eight_rows = 8 * narrow_row_bytes;
+  return ((address & 0x3ffffu) >> 4) | std::uint64_t{1} << 16 | (eight_rows >> 4) << 32 |
+         swizzled_by_32_bytes;
 }
 
 /// What is added to a description to go on by so many bytes.
@@ -126,6 +139,39 @@ TESSERA_PRODUCTS(128, 64, "%64", "%65", "%66", "%67", "%68")
 TESSERA_PRODUCTS(192, 96, "%96", "%97", "%98", "%99", "%100")
 TESSERA_PRODUCTS(256, 128, "%128", "%129", "%130", "%131", "%132")
 
+// Of 8 bits: `scores` and `sums_of` alone.
+#define TESSERA_PRODUCT_OF_CODES(n, registers, o0, o1, o2, o3, o4)                                \
+  template <>                                                                                     \
+  struct warpgroup_product<f8_e4m3, n> {                                                          \
+    static __device__ __forceinline__ void scores(float (&sum)[registers], std::uint64_t a,       \
+                                                  std::uint64_t b, bool add) {                    \
+      asm volatile("{ .reg .pred add; setp.ne.b32 add, " o2                                       \
+                   ", 0;\n"                                                                       \
+                   "wgmma.mma_async.sync.aligned.m64n" #n                                         \
+                   "k32.f32.e4m3.e4m3"                                                            \
+                   " {" TESSERA_NAMES_##registers "}, " o0 ", " o1 ", add, 1, 1; }"               \
+                   : TESSERA_SUMS_##registers                                                     \
+                   : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                 \
+    }                                                                                             \
+    static __device__ __forceinline__ void sums_of(float (&sum)[registers], const warpgroup_a& a, \
+                                                   std::uint64_t b) {                             \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n                                         \
+                   "k32.f32.e4m3.e4m3"                                                            \
+                   " {" TESSERA_NAMES_##registers "}, {" o0 ", " o1 ", " o2 ", " o3 "}, " o4      \
+                                                  ", 1, 1, 1;"                                    \
+                   : TESSERA_SUMS_##registers                                                     \
+                   : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "l"(b));     \
+    }                                                                                             \
+  };
+TESSERA_PRODUCT_OF_CODES(64, 32, "%32", "%33", "%34", "%35", "%36")
+TESSERA_PRODUCT_OF_CODES(96, 48, "%48", "%49", "%50", "%51", "%52")
+TESSERA_PRODUCT_OF_CODES(128, 64, "%64", "%65", "%66", "%67", "%68")
+TESSERA_PRODUCT_OF_CODES(160, 80, "%80", "%81", "%82", "%83", "%84")
+TESSERA_PRODUCT_OF_CODES(192, 96, "%96", "%97", "%98", "%99", "%100")
+TESSERA_PRODUCT_OF_CODES(224, 112, "%112", "%113", "%114", "%115", "%116")
+TESSERA_PRODUCT_OF_CODES(256, 128, "%128", "%129", "%130", "%131", "%132")
+
+#undef TESSERA_PRODUCT_OF_CODES
 #undef TESSERA_PRODUCTS
 #undef TESSERA_PRODUCT
 #undef TESSERA_EIGHT

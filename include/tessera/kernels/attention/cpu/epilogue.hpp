@@ -11,6 +11,18 @@
 
 namespace tessera::kernels::attention::cpu {
 
+/// Calls body with an element of out's type: q's, unless that is f8_e4m3.
+template <class Kernel, class Body>
+TESSERA_INLINE void with_out_type(const attention_kernel_args& args, const Body& body) {
+  if constexpr (traits<Kernel>::config.type != dtype::f8_e4m3) {
+    body(typename traits<Kernel>::element{});
+  } else if (args.out_type == dtype::f16) {
+    body(f16{});
+  } else {
+    body(bf16{});
+  }
+}
+
 /// Writes one query row of one head: `accumulated` * scale to `out`, and lse and row_max where
 /// wanted. With no accumulator (a row that is not used) writes zeros. Weights start as zeros.
 template <class Kernel>
@@ -20,22 +32,24 @@ void store_row(const attention_kernel_args& args, const prim::sequence& seq, std
   using vec = typename shape::vec;
   using element = typename shape::element;
   const std::int64_t token = seq.q_begin + query;
-  element* out = token_row<element>(args.out, args.out_strides, seq.index, token, head);
   float factor = args.out_factor;
-  if constexpr (shape::config.keys == key_storage::paged) {
+  if constexpr (shape::scales_heads) {
     if (args.v_scales != nullptr) factor *= args.v_scales[head / group_of(args)];
   }
   const auto scale = vec::broadcast(result.scale * factor);
   const int v_head_dim = shape::v_head_dim(args);
-  for (int d = 0; d < v_head_dim; d += vec::width) {
-    const auto x =
-        accumulated != nullptr ? vec::mul(vec::load(accumulated + d), scale) : vec::zero();
-    if (v_head_dim - d >= vec::width) {
-      vec::store_as(out + d, x);
-    } else {
-      vec::store_as_n(out + d, x, v_head_dim - d);
+  with_out_type<Kernel>(args, [&]<class Out>(Out) {
+    Out* out = token_row<Out>(args.out, args.out_strides, seq.index, token, head);
+    for (int d = 0; d < v_head_dim; d += vec::width) {
+      const auto x =
+          accumulated != nullptr ? vec::mul(vec::load(accumulated + d), scale) : vec::zero();
+      if (v_head_dim - d >= vec::width) {
+        vec::store_as(out + d, x);
+      } else {
+        vec::store_as_n(out + d, x, v_head_dim - d);
+      }
     }
-  }
+  });
   const auto report = [&](const row_statistics& to, float value) {
     if (to.data == nullptr) return;
     to.data[seq.index * to.batch + head * to.head + token * to.row] = value;

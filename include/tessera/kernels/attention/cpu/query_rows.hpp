@@ -167,8 +167,12 @@ class query_rows {
 
  private:
   static TESSERA_INLINE float scale_of_keys(const attention_kernel_args& args, int kv_head) {
-    const bool scaled = shape::config.keys == key_storage::paged && args.k_scales != nullptr;
-    return scaled ? args.softmax_scale * args.k_scales[kv_head] : args.softmax_scale;
+    float scale = args.softmax_scale;
+    if constexpr (shape::scales_heads) {
+      if (args.q_scales != nullptr) scale *= args.q_scales[kv_head];
+      if (args.k_scales != nullptr) scale *= args.k_scales[kv_head];
+    }
+    return scale;
   }
 
   TESSERA_INLINE row_tile tile_from(int first) const {

@@ -56,6 +56,10 @@ struct traits {
   static constexpr int score_chain = has_short_sums && most_head_dim > 128 ? 96 : prim::any_length;
   static constexpr int output_chain = has_short_sums ? 128 : prim::any_length;
 
+  /// Heads of k and v, and of q if it is f8_e4m3, may have scales.
+  static constexpr bool scales_heads =
+      config.keys == key_storage::paged || config.type == dtype::f8_e4m3;
+
   static constexpr bool has(attention_feature feature) { return config.features.has(feature); }
 
   static TESSERA_INLINE int head_dim(const attention_kernel_args& args) {

@@ -45,6 +45,7 @@ __device__ __forceinline__ void report(const attention_kernel_args& call, const 
 template <class Traits>
 class careful_row {
   using words = typename Traits::words;
+  using stored = typename Traits::stored;
   /// Columns of a lane: lane + 32 i.
   static constexpr int qk_columns = (Traits::head_dim + 31) / 32;
   static constexpr int v_columns = (Traits::v_head_dim + 31) / 32;
@@ -63,8 +64,8 @@ class careful_row {
         at_(query_of(args, planned.work, row)) {}
 
   __device__ __forceinline__ void write() {
-    const std::uint16_t* q = token_row(call_.q, call_.q_strides, entry_of(call_, work_),
-                                       work_.q_begin + at_.query, at_.head);
+    const stored* q = token_row<stored>(call_.q, call_.q_strides, entry_of(call_, work_),
+                                        work_.q_begin + at_.query, at_.head);
 #pragma unroll
     for (int i = 0; i < qk_columns; ++i) q_[i] = element(q, i, Traits::head_dim);
     prim::softmax_state state;
@@ -83,22 +84,22 @@ class careful_row {
       if constexpr (Traits::drops) {
         if (!keeps_weight(args_, work_.sequence, at_, key)) weight = 0.0f;
       }
-      const std::uint16_t* v = token_row(call_.v, call_.v_strides, entry_of(call_, work_),
-                                         work_.k_begin + key, work_.kv_head);
+      const stored* v = token_row<stored>(call_.v, call_.v_strides, entry_of(call_, work_),
+                                          work_.k_begin + key, work_.kv_head);
 #pragma unroll
       for (int i = 0; i < v_columns; ++i) {
         sums[i] = fmaf(weight, element(v, i, Traits::v_head_dim), sums[i]);
       }
     }
     const prim::softmax_result result = finished(call_, at_.head, state);
-    const float scale = Traits::drops ? result.scale * call_.out_factor : result.scale;
+    const float scale = result.scale * value_scale_of_head<Traits>(args_, at_.head);
     std::uint16_t* out = token_row(call_.out, call_.out_strides, entry_of(call_, work_),
                                    work_.q_begin + at_.query, at_.head);
 #pragma unroll
     for (int i = 0; i < v_columns; ++i) {
       const int column = lane() + 32 * i;
       if (column < Traits::v_head_dim) {
-        out[column] = static_cast<std::uint16_t>(words::pack(sums[i] * scale, 0.0f) & 0xffffu);
+        out[column] = static_cast<std::uint16_t>(pack_out<Traits>(args_, sums[i] * scale, 0.0f));
       }
     }
     if (lane() == 0) report(call_, work_, at_, result);
@@ -108,14 +109,14 @@ class careful_row {
   static __device__ __forceinline__ int lane() {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   }
-  static __device__ __forceinline__ float element(const std::uint16_t* row, int i, int width) {
+  static __device__ __forceinline__ float element(const stored* row, int i, int width) {
     const int column = lane() + 32 * i;
     return column < width ? words::unpack(row[column]) : 0.0f;
   }
 
   __device__ __forceinline__ float logit_of(int key) const {
-    const std::uint16_t* k = token_row(call_.k, call_.k_strides, entry_of(call_, work_),
-                                       work_.k_begin + key, work_.kv_head);
+    const stored* k = token_row<stored>(call_.k, call_.k_strides, entry_of(call_, work_),
+                                        work_.k_begin + key, work_.kv_head);
     float score = 0.0f;
 #pragma unroll
     for (int i = 0; i < qk_columns; ++i) {
@@ -125,7 +126,7 @@ class careful_row {
     for (int step = 16; step > 0; step /= 2) {
       score += __shfl_xor_sync(prim::cuda::all_lanes, score, step);
     }
-    if (!Traits::modifies || args_.plain) score *= call_.softmax_scale;
+    if (!Traits::modifies || args_.plain) score *= scale_of_head<Traits>(args_, at_.head);
     if constexpr (Traits::caps_products) {
       if (call_.soft_cap > 0.0f) {
         score = call_.soft_cap * prim::cuda::tanh_fast(score / call_.soft_cap);

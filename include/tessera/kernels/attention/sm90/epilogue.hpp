@@ -84,7 +84,9 @@ class epilogue {
       const query_row at = query_of(args_, planned_.work, own_row);
       const prim::softmax_result result = finished(args_.call, at.head, state);
       own_scale = result.scale * smaller;
-      if constexpr (Traits::drops) own_scale *= args_.call.out_factor;
+      if constexpr (Traits::drops || Traits::codes_of_heads) {
+        own_scale *= value_scale_of_head<Traits>(args_, at.head);
+      }
       if (quarter < 2 && !own_wrong) report(args_.call, planned_.work, at, result);
     }
 #pragma unroll
@@ -114,7 +116,8 @@ class epilogue {
         const int from = (group * 4 + i) * 4 + 2 * half;
         const bool there = from < Traits::v_columns / 2;
         word[i] =
-            there ? Traits::words::pack(lane_.out[from] * scale, lane_.out[from + 1] * scale) : 0;
+            there ? pack_out<Traits>(args_, lane_.out[from] * scale, lane_.out[from + 1] * scale)
+                  : 0;
       }
       // Word i of lane q belongs to lane i: first pairs of lanes change halves, then neighbours.
       const std::uint32_t far0 =

@@ -66,7 +66,7 @@ class consumer {
     const int full_last = uniform(own.full_last);
 
     q_place().wait_full(barriers_of_q());
-    if (args_.negative_scale) negate_queries();
+    if (!Traits::codes_of_heads && args_.negative_scale) negate_queries();
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -76,6 +76,7 @@ class consumer {
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
+      if constexpr (Traits::codes_of_heads) set_scale(planned);
       int tile = last - 1;
       const bool hides = tile >= full_last || tile < full_first;
       modify_scores(planned, tile, hides);
@@ -91,7 +92,7 @@ class consumer {
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
-      if (args_.clears_values) clear_missing_values(planned, tile);
+      if (!Traits::codes_of_heads && args_.clears_values) clear_missing_values(planned, tile);
       for (--tile; tile >= first; --tile) {
         if (!shows_tile(planned, tile)) continue;
         next_tile(planned, tile, tile >= full_last || tile < full_first);
@@ -126,6 +127,7 @@ class consumer {
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
+    if constexpr (Traits::codes_of_heads) set_scale(planned);
     modify_scores(planned, tile, hides);
     if (hides) hide_scores(planned, tile);
     const bool moved = follow_maximum(lane_, args_, factors());
@@ -166,14 +168,18 @@ class consumer {
 
   /// out += weights V
   __device__ __forceinline__ void multiply_values() {
-    const std::uint64_t b = prim::cuda::describe_panels(
-        prim::cuda::shared_address(&shared_.v[v_place_.stage()]), Traits::kv_panel_bytes);
+    const std::uint32_t values = prim::cuda::shared_address(&shared_.v[v_place_.stage()]);
+    const std::uint64_t b = Traits::codes_of_heads
+                                ? prim::cuda::describe_narrow_panel(values)
+                                : prim::cuda::describe_panels(values, Traits::kv_panel_bytes);
+    constexpr int step_bytes = Traits::codes_of_heads
+                                   ? Traits::v_head_dim * prim::cuda::narrow_row_bytes
+                                   : 16 * prim::cuda::panel_row_bytes;
 #pragma unroll
-    for (int step = 0; step < Traits::block_kv / 16; ++step) {
+    for (int step = 0; step < Traits::block_kv / Traits::step_columns; ++step) {
       const prim::cuda::warpgroup_a a{{lane_.weights[4 * step], lane_.weights[4 * step + 1],
                                        lane_.weights[4 * step + 2], lane_.weights[4 * step + 3]}};
-      values_product::sums_of(lane_.out, a,
-                              b + prim::cuda::panel_step(step * 16 * prim::cuda::panel_row_bytes));
+      values_product::sums_of(lane_.out, a, b + prim::cuda::panel_step(step * step_bytes));
     }
     prim::cuda::commit_products();
   }
@@ -210,6 +216,14 @@ class consumer {
       const int column = i / 4 * 8 + i % 2;
       lane_.scores[i] = column >= seen[half_of(i)].begin ? lane_.scores[i] : prim::minus_infinity;
     }
+  }
+
+  /// Takes the scale of the work tile's heads, and turns the signs of scores if it is below 0.
+  __device__ __forceinline__ void set_scale(const planned_tile<Traits>& planned) {
+    lane_.scale = planned.log2_scale;
+    if (!planned.turns_scores) return;
+#pragma unroll
+    for (float& score : lane_.scores) score = -score;
   }
 
   /// Turns the signs of this warpgroup's queries.

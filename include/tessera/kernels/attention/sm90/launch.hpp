@@ -53,11 +53,21 @@ schedule_sm90::class_schedule classes_for(const attention_kernel_args& args, con
                                    asks || (masked && args.mask.head != 0));
 }
 
+/// Bytes of values that lie across.
+template <class Traits>
+std::size_t values_across_bytes(const attention_kernel_args& args) {
+  if constexpr (!Traits::codes_of_heads) return 0;
+  const std::int64_t tiles = value_tiles_of(args, Traits::block_kv);
+  return static_cast<std::size_t>(tiles) * static_cast<std::size_t>(args.kv_heads) *
+         Traits::v_bytes;
+}
+
 /// Bytes of device memory that `launch_with` needs.
 template <class Kernel, class Hooks>
 std::size_t workspace_bytes_with(const attention_kernel_args& args) {
   const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
-  return schedule_sm90::workspace_of(classes_for<Kernel, Hooks>(args, cut));
+  return schedule_sm90::workspace_of(classes_for<Kernel, Hooks>(args, cut)) +
+         values_across_bytes<kernel_traits<Kernel, Hooks>>(args);
 }
 
 /// Bytes of device memory that `launch` needs.
@@ -69,18 +79,18 @@ std::size_t workspace_bytes(const attention_kernel_args& args, int) {
 /// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
 /// do not count.
 inline bool rows_are_aligned(const void* data, const row_strides& strides, std::int64_t batch,
-                             std::int64_t rows, int heads) {
-  const auto fits = [](std::int64_t extent, std::int64_t stride) {
-    return extent <= 1 || stride % 8 == 0;
+                             std::int64_t rows, int heads, std::size_t element_bytes) {
+  const auto fits = [&](std::int64_t extent, std::int64_t stride) {
+    return extent <= 1 || stride * static_cast<std::int64_t>(element_bytes) % 16 == 0;
   };
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && fits(batch, strides.batch) &&
          fits(rows, strides.row) && fits(heads, strides.head);
 }
 
-inline bool tokens_are_aligned(const attention_kernel_args& args) {
-  return rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads) &&
-         rows_are_aligned(args.k, args.k_strides, args.batch, args.kv_len, args.kv_heads) &&
-         rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads);
+inline bool tokens_are_aligned(const attention_kernel_args& args, std::size_t bytes) {
+  return rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads, bytes) &&
+         rows_are_aligned(args.k, args.k_strides, args.batch, args.kv_len, args.kv_heads, bytes) &&
+         rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads, bytes);
 }
 
 /// The kernels of a row.
@@ -95,6 +105,9 @@ struct row_kernels {
       return std::array{
           forward,
           prim::cuda::kernel_entry{reinterpret_cast<const void*>(&classify_tiles<Kernel, traits>)}};
+    } else if constexpr (traits::codes_of_heads) {
+      return std::array{forward, prim::cuda::kernel_entry{reinterpret_cast<const void*>(
+                                     &lay_values_across<Kernel, traits>)}};
     } else {
       return std::array{forward};
     }
@@ -110,30 +123,35 @@ class __attribute__((visibility("hidden"))) kernel_counters {
   static inline constinit prim::cuda::arrival_table table{};
 };
 
-/// Axes of a token tensor of `heads` and boxes of so many of them: column, head, token, entry.
-inline prim::cuda::boxed_tensor boxes_of(const void* data, const row_strides& strides, int width,
-                                         int heads, std::int64_t tokens, std::int64_t entries,
-                                         int box_heads, int box_tokens) {
+/// Axes of a token tensor of `heads` and boxes of so many of them: column, head, token, entry. Two
+/// columns of 8 bits are taken for one of 16.
+template <class Stored>
+prim::cuda::boxed_tensor boxes_of(const void* data, const row_strides& strides, int width,
+                                  int heads, std::int64_t tokens, std::int64_t entries,
+                                  int box_heads, int box_tokens) {
+  constexpr int pair = 2 / static_cast<int>(sizeof(Stored));
   return {data,
-          {width, heads, tokens, entries},
-          {1, strides.head, strides.row, strides.batch},
+          {width / pair, heads, tokens, entries},
+          {1, strides.head / pair, strides.row / pair, strides.batch / pair},
           {prim::cuda::panel_columns, box_heads, box_tokens, 1}};
 }
 
 /// Maps of the tensors, and which of them the copy unit can address.
 template <class Traits>
 tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, launch_args& launched) {
+  using stored = typename Traits::stored;
   const std::int64_t entries = args.cu_seqlens_q != nullptr ? 1 : args.batch;
   tensor_maps maps{};
   launched.boxed_q = prim::cuda::make_tensor_map(
-      maps.q, boxes_of(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len, entries,
-                       cut.heads_of_tile, cut.tokens_of_tile));
+      maps.q, boxes_of<stored>(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len,
+                               entries, cut.heads_of_tile, cut.tokens_of_tile));
   launched.boxed_k = prim::cuda::make_tensor_map(
-      maps.k, boxes_of(args.k, args.k_strides, args.head_dim, args.kv_heads, args.kv_len, entries,
-                       1, Traits::block_kv));
+      maps.k, boxes_of<stored>(args.k, args.k_strides, args.head_dim, args.kv_heads, args.kv_len,
+                               entries, 1, Traits::block_kv));
+  if constexpr (Traits::codes_of_heads) return maps;
   launched.boxed_v = prim::cuda::make_tensor_map(
-      maps.v, boxes_of(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len, entries,
-                       1, Traits::block_kv));
+      maps.v, boxes_of<stored>(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len,
+                               entries, 1, Traits::block_kv));
   return maps;
 }
 
@@ -198,9 +216,13 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.inverse_scale = 1.0f / launched.log2_scale;
   // Without normalisation outputs are relative to the true maximum.
   const float growth = args.normalize ? growth_of(config.type) : 0.0f;
-  launched.rescale_above = (growth + headroom_of(config.type)) * launched.inverse_scale;
+  launched.rescale_above = growth + headroom_of(config.type);
+  // Scales of heads are not known here: theirs is in powers of 2.
+  if constexpr (!kernel_traits<Kernel, Hooks>::codes_of_heads) {
+    launched.rescale_above *= launched.inverse_scale;
+  }
   launched.aligned_out =
-      rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len, args.q_heads);
+      rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len, args.q_heads, 2);
   launched.clears_values = args.cu_seqlens_q != nullptr || args.seqlens_k != nullptr ||
                            args.kv_end != nullptr || args.most_keys < args.kv_len;
   return launched;
@@ -272,6 +294,23 @@ cudaError_t launch_classify(launch_args& launched, const Hooks& hooks,
   return cudaSuccess;
 }
 
+/// Queues the kernel that lays values of 8 bits across.
+template <class Kernel, class Traits>
+cudaError_t launch_across(launch_args& launched, std::byte* workspace, cudaStream_t stream,
+                          bool dependent) {
+  if constexpr (Traits::codes_of_heads) {
+    const std::int64_t tiles = value_tiles_of(launched.call, Traits::block_kv);
+    launched.values = workspace + schedule_sm90::workspace_of({});
+    launched.value_tiles = static_cast<int>(tiles);
+    if (launched.call.kv_len == 0) return cudaSuccess;
+    const auto blocks = std::min(tiles * launched.call.kv_heads, most_across_blocks);
+    return prim::cuda::launch_kernel(&lay_values_across<Kernel, Traits>,
+                                     dim3(static_cast<unsigned>(blocks)), across_threads<Traits>, 0,
+                                     stream, dependent, launched);
+  }
+  return cudaSuccess;
+}
+
 /// Runs the row's kernel with user hooks on `context.stream` of the current device, whose number of
 /// multiprocessors is `context.threads`. Returns before the work is done. Can be captured in a
 /// graph once the device is ready (see `prepare`).
@@ -281,8 +320,9 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   using traits = kernel_traits<Kernel, Hooks>;
   const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
   const schedule_sm90::class_schedule classes = classes_for<Kernel, Hooks>(args, cut);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes},
-                                          schedule_sm90::workspace_of(classes));
+  if (status done = prim::check_workspace(
+          {context.workspace, context.workspace_bytes},
+          schedule_sm90::workspace_of(classes) + values_across_bytes<traits>(args));
       !done) {
     return done;
   }
@@ -291,7 +331,7 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   if (status done = check_lengths(args, cut); !done) return done;
   int device = 0;
   if (status done = device_readiness<Kernel, Hooks>::ready_current(device); !done) return done;
-  if (!tokens_are_aligned(args)) {
+  if (!tokens_are_aligned(args, sizeof(typename traits::stored))) {
     return {status_code::ineligible_row,
             "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
   }
@@ -303,6 +343,9 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
       launched.counter_place >= 0 && device_readiness<Kernel, Hooks>::dependent(device);
   if (code == cudaSuccess) {
     code = launch_classify<Kernel>(launched, hooks, classes, context.workspace, stream, dependent);
+  }
+  if (code == cudaSuccess) {
+    code = launch_across<Kernel, traits>(launched, context.workspace, stream, dependent);
   }
   const auto blocks =
       static_cast<unsigned>(std::min(cut.work_tiles, std::int64_t{std::max(1, context.threads)}));

@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/values_across.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
@@ -118,6 +119,18 @@ class producer {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   }
 
+  /// Columns are copied as elements of 16 bits, be they one or two.
+  static constexpr int pairs_in(int columns) {
+    return columns * static_cast<int>(sizeof(typename Traits::stored)) / 2;
+  }
+  static __device__ __forceinline__ const std::uint16_t* pairs_of_row(const void* data,
+                                                                      const row_strides& strides,
+                                                                      int entry, std::int64_t row,
+                                                                      int head) {
+    return reinterpret_cast<const std::uint16_t*>(
+        token_row<typename Traits::stored>(data, strides, entry, row, head));
+  }
+
   __device__ __forceinline__ void bring_queries(const work_tile& work) {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_q);
     const std::uint32_t to = prim::cuda::shared_address(&shared_.q[q_place_.stage()]);
@@ -138,12 +151,13 @@ class producer {
         }
       }
     } else {
-      copy_rows<Traits::qk_panels>(to, Traits::block_q, Traits::q_panel_bytes, Traits::head_dim,
+      copy_rows<Traits::qk_panels>(to, Traits::block_q, Traits::q_panel_bytes,
+                                   pairs_in(Traits::head_dim),
                                    [&](int row) -> const std::uint16_t* {
                                      if (row >= work.used) return nullptr;
                                      const query_row at = query_of(args_, work, row);
-                                     return token_row(args_.call.q, args_.call.q_strides, entry,
-                                                      work.q_begin + at.query, at.head);
+                                     return pairs_of_row(args_.call.q, args_.call.q_strides, entry,
+                                                         work.q_begin + at.query, at.head);
                                    });
       if (lane() == 0) prim::cuda::arrive(full);
     }
@@ -154,13 +168,32 @@ class producer {
     bring<Traits::qk_panels>(work, key0, prim::cuda::shared_address(&shared_.of_k),
                              prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
                              args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides,
-                             Traits::head_dim);
+                             pairs_in(Traits::head_dim));
   }
   __device__ __forceinline__ void bring_values(const work_tile& work, int key0) {
+    if constexpr (Traits::codes_of_heads) {
+      bring_values_across(work, key0);
+      return;
+    }
     bring<Traits::v_panels>(work, key0, prim::cuda::shared_address(&shared_.of_v),
                             prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
                             args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides,
-                            Traits::v_head_dim);
+                            pairs_in(Traits::v_head_dim));
+  }
+
+  /// A tile of values as values_across.hpp has left it.
+  __device__ __forceinline__ void bring_values_across(const work_tile& work, int key0) {
+    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_v);
+    const std::uint32_t full = v_place_.full(barriers);
+    v_place_.wait_empty(barriers);
+    if (lane() == 0) {
+      prim::cuda::arrive_expecting(full, Traits::v_bytes);
+      prim::cuda::copy_bytes(
+          prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
+          values_across_at<Traits>(args_, work.sequence, work.k_begin, key0, work.kv_head),
+          Traits::v_bytes, full, prim::cuda::cache_hint::evict_last);
+    }
+    v_place_.advance();
   }
 
   /// A tile of keys or values. Rows behind the sequence are those of others, or zeros.
@@ -188,8 +221,8 @@ class producer {
       copy_rows<Panels>(to, Traits::block_kv, Traits::kv_panel_bytes, width,
                         [&](int row) -> const std::uint16_t* {
                           if (key0 + row >= work.k_len) return nullptr;
-                          return token_row(data, strides, entry, work.k_begin + key0 + row,
-                                           work.kv_head);
+                          return pairs_of_row(data, strides, entry, work.k_begin + key0 + row,
+                                              work.kv_head);
                         });
       if (lane() == 0) prim::cuda::arrive(full);
     }

@@ -25,10 +25,18 @@ template <class Traits>
 struct lane_tile {
   float scores[Traits::block_kv / 2];
   float out[Traits::v_columns / 2];  ///< sums of weights times values
-  std::uint32_t weights[Traits::block_kv / 4];
+  std::uint32_t weights[Traits::weight_words];
   float reference[2];  ///< in powers of 2, less the headroom
   float sum[2];        ///< of this lane's weights
+  float scale;         ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
 };
+
+/// What scores of a lane's row times are powers of 2.
+template <class Traits>
+__device__ __forceinline__ float log2_scale_of(const lane_tile<Traits>& lane,
+                                               const launch_args& args) {
+  return Traits::codes_of_heads ? lane.scale : args.log2_scale;
+}
 
 /// The row of a register of `scores` or `out`.
 constexpr int half_of(int i) {
@@ -83,7 +91,7 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
   largest_scores(lane, most);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float logit = prim::cuda::maximum_of_quad(most[half]) * args.log2_scale;
+    const float logit = prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
     lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config.type);
     lane.sum[half] = 0.0f;
   }
@@ -97,14 +105,18 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
                                                float2* factors) {
   float most[2];
   largest_scores(lane, most);
-  const auto limit = [&](int half) {
-    return fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
+  const auto passes = [&](int half) {
+    if constexpr (Traits::codes_of_heads) {
+      return most[half] * lane.scale > lane.reference[half] + args.rescale_above;
+    } else {
+      return most[half] > fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
+    }
   };
-  if (!prim::cuda::any_of_warp(most[0] > limit(0) || most[1] > limit(1))) return false;
+  if (!prim::cuda::any_of_warp(passes(0) || passes(1))) return false;
   float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float logit = prim::cuda::maximum_of_quad(most[half]) * args.log2_scale;
+    const float logit = prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
     const float reference = fmaxf(logit - headroom_of(Traits::config.type), lane.reference[half]);
     rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
@@ -131,20 +143,32 @@ __device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const laun
   float chain[4] = {lane.sum[0], 0.0f, lane.sum[1], 0.0f};
 #pragma unroll
   for (int i = 0; i < Traits::block_kv / 2; ++i) {
-    lane.scores[i] =
-        prim::cuda::exp2_fast(fmaf(lane.scores[i], args.log2_scale, -lane.reference[half_of(i)]));
+    const int half = half_of(i);
+    lane.scores[i] = prim::cuda::exp2_fast(
+        fmaf(lane.scores[i], log2_scale_of(lane, args), -lane.reference[half]));
     chain[i & 3] += lane.scores[i];
   }
   lane.sum[0] = chain[0] + chain[1];
   lane.sum[1] = chain[2] + chain[3];
 }
 
-/// Rounds weights to 16 bits: sums of scores are laid out as the operand of the next product.
+/// Rounds weights to 16 bits: sums of scores are laid out as the operand of the next product. To 8
+/// bits: a word has keys c and c + 1 of eight and those of the next eight, which is the order that
+/// values_across.hpp has values in.
 template <class Traits>
 __device__ __forceinline__ void round_weights(lane_tile<Traits>& lane) {
+  if constexpr (Traits::codes_of_heads) {
 #pragma unroll
-  for (int i = 0; i < Traits::block_kv / 4; ++i) {
-    lane.weights[i] = Traits::words::pack(lane.scores[2 * i], lane.scores[2 * i + 1]);
+    for (int i = 0; i < Traits::weight_words; ++i) {
+      const float* const x = lane.scores + i / 2 * 8 + i % 2 * 2;
+      lane.weights[i] = Traits::words::pack(x[0], x[1], x[4], x[5]);
+    }
+    return;
+  } else {
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 4; ++i) {
+      lane.weights[i] = Traits::words::pack(lane.scores[2 * i], lane.scores[2 * i + 1]);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
@@ -12,6 +13,7 @@
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
@@ -54,10 +56,13 @@ struct kernel_traits {
   static constexpr attention_config config = resolved(Kernel::config);
   using hooks = Hooks;
   using element = element_t<config.type>;
-  using words = prim::cuda::half_words<element>;
+  /// q, k and v are f8_e4m3, with scales of heads; out is of 16 bits.
+  static constexpr bool codes_of_heads = config.type == dtype::f8_e4m3;
+  using words =
+      std::conditional_t<codes_of_heads, prim::cuda::e4m3_words, prim::cuda::half_words<element>>;
 
   /// What score modification (common/score_mod_row.hpp) asks of a target.
-  using stored = std::uint16_t;
+  using stored = std::conditional_t<codes_of_heads, std::uint8_t, std::uint16_t>;
   static constexpr bool has(attention_feature feature) { return config.features.has(feature); }
   static constexpr bool has_biases = has(attention_feature::bias);
   static constexpr bool has_position_biases = false;
@@ -80,7 +85,8 @@ struct kernel_traits {
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
-  static constexpr int qk_steps = sm90_columns(head_dim) / 16;
+  static constexpr int step_columns = codes_of_heads ? 32 : 16;
+  static constexpr int qk_steps = sm90_columns(head_dim) / step_columns;
   static constexpr int v_columns = sm90_columns(v_head_dim);
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
@@ -98,16 +104,19 @@ struct kernel_traits {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(consumer_registers - 28 == sm90_registers_for_tiles(consumers));
 
-  static constexpr int panels_of(int width) {
-    return (width + prim::cuda::panel_columns - 1) / prim::cuda::panel_columns;
-  }
+  /// Elements of a line of a panel.
+  static constexpr int line_elements =
+      prim::cuda::panel_row_bytes / static_cast<int>(size_of(config.type));
+  static constexpr int panels_of(int width) { return (width + line_elements - 1) / line_elements; }
   static constexpr int qk_panels = panels_of(head_dim);
   static constexpr int v_panels = panels_of(v_head_dim);
   static constexpr int q_panel_bytes = block_q * prim::cuda::panel_row_bytes;
   static constexpr int kv_panel_bytes = block_kv * prim::cuda::panel_row_bytes;
   static constexpr int q_bytes = qk_panels * q_panel_bytes;
   static constexpr int k_bytes = qk_panels * kv_panel_bytes;
-  static constexpr int v_bytes = v_panels * kv_panel_bytes;
+  static constexpr int v_bytes = codes_of_heads ? v_head_dim * block_kv : v_panels * kv_panel_bytes;
+  /// Words of weights that one product takes of a lane are four.
+  static constexpr int weight_words = block_kv / step_columns * 4;
 
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
@@ -135,8 +144,10 @@ struct modified_traits : Traits {
 template <class Traits>
 struct planned_tile {
   work_tile work;
-  int query_offset = 0;                     ///< from a query to the key position that it stands at
-  const class_words* classes = nullptr;     ///< of tiles of keys; null: all are looked at
+  int query_offset = 0;                  ///< from a query to the key position that it stands at
+  const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
+  float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
+  bool turns_scores = false;             ///< their scale is below 0
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   row_keys keys[Traits::block_q];
 };
@@ -172,11 +183,12 @@ constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
 /// Logits of f16 may pass the maximum that weights are relative to by 2^8, those of bf16, whose
 /// range is that of f32, by 2^16, before the sums are rescaled. Weights of f16 below 2^-14 lose
 /// bits, so theirs are 2^7 larger, and stay below 2^16.
+/// Those of f8_e4m3, which has 2^-9 to 448, are 2^6 larger, and may pass that by 2^2.75.
 constexpr float growth_of(dtype type) {
-  return type == dtype::f16 ? 8.0f : 16.0f;
+  return type == dtype::f8_e4m3 ? 2.75f : type == dtype::f16 ? 8.0f : 16.0f;
 }
 constexpr float headroom_of(dtype type) {
-  return type == dtype::f16 ? 7.0f : 0.0f;
+  return type == dtype::f8_e4m3 ? 6.0f : type == dtype::f16 ? 7.0f : 0.0f;
 }
 
 /// A soft cap in units of products x: cap * tanh(x * scale / cap) / scale.
@@ -218,14 +230,44 @@ struct launch_args {
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
   bool clears_values = false;                           ///< sequences may end before their tensors
   /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
+  std::byte* values = nullptr;  ///< f8_e4m3: tiles of values, as products take them
+  int value_tiles = 0;          ///< of a head
   int counter_place = -1;
   unsigned* counter_word = nullptr;
 };
 
 /// What products are multiplied by where they become logits.
 template <class Traits>
-__device__ __forceinline__ float scale_of_head(const launch_args& args, int) {
-  return args.call.softmax_scale;
+__device__ __forceinline__ float scale_of_head(const launch_args& args, int head) {
+  float scale = args.call.softmax_scale;
+  if constexpr (Traits::codes_of_heads) {
+    const attention_kernel_args& call = args.call;
+    const int kv_head = args.group.quotient(head);
+    if (call.q_scales != nullptr) scale *= call.q_scales[kv_head];
+    if (call.k_scales != nullptr) scale *= call.k_scales[kv_head];
+  }
+  return scale;
+}
+
+/// What sums of values are multiplied by, besides what the row's weights ask for.
+template <class Traits>
+__device__ __forceinline__ float value_scale_of_head(const launch_args& args, int head) {
+  if constexpr (Traits::codes_of_heads) {
+    if (args.call.v_scales != nullptr) return args.call.v_scales[args.group.quotient(head)];
+    return 1.0f;
+  }
+  return Traits::drops ? args.call.out_factor : 1.0f;
+}
+
+/// Two elements of out.
+template <class Traits>
+__device__ __forceinline__ std::uint32_t pack_out(const launch_args& args, float low, float high) {
+  if constexpr (Traits::codes_of_heads) {
+    return args.call.out_type == dtype::f16 ? prim::cuda::half_words<f16>::pack(low, high)
+                                            : prim::cuda::half_words<bf16>::pack(low, high);
+  } else {
+    return Traits::words::pack(low, high);
+  }
 }
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;

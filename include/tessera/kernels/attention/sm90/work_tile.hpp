@@ -7,6 +7,7 @@
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -150,6 +151,14 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
   const work_tile& work = planned.work;
   if (work.sequence < 0) return;
   const auto visible = visibility_of<mask_mode::window>(args.call, sequence_of(work));
+  if constexpr (Traits::codes_of_heads) {
+    if (lane == 0) {
+      const float scale = scale_of_head<Traits>(args, work.first_head) * prim::log2_e;
+      // A scale of 0 would make NaN of hidden scores, 0 * -inf.
+      planned.log2_scale = fmaxf(fabsf(scale), 1e-30f);
+      planned.turns_scores = scale < 0.0f;
+    }
+  }
   if constexpr (Traits::modifies) {
     if (lane == 0) {
       planned.query_offset = static_cast<int>(visible.mask.offset);
@@ -203,9 +212,10 @@ __device__ __forceinline__ query_row query_of(const launch_args& args, const wor
 }
 
 /// Element (sequence, row of the tensor, head, 0).
-__device__ __forceinline__ std::uint16_t* token_row(const void* data, const row_strides& strides,
-                                                    int sequence, std::int64_t row, int head) {
-  auto* elements = const_cast<std::uint16_t*>(static_cast<const std::uint16_t*>(data));
+template <class Stored = std::uint16_t>
+__device__ __forceinline__ Stored* token_row(const void* data, const row_strides& strides,
+                                             int sequence, std::int64_t row, int head) {
+  auto* elements = const_cast<Stored*>(static_cast<const Stored*>(data));
   return elements + sequence * strides.batch + row * strides.row + head * strides.head;
 }
 
