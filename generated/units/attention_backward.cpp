@@ -77,8 +77,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b18d595509232ea0";
-  if (kind == device_kind::cuda) return "2957cad17b3e42ae";
+  if (kind == device_kind::cpu) return "40908345a3495798";
+  if (kind == device_kind::cuda) return "c2893427b6ff94c5";
   return {};
 }
 

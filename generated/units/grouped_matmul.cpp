@@ -57,8 +57,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f1ef1a06fc03417a";
-  if (kind == device_kind::cuda) return "5490fe333c1f0eba";
+  if (kind == device_kind::cpu) return "a71aa63ab162b86b";
+  if (kind == device_kind::cuda) return "f42fd689ce32805b";
   return {};
 }
 

@@ -719,8 +719,8 @@ typedef struct tessera_fp8_attention_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* dense [B,Sq,Hq,D], packed [Sq,Hq,D]; f8_e4m3 */
-  const tessera_tensor* k; /* dense [B,Sk,Hkv,D], packed [Sk,Hkv,D]; f8_e4m3, type of q */
-  const tessera_tensor* v; /* dense [B,Sk,Hkv,Dv], packed [Sk,Hkv,Dv]; f8_e4m3, type of q */
+  const tessera_tensor* k; /* dense [B,Sk,Hkv,D], packed [Sk,Hkv,D]; type of q */
+  const tessera_tensor* v; /* dense [B,Sk,Hkv,Dv], packed [Sk,Hkv,Dv]; type of q */
   const tessera_tensor* q_scales; /* [Hkv]; f32 */
   const tessera_tensor* k_scales; /* [Hkv]; f32 */
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
