@@ -64,7 +64,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "4d9422bc731e5d55";
-  if (kind == device_kind::cuda) return "16ba0ace0f9070bf";
+  if (kind == device_kind::cuda) return "7bb5a0971bcd85d8";
   return {};
 }
 
