@@ -151,6 +151,22 @@ TEST(GpuChoices, HopperGetsRowsOfItsOwnWhereTheyHaveTheFeatures) {
   EXPECT_TRUE(has(row("unaligned=true"), ".cuda_sm80.bf16.dany."));
 }
 
+TEST(GpuChoices, SoftCapsGetRowsOfTheirOwnOnHopper) {
+  for (const int head_dim : {64, 128}) {
+    const std::string dim = std::to_string(head_dim);
+    const auto row = [&](const std::string& options) {
+      const std::string shape = "[4,2048,16," + dim + "]bf16 ";
+      return row_for("flash_attention q=" + shape + "k=" + shape + options);
+    };
+    const std::string rows = ".cuda_sm90.bf16.d" + dim + ".";
+    EXPECT_TRUE(has(row("logits_soft_cap=50"), rows + "soft_cap."));
+    EXPECT_TRUE(has(row("causal=true logits_soft_cap=50"), rows + "soft_cap."));
+    EXPECT_FALSE(has(row("causal=true"), "soft_cap"));
+    EXPECT_TRUE(has(row("logits_soft_cap=50 q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32"),
+                    rows + "soft_cap+segments."));
+  }
+}
+
 TEST(GpuChoices, UnalignedTensorsGetRowsThatTakeThem) {
   gpu_question one("flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] unaligned=true");
   EXPECT_TRUE(has(one.row(), ".dany.every."));

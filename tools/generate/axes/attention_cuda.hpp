@@ -261,6 +261,14 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .tiles = {{0, 0}},
       },
       {
+          .about = "sm90: soft caps alone, tiles of the plain rows",
+          .targets = {cuda_sm90},
+          .types = {dtype::bf16},
+          .dims = {{64}, {128}},
+          .features = {base_features | attention_feature::soft_cap},
+          .tiles = {{0, 0}},
+      },
+      {
           .about = "sm90: head dim 64 with a soft cap, batches packed by segment, or both",
           .targets = {cuda_sm90},
           .types = halves(),

@@ -79,10 +79,10 @@ class consumer {
       if constexpr (Traits::codes_of_heads) set_scale(planned);
       int tile = last - 1;
       const bool hides = tile >= full_last || tile < full_first;
-      modify_scores(planned, tile, hides);
+      const bool uncapped = modify_scores(planned, tile, hides);
       if (hides) hide_scores(planned, tile);
-      set_reference(lane_, args_);
-      exponentiate(lane_, args_);
+      set_reference(lane_, args_, uncapped);
+      exponentiate(lane_, args_, uncapped);
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
         kept.draw(args_, planned, warpgroup_, tile);
@@ -128,10 +128,10 @@ class consumer {
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned);
-    modify_scores(planned, tile, hides);
+    const bool uncapped = modify_scores(planned, tile, hides);
     if (hides) hide_scores(planned, tile);
-    const bool moved = follow_maximum(lane_, args_, factors());
-    exponentiate(lane_, args_);
+    const bool moved = follow_maximum(lane_, args_, uncapped, factors());
+    exponentiate(lane_, args_, uncapped);
     kept.apply(lane_);
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
@@ -185,12 +185,14 @@ class consumer {
   }
 
   /// Products become logits, -inf where something but a row's interval of keys hides them. `clips`:
-  /// some of the tile's keys are outside of some row's interval.
-  __device__ __forceinline__ void modify_scores(const planned_tile<Traits>& planned, int tile,
+  /// some of the tile's keys are outside of some row's interval. True if a cap is left to
+  /// `exponentiate`.
+  __device__ __forceinline__ bool modify_scores(const planned_tile<Traits>& planned, int tile,
                                                 bool clips) {
     if constexpr (Traits::modifies) {
-      score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips);
+      return score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips);
     }
+    return false;
   }
 
   /// Scores of keys that rows do not see become -inf.

@@ -54,12 +54,22 @@ class score_mod {
         thread_(static_cast<int>(prim::cuda::thread_index())) {}
 
   /// Products with a tile of keys become logits; what is outside of rows' intervals may be
-  /// anything, as long as `inside` is false where there is such.
-  __device__ __forceinline__ void apply(int tile, bool inside) const {
+  /// anything, as long as `inside` is false where there is such. True if products stay without
+  /// their cap (`cap_products`).
+  __device__ __forceinline__ bool apply(int tile, bool inside) const {
+    bool uncapped = false;
     if constexpr (Traits::caps_products) {
-      if (args_.cap.rate != 0.0f) cap_products(lane_, args_.cap);
+      if (args_.cap.rate != 0.0f) uncapped = cap_products(lane_, args_.cap);
     }
-    if constexpr (!row_form::changes && !row_form::reads && !row_form::calls_functors) return;
+    if constexpr (row_form::changes || row_form::reads || row_form::calls_functors) {
+      change_and_hide(tile, inside);
+    }
+    return uncapped;
+  }
+
+ private:
+  /// All but the cap of products.
+  __device__ __forceinline__ void change_and_hide(int tile, bool inside) const {
     const int key0 = tile * Traits::block_kv;
     const bool looks = hides_some(planned_, warpgroup_, tile);
     if constexpr (!row_form::calls_functors) {
@@ -87,7 +97,6 @@ class score_mod {
     }
   }
 
- private:
   __device__ __forceinline__ int row_of_half(int half) const {
     return row_of_lane(thread_, warpgroup_) + 8 * half;
   }

@@ -47,32 +47,42 @@ constexpr int half_of(int i) {
 inline constexpr float tanh_short = 0.25f;
 inline constexpr float tanh_first = -0.33324571f, tanh_second = 0.12876421f;
 
+/// The capped product that is not near the cap, or -inf.
+__device__ __forceinline__ float cap_by_series(float x, const product_cap& cap) {
+  const float square = x * x;
+  return fmaf(fmaf(square, cap.second, cap.first) * square, x, x);
+}
+
 /// Products become products below a cap. Where none of the warp comes near the cap, the series
-/// alone will do, without the unit that has the exponentials to make.
+/// alone will do, without the unit that has the exponentials to make; if the row takes it into
+/// exponents, products stay what they are and the result is true.
 template <class Traits>
-__device__ __forceinline__ void cap_products(lane_tile<Traits>& lane, const product_cap& cap) {
+__device__ __forceinline__ bool cap_products(lane_tile<Traits>& lane, const product_cap& cap) {
   float large[4] = {};
 #pragma unroll
   for (int i = 0; i < Traits::block_kv / 2; ++i) {
     large[i & 3] = fmaxf(large[i & 3], fabsf(lane.scores[i]));
   }
   const float largest = fmaxf(fmaxf(large[0], large[1]), fmaxf(large[2], large[3]));
+  // NaN, which fmaxf leaves out, stays what it is.
   if (prim::cuda::any_of_warp(largest > cap.near)) {
 #pragma unroll
     for (float& x : lane.scores) x = prim::cuda::tanh_fast(x * cap.rate) * cap.inverse_rate;
-    return;
+    return false;
   }
-  // NaN, which fmaxf leaves out, stays what it is.
+  if constexpr (!Traits::caps_exponents) {
 #pragma unroll
-  for (float& x : lane.scores) {
-    const float square = x * x;
-    x = fmaf(fmaf(square, cap.second, cap.first) * square, x, x);
+    for (float& x : lane.scores) x = cap_by_series(x, cap);
   }
+  return Traits::caps_exponents;
 }
 
-/// The largest score of each of the lane's rows.
+/// The largest score of each of the lane's rows; `uncapped`: scores are products that
+/// `cap_products` has left alone, whose order the cap keeps.
 template <class Traits>
-__device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane, float (&most)[2]) {
+__device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane,
+                                               const launch_args& args, bool uncapped,
+                                               float (&most)[2]) {
   float chain[4];  // two a row
 #pragma unroll
   for (int i = 0; i < 4; ++i) chain[i] = lane.scores[i];
@@ -82,13 +92,17 @@ __device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane, fl
   }
   most[0] = fmaxf(chain[0], chain[1]);
   most[1] = fmaxf(chain[2], chain[3]);
+  if (!Traits::caps_exponents || !uncapped) return;
+#pragma unroll
+  for (float& x : most) x = cap_by_series(x, args.cap);
 }
 
 /// The first reference of a row: the maximum of its first tile.
 template <class Traits>
-__device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const launch_args& args) {
+__device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const launch_args& args,
+                                              bool uncapped) {
   float most[2];
-  largest_scores(lane, most);
+  largest_scores(lane, args, uncapped, most);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
@@ -102,9 +116,9 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
 /// memory, where `factors` is the lane's: in registers they would be in the way of every tile.
 template <class Traits>
 __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
-                                               float2* factors) {
+                                               bool uncapped, float2* factors) {
   float most[2];
-  largest_scores(lane, most);
+  largest_scores(lane, args, uncapped, most);
   const auto passes = [&](int half) {
     if constexpr (Traits::codes_of_heads) {
       return most[half] * lane.scale > lane.reference[half] + args.rescale_above;
@@ -139,14 +153,25 @@ __device__ __forceinline__ void rescale_out(lane_tile<Traits>& lane, const float
 
 /// Scores become weights, in f32 where they are.
 template <class Traits>
-__device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const launch_args& args) {
+__device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const launch_args& args,
+                                             bool uncapped) {
   float chain[4] = {lane.sum[0], 0.0f, lane.sum[1], 0.0f};
-#pragma unroll
-  for (int i = 0; i < Traits::block_kv / 2; ++i) {
-    const int half = half_of(i);
-    lane.scores[i] = prim::cuda::exp2_fast(
-        fmaf(lane.scores[i], log2_scale_of(lane, args), -lane.reference[half]));
+  const auto weigh = [&](int i, float scale) {
+    lane.scores[i] =
+        prim::cuda::exp2_fast(fmaf(lane.scores[i], scale, -lane.reference[half_of(i)]));
     chain[i & 3] += lane.scores[i];
+  };
+  if (Traits::caps_exponents && uncapped) {
+    const float first = args.cap.first * args.log2_scale;
+    const float second = args.cap.second * args.log2_scale;
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 2; ++i) {
+      const float square = lane.scores[i] * lane.scores[i];
+      weigh(i, fmaf(fmaf(square, second, first), square, args.log2_scale));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 2; ++i) weigh(i, log2_scale_of(lane, args));
   }
   lane.sum[0] = chain[0] + chain[1];
   lane.sum[1] = chain[2] + chain[3];
