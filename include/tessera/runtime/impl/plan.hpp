@@ -161,6 +161,15 @@ status lower_run(const operation_plan::state& plan, const tensor_view* tensors,
   return on_host && has_contents(plan.call) ? check_contents(plan, tensors) : status();
 }
 
+/// Counts the faults of a run of a checked plan, also of one that has nothing to compute.
+[[gnu::cold, gnu::noinline]] status count_faults(const operation_plan::state& plan,
+                                                 const tensor_view* tensors, void* stream) {
+  const impl::cuda::current_device scope(plan.spot.device.ordinal);
+  if (!scope.entered()) return failure_on(plan.spot, "the device", scope.entered());
+  const status done = plan.faults.add(call_of_run(plan, tensors), stream);
+  return done ? status() : failure_on(plan.spot, "faults", done);
+}
+
 /// A planned run on a GPU, whose arguments are valid.
 [[gnu::noinline]] status run_on_gpu(const operation_plan::state& plan, const ready_call& call,
                                     std::span<std::byte> workspace, void* stream) {
@@ -168,12 +177,6 @@ status lower_run(const operation_plan::state& plan, const tensor_view* tensors,
   const impl::cuda::current_device scope(spot.device.ordinal);
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
   spot.stream = stream;
-  if (plan.faults.reserved()) {
-    const bound_call run = call_of_run(plan, call.problem.tensors);
-    if (status done = plan.faults.add(run, stream); !done) {
-      return failure_on(spot, "faults", done);
-    }
-  }
   return launch_on_gpu(*plan.choice.instance, call, spot, workspace);
 }
 
@@ -185,8 +188,11 @@ status operation_plan::run(const tensor_view* tensors, std::span<std::byte> work
   if (status done = check_stream(plan.spot.device, stream); !done) return done;
   impl::kernel_args_buffer lowered;
   if (status done = lower_run(plan, tensors, lowered); !done) return done;
-  if (plan.empty) return {};
   if (status done = prim::check_workspace(workspace, plan.workspace_bytes); !done) return done;
+  if (plan.faults.reserved()) [[unlikely]] {
+    if (status done = count_faults(plan, tensors, stream); !done) return done;
+  }
+  if (plan.empty) return {};
   keep_promise(*plan.choice.instance, plan.promise, lowered);
   count_call(plan.choice);
   const problem_view problem{plan.problem.op, tensors, plan.problem.options.data(),
