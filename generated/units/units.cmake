@@ -18,6 +18,7 @@ set(tessera_units_host
   units/losses.cpp
 )
 set(tessera_units_cuda_host units/cuda_runtime.cpp)
+set(tessera_units_cuda_faults units/cuda_faults.cu)
 set(tessera_units_interop units/interop.cpp)
 set(tessera_units_store units/store.cpp)
 set(tessera_units_c units/c.cpp)

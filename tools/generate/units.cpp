@@ -328,6 +328,9 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
   files["units/cuda_runtime.cpp"] =
       banner("//", "host code for CUDA devices, compiled only in builds with CUDA.") +
       "#include <tessera/runtime/impl/cuda/runtime.hpp>\n";
+  files["units/cuda_faults.cu"] =
+      banner("//", "kernels of the host code, compiled only in builds with CUDA.") +
+      "#include <tessera/runtime/impl/cuda/faults.hpp>\n";
   files["units/interop.cpp"] = banner("//", "readers and writers of files, a library of its own.") +
                                "#include <tessera/interop/impl/all.hpp>\n";
   files["units/store.cpp"] = banner("//", "writer of lookup tables, a library of its own.") +
@@ -344,6 +347,7 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
   for (const auto& [target, paths] : by_backend) list += fmt::format(" {}", name_of(target));
   list += fmt::format(
       ")\nset(tessera_units_host\n{})\nset(tessera_units_cuda_host units/cuda_runtime.cpp)\n"
+      "set(tessera_units_cuda_faults units/cuda_faults.cu)\n"
       "set(tessera_units_interop units/interop.cpp)\n"
       "set(tessera_units_store units/store.cpp)\nset(tessera_units_c units/c.cpp)\n",
       host);

@@ -41,6 +41,11 @@ struct context {
   /// The stream (cudaStream_t) of a call on a GPU, and of the runs of a plan that name no other.
   /// Null: the default stream. A call returns when its work is in the stream. Refused on the CPU.
   void* stream = nullptr;
+  /// A plan counts entries of lengths, offsets, page numbers and the like that a call on the CPU is
+  /// refused for, where they lie in a GPU's memory: kernels stay inside the tensors whatever those
+  /// hold, and `faults()` of the plan tells. Costs small kernels before each run. Changes nothing
+  /// on the CPU, which looks at every call; a call on a GPU, which nobody can ask, is refused.
+  bool checked = false;
   /// Receives the events of this call; null: the sink of the process, if there is one.
   const event_sink* events = nullptr;
   /// Scratch memory where the call runs, 64-byte aligned. Empty: that of `allocator`, else the

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <tessera/api/context.hpp>
 #include <tessera/runtime/selection.hpp>
@@ -15,6 +18,13 @@
 namespace tessera {
 
 struct family;
+
+/// Entries of a tensor that break what its declaration says of them.
+struct tensor_faults {
+  std::string_view tensor;    ///< its name in the args
+  std::size_t place = 0;      ///< its place among them
+  std::uint64_t entries = 0;  ///< of all runs; an entry counts in each run anew
+};
 
 /// A row chosen for one problem, its device and its scratch memory, for an operation known at run
 /// time. `run` checks the tensors and launches: no look-up, no allocation, no lock, no environment,
@@ -41,6 +51,15 @@ class operation_plan {
   /// plan runs. Any number of these may run at once, each with its own memory.
   status run(const tensor_view* tensors, std::span<std::byte> workspace) const;
   status run(const tensor_view* tensors, std::span<std::byte> workspace, void* stream) const;
+
+  /// Of a plan that was made with `context.checked`: the tensors in whose numbers runs met faults,
+  /// in the order of the args; none: there were no faults. What outputs hold after a run with
+  /// faults is not specified; nothing outside of them was written or read. Tensors in a GPU's
+  /// memory are looked at in the order of the stream of each run, in graphs too: waits for the
+  /// plan's stream, or for the one that runs were put in. On the CPU none, since runs with faults
+  /// are refused.
+  result<std::vector<tensor_faults>> faults() const;
+  result<std::vector<tensor_faults>> faults(void* stream) const;
 
   /// The row, who chose it and why.
   const selection& choice() const noexcept;

@@ -53,7 +53,7 @@ extern "C" {
 #endif
 
 /* Version of this interface: grows with every addition, see tessera_c_version(). */
-#define TESSERA_C_VERSION 2
+#define TESSERA_C_VERSION 3
 
 #define TESSERA_MAX_RANK 8
 #define TESSERA_MESSAGE_BYTES 2040
@@ -106,7 +106,8 @@ enum {
   TESSERA_NO_GENERIC_ROW = 4,  /* no row that takes any problem may stand in for a special one */
   TESSERA_ROW_IS_A_WISH = 8,   /* where `row` cannot run the problem, another may */
   TESSERA_SHIPPED_TABLE = 16,  /* of the lookup tables only the one inside the library */
-  TESSERA_NO_TABLE = 32        /* no lookup table */
+  TESSERA_NO_TABLE = 32,       /* no lookup table */
+  TESSERA_CHECKED = 64 /* of a plan on a GPU: counts what tessera_plan_faults() tells; no choice */
 };
 
 /* What became of a call. `message` ends with a zero and is empty on success; what would be longer
@@ -166,6 +167,14 @@ TESSERA_API int32_t tessera_plan_make(int32_t operation, const void* args, const
  * `stream` (cudaStream_t, NULL: the default stream), and the plan outlives that work. */
 TESSERA_API int32_t tessera_plan_run(const tessera_plan* plan, const void* args, void* workspace,
                                      size_t workspace_bytes, void* stream, tessera_status* status);
+
+/* Of a plan that was made with TESSERA_CHECKED: stores in `entries` how many entries of each
+ * tensor, in the order of the args, broke what is said of lengths, offsets, page numbers and the
+ * like in the runs up to now; `count` is at least the number of tensors, and further ones become 0.
+ * On a GPU it waits for `stream`, which the runs were put in; on the CPU all are 0, since such runs
+ * are refused. */
+TESSERA_API int32_t tessera_plan_faults(const tessera_plan* plan, void* stream, uint64_t* entries,
+                                        size_t count, tessera_status* status);
 
 TESSERA_API void tessera_plan_free(tessera_plan* plan);               /* NULL is legal */
 TESSERA_API int32_t tessera_plan_operation(const tessera_plan* plan); /* its number; 0 for NULL */

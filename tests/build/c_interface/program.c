@@ -66,6 +66,14 @@ static void check_plan(const tessera_flash_attention_args* args,
                  status);
   expect_refusal(tessera_call(TESSERA_OPERATION_MEAN_POOLING, args, NULL, NULL, status),
                  "args of mean_pooling: byte", status);
+  uint64_t faults[40];
+  enum { PLACES = sizeof faults / sizeof *faults };
+  memset(faults, 1, sizeof faults);
+  expect(tessera_plan_faults(plan, NULL, faults, PLACES, status) == TESSERA_OK && faults[0] == 0 &&
+             faults[PLACES - 1] == 0,
+         "faults on the CPU", status);
+  expect_refusal(tessera_plan_faults(plan, NULL, faults, 1, status), "entries: count is 1", status);
+  expect_refusal(tessera_plan_faults(NULL, NULL, faults, 1, status), "plan: is NULL", status);
   tessera_plan_free(plan);
   tessera_plan_free(NULL);
 }

@@ -168,5 +168,84 @@ TEST_F(gpu_plans, TakeDropoutMasksOnlyFromRowsThatWriteThem) {
   EXPECT_EQ(in, other);
 }
 
+/// Lengths in the memory of a GPU, of which nobody has looked at the values.
+class checked_gpu_plans : public gpu_plans {
+ protected:
+  flash_attention_args args() {
+    flash_attention_args used = call.args();
+    used.seqlens_k = view(&length, {1});
+    return on_gpu(used);
+  }
+  result<flash_plan> make_checked(bool checked = true) {
+    context where = with_rows({.row = "attention.pretended"}, own);
+    where.stream = stream;
+    where.device = {device_kind::cuda, 0};
+    where.checked = checked;
+    return plan(problem_of(args()), where);
+  }
+
+  std::int32_t length = 7;
+};
+
+TEST_F(checked_gpu_plans, CountFaultsBeforeEachRunInItsStream) {
+  const auto made = make_checked();
+  ASSERT_TRUE(made) << made.message();
+  EXPECT_EQ(gpus.live.size(), 2u) << "scratch, counters";
+  ASSERT_TRUE(made->run(args()));
+  ASSERT_TRUE(made->faults());
+  EXPECT_TRUE(made->faults()->empty());
+  for (const std::int32_t wrong : {-1, 10}) {
+    length = wrong;
+    ASSERT_TRUE(made->run(args(), other));
+  }
+  length = 9;
+  ASSERT_TRUE(made->run(args()));
+  EXPECT_EQ(gpus.counted_in, (std::vector<void*>{stream, other, other, stream}));
+  const auto faults = made->faults(other);
+  ASSERT_TRUE(faults) << faults.message();
+  ASSERT_EQ(faults->size(), 1u);
+  EXPECT_EQ(faults->front().tensor, "seqlens_k");
+  EXPECT_EQ(tensors_of(args())[faults->front().place].data, &length);
+  EXPECT_EQ(faults->front().entries, 2u);
+}
+
+TEST_F(checked_gpu_plans, TellNothingInACapturedStream) {
+  const auto made = make_checked();
+  ASSERT_TRUE(made) << made.message();
+  gpus.captured.insert(stream);
+  const auto faults = made->faults();
+  ASSERT_FALSE(faults);
+  EXPECT_EQ(faults.code(), status_code::device);
+  EXPECT_NE(faults.message().find("the stream is captured"), std::string::npos);
+  EXPECT_TRUE(made->faults(other));
+}
+
+TEST_F(checked_gpu_plans, AreAskedFor) {
+  const auto made = make_checked(false);
+  ASSERT_TRUE(made) << made.message();
+  length = -1;
+  ASSERT_TRUE(made->run(args()));
+  EXPECT_TRUE(gpus.counted_in.empty());
+  EXPECT_EQ(made->faults().message(),
+            "plan: counts no faults on cuda:0, it was made with context.checked false");
+  context where = with_rows({.row = "attention.pretended"}, own);
+  where.checked = true;
+  EXPECT_EQ(flash_attention(args(), {}, where).message(),
+            "context.checked: is true, and a call on cuda:0 has nobody to ask for faults; run a "
+            "plan");
+}
+
+TEST_F(checked_gpu_plans, RefuseFaultsOnTheCpu) {
+  flash_attention_args here = call.args();
+  here.seqlens_k = view(&length, {1});
+  const auto made = plan(problem_of(here), {.threads = 1, .checked = true});
+  ASSERT_TRUE(made) << made.message();
+  length = 10;
+  EXPECT_EQ(made->run(here).message(), "seqlens_k: entry 0 is 10, must be 0 to the 9 rows of k");
+  const auto faults = made->faults();
+  ASSERT_TRUE(faults) << faults.message();
+  EXPECT_TRUE(faults->empty());
+}
+
 }  // namespace
 }  // namespace tessera::testing

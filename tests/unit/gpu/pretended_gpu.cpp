@@ -149,8 +149,10 @@ status allocate(std::size_t bytes, void* stream, void*& memory) {
 void release(void* memory, void* stream) noexcept {
   if (memory != nullptr) give(memory, stream);
 }
-status allocate_for_all(std::size_t bytes, void*& memory) {
-  return take(bytes, nullptr, true, memory);
+status allocate_for_all(std::size_t bytes, void*& memory, first_contents hold) {
+  const status done = take(bytes, nullptr, true, memory);
+  if (done && hold == first_contents::zeros) std::memset(memory, 0, bytes);
+  return done;
 }
 void release_for_all(void* memory) noexcept {
   give(memory, nullptr);
@@ -170,6 +172,14 @@ status fill(void* to, int byte, std::size_t bytes, void*) {
 status wait(void*) {
   return gpus().lost.empty() ? status() : status(status_code::device, gpus().lost);
 }
+status count_faults(const content_rule& rule, std::uint64_t* faults, void* stream) {
+  gpus().counted_in.push_back(stream);
+  for (std::int64_t entry = 0; entry < entries_of(rule); ++entry) {
+    *faults += is_fault(rule, entry) ? 1u : 0u;
+  }
+  return {};
+}
+
 status make_stream(void*& stream) {
   gpus().streams += 1;
   stream = &gpus();

@@ -48,8 +48,9 @@ struct pretended_gpus {
     launch_context where{};
   };
   std::vector<launched> launches;
-  std::vector<int> prepared;   ///< devices
-  std::string launch_failure;  ///< what the driver says to launches; empty: nothing
+  std::vector<void*> counted_in;  ///< streams that faults were counted in, a rule each
+  std::vector<int> prepared;      ///< devices
+  std::string launch_failure;     ///< what the driver says to launches; empty: nothing
   std::string prepare_failure;
   std::deque<double> marks;  ///< of the clock, by events
 

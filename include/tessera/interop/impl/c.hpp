@@ -51,6 +51,16 @@ TESSERA_API std::int32_t tessera_plan_run(const tessera_plan* plan, const void* 
   });
 }
 
+TESSERA_API std::int32_t tessera_plan_faults(const tessera_plan* plan, void* stream,
+                                             std::uint64_t* entries, std::size_t count,
+                                             tessera_status* status) {
+  return tessera::c::guarded(status, [&] {
+    if (plan == nullptr) return tessera::c::refuse("plan: is NULL");
+    if (entries == nullptr) return tessera::c::refuse("entries: is NULL");
+    return tessera::c::read_faults(*plan, stream, {entries, count});
+  });
+}
+
 TESSERA_API void tessera_plan_free(tessera_plan* plan) {
   delete plan;
 }

@@ -20,7 +20,10 @@ class call_context {
     if (from == nullptr) return {};
     tessera_context known;
     if (status done = read_struct(from, {"context"}, known); !done) return done;
-    if (status done = check_flags({"context"}, "flags", known.flags, all_flags); !done) return done;
+    if (status done =
+            check_flags({"context"}, "flags", known.flags, policy_flags | TESSERA_CHECKED);
+        !done)
+      return done;
     if (known.workspace == nullptr && known.workspace_bytes != 0) {
       return refuse("context: workspace is NULL, workspace_bytes is " +
                     std::to_string(known.workspace_bytes));
@@ -29,7 +32,8 @@ class call_context {
     values_.threads = known.threads;
     values_.stream = known.stream;
     values_.workspace = {static_cast<std::byte*>(known.workspace), known.workspace_bytes};
-    if (known.flags != 0) values_.policy = policy_of(known.flags);
+    values_.checked = (known.flags & TESSERA_CHECKED) != 0;
+    if ((known.flags & policy_flags) != 0) values_.policy = policy_of(known.flags);
     return {};
   }
 
@@ -42,9 +46,9 @@ class call_context {
   }
 
  private:
-  static constexpr std::uint64_t all_flags = TESSERA_DETERMINISTIC | TESSERA_BATCH_INVARIANT |
-                                             TESSERA_NO_GENERIC_ROW | TESSERA_ROW_IS_A_WISH |
-                                             TESSERA_SHIPPED_TABLE | TESSERA_NO_TABLE;
+  static constexpr std::uint64_t policy_flags = TESSERA_DETERMINISTIC | TESSERA_BATCH_INVARIANT |
+                                                TESSERA_NO_GENERIC_ROW | TESSERA_ROW_IS_A_WISH |
+                                                TESSERA_SHIPPED_TABLE | TESSERA_NO_TABLE;
 
   /// The policy in force, changed where a flag says so.
   static selection_policy policy_of(std::uint64_t flags) noexcept {

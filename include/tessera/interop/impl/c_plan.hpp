@@ -1,6 +1,7 @@
 // Plans behind the C interface.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -53,6 +54,20 @@ inline status run_plan(const tessera_plan& to, const void* args, std::span<std::
   if (status done = read_args(args, *plan.problem().op, tensors.data()); !done) return done;
   if (workspace.data() == nullptr) return plan.run(tensors.data(), stream);
   return plan.run(tensors.data(), workspace, stream);
+}
+
+/// A number per tensor of the args.
+inline status read_faults(const tessera_plan& of, void* stream, std::span<std::uint64_t> entries) {
+  const std::size_t tensors = of.plan.problem().op->form->tensors.size();
+  if (entries.size() < tensors) {
+    return refuse("entries: count is " + std::to_string(entries.size()) + ", the args have " +
+                  std::to_string(tensors) + " tensors");
+  }
+  const auto faults = of.plan.faults(stream);
+  if (!faults) return faults.failure();
+  std::fill(entries.begin(), entries.end(), std::uint64_t{0});
+  for (const tensor_faults& fault : *faults) entries[fault.place] = fault.entries;
+  return {};
 }
 
 }  // namespace tessera::c

@@ -135,6 +135,11 @@ status launch_on_gpu(const instance& row, const ready_call& call, const impl::pl
 /// Carries out a validated call on a GPU.
 [[gnu::noinline]] status call_on_gpu(const instance& row, const ready_call& call,
                                      const context& where, const impl::place& spot) {
+  if (where.checked) {
+    return refusal(status_code::invalid_argument,
+                   {"context.checked: is true, and a call on ", spot.device,
+                    " has nobody to ask for faults; run a plan"});
+  }
   const impl::cuda::current_device scope(spot.device.ordinal);
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
   const std::size_t needed = row.workspace_bytes(call.kernel_args, spot.workers);

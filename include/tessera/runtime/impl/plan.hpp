@@ -9,10 +9,12 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <tessera/api/plan.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/runtime/impl/fault_counters.hpp>
 #include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/place.hpp>
 #include <tessera/runtime/impl/planned.hpp>
@@ -31,7 +33,9 @@ struct operation_plan::state {
   impl::place spot{};
   bits_promise promise = bits_promise::none;
   bool empty = false;
+  bool checked = false;
   std::size_t workspace_bytes = 0;
+  impl::fault_counters faults{};  ///< of a checked plan on a GPU
   impl::plan_memory own{};
   std::span<std::byte> memory{};
   std::atomic<bool> in_use{false};
@@ -123,12 +127,18 @@ namespace {
   return {};
 }
 
-/// The numbers that a run's tensors of host memory hold.
-status check_contents(const operation_plan::state& plan, const tensor_view* tensors) {
-  status failure;
+/// A run whose tensors have the planned shapes.
+bound_call call_of_run(const operation_plan::state& plan, const tensor_view* tensors) {
   bound_call run = plan.call;
   run.tensors = tensors;
   run.present = checks::tensors_present(run);
+  return run;
+}
+
+/// The numbers that a run's tensors of host memory hold.
+status check_contents(const operation_plan::state& plan, const tensor_view* tensors) {
+  status failure;
+  bound_call run = call_of_run(plan, tensors);
   static_cast<void>(checks::are_contents(run, failure));
   return failure;
 }
@@ -151,14 +161,23 @@ status lower_run(const operation_plan::state& plan, const tensor_view* tensors,
   return on_host && has_contents(plan.call) ? check_contents(plan, tensors) : status();
 }
 
+/// Counts the faults of a run of a checked plan, also of one that has nothing to compute.
+[[gnu::cold, gnu::noinline]] status count_faults(const operation_plan::state& plan,
+                                                 const tensor_view* tensors, void* stream) {
+  const impl::cuda::current_device scope(plan.spot.device.ordinal);
+  if (!scope.entered()) return failure_on(plan.spot, "the device", scope.entered());
+  const status done = plan.faults.add(call_of_run(plan, tensors), stream);
+  return done ? status() : failure_on(plan.spot, "faults", done);
+}
+
 /// A planned run on a GPU, whose arguments are valid.
-[[gnu::noinline]] status run_on_gpu(const selection& choice, const ready_call& call,
-                                    impl::place spot, std::span<std::byte> workspace,
-                                    void* stream) {
+[[gnu::noinline]] status run_on_gpu(const operation_plan::state& plan, const ready_call& call,
+                                    std::span<std::byte> workspace, void* stream) {
+  impl::place spot = plan.spot;
   const impl::cuda::current_device scope(spot.device.ordinal);
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
   spot.stream = stream;
-  return launch_on_gpu(*choice.instance, call, spot, workspace);
+  return launch_on_gpu(*plan.choice.instance, call, spot, workspace);
 }
 
 }  // namespace
@@ -169,14 +188,17 @@ status operation_plan::run(const tensor_view* tensors, std::span<std::byte> work
   if (status done = check_stream(plan.spot.device, stream); !done) return done;
   impl::kernel_args_buffer lowered;
   if (status done = lower_run(plan, tensors, lowered); !done) return done;
-  if (plan.empty) return {};
   if (status done = prim::check_workspace(workspace, plan.workspace_bytes); !done) return done;
+  if (plan.faults.reserved()) [[unlikely]] {
+    if (status done = count_faults(plan, tensors, stream); !done) return done;
+  }
+  if (plan.empty) return {};
   keep_promise(*plan.choice.instance, plan.promise, lowered);
   count_call(plan.choice);
   const problem_view problem{plan.problem.op, tensors, plan.problem.options.data(),
                              plan.problem.unaligned};
   const ready_call ready{plan.kind, problem, lowered.bytes.data()};
-  if (plan.spot.is_gpu()) return run_on_gpu(plan.choice, ready, plan.spot, workspace, stream);
+  if (plan.spot.is_gpu()) return run_on_gpu(plan, ready, workspace, stream);
   return launch(*plan.choice.instance, ready, plan.spot.workers, workspace);
 }
 
@@ -203,7 +225,43 @@ status operation_plan::run(const tensor_view* tensors) const {
   return run(tensors, state_->spot.stream);
 }
 
+result<std::vector<tensor_faults>> operation_plan::faults() const {
+  return faults(state_->spot.stream);
+}
+
+[[gnu::cold]] result<std::vector<tensor_faults>> operation_plan::faults(void* stream) const {
+  const state& plan = *state_;
+  if (status done = check_stream(plan.spot.device, stream); !done) return done;
+  std::vector<tensor_faults> faults;
+  if (!plan.spot.is_gpu()) return faults;  // runs with faults are refused
+  if (!plan.checked) {
+    return refusal(status_code::invalid_argument, {"plan: counts no faults on ", plan.spot.device,
+                                                   ", it was made with context.checked false"});
+  }
+  if (!plan.faults.reserved()) return faults;
+  const impl::cuda::current_device scope(plan.spot.device.ordinal);
+  if (!scope.entered()) return failure_on(plan.spot, "the device", scope.entered());
+  impl::tensor_counts counts{};
+  if (status done = plan.faults.read(counts, stream); !done) {
+    return failure_on(plan.spot, "faults", done);
+  }
+  const auto tensors = plan.problem.op->form->tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (counts[i] != 0) faults.push_back({tensors[i].name, i, counts[i]});
+  }
+  return faults;
+}
+
 namespace {
+
+/// True if calls of the operation may have tensors that hold numbers that are looked at.
+bool may_have_contents(const operation& op) noexcept {
+  for (int i = 0; i < op.tensor_count; ++i) {
+    const tensor_form& form = op.form->tensors[op.order[static_cast<std::size_t>(i)]];
+    if (form.holds != tensor_contents::values) return true;
+  }
+  return false;
+}
 
 /// Makes the row ready on its device and reserves the plan's memory there.
 [[gnu::cold]] status settle(operation_plan::state& plan, const context& where) {
@@ -213,6 +271,9 @@ namespace {
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
   if (status done = make_ready(*plan.choice.instance); !done) {
     return failure_on(spot, plan.choice.row(), done);
+  }
+  if (plan.checked && may_have_contents(*plan.problem.op)) {
+    if (status done = plan.faults.reserve(spot.device.ordinal); !done) return done;
   }
   return plan.own.reserve(spot, where, plan.workspace_bytes, plan.memory);
 }
@@ -227,6 +288,7 @@ namespace {
   if (status done = lower(asked, plan->call, views.data(), plan->lowered); !done) return done;
   if (status done = find_place(where.device, where, plan->spot); !done) return done;
   plan->empty = is_empty(plan->call, true);
+  plan->checked = where.checked;
   const problem_view complete{asked.op, views.data(), asked.options, asked.unaligned};
   const auto chosen = choose(kind, complete, where, plan->spot);
   if (!chosen) return chosen.failure();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include <tessera/runtime/impl/cuda/calls.hpp>
 
@@ -32,7 +33,7 @@ status allocate(std::size_t, void*, void*&) {
   return not_built();
 }
 void release(void*, void*) noexcept {}
-status allocate_for_all(std::size_t, void*&) {
+status allocate_for_all(std::size_t, void*&, first_contents) {
   return not_built();
 }
 void release_for_all(void*) noexcept {}
@@ -46,6 +47,9 @@ status fill(void*, int, std::size_t, void*) {
   return not_built();
 }
 status wait(void*) {
+  return not_built();
+}
+status count_faults(const content_rule&, std::uint64_t*, void*) {
   return not_built();
 }
 status make_stream(void*&) {

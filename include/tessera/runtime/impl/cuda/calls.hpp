@@ -3,9 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/spec/status.hpp>
+
+namespace tessera::impl {
+struct content_rule;
+}  // namespace tessera::impl
 
 namespace tessera::impl::cuda {
 
@@ -34,7 +39,9 @@ class current_device {
 status allocate(std::size_t bytes, void* stream, void*& memory);
 void release(void* memory, void* stream) noexcept;
 /// The same for any stream: usable when it returns, given back when nobody uses it any more.
-status allocate_for_all(std::size_t bytes, void*& memory);
+enum class first_contents : std::uint8_t { any, zeros };
+status allocate_for_all(std::size_t bytes, void*& memory,
+                        first_contents hold = first_contents::any);
 void release_for_all(void* memory) noexcept;
 
 status is_capturing(void* stream, bool& capturing);
@@ -42,6 +49,9 @@ status is_capturing(void* stream, bool& capturing);
 status copy(void* to, const void* from, std::size_t bytes, void* stream);
 status fill(void* to, int byte, std::size_t bytes, void* stream);
 status wait(void* stream);
+
+/// Adds how many entries in the device's memory break a rule to a number that lies there too.
+status count_faults(const content_rule& rule, std::uint64_t* faults, void* stream);
 
 status make_stream(void*& stream);
 void drop_stream(void* stream) noexcept;

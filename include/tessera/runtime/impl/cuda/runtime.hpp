@@ -13,20 +13,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <tessera/runtime/impl/cuda/answer.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
 #include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::impl::cuda {
-
-/// Success, or what was tried and the driver's words for why it failed. Takes the failure off the
-/// thread's record, where a later launch would find it.
-inline status answer_of(const char* tried, cudaError_t code) {
-  if (code == cudaSuccess) [[likely]]
-    return {};
-  static_cast<void>(cudaGetLastError());
-  return refusal(status_code::device, {tried, ": ", cudaGetErrorString(code)});
-}
 
 status count_devices(int& count) {
   count = 0;
@@ -210,13 +202,16 @@ void release(void* memory, void* stream) noexcept {
   static_cast<void>(cudaFreeAsync(memory, static_cast<cudaStream_t>(stream)));
 }
 
-status allocate_for_all(std::size_t bytes, void*& memory) {
+status allocate_for_all(std::size_t bytes, void*& memory, first_contents hold) {
   memory = nullptr;
   device_pool* from = nullptr;
   if (status done = current_pool(from); !done) return done;
   const beside_captures scope;
   status done = answer_of("cudaMallocFromPoolAsync",
                           cudaMallocFromPoolAsync(&memory, bytes, from->pool, from->stream));
+  if (done && hold == first_contents::zeros) {
+    done = answer_of("cudaMemsetAsync", cudaMemsetAsync(memory, 0, bytes, from->stream));
+  }
   if (done) done = answer_of("cudaStreamSynchronize", cudaStreamSynchronize(from->stream));
   return done ? status() : no_memory(bytes, done);
 }

@@ -1,0 +1,68 @@
+// Checked plans on a device: whatever numbers tensors in device memory hold, runs stay inside them,
+// and what is counted is what the CPU refuses calls for.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/call_faults.hpp"
+#include "tests/support/call_run.hpp"
+
+namespace tessera::device_test {
+namespace {
+
+using support::call_data;
+
+class checked_plans : public testing::TestWithParam<support::tested_row> {
+ protected:
+  /// Runs the call twice, with its numbers and then with the first ones, and compares the counts.
+  static void expect_counted(call_data& data, support::random_source& random) {
+    support::change_contents(data, random);
+    SCOPED_TRACE(data.text());
+    const std::vector<std::uint64_t> expected = support::faults_of(data.call());
+    context where{.row = GetParam().row->name};
+    where.checked = true;
+    const problem_view problem = support::problem_here(data.problem());
+    const auto plan = plan_operation(*GetParam().kind, problem, support::context_here(where));
+    ASSERT_TRUE(plan) << plan.message();
+    const auto run = [&](const tensor_view* tensors, const context& there) {
+      return plan->run(tensors, there.stream);
+    };
+    for (int runs = 0; runs < 2; ++runs) {
+      const status done = support::run_here(data.problem(), where, run);
+      ASSERT_TRUE(done) << done.message();
+      data.reset();
+    }
+    const auto faults = plan->faults();
+    ASSERT_TRUE(faults) << faults.message();
+    std::vector<std::uint64_t> counted(expected.size());
+    for (const tensor_faults& fault : *faults) {
+      counted[fault.place] = fault.entries;
+      EXPECT_EQ(fault.tensor, data.op().form->tensors[fault.place].name);
+    }
+    EXPECT_EQ(counted, expected);
+  }
+};
+
+TEST_P(checked_plans, count_what_the_cpu_refuses) {
+  if (!support::runs_here(GetParam().row->target)) return;
+  for (const support::tested_operation& tested : support::tested_operations()) {
+    if (tested.kind != GetParam().kind || !support::has_content_rules(*tested.op)) continue;
+    for (std::uint64_t index = 0; index < 12 && !HasFatalFailure(); ++index) {
+      support::random_source random = support::stream(41, index);
+      support::call_wishes wishes;
+      wishes.attempts = 300;
+      wishes.work = 1e6;
+      const auto data = support::call_for(GetParam(), *tested.op, random, wishes);
+      if (data == nullptr) continue;
+      for (int change = 0; change < 4; ++change) expect_counted(*data, random);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(rows, checked_plans, testing::ValuesIn(support::tested_rows()),
+                         [](const auto& one) { return support::test_name(one.param.row->name); });
+
+}  // namespace
+}  // namespace tessera::device_test
