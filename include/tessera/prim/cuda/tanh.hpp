@@ -23,4 +23,22 @@ __device__ __forceinline__ float tanh_fast(float x) {
   return fabsf(x) < tanh_near ? tanh_near_zero(x) : far;
 }
 
+struct value_with_slope {
+  float value, slope;
+};
+/// tanh and its derivative, where `tanh_near_zero` holds.
+__device__ __forceinline__ value_with_slope tanh_with_slope_near_zero(float x) {
+  const float value = tanh_near_zero(x);
+  return {value, fmaf(-value, value, 1.0f)};
+}
+/// tanh and its derivative anywhere, both to 3e-6 of the value as long as |x| < 10. From the power
+/// of -|x|, which stays finite: of a saturated tanh, 1 - tanh^2 would have no digits.
+__device__ __forceinline__ value_with_slope tanh_with_slope(float x) {
+  const float power = exp2_fast(fabsf(x) * (-2.0f * log2_e));
+  const float part = reciprocal_fast(1.0f + power);
+  const float other_part = power * part;
+  const float far = copysignf(fmaf(other_part, -2.0f, 1.0f), x);
+  return {fabsf(x) < tanh_near ? tanh_near_zero(x) : far, 4.0f * part * other_part};
+}
+
 }  // namespace tessera::prim::cuda

@@ -32,6 +32,7 @@ template <class Kernel>
 struct one_pass {
   using tiles = tuned_tiles<resolved(Kernel::config).head_dim, resolved(Kernel::config).v_head_dim>;
 
+  static score_kind kind_of(const attention_kernel_args& args) { return sm80::kind_of(args); }
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {
     return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Hooks>;
@@ -150,6 +151,13 @@ struct row_kernels {
       return queries_of_kind<score_kind::all>();
     }
   }
+  static score_kind kind_of(const attention_kernel_args& args) {
+    if constexpr (atomics) {
+      return one_pass<Kernel>::kind_of(args);
+    } else {
+      return sm80::kind_of(args);
+    }
+  }
   static hooked_pass corrections() {
     return {&any_query_gradients<element, query_part::corrections, Hooks>, any_bytes,
             &any_shared_bytes<element>};
@@ -224,7 +232,7 @@ void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
                    const hooked_args<Hooks>& launched) {
   using kernels_of = row_kernels<Kernel, Hooks>;
   const attention_kernel_args& of = launched.call.forward;
-  const score_kind kind = kind_of(of);
+  const score_kind kind = kernels_of::kind_of(of);
   if constexpr (hooked_args<Hooks>::has_parameters) {
     const auto& logits = launched.hooks.logits;
     kernels.clear(logits.d_parameters(),

@@ -29,8 +29,13 @@ struct hopper_tiles {
   static constexpr int stage_bytes = 2 * rows::bytes;
   static constexpr int stages_at = 2 * keys::bytes + 2 * scores::bytes;
   static constexpr int statistics_at = stages_at + 2 * stage_bytes;
+  /// What is known of the block's keys lies in shared memory, where sums need the registers.
+  static constexpr bool shares_block = Width > 64;
+  static constexpr int block_at =
+      statistics_at + 2 * static_cast<int>(sizeof(statistics)) + own * 4;
+  static_assert(block_at % alignof(key_block) == 0);
   static constexpr int shared_bytes =
-      1024 + statistics_at + 2 * static_cast<int>(sizeof(statistics));
+      alignment_bytes + block_at + static_cast<int>(sizeof(key_block));
 };
 
 template <class Element, int Width, score_kind Kind>
@@ -43,18 +48,20 @@ __global__ void __launch_bounds__(256, 1)
   using scores = typename tiles::scores;
   constexpr int queries = tiles::queries, own = tiles::own;
   constexpr bool plain = Kind == score_kind::plain;
-  extern __shared__ unsigned char unaligned_memory[];
+  extern __shared__ __align__(16) unsigned char unaligned_memory[];
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
   const attention_kernel_args& of = args.call.forward;
   const auto thread = static_cast<int>(threadIdx.x);
   const int group_index = prim::cuda::warpgroup_index();
   const int warp = thread / 32 % 4, lane = thread % 32;
-  const key_block own_block = key_block::of<tiles>(args, blockIdx.x);
-  if (own_block.outside()) return;
+  const key_block known = key_block::of<tiles>(args, blockIdx.x);
+  if (known.outside()) return;
+  auto& shared_block = *reinterpret_cast<key_block*>(memory + tiles::block_at);
+  if (tiles::shares_block && thread == 0) shared_block = known;
+  __syncthreads();
+  const key_block& own_block = tiles::shares_block ? shared_block : known;
   const prim::sequence& seq = own_block.block.seq;
-  const std::int64_t key0 = own_block.key0;
-  const int kv_head = own_block.kv_head, steps = own_block.steps;
   const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
   const std::uint32_t d_scores = v + keys::bytes;
   query_walk<Element, tiles> walk(args, own_block, memory);
@@ -62,7 +69,7 @@ __global__ void __launch_bounds__(256, 1)
   tile_order current = tile_order::of_block(own_block, own);
 
   float d_k[Width / 2] = {}, d_v[Width / 2] = {};
-  const float scale = of.softmax_scale * prim::log2_e;
+  const float scale = scale_of<Kind>(of);
   const int own_row = group_index * 64 + warp * 16 + lane / 4;  // and 8 rows below
   const std::uint32_t own_k = k + keys::row_bytes * 64 * group_index;
   const std::uint32_t own_v = v + keys::row_bytes * 64 * group_index;
@@ -79,14 +86,19 @@ __global__ void __launch_bounds__(256, 1)
     add_d_q<tiles>(earlier_sums, tiles::shared_rows ? warp : warp + 4 * group_index,
                    tiles::shared_rows ? 8 * group_index : 0, d_q);
   };
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
-    if (step + 1 < steps) walk.start(step + 1);
+    if (step + 1 < own_block.steps) walk.start(step + 1);
     const std::uint32_t q = walk.rows_of(step), d_out = q + rows::bytes;
     const std::int64_t first = std::int64_t{current.tile} * queries;
     const int own_head = current.head;
-    const own_scores<typename tiles::statistics> pairs{
-        walk.statistics_of(step), walk.taint_of_keys(), own_row, own_block.size(), tainted, scale};
+    const own_scores<typename tiles::statistics> pairs{walk.statistics_of(step),
+                                                       walk.taint_of_keys(),
+                                                       own_row,
+                                                       own_block.size(),
+                                                       walk.segments_of_keys(),
+                                                       tainted,
+                                                       scale};
     float products[queries / 2], gradients[queries / 2];
     {
       // Of the first step there is none before: its products are nobody's.
@@ -101,7 +113,7 @@ __global__ void __launch_bounds__(256, 1)
     prim::cuda::begin_products();
     multiply_keys<Element, keys, rows>(gradients, own_v, d_out);
     earlier_sums = query_sums<tiles>::tile_of(args, seq, own_head, current.tile);
-    const bool whole = plain && !tainted && own_block.is_seen(first, queries, own);
+    const tile_view view = walk.statistics_of(step).view_of(step, tainted);
 
     // Weights while the gradients that come into them are multiplied, and those of scores while
     // weights are.
@@ -109,23 +121,16 @@ __global__ void __launch_bounds__(256, 1)
     prim::cuda::keep_in_place(products);
     warpgroup_a own_weights[queries / 16], own_gradients[queries / 16];
     if constexpr (plain) {
-      if (whole) {
-        pairs.template weigh_products<true>(products);
-      } else {
-        pairs.template weigh_products<false>(products);
-      }
+      pairs.weigh_products(view, products);
       pack_operands<Element>(own_weights, products);
       add_rows<Element, rows>(d_v, own_weights, d_out);
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(gradients);
-      if (whole) {
-        pairs.template weigh_gradients<true>(products, gradients);
-      } else {
-        pairs.template weigh_gradients<false>(products, gradients);
-      }
+      pairs.weigh_gradients(view, products, gradients);
     } else {
       prim::cuda::keep_in_place(gradients);
-      pairs.template weigh_all<Kind>(args, {seq.index, own_head, first, key0}, products, gradients);
+      pairs.template weigh_computed<Kind>(args, {seq.index, own_head, first, own_block.key0}, view,
+                                          products, gradients);
       pack_operands<Element>(own_weights, products);
       add_rows<Element, rows>(d_v, own_weights, d_out);
     }
@@ -137,20 +142,20 @@ __global__ void __launch_bounds__(256, 1)
     prim::cuda::keep_in_place(d_v);
     prim::cuda::keep_in_place(d_k);
   }
-  if (steps > 0) {
-    walk.arrive(steps);
+  if (own_block.steps > 0) {
+    walk.arrive(own_block.steps);
     float d_q[32];
     prim::cuda::begin_products();
-    multiply_earlier(d_q, steps + 1);
+    multiply_earlier(d_q, own_block.steps + 1);
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_q);
     add_earlier(d_q);
   }
-  const std::int64_t own_first = key0 + group_index * 64 + warp * 16;
+  const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
   store_sums<Element>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
-                      own_block.block.all_k, kv_head, of.softmax_scale);
+                      own_block.block.all_k, own_block.kv_head, of.softmax_scale);
   store_sums<Element>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first,
-                      own_block.block.all_k, kv_head, 1.0f);
+                      own_block.block.all_k, own_block.kv_head, 1.0f);
 #endif
 }
 

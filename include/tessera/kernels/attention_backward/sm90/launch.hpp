@@ -26,6 +26,11 @@ requires(Kernel::config.target == backend::cuda_sm90) struct one_pass<Kernel> {
   using tiles = std::conditional_t<wide, sm90::wide_tiles<config.head_dim, config.v_head_dim>,
                                    sm90::hopper_tiles<config.head_dim>>;
 
+  /// Plain scores may have segments: ids lie beside what is known of queries.
+  static score_kind kind_of(const attention_kernel_args& args) {
+    const score_kind kind = sm80::kind_of(args);
+    return kind == score_kind::computed && args.soft_cap <= 0.0f ? score_kind::plain : kind;
+  }
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {
     static_assert(!hooked_args<Hooks>::has_functors, "rows of cuda_sm90 take no functors");

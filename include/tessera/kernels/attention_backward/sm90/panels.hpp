@@ -24,6 +24,9 @@ struct panel_tile {
   }
 };
 
+/// From a multiple of 16 bytes to one of 1024 at most.
+inline constexpr int alignment_bytes = 1024 - 16;
+
 /// What this thread wrote to shared memory can be read by products, behind a barrier.
 __device__ __forceinline__ void written_for_products() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

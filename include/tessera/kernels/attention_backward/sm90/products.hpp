@@ -5,6 +5,7 @@
 
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm90/query_walk.hpp>
+#include <tessera/prim/cuda/tanh.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
 #include <tessera/prim/cuda/wgmma.hpp>
 
@@ -97,21 +98,39 @@ __device__ __forceinline__ void add_d_q(float* tile, int row16, int column8,
   }
 }
 
+/// What products are multiplied by: to the base 2 where they are plain, into the unit of a cap.
+template <score_kind Kind>
+__device__ __forceinline__ float scale_of(const attention_kernel_args& args) {
+  if constexpr (Kind == score_kind::computed) return args.softmax_scale / args.soft_cap;
+  return args.softmax_scale * prim::log2_e;
+}
+
 /// The scores that a thread has of a tile: two keys, `key` and 8 on, and a quarter of the queries.
 template <class Statistics>
 struct own_scores {
   const Statistics& statistics;
   const key_taint* taint;
   int key, keys_left;
+  const std::int32_t* segments_of_keys;
   bool tainted;
-  float scale;  ///< of plain products, to the base 2
+  float scale;  ///< see scale_of
 
   static __device__ __forceinline__ int query_of(int i) {
     return i * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
   }
 
-  /// Weights of plain products. `Whole`: all see all, and no key is tainted.
-  template <bool Whole, int Count>
+  template <tile_view View>
+  __device__ __forceinline__ bool sees(int query, int key_of_block) const {
+    if constexpr (View == tile_view::whole) return true;
+    const bool within = statistics.within_bounds(query, key_of_block);
+    if constexpr (View == tile_view::bounded) return within;
+    // Loaded whether needed or not: pairs with branches between them take more registers.
+    const bool same = statistics.segment[query] == segments_of_keys[key_of_block];
+    return (static_cast<int>(within) & static_cast<int>(same)) != 0;
+  }
+
+  /// Weights of plain products.
+  template <tile_view View, int Count>
   __device__ __forceinline__ void weigh_products(float (&products)[Count]) const {
 #pragma unroll
     for (int i = 0; i < Count / 4; ++i) {
@@ -121,14 +140,14 @@ struct own_scores {
       for (int e = 0; e < 4; ++e) {
         const int own = key + e / 2 * 8;
         float& x = products[4 * i + e];
-        if (!Whole && tainted && own < keys_left) x += taint[own].k;
+        if (View == tile_view::any && tainted && own < keys_left) x += taint[own].k;
         x = prim::cuda::exp2_fast(fmaf(x, scale, -(e % 2 == 0 ? shift.x : shift.y)));
-        if (!Whole && !statistics.sees(query + e % 2, own)) x = 0.0f;
+        if (!sees<View>(query + e % 2, own)) x = 0.0f;
       }
     }
   }
   /// Gradients of plain scores from those of weights.
-  template <bool Whole, int Count>
+  template <tile_view View, int Count>
   __device__ __forceinline__ void weigh_gradients(const float (&weights)[Count],
                                                   float (&gradients)[Count]) const {
 #pragma unroll
@@ -139,15 +158,63 @@ struct own_scores {
       for (int e = 0; e < 4; ++e) {
         const int own = key + e / 2 * 8;
         float& x = gradients[4 * i + e];
-        if (!Whole && tainted && own < keys_left) x += taint[own].v;
+        if (View == tile_view::any && tainted && own < keys_left) x += taint[own].v;
         x = weights[4 * i + e] * (x - (e % 2 == 0 ? correction.x : correction.y));
-        if (!Whole && !statistics.sees(query + e % 2, own)) x = 0.0f;
+        // Weights of hidden pairs are 0, those of pairs with tainted keys may be.
+        const bool seen = View == tile_view::bounded ? weights[4 * i + e] != 0.0f
+                                                     : sees<View>(query + e % 2, own);
+        if (!seen) x = 0.0f;
       }
     }
   }
-  /// Both of scores that are not plain. `first`: where the tile's first query meets the block's
-  /// first key.
-  template <score_kind Kind, class Hooks, int Count>
+  /// Both of scores behind a cap: most * tanh(products * scale).
+  template <tile_view View, int Count>
+  __device__ __forceinline__ void weigh_capped(float most, float (&products)[Count],
+                                               float (&gradients)[Count]) const {
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < Count; ++i) largest = fmaxf(largest, fabsf(products[i]));
+    if (prim::cuda::any_of_warp(largest * fabsf(scale) >= prim::cuda::tanh_near)) {
+      weigh_behind<View>(most, products, gradients,
+                         [this](float x) { return prim::cuda::tanh_with_slope(x * scale); });
+    } else {
+      weigh_behind<View>(most, products, gradients, [this](float x) {
+        return prim::cuda::tanh_with_slope_near_zero(x * scale);
+      });
+    }
+  }
+  /// The same behind `most` times any function that `apply` gives with its slope.
+  template <tile_view View, int Count, class Apply>
+  __device__ __forceinline__ void weigh_behind(float most, float (&products)[Count],
+                                               float (&gradients)[Count],
+                                               const Apply& apply) const {
+#pragma unroll
+    for (int i = 0; i < Count / 4; ++i) {
+      const int query = query_of(i);
+      const float2 shift = *reinterpret_cast<const float2*>(&statistics.shift[query]);
+      const float2 correction = *reinterpret_cast<const float2*>(&statistics.correction[query]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int own = key + e / 2 * 8;
+        float &weight = products[4 * i + e], &gradient = gradients[4 * i + e];
+        if (View == tile_view::any && tainted && own < keys_left) {
+          weight += taint[own].k;
+          gradient += taint[own].v;
+        }
+        const prim::cuda::value_with_slope capped = apply(weight);
+        weight = prim::cuda::exp2_fast(
+            fmaf(capped.value, most * prim::log2_e, -(e % 2 == 0 ? shift.x : shift.y)));
+        gradient = weight * capped.slope * (gradient - (e % 2 == 0 ? correction.x : correction.y));
+        if (!sees<View>(query + e % 2, own)) {
+          weight = 0.0f;
+          gradient = 0.0f;
+        }
+      }
+    }
+  }
+  /// Both of scores of which tensors or random numbers say something. `first`: where the tile's
+  /// first query meets the block's first key.
+  template <class Hooks, int Count>
   __device__ __forceinline__ void weigh_all(const hooked_args<Hooks>& args,
                                             const score_place& first, float (&products)[Count],
                                             float (&gradients)[Count]) const {
@@ -156,15 +223,53 @@ struct own_scores {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int query = query_of(i) + e % 2, own = key + e / 2 * 8;
-        const bool seen = statistics.sees(query, own);
+        const bool seen = sees<tile_view::any>(query, own);
         if (tainted && seen) {
           products[4 * i + e] += taint[own].k;
           gradients[4 * i + e] += taint[own].v;
         }
-        weigh<Kind>(args, {first.entry, first.head, first.query + query, first.key + own}, seen,
-                    scale, statistics.shift[query], statistics.correction[query],
-                    products[4 * i + e], gradients[4 * i + e]);
+        weigh<score_kind::all>(args,
+                               {first.entry, first.head, first.query + query, first.key + own},
+                               seen, scale, statistics.shift[query], statistics.correction[query],
+                               products[4 * i + e], gradients[4 * i + e]);
       }
+    }
+  }
+  /// Weights of plain products.
+  template <int Count>
+  __device__ __forceinline__ void weigh_products(tile_view view, float (&products)[Count]) const {
+    if (view == tile_view::whole) {
+      weigh_products<tile_view::whole>(products);
+    } else if (view == tile_view::bounded) {
+      weigh_products<tile_view::bounded>(products);
+    } else {
+      weigh_products<tile_view::any>(products);
+    }
+  }
+  template <int Count>
+  __device__ __forceinline__ void weigh_gradients(tile_view view, const float (&weights)[Count],
+                                                  float (&gradients)[Count]) const {
+    if (view == tile_view::whole) {
+      weigh_gradients<tile_view::whole>(weights, gradients);
+    } else if (view == tile_view::bounded) {
+      weigh_gradients<tile_view::bounded>(weights, gradients);
+    } else {
+      weigh_gradients<tile_view::any>(weights, gradients);
+    }
+  }
+  /// Both of scores that are not plain.
+  template <score_kind Kind, class Hooks, int Count>
+  __device__ __forceinline__ void weigh_computed(const hooked_args<Hooks>& args,
+                                                 const score_place& first, tile_view view,
+                                                 float (&products)[Count],
+                                                 float (&gradients)[Count]) const {
+    const attention_kernel_args& of = args.call.forward;
+    if constexpr (Kind == score_kind::all) {
+      weigh_all(args, first, products, gradients);
+    } else if (view == tile_view::whole) {
+      weigh_capped<tile_view::whole>(of.soft_cap, products, gradients);
+    } else {
+      weigh_capped<tile_view::any>(of.soft_cap, products, gradients);
     }
   }
 };

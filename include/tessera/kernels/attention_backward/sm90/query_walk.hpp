@@ -12,14 +12,36 @@ namespace tessera::kernels::attention_backward::sm90 {
 
 using namespace sm80;  // NOLINT: the pieces of the kernels are the same
 
+/// Which pairs of a tile of queries and the block's keys are seen.
+enum class tile_view : std::uint8_t {
+  whole,    ///< all
+  bounded,  ///< those within the bounds of each query
+  any,      ///< of those the ones of one segment; some keys may be tainted
+};
+
 /// What is known of the queries of a tile, in the order of its rows.
 template <int Queries>
-struct query_numbers {
+struct alignas(8) query_numbers {
   float shift[Queries], correction[Queries];  ///< shift to the base 2
-  int begin[Queries], end[Queries];           ///< of the block's keys those that the query sees
+  std::int32_t segment[Queries];              ///< 0 without segments
+  std::int32_t segment_of_keys;               ///< of all keys of the block, or `mixed_segments`
+  /// Of the block's keys those that the query sees if they are of its segment: begin <= end.
+  std::uint8_t begin[Queries], end[Queries];
+  /// The last bits of the last step with pairs hidden by bounds, by segments. That other steps end
+  /// with the same bits only costs time.
+  std::uint8_t hidden_by_bounds, hidden_by_segments;
 
-  __device__ __forceinline__ bool sees(int query, int key) const {
-    return key >= begin[query] && key < end[query];
+  static constexpr std::int32_t mixed_segments = -1;  ///< that of no query that sees keys
+
+  __device__ __forceinline__ bool within_bounds(int query, int key) const {
+    const int first = begin[query], count = end[query] - first;
+    return static_cast<unsigned>(key - first) < static_cast<unsigned>(count);
+  }
+  /// Pairs of tainted keys are looked at as those of other segments.
+  __device__ __forceinline__ tile_view view_of(int step, bool tainted) const {
+    const auto bits = static_cast<std::uint8_t>(step);
+    if (tainted || hidden_by_segments == bits) return tile_view::any;
+    return hidden_by_bounds == bits ? tile_view::bounded : tile_view::whole;
   }
 };
 
@@ -71,6 +93,7 @@ class query_walk {
   __device__ __forceinline__ bool begin() {
     bool tainted = false;
     if (own_.steps > 0) {
+      describe_segments();
       const attention_kernel_args& of = args_.call.forward;
       const prim::sequence& seq = own_.block.seq;
       const key_taint* const taint = taint_of_keys();
@@ -113,8 +136,18 @@ class query_walk {
                                args_.correction + from, thread_ < left);
       seen_part seen;
       if (thread_ < left) seen = seen_part::of(own_.visible.keys_of(query), own_.key0, own_keys);
-      known.begin[thread_] = seen.begin;
-      known.end[thread_] = seen.end;
+      const auto& ids = of.q_segments;
+      if (ids.data != nullptr) {
+        prim::cuda::copy_async_4(
+            prim::cuda::shared_address(&known.segment[thread_]),
+            ids.data + seq.index * ids.batch + (thread_ < left ? query : 0) * ids.row,
+            thread_ < left);
+      }
+      known.begin[thread_] = static_cast<std::uint8_t>(seen.begin);
+      known.end[thread_] = static_cast<std::uint8_t>(max(seen.begin, seen.end));
+      if (seen.begin > 0 || seen.end < own_keys) {
+        known.hidden_by_bounds = static_cast<std::uint8_t>(step);
+      }
     }
     prim::cuda::commit_copies();
     loaded_.advance();
@@ -124,9 +157,12 @@ class query_walk {
   /// weights may hold anything, and those that are not finite reach others as shifts.
   __device__ __forceinline__ void arrive(int step) const {
     const std::uint32_t q = rows_of(step);
-    const statistics& known = statistics_of(step);
+    statistics& known = statistics_[step % 2];
     const auto finite = [&](int r) { return known.shift[r] < infinite(); };
     prim::cuda::wait_copies<0>();
+    if (args_.call.forward.q_segments.data != nullptr && step < own_.steps && thread_ < queries) {
+      describe_segments_of(known, step);
+    }
     written_for_products();
     if (__syncthreads_or(step < own_.steps && thread_ < queries && !finite(thread_)) != 0) {
       clear_rows<rows, threads>(q, finite);
@@ -143,11 +179,43 @@ class query_walk {
   __device__ __forceinline__ const statistics& statistics_of(int step) const {
     return statistics_[step % 2];
   }
+  /// Behind what is known of queries.
+  __device__ __forceinline__ std::int32_t* segments_of_keys() const {
+    return reinterpret_cast<std::int32_t*>(statistics_ + 2);
+  }
   __device__ __forceinline__ const key_taint* taint_of_keys() const {
     return args_.taint + own_.kv_head * args_.keys + own_.block.key(args_.call.forward, own_.key0);
   }
 
  private:
+  /// Segments of the keys, and whether it is one: 0 of all keys and queries without segments.
+  __device__ __forceinline__ void describe_segments() {
+    const auto& ids = args_.call.forward.kv_segments;
+    const auto id_of = [&](int key) {
+      if (ids.data == nullptr || key >= own_.size()) return std::int32_t{0};
+      return ids.data[own_.block.seq.index * ids.batch + (own_.key0 + key) * ids.row];
+    };
+    const std::int32_t first = id_of(0), own = id_of(thread_);
+    if (thread_ < own_keys) segments_of_keys()[thread_] = own;
+    if (ids.data == nullptr && thread_ < queries) {
+      statistics_[0].segment[thread_] = 0;
+      statistics_[1].segment[thread_] = 0;
+    }
+    const bool mixed = __syncthreads_or(thread_ < own_.size() && own != first) != 0;
+    if (thread_ < 2) {
+      statistics_[thread_].segment_of_keys = mixed ? statistics::mixed_segments : first;
+    }
+    __syncthreads();
+  }
+  /// Queries without a segment see nothing.
+  __device__ __forceinline__ void describe_segments_of(statistics& known, int step) const {
+    const std::int32_t segment = known.segment[thread_];
+    if (segment < 0) known.end[thread_] = known.begin[thread_];
+    if (segment < 0 || segment != known.segment_of_keys) {
+      known.hidden_by_segments = static_cast<std::uint8_t>(step);
+    }
+  }
+
   const launch_args& args_;
   const key_block& own_;
   std::uint32_t memory_;

@@ -32,7 +32,7 @@ struct wide_tiles {
   static constexpr int stage_bytes = rows::bytes + out_rows::bytes;
   static constexpr int statistics_at = stages_at + 2 * stage_bytes;
   static constexpr int shared_bytes =
-      1024 + statistics_at + 2 * static_cast<int>(sizeof(statistics));
+      alignment_bytes + statistics_at + 2 * static_cast<int>(sizeof(statistics)) + own * 4;
 };
 
 /// 32 numbers of each thread of a warpgroup, for the thread with the same place in the other.
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(256, 1)
   constexpr int queries = tiles::queries;
   constexpr bool plain = Kind == score_kind::plain;
   constexpr int weights_ready = 1;  // the number of a barrier
-  extern __shared__ unsigned char unaligned_memory[];
+  extern __shared__ __align__(16) unsigned char unaligned_memory[];
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
   const attention_kernel_args& of = args.call.forward;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(256, 1)
   const std::uint32_t d_scores = k + tiles::d_scores_at, weights = k + tiles::weights_at;
   query_walk<Element, tiles> walk(args, own, memory);
   const bool tainted = walk.begin();
-  const float scale = of.softmax_scale * prim::log2_e;
+  const float scale = scale_of<Kind>(of);
 
   const auto gradients_of = [&]<bool OfKeys>() {
     // What S^T, or the gradients of weights, are products of, and the rows that d_v, or d_k, sums.
@@ -110,8 +110,13 @@ __global__ void __launch_bounds__(256, 1)
       walk.arrive(step);
       if (step + 1 < own.steps) walk.start(step + 1);
       const std::int64_t first = std::int64_t{current.tile} * queries;
-      const own_scores<typename tiles::statistics> pairs{
-          walk.statistics_of(step), walk.taint_of_keys(), own_row, own.size(), tainted, scale};
+      const own_scores<typename tiles::statistics> pairs{walk.statistics_of(step),
+                                                         walk.taint_of_keys(),
+                                                         own_row,
+                                                         own.size(),
+                                                         walk.segments_of_keys(),
+                                                         tainted,
+                                                         scale};
       // d_q of the step before. Of the first step there is none before: its products are nobody's.
       float d_q[32], products[queries / 2];
       prim::cuda::begin_products();
@@ -128,7 +133,7 @@ __global__ void __launch_bounds__(256, 1)
       prim::cuda::wait_products<panel_beside ? 1 : 0>();
       prim::cuda::keep_in_place(products);
 
-      [[maybe_unused]] const bool whole = !tainted && own.is_seen(first, queries, tiles::own);
+      const tile_view view = walk.statistics_of(step).view_of(step, tainted);
       warpgroup_a operands[queries / 16];
       const score_place first_pair{seq.index, current.head, first, own.key0};
       if constexpr (OfKeys) {
@@ -137,11 +142,9 @@ __global__ void __launch_bounds__(256, 1)
         prim::cuda::wait_for_threads(weights_ready, tiles::threads);
         take_over(other, weights);
         if constexpr (!plain) {
-          pairs.template weigh_all<Kind>(args, first_pair, other, products);
-        } else if (whole) {
-          pairs.template weigh_gradients<true>(other, products);
+          pairs.template weigh_computed<Kind>(args, first_pair, view, other, products);
         } else {
-          pairs.template weigh_gradients<false>(other, products);
+          pairs.weigh_gradients(view, other, products);
         }
         pack_operands<Element>(operands, products);
         store_operands<scores>(d_scores + step % 2 * scores::bytes, own_row, operands);
@@ -150,13 +153,9 @@ __global__ void __launch_bounds__(256, 1)
           hand_over(weights, products);
           prim::cuda::arrive_for_threads(weights_ready, tiles::threads);
           float gradients[queries / 2] = {};  // nobody's
-          pairs.template weigh_all<Kind>(args, first_pair, products, gradients);
+          pairs.template weigh_computed<Kind>(args, first_pair, view, products, gradients);
         } else {
-          if (whole) {
-            pairs.template weigh_products<true>(products);
-          } else {
-            pairs.template weigh_products<false>(products);
-          }
+          pairs.weigh_products(view, products);
           hand_over(weights, products);
           prim::cuda::arrive_for_threads(weights_ready, tiles::threads);
         }
