@@ -94,81 +94,118 @@ inline attention_kernel_args dense_call(const blocksparse_kernel_args& call) {
   return dense;
 }
 
+/// What both directions have besides the dense kernels: who sees whom, with the bounds of positions
+/// and segments that a kernel makes first, and the workspace of the dense launch.
 template <class Kernel, class Mask>
-class dense_blocksparse_row {
-  using row = dense_row<Kernel>;
+class dense_launch {
+ public:
+  std::size_t bytes() const { return parts_.bytes(); }
+
+ protected:
   using pairs_type = pairs_of<Mask>;
   using hooks_type = blocksparse_hooks<pairs_type>;
+
+  dense_launch(const blocksparse_kernel_args& call, const Mask& mask, std::size_t dense_bytes,
+               std::byte* workspace)
+      : pairs_(pairs_with(call, mask)),
+        batch_(call.batch),
+        dense_bytes_(dense_bytes),
+        parts_(workspace) {
+    place_bounds(pairs_, batch_, parts_);
+    parts_.take(dense_workspace_, static_cast<std::int64_t>(dense_bytes_));
+  }
+  template <class Entries>
+  static Entries with_bounds(Entries dense) {
+    dense.push_back(cuda::entry_of(&make_bounds<Kernel>));
+    return dense;
+  }
+  /// Queues the bounds, and what `run(context)` queues with the dense launch's workspace.
+  template <class Run>
+  status run_behind_bounds(launch_context context, const Run& run) const {
+    kernel_queue queue(context);
+    queue_bounds<Kernel>(queue, pairs_, batch_);
+    if (status done = queue.ended(); !done) return done;
+    context.workspace = dense_workspace_;
+    context.workspace_bytes = dense_bytes_;
+    return run(context);
+  }
+
+  pairs_type pairs_;
+
+ private:
+  std::int64_t batch_ = 0;
+  std::size_t dense_bytes_ = 0;
+  std::byte* dense_workspace_ = nullptr;
+  cuda::workspace_parts parts_;
+};
+
+template <class Kernel, class Mask>
+class dense_blocksparse_row : public dense_launch<Kernel, Mask> {
+  using base = dense_launch<Kernel, Mask>;
+  using typename base::hooks_type, typename base::pairs_type;
+  using row = dense_row<Kernel>;
 
  public:
   dense_blocksparse_row(const blocksparse_kernel_args& call, const Mask& mask, int multiprocessors,
                         std::byte* workspace)
-      : call_(call), pairs_(pairs_with(call, mask)), parts_(workspace) {
-    place_bounds(pairs_, call.batch, parts_);
-    dense_bytes_ = attention::sm80::workspace_bytes<row>(dense_call(of_part(0)), multiprocessors);
-    parts_.take(dense_workspace_, static_cast<std::int64_t>(dense_bytes_));
-  }
-  std::size_t bytes() const { return parts_.bytes(); }
+      : base(call, mask,
+             attention::sm80::workspace_bytes<row>(dense_call(part_of(call, 0)), multiprocessors),
+             workspace),
+        call_(call) {}
 
   static auto entries() {
-    auto all = attention::sm80::row_kernels<row, hooks_type>::entries();
-    all.push_back(cuda::entry_of(&make_bounds<Kernel>));
-    return all;
+    return base::with_bounds(attention::sm80::row_kernels<row, hooks_type>::entries());
   }
   status launch(const launch_context& context) const {
-    kernel_queue queue(context);
-    queue_bounds<Kernel>(queue, pairs_, call_.batch);
-    if (status done = queue.ended(); !done) return done;
-    launch_context dense = context;
-    dense.workspace = dense_workspace_;
-    dense.workspace_bytes = dense_bytes_;
-    for (std::int64_t part = 0; part < parts(); ++part) {
-      const blocksparse_kernel_args call = of_part(part);
-      pairs_type pairs = pairs_;
-      pairs.mask = call.mask;
-      pairs.block_mask = call.block_mask;
-      leave_to_dense_kernels(call, pairs);
-      if constexpr (is_functor<Mask>) {
-        pairs.first_head = static_cast<int>(part);
-        pairs.head_step = static_cast<int>(parts());
-      }
-      const status done =
-          attention::sm80::launch_with<row>(dense_call(call), hooks_type({}, pairs), dense);
-      if (!done) return done;
-    }
-    return {};
+    return base::run_behind_bounds(
+        context, [this](const launch_context& dense) { return launch_parts(dense); });
   }
 
  private:
   /// Heads of a group are rows of the same tile, unless they have masks of their own: then each
   /// has launches of its own.
-  std::int64_t parts() const {
+  static std::int64_t parts_in(const blocksparse_kernel_args& call) {
     const auto has_heads = [](const sparse_mask& mask) {
       return mask.data != nullptr && mask.head != 0;
     };
-    const std::int64_t group = call_.q_heads / call_.kv_heads;
-    return has_heads(call_.mask) || has_heads(call_.block_mask) ? group : 1;
+    const std::int64_t group = call.q_heads / call.kv_heads;
+    return has_heads(call.mask) || has_heads(call.block_mask) ? group : 1;
   }
   /// Head `number` of each group.
-  blocksparse_kernel_args of_part(std::int64_t number) const {
-    const std::int64_t group = parts();
-    blocksparse_kernel_args part = call_;
+  static blocksparse_kernel_args part_of(const blocksparse_kernel_args& call, std::int64_t number) {
+    const std::int64_t group = parts_in(call);
+    blocksparse_kernel_args part = call;
     if (group == 1) return part;
-    part.q_heads = call_.kv_heads;
-    part.q = heads_of(call_.q, number, group);
-    part.out = heads_of(call_.out, number, group);
-    part.lse = heads_of(call_.lse, number, group);
-    part.mask = heads_of(call_.mask, number, group);
-    part.block_mask = heads_of(call_.block_mask, number, group);
-    part.sinks = heads_of(call_.sinks, number, group);
+    part.q_heads = call.kv_heads;
+    part.q = heads_of(call.q, number, group);
+    part.out = heads_of(call.out, number, group);
+    part.lse = heads_of(call.lse, number, group);
+    part.mask = heads_of(call.mask, number, group);
+    part.block_mask = heads_of(call.block_mask, number, group);
+    part.sinks = heads_of(call.sinks, number, group);
     return part;
   }
 
+  status launch_parts(const launch_context& context) const {
+    const std::int64_t parts = parts_in(call_);
+    for (std::int64_t number = 0; number < parts; ++number) {
+      const blocksparse_kernel_args call = part_of(call_, number);
+      pairs_type pairs = this->pairs_;
+      pairs.mask = call.mask;
+      pairs.block_mask = call.block_mask;
+      leave_to_dense_kernels(call, pairs);
+      if constexpr (is_functor<Mask>) {
+        pairs.first_head = static_cast<int>(number);
+        pairs.head_step = static_cast<int>(parts);
+      }
+      const status done =
+          attention::sm80::launch_with<row>(dense_call(call), hooks_type({}, pairs), context);
+      if (!done) return done;
+    }
+    return {};
+  }
+
   blocksparse_kernel_args call_;
-  pairs_type pairs_;
-  cuda::workspace_parts parts_;
-  std::byte* dense_workspace_ = nullptr;
-  std::size_t dense_bytes_ = 0;
 };
 
 }  // namespace tessera::kernels::sparse_attention::sm80

@@ -56,47 +56,34 @@ inline attention_backward_kernel_args dense_gradient_call(const blocksparse_kern
 }
 
 template <class Kernel, class Mask>
-class dense_blocksparse_backward_row {
+class dense_blocksparse_backward_row : public dense_launch<Kernel, Mask> {
+  using base = dense_launch<Kernel, Mask>;
+  using typename base::hooks_type;
   using row = dense_gradient_row<Kernel>;
-  using pairs_type = pairs_of<Mask>;
-  using hooks_type = blocksparse_hooks<pairs_type>;
 
  public:
   dense_blocksparse_backward_row(const blocksparse_kernel_args& call, const Mask& mask,
                                  int multiprocessors, std::byte* workspace)
-      : batch_(call.batch),
-        dense_(dense_gradient_call(call)),
-        pairs_(pairs_with(call, mask)),
-        parts_(workspace) {
-    place_bounds(pairs_, call.batch, parts_);
-    dense_bytes_ = attention_backward::sm80::workspace_bytes<row>(dense_, multiprocessors);
-    parts_.take(dense_workspace_, static_cast<std::int64_t>(dense_bytes_));
-    leave_to_dense_kernels(call, pairs_);
-  }
-  std::size_t bytes() const { return parts_.bytes(); }
+      : base(call, mask,
+             attention_backward::sm80::workspace_bytes<row>(dense_gradient_call(call),
+                                                            multiprocessors),
+             workspace),
+        call_(call) {}
 
   static auto entries() {
-    auto all = attention_backward::sm80::row_kernels<row, hooks_type>::entries();
-    all.push_back(cuda::entry_of(&make_bounds<Kernel>));
-    return all;
+    return base::with_bounds(attention_backward::sm80::row_kernels<row, hooks_type>::entries());
   }
   status launch(const launch_context& context) const {
-    kernel_queue queue(context);
-    queue_bounds<Kernel>(queue, pairs_, batch_);
-    if (status done = queue.ended(); !done) return done;
-    launch_context dense = context;
-    dense.workspace = dense_workspace_;
-    dense.workspace_bytes = dense_bytes_;
-    return attention_backward::sm80::launch_with<row>(dense_, hooks_type({}, pairs_), dense);
+    auto pairs = this->pairs_;
+    leave_to_dense_kernels(call_, pairs);
+    return base::run_behind_bounds(context, [&](const launch_context& dense) {
+      return attention_backward::sm80::launch_with<row>(dense_gradient_call(call_),
+                                                        hooks_type({}, pairs), dense);
+    });
   }
 
  private:
-  std::int64_t batch_ = 0;
-  attention_backward_kernel_args dense_;
-  pairs_type pairs_;
-  cuda::workspace_parts parts_;
-  std::byte* dense_workspace_ = nullptr;
-  std::size_t dense_bytes_ = 0;
+  blocksparse_kernel_args call_;
 };
 
 }  // namespace tessera::kernels::sparse_attention::sm80
