@@ -151,22 +151,6 @@ TEST(GpuChoices, HopperGetsRowsOfItsOwnWhereTheyHaveTheFeatures) {
   EXPECT_TRUE(has(row("unaligned=true"), ".cuda_sm80.bf16.dany."));
 }
 
-TEST(GpuChoices, SoftCapsGetRowsOfTheirOwnOnHopper) {
-  for (const int head_dim : {64, 128}) {
-    const std::string dim = std::to_string(head_dim);
-    const auto row = [&](const std::string& options) {
-      const std::string shape = "[4,2048,16," + dim + "]bf16 ";
-      return row_for("flash_attention q=" + shape + "k=" + shape + options);
-    };
-    const std::string rows = ".cuda_sm90.bf16.d" + dim + ".";
-    EXPECT_TRUE(has(row("logits_soft_cap=50"), rows + "soft_cap."));
-    EXPECT_TRUE(has(row("causal=true logits_soft_cap=50"), rows + "soft_cap."));
-    EXPECT_FALSE(has(row("causal=true"), "soft_cap"));
-    EXPECT_TRUE(has(row("logits_soft_cap=50 q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32"),
-                    rows + "soft_cap+segments."));
-  }
-}
-
 TEST(GpuChoices, UnalignedTensorsGetRowsThatTakeThem) {
   gpu_question one("flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] unaligned=true");
   EXPECT_TRUE(has(one.row(), ".dany.every."));
@@ -259,10 +243,13 @@ TEST(GpuChoices, HopperRowsOfCommonHeadDimsModifyScores) {
       const std::string start = "flash_attention q=" + shape + "k=" + shape;
       const std::string row = std::string(".cuda_sm90.") + type + ".d" + std::to_string(d) + ".";
       EXPECT_TRUE(has(row_for(start), row + "192x")) << "no feature asked for";
-      for (const char* options : {"causal=true logits_soft_cap=50",
-                                  "q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32"}) {
-        EXPECT_TRUE(has(row_for(start + options), row + "soft_cap+segments.")) << options;
-      }
+      constexpr const char* cap = "causal=true logits_soft_cap=50 ";
+      constexpr const char* segments = "q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32";
+      const std::string capped =
+          type == std::string("bf16") ? "soft_cap.192x" : "soft_cap+segments.";
+      EXPECT_TRUE(has(row_for(start + cap), row + capped));
+      EXPECT_TRUE(has(row_for(start + segments), row + "soft_cap+segments."));
+      EXPECT_TRUE(has(row_for(start + cap + segments), row + "soft_cap+segments."));
       for (const char* options : {"bias_pre=[1,16,2048,2048]bf16", "mask=[4,1,2048,2048]u8",
                                   "causal=true dropout_probability=0.1"}) {
         EXPECT_TRUE(has(row_for(start + options), row + "soft_cap+bias+mask+segments+dropout."))
