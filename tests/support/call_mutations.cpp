@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -29,6 +30,8 @@ class mutation_list {
   }
 
  private:
+  static constexpr std::int64_t margin = 256;  ///< bytes behind every tensor of a legal call
+
   void add(std::string what, std::function<void(owned_problem&)> apply, bool option = false) {
     list_.push_back({std::move(what), option, std::move(apply)});
   }
@@ -81,11 +84,30 @@ class mutation_list {
     on_view(tensor, "of another dtype", [=](tensor_view& to) { to.type = other; });
     for (std::size_t axis = 0; axis < static_cast<std::size_t>(rank); ++axis) {
       const std::string name = "axis " + std::to_string(axis);
-      on_view(tensor, name + " + 1", [=](tensor_view& to) { ++to.extent[axis]; });
+      mutate_longer(tensor, view, axis);
       on_view(tensor, name + " negative", [=](tensor_view& to) { to.extent[axis] = -1; });
     }
     on_view(tensor, "axis 0 of 2^62",
             [](tensor_view& to) { to.extent[0] = std::int64_t{1} << 62; });
+  }
+
+  /// The axis is longer by 1. What then ends behind the tensor's margin gets memory of its own: it
+  /// would share some with whichever tensor lies next.
+  void mutate_longer(std::size_t tensor, const tensor_view& view, std::size_t axis) {
+    const auto element = static_cast<std::int64_t>(size_of(view.type));
+    std::shared_ptr<std::vector<std::byte>> room;
+    if (view.stride[axis] * element > margin) {
+      std::int64_t last = view.stride[axis];
+      for (std::size_t a = 0; a < static_cast<std::size_t>(view.rank); ++a) {
+        last += std::max<std::int64_t>(view.extent[a] - 1, 0) * view.stride[a];
+      }
+      room =
+          std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>((last + 1) * element));
+    }
+    on_view(tensor, "axis " + std::to_string(axis) + " + 1", [=](tensor_view& to) {
+      ++to.extent[axis];
+      if (room != nullptr) to.data = room->data();
+    });
   }
 
   void mutate_output(std::size_t tensor) {
@@ -100,7 +122,6 @@ class mutation_list {
       };
       if (!view.present() || other == tensor || size_of(view.type) < size_of(output.type)) continue;
       // It reaches into the margin behind the other one, not into a third.
-      constexpr std::int64_t margin = 256;
       if (bytes(output) > std::max(bytes(view), margin)) continue;
       const std::string name(form_.tensors[other].name);
       on_view(tensor, "where " + name + " lies", [=](tensor_view& to) { to.data = view.data; });
