@@ -31,7 +31,7 @@ def main():
         "-DCMAKE_BUILD_TYPE=Release", "-DTESSERA_BUILD_TESTS=OFF", *sys.argv[2:],
         environment=project.environment)
     tune = (project.sources / "tools/tune-machine", model, "--output", results, "--tokens", "64",
-            "--budget", "20", "--backends", "cpu_avx2")
+            "--budget", "60", "--backends", "cpu_avx2")
     start = time.monotonic()
     first = run(*tune, environment=project.environment)[1]
     seconds = time.monotonic() - start
