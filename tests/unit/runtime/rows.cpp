@@ -1,5 +1,6 @@
 // The rows of this build as the chain sees them, family by family.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -77,7 +78,7 @@ void with_other_values(Member& member, const Visitor& visit) {
   member = before;
 }
 
-/// Every field of the configs changes the name of some row.
+/// Names of rows spell their configs, and every field of the configs changes the name of some row.
 template <class Config>
 void expect_fields_change_names(std::span<const instance> rows) {
   std::set<std::string_view> varied;
@@ -85,6 +86,9 @@ void expect_fields_change_names(std::span<const instance> rows) {
     const std::string name(row.name);
     const Config& before = row.config_as<Config>();
     ASSERT_EQ(name_of(before).view(), name);
+    const std::optional<Config> spelled = spelling_of<Config>.config_of(name);
+    ASSERT_TRUE(spelled) << name;
+    EXPECT_TRUE(resolved(*spelled) == before) << name;
     Config config = before;
     for_each_member(config, [&](std::string_view field, auto& member) {
       with_other_values(member, [&] {

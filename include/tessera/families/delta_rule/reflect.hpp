@@ -24,7 +24,7 @@ BOOST_DESCRIBE_ENUM(delta_rule_rule, none, cuda_rows_are_sm80, cuda_rows_cut_by_
 BOOST_DESCRIBE_STRUCT(delta_rule_config, (), (target, type, pass, chunk, columns, key_dim))
 
 /// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`; of CUDA rows `.k<key_dim>` behind the
-/// pass, of those of chunks `.c<chunk>.k<key_dim>`.
+/// pass, of those of chunks `.c64.k<key_dim>`.
 template <>
 inline constexpr auto spelling_of<delta_rule_config> = row_names<delta_rule_config>(
     "delta_rule", spelling::word{&delta_rule_config::target},
@@ -33,9 +33,8 @@ inline constexpr auto spelling_of<delta_rule_config> = row_names<delta_rule_conf
                     spelling::number{".c", &delta_rule_config::chunk},
                     spelling::number{".v", &delta_rule_config::columns}},
     spelling::where{
-        [](const delta_rule_config& row) { return is_cuda(row.target) && row.chunk != 0; },
-        spelling::number{".c", &delta_rule_config::chunk}},
-    spelling::where{[](const delta_rule_config& row) { return is_cuda(row.target); },
-                    spelling::number{".k", &delta_rule_config::key_dim}});
+        [](const delta_rule_config& row) { return is_cuda(row.target); },
+        spelling::mark{".c64", &delta_rule_config::chunk, static_cast<int>(tokens_of_chunk)},
+        spelling::number{".k", &delta_rule_config::key_dim}});
 
 }  // namespace tessera
