@@ -95,12 +95,16 @@ class mutation_list {
   /// would share some with whichever tensor lies next.
   void mutate_longer(std::size_t tensor, const tensor_view& view, std::size_t axis) {
     const auto element = static_cast<std::int64_t>(size_of(view.type));
+    std::int64_t last = 0;
+    bool forwards = true;
+    for (std::size_t a = 0; a < static_cast<std::size_t>(view.rank); ++a) {
+      const std::int64_t entries = std::max<std::int64_t>(view.extent[a] - 1, 0) + (a == axis);
+      forwards =
+          forwards && view.stride[a] >= 0 && view.stride[a] < (1 << 22) && entries < (1 << 22);
+      if (forwards) last += entries * view.stride[a];
+    }
     std::shared_ptr<std::vector<std::byte>> room;
-    if (view.stride[axis] * element > margin) {
-      std::int64_t last = view.stride[axis];
-      for (std::size_t a = 0; a < static_cast<std::size_t>(view.rank); ++a) {
-        last += std::max<std::int64_t>(view.extent[a] - 1, 0) * view.stride[a];
-      }
+    if (forwards && last < (1 << 24) && view.stride[axis] * element > margin) {
       room =
           std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>((last + 1) * element));
     }
