@@ -195,7 +195,8 @@ constexpr std::array table{
                         .as_stored = &blocksparse_backward<as_stored>,
                         .fill = &fill_blocksparse_backward,
                         .residuals = residuals,
-                        .mark_seen = &mark_blocksparse_backward}};
+                        .mark_seen = &mark_blocksparse_backward,
+                        .row_extent = &head_dim_of_row<sparse_attention_config>}};
 
 }  // namespace
 
