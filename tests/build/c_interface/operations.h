@@ -14,3 +14,5 @@ int check_matmuls(void);
 int check_losses(void);
 /* The same of recurrences over pools of states: in state_pools.c. */
 int check_state_pools(void);
+/* The same of attention of 8 bits: in fp8.c. */
+int check_fp8_attention(void);

@@ -232,7 +232,8 @@ int main(void) {
   check_versions(&args, &status);
   check_numbers(&args, &status);
   faults += check_operations() + check_pages_and_caches() + check_recurrences() + check_latents() +
-            check_weights() + check_matmuls() + check_losses() + check_state_pools();
+            check_weights() + check_matmuls() + check_losses() + check_state_pools() +
+            check_fp8_attention();
   printf("tessera %s from C: %d faults\n", tessera_version(), faults);
   return faults == 0 ? 0 : 1;
 }
