@@ -83,13 +83,8 @@ void compare_with(const limits_of_device& limits, const operation_plan& plan,
   layer.of_ceiling = std::max(computing, reading) / layer.time.median;
 }
 
-/// A server's weights, keys, values and states come from memory, not from the last-level cache.
-bool comes_from_memory(model_phase phase) {
-  return phase == model_phase::decode || phase == model_phase::append;
-}
-
 void measure_here(measured_layer& layer, const operation_plan& plan, const std::string& subject) {
-  const bool cold = comes_from_memory(layer.asked.phase);
+  const bool cold = is_cached(layer.asked.phase);
   const bench::workload work(plan.problem(),
                              {.cold_bytes = cold ? 3 * bench::last_level_cache_bytes() : 0});
   require(plan.run(work.tensors().data()), subject);  // warms up what is timed below
@@ -105,7 +100,7 @@ void measure_on_gpu(measured_layer& layer, const operation_plan& plan, bench::gp
   const result<const device_facts*> facts = find_device(plan.device());
   if (!facts) require(facts.failure(), subject);
   const std::size_t cache =
-      comes_from_memory(layer.asked.phase) ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
+      is_cached(layer.asked.phase) ? static_cast<std::size_t>((*facts)->l2_bytes) : 0;
   auto work = value_of(bench::gpu_workload<bench::workload>::make(
                            bench::workload(plan.problem(), {.cold_bytes = 3 * cache}), watch),
                        subject);

@@ -13,10 +13,6 @@ namespace {
 constexpr std::int64_t default_prompt = 2048;
 constexpr std::int64_t default_context = 8192;
 
-bool is_cached(model_phase phase) noexcept {
-  return phase == model_phase::decode || phase == model_phase::append;
-}
-
 layer_call call_of(const model_description& model, model_phase phase,
                    const model_question& question) {
   const std::int64_t standard = is_cached(phase) ? default_context : default_prompt;

@@ -31,6 +31,12 @@ constexpr std::string_view name_of(model_phase phase) noexcept {
   return "invalid";
 }
 
+/// The context was there before: its keys, values and states, like a server's weights, come from
+/// memory and not from the last-level cache.
+constexpr bool is_cached(model_phase phase) noexcept {
+  return phase == model_phase::decode || phase == model_phase::append;
+}
+
 /// What `--phase` takes. Ends the command where a name is none.
 inline constexpr std::string_view phase_names = "prefill, decode, append, training";
 std::vector<model_phase> phases_named(const std::vector<std::string>& names);

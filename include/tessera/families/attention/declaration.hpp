@@ -23,6 +23,7 @@
 #include <tessera/families/attention/option_forms.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
+#include <tessera/families/attention/token_offsets.hpp>
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
@@ -171,14 +172,10 @@ consteval std::int8_t dim_of(std::string_view symbol) {
   return declared::dim_named(dims, symbol);
 }
 
-inline constexpr std::array<std::string_view, 2> alignments{"bottom_right", "top_left"};
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     option_form{.name = "causal", .offset = offsetof(options, causal)},
-    option_form{.name = "causal_alignment",
-                .offset = offsetof(options, causal_alignment),
-                .type = option_type::choice,
-                .enumerators = alignments},
+    causal_alignment_at(offsetof(options, causal_alignment)),
     window_at("window_left", offsetof(options, window_left)),
     window_at("window_right", offsetof(options, window_right)),
     soft_cap_at(offsetof(options, logits_soft_cap)),
@@ -211,11 +208,8 @@ inline constexpr std::array multiples{multiple_rule{dim_of("Hq"), dim_of("Hkv")}
 
 /// Pairs that belong together, and what the plain operation asks.
 inline bool hook(const bound_call& call, status& failure) {
-  const bool of_q = call.has(tensor("cu_seqlens_q"));
-  if (of_q != call.has(tensor("cu_seqlens_k"))) {
-    return checks::refuse(failure, of_q ? "cu_seqlens_k" : "cu_seqlens_q", ": is absent, ",
-                          of_q ? "cu_seqlens_q" : "cu_seqlens_k",
-                          " is given; packed tensors need both");
+  if (!has_both_offsets(call, tensor("cu_seqlens_q"), tensor("cu_seqlens_k"), failure)) {
+    return false;
   }
   const std::int64_t rows = call.dims[dim_of("Sq")], keys = call.dims[dim_of("Sk")];
   if (call.has(tensor("q_segment_ids")) && !call.has(tensor("kv_segment_ids")) && rows != keys) {
@@ -232,7 +226,7 @@ inline bool hook(const bound_call& call, status& failure) {
 }
 
 inline int layout_of(const bound_call& call) {
-  return call.has(tensor("cu_seqlens_q")) || call.has(tensor("cu_seqlens_k")) ? 1 : 0;
+  return layout_by_offsets(call, tensor("cu_seqlens_q"), tensor("cu_seqlens_k"));
 }
 
 inline constexpr signature form = declared::signature_of<flash_problem>({
@@ -339,14 +333,23 @@ inline std::uint64_t dropout_threshold(double probability) noexcept {
   return static_cast<std::uint64_t>(std::ceil(probability * 0x1p32));
 }
 
-/// Scale, cap and left window, which every signature has under these names. `factor` multiplies the
-/// scale.
+/// Scale and left window, which every signature has under these names, and the cap, which most
+/// have. `factor` multiplies the scale.
 template <class Options>
 void set_scores(const Options& wanted, kernel& filled, double factor = 1.0) noexcept {
   const double root = std::sqrt(static_cast<double>(filled.head_dim));
   filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root) * factor);
-  filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
+  if constexpr (requires { wanted.logits_soft_cap; }) {
+    filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
+  }
   filled.window_left = wanted.window_left.value_or(unbounded);
+}
+/// Causality and right window, where rows and keys are tokens of the same sequence.
+template <class Options>
+void set_causality(const Options& wanted, kernel& filled) noexcept {
+  filled.causal = wanted.causal;
+  filled.top_left = wanted.causal_alignment == alignment::top_left;
+  filled.window_right = wanted.window_right.value_or(unbounded);
 }
 
 /// Rows and keys of a sequence that the scores of a packed call have room for.
@@ -361,9 +364,7 @@ inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& given = call.options_as<options>();
   set_scores(given, filled);
-  filled.causal = given.causal;
-  filled.top_left = given.causal_alignment == alignment::top_left;
-  filled.window_right = given.window_right.value_or(unbounded);
+  set_causality(given, filled);
   filled.normalize = given.normalize;
   filled.dropout = given.dropout_probability > 0.0;
   filled.dropout_threshold = dropout_threshold(given.dropout_probability);

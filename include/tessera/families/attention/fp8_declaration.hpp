@@ -59,24 +59,16 @@ consteval std::int8_t tensor(std::string_view name) {
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     option_form{.name = "causal", .offset = offsetof(options, causal)},
-    option_form{.name = "causal_alignment",
-                .offset = offsetof(options, causal_alignment),
-                .type = option_type::choice,
-                .enumerators = alignments},
+    causal_alignment_at(offsetof(options, causal_alignment)),
     window_at("window_left", offsetof(options, window_left)),
     window_at("window_right", offsetof(options, window_right)),
 };
 
-/// Offsets belong together.
 inline bool hook(const bound_call& call, status& failure) {
-  const bool of_q = call.has(tensor("cu_seqlens_q"));
-  return of_q == call.has(tensor("cu_seqlens_k")) ||
-         checks::refuse(failure, of_q ? "cu_seqlens_k" : "cu_seqlens_q", ": is absent, ",
-                        of_q ? "cu_seqlens_q" : "cu_seqlens_k",
-                        " is given; packed tensors need both");
+  return has_both_offsets(call, tensor("cu_seqlens_q"), tensor("cu_seqlens_k"), failure);
 }
 inline int layout_of(const bound_call& call) {
-  return call.has(tensor("cu_seqlens_q")) || call.has(tensor("cu_seqlens_k")) ? 1 : 0;
+  return layout_by_offsets(call, tensor("cu_seqlens_q"), tensor("cu_seqlens_k"));
 }
 
 inline constexpr signature form = declared::signature_of<fp8_problem>({
@@ -114,12 +106,8 @@ inline constexpr auto bindings = declared::bindings_in(
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
-  filled.softmax_scale = static_cast<float>(
-      wanted.softmax_scale.value_or(1.0 / std::sqrt(static_cast<double>(filled.head_dim))));
-  filled.causal = wanted.causal;
-  filled.top_left = wanted.causal_alignment == alignment::top_left;
-  filled.window_left = wanted.window_left.value_or(unbounded);
-  filled.window_right = wanted.window_right.value_or(unbounded);
+  set_scores(wanted, filled);
+  set_causality(wanted, filled);
   filled.out_type = call.tensors[tensor("out")].type;
 }
 

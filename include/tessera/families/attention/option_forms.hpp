@@ -1,6 +1,7 @@
 // Options that several signatures of attention have, declared once.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,6 +32,13 @@ consteval option_form soft_cap_at(std::size_t offset) {
           .offset = static_cast<std::uint16_t>(offset),
           .type = option_type::optional_number,
           .limit = option_limit::positive_float};
+}
+inline constexpr std::array<std::string_view, 2> alignments{"bottom_right", "top_left"};
+consteval option_form causal_alignment_at(std::size_t offset) {
+  return {.name = "causal_alignment",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::choice,
+          .enumerators = alignments};
 }
 /// A factor of scores or of out.
 consteval option_form scale_at(std::string_view name, std::size_t offset) {
