@@ -216,9 +216,9 @@ FAMILIES = [
             "matrix_unit_takes_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
             "matrix_unit_head_dim_is_64_or_128":
                 ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 96",
-            "matrix_unit_goes_forward":
-                ".target = backend::cuda_sm80, .pass = sparse_pass::backward, "
-                ".type = dtype::bf16, .head_dim = 64",
+            "matrix_unit_goes_backward_over_blocks":
+                ".target = backend::cuda_sm80, .pattern = sparse_pattern::native_sparse, "
+                ".pass = sparse_pass::backward, .type = dtype::bf16, .head_dim = 64",
         },
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pattern = sparse_pattern::blocksparse",

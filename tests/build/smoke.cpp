@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <tessera/families/attention/registry.hpp>
@@ -70,34 +71,46 @@ tessera::status call_paged(tensor<Element>& q, tensor<Element>& k, tensor<Elemen
                                  {.pool_layout = tessera::page_layout::PTHD}, context);
 }
 
+/// What lies in a column of v: the element type has it exactly.
 template <class Element>
+float value_of(std::size_t column) {
+  return float(sizeof(Element) > 1 ? column : column % 16);
+}
+
+template <class Element, class Out = Element>
 std::string run(const tessera::instance& row, tessera::device_id where) {
   const auto& config = row.config_as<tessera::attention_config>();
   const std::int64_t dim = config.head_dim == 0 ? 40 : config.head_dim;
   const std::int64_t v_dim = config.v_head_dim == 0 ? 24 : config.v_head_dim;
   tensor<Element> q(queries * heads * dim), k(keys * dim), v(keys * v_dim);
-  tensor<Element> out(queries * heads * v_dim);
+  tensor<Out> out(queries * heads * v_dim);
   for (std::size_t i = 0; i < q.host.size(); ++i) q.host[i] = Element(std::sin(float(i)));
   for (std::size_t i = 0; i < k.host.size(); ++i) k.host[i] = Element(std::cos(float(i)));
   for (std::size_t i = 0; i < v.host.size(); ++i) {
-    v.host[i] = Element(float(i % std::size_t(v_dim)));
+    v.host[i] = Element(value_of<Element>(i % std::size_t(v_dim)));
   }
-  for (tensor<Element>* each : {&q, &k, &v, &out}) {
+  for (tensor<Element>* each : {&q, &k, &v}) {
     if (const auto done = each->place(where); !done) return done.message();
   }
+  if (const auto done = out.place(where); !done) return done.message();
   tessera::context context;
   context.row = row.name;
-  const auto done = are_paged(config.keys)
-                        ? call_paged(q, k, v, out, dim, v_dim, where, context)
-                        : tessera::flash_attention({.q = q.view({1, queries, heads, dim}),
-                                                    .k = k.view({1, keys, 1, dim}),
-                                                    .v = v.view({1, keys, 1, v_dim}),
-                                                    .out = out.view({1, queries, heads, v_dim})},
-                                                   {.causal = true}, context);
+  const auto q_view = q.view({1, queries, heads, dim}), k_view = k.view({1, keys, 1, dim}),
+             v_view = v.view({1, keys, 1, v_dim}), out_view = out.view({1, queries, heads, v_dim});
+  tessera::status done;
+  if constexpr (!std::is_same_v<Element, Out>) {
+    done = tessera::fp8_attention({.q = q_view, .k = k_view, .v = v_view, .out = out_view},
+                                  {.causal = true}, context);
+  } else if (are_paged(config.keys)) {
+    done = call_paged(q, k, v, out, dim, v_dim, where, context);
+  } else {
+    done = tessera::flash_attention({.q = q_view, .k = k_view, .v = v_view, .out = out_view},
+                                    {.causal = true}, context);
+  }
   if (!done) return done.message();
   if (const auto fetched = out.fetch(); !fetched) return fetched.message();
   for (std::size_t i = 0; i < out.host.size(); ++i) {
-    const float expected = float(i % std::size_t(v_dim));
+    const float expected = value_of<Element>(i % std::size_t(v_dim));
     const float found = float(out.host[i]);
     if (!(std::abs(found - expected) <= 0.02f * std::max(1.0f, expected))) {
       return "out[" + std::to_string(i) + "] is " + std::to_string(found) + ", expected " +
@@ -113,6 +126,8 @@ std::string run_row(const tessera::instance& row, tessera::device_id where) {
       return run<float>(row, where);
     case tessera::dtype::f16:
       return run<tessera::f16>(row, where);
+    case tessera::dtype::f8_e4m3:
+      return run<tessera::f8_e4m3, tessera::bf16>(row, where);
     default:
       return run<tessera::bf16>(row, where);
   }
