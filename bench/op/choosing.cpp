@@ -112,17 +112,17 @@ lookup_tables tables_with(std::int64_t lines) {
     demand.sizes.head_dim = static_cast<int>(129 + line / 400);
     const key_text key =
         key_text_of(attention_record, tessera::demand(demand), 1, device_kind::cpu);
-    lookup_record& one = records.emplace_back();
-    one.family = attention_record.name;
-    one.code_version = attention_record.code_version(device_kind::cpu);
-    one.device_class = device_class_of(this_device()).view();
-    one.identity = key.identity.view();
-    one.size = key.size.view();
-    one.row =
+    lookup_record& record = records.emplace_back();
+    record.family = attention_record.name;
+    record.code_version = attention_record.code_version(device_kind::cpu);
+    record.device_class = device_class_of(this_device()).view();
+    record.identity = key.identity.view();
+    record.size = key.size.view();
+    record.row =
         attention_registry()[static_cast<std::size_t>(line) % attention_registry().size()].name;
-    one.median_us = 1;
-    one.samples = 1;
-    one.date = "2026-01-01T00:00:00Z";
+    record.median_us = 1;
+    record.samples = 1;
+    record.date = "2026-01-01T00:00:00Z";
   }
   return {lookup_table(std::move(records)), lookup_table(), lookup_table()};
 }

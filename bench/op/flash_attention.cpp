@@ -41,25 +41,25 @@ struct prepared_call {
 
 /// How a case's problem is planned. A case for another instruction set runs the row that a machine
 /// without the wider ones would choose.
-result<flash_plan> plan_of(const bench::bench_case& one, const flash_problem& problem) {
-  context circumstances{.threads = one.threads};
-  if (one.isa.empty()) return plan(problem, circumstances);
+result<flash_plan> plan_of(const bench::bench_case& timing, const flash_problem& problem) {
+  context circumstances{.threads = timing.threads};
+  if (timing.isa.empty()) return plan(problem, circumstances);
   device_facts device = detect_device();
-  device.highest = *backend_named(one.isa);
+  device.highest = *backend_named(timing.isa);
   const result<explanation> told = explain(problem, circumstances, &device);
   if (!told) return told.failure();
   circumstances.row = told->row;
   return plan(problem, circumstances);
 }
 
-result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
+result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& timing,
                                                const flash_problem& problem) {
-  result<flash_plan> made = plan_of(one, problem);
+  result<flash_plan> made = plan_of(timing, problem);
   if (!made) return made.failure();
   // Decode reads keys and values once, in a server from memory.
   const bool decode = sizes_of(problem).q_len == 1;
   const auto lengths =
-      one.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
+      timing.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
   bench::workload_of tensors(
       problem,
       {.cold_bytes = decode ? 3 * bench::last_level_cache_bytes() : 0, .lengths = lengths});
@@ -67,20 +67,20 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
   return std::make_unique<prepared_call>(prepared_call{*std::move(made), std::move(tensors)});
 }
 
-bench::measured_case measure_case(const bench::bench_case& one, const flash_problem& problem) {
-  const auto call = prepare(one, problem);
+bench::measured_case measure_case(const bench::bench_case& timing, const flash_problem& problem) {
+  const auto call = prepare(timing, problem);
   if (!call) return {.failure = call.message()};
   const prepared_call& ready = **call;
   bench::measured_case found =
-      bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.tensors, one.goal);
+      bench::described(ready.plan.choice().row(), ready.plan.threads(), ready.tensors, timing.goal);
   if (!bench::verify(ready.tensors, found)) return found;
   const auto run = [&](std::size_t index) { return ready.run(index); };
   const backend target = ready.row().target;
-  if (one.beside.empty()) {
+  if (timing.beside.empty()) {
     bench::take_rounds(found, target, run, bench::nothing_beside{});
     return found;
   }
-  const auto [how, other] = bench::beside_of(one, problem);
+  const auto [how, other] = bench::beside_of(timing, problem);
   const auto beside = prepare(how, other);
   if (!beside) {
     found.failure = "beside: " + beside.message();
@@ -99,13 +99,13 @@ int answer_problems(std::istream& input) {
   bool failed = false;
   for (std::string line; std::getline(input, line);) {
     if (line.empty() || line.front() == '#') continue;
-    const bench::bench_case one = bench::parse_case(line, "problems");
-    const result<flash_problem> problem = parse_problem<flash_problem>(one.problem);
+    const bench::bench_case timing = bench::parse_case(line, "problems");
+    const result<flash_problem> problem = parse_problem<flash_problem>(timing.problem);
     bench::measured_case found;
     found.failure = problem ? "" : problem.message();
-    if (problem) found = measure_case(one, *problem);
+    if (problem) found = measure_case(timing, *problem);
     failed = failed || !found.failure.empty();
-    std::printf("%s\n", bench::json_line(bench::name_of(one), found).c_str());
+    std::printf("%s\n", bench::json_line(bench::name_of(timing), found).c_str());
     std::fflush(stdout);
   }
   return failed ? 1 : 0;

@@ -95,7 +95,7 @@ struct prepared_call {
   }
 };
 
-result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
+result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& timing,
                                                const flash_problem& problem, machine& on) {
   result<flash_plan> made =
       plan(problem, context{.device = on.facts.id(), .stream = on.watch.stream()});
@@ -104,7 +104,7 @@ result<std::unique_ptr<prepared_call>> prepare(const bench::bench_case& one,
   const bool decode = sizes_of(problem).q_len == 1;
   const auto cache = static_cast<std::size_t>(on.facts.l2_bytes);
   const auto lengths =
-      one.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
+      timing.lengths == "zipf" ? bench::length_profile::zipf : bench::length_profile::equal;
   auto tensors = bench::gpu_workload_of<flash_problem>::make(
       bench::workload_of(problem, {.cold_bytes = decode ? 3 * cache : 0, .lengths = lengths}),
       on.watch);
@@ -146,18 +146,18 @@ status take_rounds(prepared_call& call, prepared_call* beside, dtype type, bool 
   return {};
 }
 
-bench::measured_case measure_case(const bench::bench_case& one, const flash_problem& problem,
+bench::measured_case measure_case(const bench::bench_case& timing, const flash_problem& problem,
                                   bool quick, machine& on) {
-  const auto call = prepare(one, problem, on);
+  const auto call = prepare(timing, problem, on);
   if (!call) return {.failure = call.message()};
   prepared_call& ready = **call;
-  bench::measured_case found =
-      bench::described(ready.plan.choice().row(), ready.plan.threads(), *ready.computed, one.goal);
+  bench::measured_case found = bench::described(ready.plan.choice().row(), ready.plan.threads(),
+                                                *ready.computed, timing.goal);
   found.matmul_gflops = problem.tensors.q.type == dtype::f32 ? 0 : on.matmul_gflops;
   if (!bench::verify(*ready.computed, found)) return found;
   std::unique_ptr<prepared_call> beside;
-  if (!one.beside.empty()) {
-    const auto [how, other] = bench::beside_of(one, problem);
+  if (!timing.beside.empty()) {
+    const auto [how, other] = bench::beside_of(timing, problem);
     auto made = prepare(how, other, on);
     if (!made) {
       found.failure = "beside: " + made.message();
@@ -234,8 +234,8 @@ int main(int argc, char** argv) {
     }
     machine& on = **opened;
     constexpr std::array<std::string_view, 1> ops{"flash_attention"};
-    const auto measure = [&](const bench::bench_case& one, const flash_problem& problem) {
-      return measure_case(one, problem, flags.quick, on);
+    const auto measure = [&](const bench::bench_case& timing, const flash_problem& problem) {
+      return measure_case(timing, problem, flags.quick, on);
     };
     if (!bench::register_cases<flash_problem>(flags.shapes, ops, measure)) return 2;
     return bench::run_benches(static_cast<int>(arguments.size()), arguments.data(),

@@ -71,13 +71,14 @@ status measure(const mean_pooling_problem& problem, const mean_pooling_plan& pla
 }
 
 /// `row`: the one to take; empty: the chosen one.
-bench::measured_case measure_case(const bench::bench_case& one, const mean_pooling_problem& problem,
-                                  std::string_view row, machine& on) {
+bench::measured_case measure_case(const bench::bench_case& timing,
+                                  const mean_pooling_problem& problem, std::string_view row,
+                                  machine& on) {
   const auto made =
       plan(problem, {.row = row, .device = machine::gpu, .stream = on.watch->stream()});
   if (!made) return {.failure = made.message()};
   bench::measured_case found;
-  if (const status done = measure(problem, *made, one.goal, on, found); !done) {
+  if (const status done = measure(problem, *made, timing.goal, on, found); !done) {
     found.failure = done.message();
   }
   return found;
@@ -116,18 +117,21 @@ int main(int argc, char** argv) {
     machine on = *std::move(opened);
     std::vector<std::string_view> names;
     for (const operation& op : mean_pooling_table::operations) names.push_back(op.name);
-    for (const bench::bench_case& one : bench::read_cases(shapes, names)) {
-      const result<mean_pooling_problem> problem = parse_problem<mean_pooling_problem>(one.problem);
+    for (const bench::bench_case& timing : bench::read_cases(shapes, names)) {
+      const result<mean_pooling_problem> problem =
+          parse_problem<mean_pooling_problem>(timing.problem);
       if (!problem) {
-        std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
+        std::fprintf(stderr, "%s: %s\n", timing.problem.c_str(), problem.message().c_str());
         return 2;
       }
       for (const std::string_view row : rows_for(*problem, every_row)) {
-        const std::string name = bench::name_of(one) + (row.empty() ? "" : " " + std::string(row));
-        benchmark::RegisterBenchmark(name.c_str(),
-                                     [one, problem = *problem, row, &on](benchmark::State& state) {
-                                       bench::put(state, measure_case(one, problem, row, on));
-                                     })
+        const std::string name =
+            bench::name_of(timing) + (row.empty() ? "" : " " + std::string(row));
+        benchmark::RegisterBenchmark(
+            name.c_str(),
+            [timing, problem = *problem, row, &on](benchmark::State& state) {
+              bench::put(state, measure_case(timing, problem, row, on));
+            })
             ->Iterations(1)
             ->UseManualTime();
       }

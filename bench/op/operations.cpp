@@ -42,8 +42,8 @@ constexpr auto operations = std::to_array<std::string_view>({"mean_pooling",
                                                              "state_space_v1_backward",
                                                              "state_space_v2"});
 
-bench::measured_case measure_case(const bench::bench_case& one, const owned_problem& problem) {
-  return bench::measure_alone(one, problem.view());
+bench::measured_case measure_case(const bench::bench_case& timing, const owned_problem& problem) {
+  return bench::measure_alone(timing, problem.view());
 }
 
 }  // namespace

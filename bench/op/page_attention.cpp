@@ -23,8 +23,8 @@ namespace {
 
 using namespace tessera;
 
-bench::measured_case measure_case(const bench::bench_case& one, const page_problem& problem) {
-  const context where{.threads = one.threads};
+bench::measured_case measure_case(const bench::bench_case& timing, const page_problem& problem) {
+  const context where{.threads = timing.threads};
   const result<page_attention_plan> paged = plan(problem, where);
   if (!paged) return {.failure = paged.message()};
   const result<flash_plan> dense = plan(reference::dense_problem(problem), where);
@@ -35,7 +35,7 @@ bench::measured_case measure_case(const bench::bench_case& one, const page_probl
   if (status done = paged->run(tensors.args()); !done) return {.failure = done.message()};
 
   bench::measured_case found =
-      bench::described(paged->choice().row(), paged->threads(), tensors, one.goal);
+      bench::described(paged->choice().row(), paged->threads(), tensors, timing.goal);
   if (!bench::verify(tensors, found)) return found;
   bench::take_rounds(
       found, paged->choice().instance->target,

@@ -88,25 +88,25 @@ flash_problem contiguous(const unified_problem& problem) {
 
 /// The first round's results against the definition.
 template <class Problem>
-status verify(ready_call<Problem>& call, const bench::bench_case& one,
+status verify(ready_call<Problem>& call, const bench::bench_case& timing,
               bench::measured_case& found) {
   if (status done = call.plan.run(call.tensors.args(0)); !done) return done;
   const auto computed = call.tensors.fetched();
   if (!computed) return computed.failure();
-  found = bench::described(call.plan.choice().row(), call.plan.threads(), **computed, one.goal);
+  found = bench::described(call.plan.choice().row(), call.plan.threads(), **computed, timing.goal);
   bench::verify(**computed, found);
   return {};
 }
 
 template <class Problem>
-bench::measured_case measure_case(const bench::bench_case& one, const Problem& problem,
+bench::measured_case measure_case(const bench::bench_case& timing, const Problem& problem,
                                   machine& on) {
   auto paged = prepare(problem, on);
   if (!paged) return {.failure = paged.message()};
   auto dense = prepare(contiguous(problem), on);
   if (!dense) return {.failure = "beside: " + dense.message()};
   bench::measured_case found;
-  if (status done = verify(*paged, one, found); !done) return {.failure = done.message()};
+  if (status done = verify(*paged, timing, found); !done) return {.failure = done.message()};
   if (!found.failure.empty()) return found;
   const bench::alternation_budget budget{.min_rounds = 5, .max_rounds = 100, .seconds = 0.3};
   bench::alternation taken;
@@ -142,8 +142,8 @@ int main(int argc, char** argv) {
       return 77;
     }
     machine on = *std::move(opened);
-    const auto measure = [&on](const bench::bench_case& one, const auto& problem) {
-      return measure_case(one, problem, on);
+    const auto measure = [&on](const bench::bench_case& timing, const auto& problem) {
+      return measure_case(timing, problem, on);
     };
     constexpr std::array<std::string_view, 3> ops{"page_attention", "decode_attention",
                                                   "prefill_page_attention"};

@@ -164,9 +164,9 @@ class ggml_call {
   ggml_tensor* out_ = nullptr;
 };
 
-bench::measured_case measure(const bench::bench_case& one) {
+bench::measured_case measure(const bench::bench_case& timing) {
   bench::measured_case found;
-  const result<flash_problem> problem = parse_problem<flash_problem>(one.problem);
+  const result<flash_problem> problem = parse_problem<flash_problem>(timing.problem);
   found.failure = problem ? obstacle(*problem) : problem.message();
   if (!found.failure.empty()) return found;
   const bool decode = sizes_of(*problem).q_len == 1;
@@ -178,8 +178,8 @@ bench::measured_case measure(const bench::bench_case& one) {
   constexpr std::size_t most_copies = 64;
   const std::size_t copies =
       std::min(1 + static_cast<std::size_t>(static_cast<double>(cold) / once), most_copies);
-  found = bench::described(PEER_VERSION, one.threads > 0 ? one.threads : omp_get_max_threads(),
-                           tensors, {});
+  found = bench::described(
+      PEER_VERSION, timing.threads > 0 ? timing.threads : omp_get_max_threads(), tensors, {});
   ggml_call call(*problem, args, copies, found.threads);
   if (!call.run(0)) {
     found.failure = "ggml_graph_compute failed";
@@ -202,8 +202,8 @@ int main() {
     const bench::pinned_threads pinned;
     for (std::string line; std::getline(std::cin, line);) {
       if (line.empty() || line.front() == '#') continue;
-      const bench::bench_case one = bench::parse_case(line, "problems");
-      std::printf("%s\n", bench::json_line(bench::name_of(one), measure(one)).c_str());
+      const bench::bench_case timing = bench::parse_case(line, "problems");
+      std::printf("%s\n", bench::json_line(bench::name_of(timing), measure(timing)).c_str());
       std::fflush(stdout);
     }
     return 0;

@@ -49,7 +49,7 @@ struct alternation {
   template <class Value>
   timing of(const Value& value) const {
     std::vector<double> values;
-    for (const alternated_round& one : rounds) values.push_back(value(one));
+    for (const alternated_round& round : rounds) values.push_back(value(round));
     return statistics_of(std::move(values));
   }
 };
@@ -89,9 +89,9 @@ inline void leave_out_disturbed(alternation& all, std::size_t least) {
                    [](const alternated_round& a, const alternated_round& b) {
                      return a.lost_share < b.lost_share;
                    });
-  const auto clean = static_cast<std::size_t>(
-      std::count_if(all.rounds.begin(), all.rounds.end(),
-                    [](const alternated_round& one) { return one.lost_share <= tolerable_loss; }));
+  const auto clean = static_cast<std::size_t>(std::count_if(
+      all.rounds.begin(), all.rounds.end(),
+      [](const alternated_round& round) { return round.lost_share <= tolerable_loss; }));
   all.disturbed = clean < std::min(least, taken);
   all.rounds.resize(std::min(std::max(clean, least), taken));
   all.dropped = taken - all.rounds.size();
@@ -116,23 +116,23 @@ alternation alternate(const alternation_budget& budget, int threads, const Work&
   double before = probe();
   const double begin = now_seconds();
   while (!budget.is_spent(all.rounds.size(), clean, now_seconds() - begin)) {
-    alternated_round one;
+    alternated_round round;
     // Runs `take` and notes what others took meanwhile.
     const auto watched = [&](const auto& take) {
       const double lost = tenants.lost_seconds();
       const double start = now_seconds();
       const double seconds = take();
       const double share = (tenants.lost_seconds() - lost) / ((now_seconds() - start) * threads);
-      one.lost_share = std::max(one.lost_share, share);
+      round.lost_share = std::max(round.lost_share, share);
       return seconds;
     };
     const auto take_work = [&] {
       const double cpu = cpu_seconds();
-      one.seconds = watched([&] { return detail::median_of_calls(group, index, work); });
-      one.cpu_seconds = (cpu_seconds() - cpu) / static_cast<double>(group);
+      round.seconds = watched([&] { return detail::median_of_calls(group, index, work); });
+      round.cpu_seconds = (cpu_seconds() - cpu) / static_cast<double>(group);
     };
     const auto take_beside = [&] {
-      one.beside_seconds =
+      round.beside_seconds =
           watched([&] { return detail::median_of_calls(beside_group, beside_index, beside); });
     };
     const bool beside_first = has_beside && all.rounds.size() % 2 == 1;
@@ -140,11 +140,11 @@ alternation alternate(const alternation_budget& budget, int threads, const Work&
     take_work();
     if (has_beside && !beside_first) take_beside();
     const double after = probe();
-    one.limit = before > 0 && after > 0 ? (before + after) / 2 : std::max(before, after);
-    if (one.limit <= 0) one.lost_share = 1;
+    round.limit = before > 0 && after > 0 ? (before + after) / 2 : std::max(before, after);
+    if (round.limit <= 0) round.lost_share = 1;
     before = after;
-    clean += one.lost_share <= tolerable_loss ? 1 : 0;
-    all.rounds.push_back(one);
+    clean += round.lost_share <= tolerable_loss ? 1 : 0;
+    all.rounds.push_back(round);
   }
   detail::leave_out_disturbed(all, std::min<std::size_t>(3, budget.min_rounds));
   return all;

@@ -11,21 +11,21 @@
 namespace tessera::bench {
 
 /// The problem beside, and how that one is run.
-inline std::pair<bench_case, flash_problem> beside_of(const bench_case& one,
+inline std::pair<bench_case, flash_problem> beside_of(const bench_case& timing,
                                                       const flash_problem& problem) {
-  bench_case how = one;
+  bench_case how = timing;
   how.lengths.clear();
   flash_problem other;
   other.tensors.q = problem.tensors.q, other.tensors.k = problem.tensors.k,
   other.tensors.v = problem.tensors.v;
-  if (one.beside == "one_thread") {
+  if (timing.beside == "one_thread") {
     how.threads = 1;
     return {how, problem};
   }
-  if (one.beside == "f32") {
+  if (timing.beside == "f32") {
     other = problem;
     other.tensors.q.type = other.tensors.k.type = other.tensors.v.type = dtype::f32;
-  } else if (one.beside == "square") {
+  } else if (timing.beside == "square") {
     constexpr std::int64_t rows = 2048;
     other.tensors.q.extent[1] = other.tensors.k.extent[1] = other.tensors.v.extent[1] = rows;
   } else {

@@ -43,7 +43,7 @@ inline double number_in(std::string_view text, const std::string& line) {
   return value;
 }
 
-inline void set_note(bench_case& one, std::string_view name, std::string_view value,
+inline void set_note(bench_case& timing, std::string_view name, std::string_view value,
                      const std::string& line) {
   const auto one_of = [&](std::string& member, auto... valid) {
     if (!((value == valid) || ...)) {
@@ -52,18 +52,18 @@ inline void set_note(bench_case& one, std::string_view name, std::string_view va
     }
     member = value;
   };
-  if (name == "beside") return one_of(one.beside, "plain", "square", "one_thread", "f32");
-  if (name == "lengths") return one_of(one.lengths, "zipf");
-  if (name == "isa") return one_of(one.isa, "cpu_generic", "cpu_avx2", "cpu_avx512");
+  if (name == "beside") return one_of(timing.beside, "plain", "square", "one_thread", "f32");
+  if (name == "lengths") return one_of(timing.lengths, "zipf");
+  if (name == "isa") return one_of(timing.isa, "cpu_generic", "cpu_avx2", "cpu_avx512");
   if (name == "threads") {
-    one.threads = static_cast<int>(number_in(value, line));
+    timing.threads = static_cast<int>(number_in(value, line));
     return;
   }
   if (name == "goal" && value.find(':') != std::string_view::npos) {
     const std::size_t colon = value.find(':');
-    one.goal.value = number_in(value.substr(colon + 1), line);
+    timing.goal.value = number_in(value.substr(colon + 1), line);
     value = value.substr(0, colon);
-    return one_of(one.goal.quantity, "peak", "read", "rate", "time");
+    return one_of(timing.goal.quantity, "peak", "read", "rate", "time");
   }
   throw std::runtime_error("\"" + std::string(name) + "\" is not a note, in: " + line);
 }
@@ -73,30 +73,30 @@ inline void set_note(bench_case& one, std::string_view name, std::string_view va
 /// Reads one line that is neither empty nor a comment. Throws std::runtime_error that names the
 /// line.
 inline bench_case parse_case(const std::string& line, const std::string& group) {
-  bench_case one;
-  one.group = group;
+  bench_case timing;
+  timing.group = group;
   const std::size_t mark = line.find('#');
-  one.problem = line.substr(0, mark);
-  one.problem.erase(one.problem.find_last_not_of(" \t\r") + 1);
-  if (mark == std::string::npos) return one;
+  timing.problem = line.substr(0, mark);
+  timing.problem.erase(timing.problem.find_last_not_of(" \t\r") + 1);
+  if (mark == std::string::npos) return timing;
   std::istringstream notes(line.substr(mark + 1));
   for (std::string note; notes >> note;) {
     const std::size_t equals = note.find('=');
     if (equals == std::string::npos) {
       throw std::runtime_error("\"" + note + "\" is not name=value, in: " + line);
     }
-    detail::set_note(one, std::string_view(note).substr(0, equals),
+    detail::set_note(timing, std::string_view(note).substr(0, equals),
                      std::string_view(note).substr(equals + 1), line);
   }
-  return one;
+  return timing;
 }
 
 /// What is told apart in a list: group, problem and how it is run.
-inline std::string name_of(const bench_case& one) {
-  std::string name = one.group + "/" + one.problem;
-  if (!one.lengths.empty()) name += " lengths=" + one.lengths;
-  if (!one.isa.empty()) name += " isa=" + one.isa;
-  if (one.threads > 0) name += " threads=" + std::to_string(one.threads);
+inline std::string name_of(const bench_case& timing) {
+  std::string name = timing.group + "/" + timing.problem;
+  if (!timing.lengths.empty()) name += " lengths=" + timing.lengths;
+  if (!timing.isa.empty()) name += " isa=" + timing.isa;
+  if (timing.threads > 0) name += " threads=" + std::to_string(timing.threads);
   return name;
 }
 

@@ -36,12 +36,12 @@ inline constexpr float summand = 0.25f;
 
 inline float portable(std::int64_t rounds) {
   float chain[16];
-  for (int one = 0; one < 16; ++one) chain[one] = static_cast<float>(one);
+  for (int number = 0; number < 16; ++number) chain[number] = static_cast<float>(number);
   for (std::int64_t round = 0; round < rounds; ++round) {
-    for (float& one : chain) one = one * factor + summand;
+    for (float& value : chain) value = value * factor + summand;
   }
   float sum = 0;
-  for (const float one : chain) sum += one;
+  for (const float value : chain) sum += value;
   return sum;
 }
 

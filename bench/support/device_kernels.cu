@@ -39,7 +39,7 @@ __device__ __forceinline__ void step(float (&sum)[4], const std::uint32_t (&a)[4
   if constexpr (Kind == device_product::fma_f32) {
     const float factor = __uint_as_float(a[0]);
     const float addend = __uint_as_float(b[0]);
-    for (float& one : sum) one = fmaf(one, factor, addend);
+    for (float& value : sum) value = fmaf(value, factor, addend);
   } else if constexpr (Kind == device_product::mma_bf16) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(block_threads) run_chains(int steps, float* si
   }
   float total = 0;
   for (const auto& chain : sums) {
-    for (const float one : chain) total += one;
+    for (const float value : chain) total += value;
   }
   if (total == 1.25e-30f) *sink = total;  // never true, but the compiler cannot know
 }

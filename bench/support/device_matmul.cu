@@ -96,11 +96,11 @@ result<double> measure_matmul(gpu_stopwatch& watch) {
   const result<cublas_functions> functions = load_cublas();
   if (!functions) return functions.failure();
   std::array<device_buffer, 3> matrices;
-  for (device_buffer& one : matrices) {
+  for (device_buffer& matrix : matrices) {
     result<device_buffer> memory = device_buffer::allocate(watch.device(), bytes, watch.stream());
     if (!memory) return memory.failure();
-    one = *std::move(memory);
-    const auto noise = [&] { return launch_noise(one.data(), bytes, watch.stream()); };
+    matrix = *std::move(memory);
+    const auto noise = [&] { return launch_noise(matrix.data(), bytes, watch.stream()); };
     if (status done = with_device(watch.device(), noise); !done) return done;
   }
   opened_cublas library(*functions);

@@ -60,10 +60,10 @@ class device_mirror {
  private:
   /// Null for bytes of no block.
   std::byte* counterpart(const std::byte* host) const noexcept {
-    for (const copy& one : blocks_) {
-      const std::byte* const begin = one.block.data();
-      if (host >= begin && host < begin + one.block.size()) {
-        return one.there.data() + (host - begin);
+    for (const copy& held : blocks_) {
+      const std::byte* const begin = held.block.data();
+      if (host >= begin && host < begin + held.block.size()) {
+        return held.there.data() + (host - begin);
       }
     }
     return nullptr;

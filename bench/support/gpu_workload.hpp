@@ -67,8 +67,8 @@ class gpu_workload {
     std::vector<args_type> calls;
     for (std::size_t n = 0; n < runs; ++n) calls.push_back(args(round_++));
     const result<double> took = watch_->seconds_of([&] {
-      for (const args_type& one : calls) {
-        if (status done = run(one); !done) return done;
+      for (const args_type& args : calls) {
+        if (status done = run(args); !done) return done;
       }
       return status();
     });

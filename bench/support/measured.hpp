@@ -36,58 +36,58 @@ struct measured_case {
 };
 
 /// The quantity the case is held to, and that over the goal: 1 or more where it is reached.
-inline double value_of_goal(const measured_case& one) {
-  const std::string& what = one.goal.quantity;
-  return what == "peak"   ? one.place.of_peak
-         : what == "read" ? one.place.of_read
-         : what == "rate" ? one.rate_to_beside
-         : what == "time" ? one.time_to_beside
+inline double value_of_goal(const measured_case& timing) {
+  const std::string& what = timing.goal.quantity;
+  return what == "peak"   ? timing.place.of_peak
+         : what == "read" ? timing.place.of_read
+         : what == "rate" ? timing.rate_to_beside
+         : what == "time" ? timing.time_to_beside
                           : 0;
 }
-inline double share_of_goal(const measured_case& one) {
-  const double value = value_of_goal(one);
-  if (one.goal.quantity.empty() || value <= 0) return 0;
-  return one.goal.quantity == "time" ? one.goal.value / value : value / one.goal.value;
+inline double share_of_goal(const measured_case& timing) {
+  const double value = value_of_goal(timing);
+  if (timing.goal.quantity.empty() || value <= 0) return 0;
+  return timing.goal.quantity == "time" ? timing.goal.value / value : value / timing.goal.value;
 }
 
 /// Names and values of everything numeric. Those of value 0 say nothing and are left out.
-inline std::vector<std::pair<std::string, double>> counters_of(const measured_case& one) {
+inline std::vector<std::pair<std::string, double>> counters_of(const measured_case& timing) {
   std::vector<std::pair<std::string, double>> all{
-      {"median_us", one.time.median * 1e6},
-      {"lower_quartile_us", one.time.lower_quartile * 1e6},
-      {"upper_quartile_us", one.time.upper_quartile * 1e6},
-      {"cpu_us", one.cpu_seconds * 1e6},
-      {"rounds", static_cast<double>(one.time.rounds)},
-      {"dropped_rounds", static_cast<double>(one.dropped)},
-      {"disturbed", one.disturbed ? 1.0 : 0.0},
-      {"steal_share", one.steal_share},
-      {"case_threads", static_cast<double>(one.threads)},
-      {"flops", one.flops},
-      {"bytes", one.bytes},
-      {"visible_pairs", one.visible_pairs},
-      {"GFLOP/s", one.place.gflops},
-      {"GB/s", one.place.gbytes},
-      {"peak_gflops", one.above.peak_gflops},
-      {"peak_gbytes", one.above.read_gbytes},
-      {"intensity", one.place.intensity},
-      {"attainable_gflops", one.place.attainable},
-      {"of_peak", one.place.of_peak},
-      {"of_read", one.place.of_read},
-      {"of_ceiling", one.place.of_ceiling},
-      {"matmul_gflops", one.matmul_gflops},
-      {"of_matmul", one.matmul_gflops > 0 ? one.place.gflops / one.matmul_gflops : 0},
-      {"error", one.error},
-      {"error_bound", one.error_bound},
-      {"time_to_beside", one.time_to_beside},
-      {"rate_to_beside", one.rate_to_beside},
-      {"goal", one.goal.value},
-      {"of_goal", share_of_goal(one)}};
+      {"median_us", timing.time.median * 1e6},
+      {"lower_quartile_us", timing.time.lower_quartile * 1e6},
+      {"upper_quartile_us", timing.time.upper_quartile * 1e6},
+      {"cpu_us", timing.cpu_seconds * 1e6},
+      {"rounds", static_cast<double>(timing.time.rounds)},
+      {"dropped_rounds", static_cast<double>(timing.dropped)},
+      {"disturbed", timing.disturbed ? 1.0 : 0.0},
+      {"steal_share", timing.steal_share},
+      {"case_threads", static_cast<double>(timing.threads)},
+      {"flops", timing.flops},
+      {"bytes", timing.bytes},
+      {"visible_pairs", timing.visible_pairs},
+      {"GFLOP/s", timing.place.gflops},
+      {"GB/s", timing.place.gbytes},
+      {"peak_gflops", timing.above.peak_gflops},
+      {"peak_gbytes", timing.above.read_gbytes},
+      {"intensity", timing.place.intensity},
+      {"attainable_gflops", timing.place.attainable},
+      {"of_peak", timing.place.of_peak},
+      {"of_read", timing.place.of_read},
+      {"of_ceiling", timing.place.of_ceiling},
+      {"matmul_gflops", timing.matmul_gflops},
+      {"of_matmul", timing.matmul_gflops > 0 ? timing.place.gflops / timing.matmul_gflops : 0},
+      {"error", timing.error},
+      {"error_bound", timing.error_bound},
+      {"time_to_beside", timing.time_to_beside},
+      {"rate_to_beside", timing.rate_to_beside},
+      {"goal", timing.goal.value},
+      {"of_goal", share_of_goal(timing)}};
   std::erase_if(all, [](const auto& pair) { return pair.second == 0; });
   return all;
 }
 
 /// {"case": ..., "row": ..., "median_us": ..., ...} on one line.
-inline std::string json_line(const std::string& name, const measured_case& one) {
+inline std::string json_line(const std::string& name, const measured_case& timing) {
   const auto quoted = [](const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
@@ -97,9 +97,9 @@ inline std::string json_line(const std::string& name, const measured_case& one) 
     return out + '"';
   };
   std::string line = "{\"case\": " + quoted(name);
-  if (!one.failure.empty()) return line + ", \"failure\": " + quoted(one.failure) + "}";
-  line += ", \"row\": " + quoted(one.row);
-  for (const auto& [counter, value] : counters_of(one)) {
+  if (!timing.failure.empty()) return line + ", \"failure\": " + quoted(timing.failure) + "}";
+  line += ", \"row\": " + quoted(timing.row);
+  for (const auto& [counter, value] : counters_of(timing)) {
     char text[64];
     std::snprintf(text, sizeof text, "%.9g", value);
     line += ", " + quoted(counter) + ": " + text;
@@ -110,27 +110,27 @@ inline std::string json_line(const std::string& name, const measured_case& one) 
 /// Fills times, shares and ratios from the rounds. `reading`: which roof the rounds probed; the
 /// other one, and that of rounds without a probe, is taken from `otherwise`. `beside_flops` are
 /// those of the call beside.
-inline void summarise(measured_case& one, const alternation& taken, bool reading,
+inline void summarise(measured_case& timing, const alternation& taken, bool reading,
                       const roofs& otherwise, double beside_flops) {
   const auto median = [&](const auto& value) { return taken.of(value).median; };
   const double stand_in = reading ? otherwise.read_gbytes : otherwise.peak_gflops;
   const auto limit_of = [&](const alternated_round& r) { return r.limit > 0 ? r.limit : stand_in; };
-  one.time = taken.of([](const alternated_round& r) { return r.seconds; });
-  one.cpu_seconds = median([](const alternated_round& r) { return r.cpu_seconds; });
-  one.dropped = taken.dropped;
-  one.disturbed = taken.disturbed;
-  one.above = otherwise;
-  (reading ? one.above.read_gbytes : one.above.peak_gflops) = median(limit_of);
-  one.place = place(one.flops, one.bytes, one.time.median, one.above);
-  const double rate = (reading ? one.bytes : one.flops) * 1e-9;
+  timing.time = taken.of([](const alternated_round& r) { return r.seconds; });
+  timing.cpu_seconds = median([](const alternated_round& r) { return r.cpu_seconds; });
+  timing.dropped = taken.dropped;
+  timing.disturbed = taken.disturbed;
+  timing.above = otherwise;
+  (reading ? timing.above.read_gbytes : timing.above.peak_gflops) = median(limit_of);
+  timing.place = place(timing.flops, timing.bytes, timing.time.median, timing.above);
+  const double rate = (reading ? timing.bytes : timing.flops) * 1e-9;
   const double share =
       median([&](const alternated_round& r) { return rate / r.seconds / limit_of(r); });
-  (reading ? one.place.of_read : one.place.of_peak) = share;
-  one.place.of_ceiling = share;
+  (reading ? timing.place.of_read : timing.place.of_peak) = share;
+  timing.place.of_ceiling = share;
   if (beside_flops > 0) {
-    one.time_to_beside =
+    timing.time_to_beside =
         median([](const alternated_round& r) { return r.seconds / r.beside_seconds; });
-    one.rate_to_beside = one.flops / beside_flops / one.time_to_beside;
+    timing.rate_to_beside = timing.flops / beside_flops / timing.time_to_beside;
   }
 }
 

@@ -40,15 +40,15 @@ inline bool verify(const workload& tensors, measured_case& found) {
 
 /// Measures a problem of any operation, whose large tensors come from memory, in turn with the
 /// limit that binds it.
-inline measured_case measure_alone(const bench_case& one, const problem_view& problem) {
+inline measured_case measure_alone(const bench_case& timing, const problem_view& problem) {
   const family& kind = *operation_named(problem.op->name).kind;
-  const result<operation_plan> plan = plan_operation(kind, problem, {.threads = one.threads});
+  const result<operation_plan> plan = plan_operation(kind, problem, {.threads = timing.threads});
   if (!plan) return {.failure = plan.message()};
   const workload tensors(problem, {.cold_bytes = 3 * last_level_cache_bytes()});
   if (const status done = plan->run(tensors.tensors().data()); !done) {
     return {.failure = done.message()};
   }
-  measured_case found = described(plan->choice().row(), plan->threads(), tensors, one.goal);
+  measured_case found = described(plan->choice().row(), plan->threads(), tensors, timing.goal);
   if (!verify(tensors, found)) return found;
   take_rounds(
       found, plan->choice().instance->target,

@@ -21,8 +21,8 @@ class pinned_threads {
     if (sched_getaffinity(0, sizeof before_, &before_) != 0) return;
     if (CPU_COUNT(&before_) != omp_get_max_threads()) return;
     std::vector<int> processors;
-    for (int one = 0; one < CPU_SETSIZE; ++one) {
-      if (CPU_ISSET(one, &before_)) processors.push_back(one);
+    for (int number = 0; number < CPU_SETSIZE; ++number) {
+      if (CPU_ISSET(number, &before_)) processors.push_back(number);
     }
     pinned_ = true;
 #pragma omp parallel

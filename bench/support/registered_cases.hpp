@@ -33,15 +33,15 @@ result<Problem> problem_in(std::string_view line) {
 template <class Problem, class Measure>
 bool register_cases(const std::string& folder, std::span<const std::string_view> ops,
                     const Measure& measure) {
-  for (const bench_case& one : read_cases(folder, ops)) {
-    const result<Problem> problem = problem_in<Problem>(one.problem);
+  for (const bench_case& timing : read_cases(folder, ops)) {
+    const result<Problem> problem = problem_in<Problem>(timing.problem);
     if (!problem) {
-      std::fprintf(stderr, "%s: %s\n", one.problem.c_str(), problem.message().c_str());
+      std::fprintf(stderr, "%s: %s\n", timing.problem.c_str(), problem.message().c_str());
       return false;
     }
-    benchmark::RegisterBenchmark(name_of(one).c_str(),
-                                 [one, problem = *problem, measure](benchmark::State& state) {
-                                   put(state, measure(one, problem));
+    benchmark::RegisterBenchmark(name_of(timing).c_str(),
+                                 [timing, problem = *problem, measure](benchmark::State& state) {
+                                   put(state, measure(timing, problem));
                                  })
         ->Iterations(1)
         ->UseManualTime();

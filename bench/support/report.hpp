@@ -25,11 +25,11 @@
 namespace tessera::bench {
 
 /// Tells a measured case as the result of a benchmark of one iteration.
-inline void put(benchmark::State& state, const measured_case& one) {
-  if (!one.failure.empty()) return state.SkipWithError(one.failure.c_str());
-  for (auto _ : state) state.SetIterationTime(one.time.median);
-  state.SetLabel(one.row);
-  for (const auto& [name, value] : counters_of(one)) state.counters[name] = value;
+inline void put(benchmark::State& state, const measured_case& timing) {
+  if (!timing.failure.empty()) return state.SkipWithError(timing.failure.c_str());
+  for (auto _ : state) state.SetIterationTime(timing.time.median);
+  state.SetLabel(timing.row);
+  for (const auto& [name, value] : counters_of(timing)) state.counters[name] = value;
 }
 
 /// Collects finished cases and prints them as one table: two lines a case, the numbers with the
@@ -46,20 +46,20 @@ class table_reporter : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const Run& run : runs) {
       if (run.run_type == Run::RT_Aggregate) continue;
-      line one{run.run_name.function_name, {}, run.error_occurred, {}};
-      one.note = run.error_occurred ? run.error_message : run.report_label;
-      for (const auto& [name, counter] : run.counters) one.values[name] = counter.value;
-      any_failed_ = any_failed_ || one.failed;
-      std::fprintf(stderr, "%s ms %s  %s\n", text(one.at("median_us") * 1e-3, 10, 3).c_str(),
-                   text(one.at("of_ceiling") * 100, 5, 1, "%").c_str(), one.name.c_str());
-      lines_.push_back(std::move(one));
+      line line{run.run_name.function_name, {}, run.error_occurred, {}};
+      line.note = run.error_occurred ? run.error_message : run.report_label;
+      for (const auto& [name, counter] : run.counters) line.values[name] = counter.value;
+      any_failed_ = any_failed_ || line.failed;
+      std::fprintf(stderr, "%s ms %s  %s\n", text(line.at("median_us") * 1e-3, 10, 3).c_str(),
+                   text(line.at("of_ceiling") * 100, 5, 1, "%").c_str(), line.name.c_str());
+      lines_.push_back(std::move(line));
     }
   }
 
   void Finalize() override {
     std::printf("%12s  %8s  %7s  %7s  %s\n", "median us", "GFLOP/s", "GB/s", "ceiling",
                 "case, row");
-    for (const line& one : lines_) print(one);
+    for (const line& line : lines_) print(line);
     print_means();
     std::printf("%s\n", ceilings_.c_str());
   }
@@ -89,30 +89,31 @@ class table_reporter : public benchmark::BenchmarkReporter {
     return buffer;
   }
 
-  static void print(const line& one) {
-    std::printf("%s  %s  %s  %s  %s\n", text(one.at("median_us"), 12, 3).c_str(),
-                text(one.at("GFLOP/s"), 8, 1).c_str(), text(one.at("GB/s"), 7, 1).c_str(),
-                text(one.at("of_ceiling") * 100, 6, 1, "%").c_str(), one.name.c_str());
-    std::printf("%42s%s%s%s\n", "", one.failed ? "FAILED: " : "", one.note.c_str(),
-                remarks(one).c_str());
+  static void print(const line& line) {
+    std::printf("%s  %s  %s  %s  %s\n", text(line.at("median_us"), 12, 3).c_str(),
+                text(line.at("GFLOP/s"), 8, 1).c_str(), text(line.at("GB/s"), 7, 1).c_str(),
+                text(line.at("of_ceiling") * 100, 6, 1, "%").c_str(), line.name.c_str());
+    std::printf("%42s%s%s%s\n", "", line.failed ? "FAILED: " : "", line.note.c_str(),
+                remarks(line).c_str());
   }
 
   /// What there is to say beyond the row: ratios, the goal, rounds that do not count.
-  static std::string remarks(const line& one) {
+  static std::string remarks(const line& line) {
     std::string all;
     const auto add = [&](const std::string& remark) { all += "; " + remark; };
-    if (one.at("time_to_beside") > 0) {
-      add("beside: time x" + text(one.at("time_to_beside"), 0, 3) + ", rate x" +
-          text(one.at("rate_to_beside"), 0, 3));
+    if (line.at("time_to_beside") > 0) {
+      add("beside: time x" + text(line.at("time_to_beside"), 0, 3) + ", rate x" +
+          text(line.at("rate_to_beside"), 0, 3));
     }
-    if (one.at("of_matmul") > 0) add(text(one.at("of_matmul") * 100, 0, 1, "%") + " of matmul");
-    if (one.at("of_goal") > 0) {
-      add(text(one.at("of_goal") * 100, 0, 1, "%") + " of the goal " + text(one.at("goal"), 0, 2));
+    if (line.at("of_matmul") > 0) add(text(line.at("of_matmul") * 100, 0, 1, "%") + " of matmul");
+    if (line.at("of_goal") > 0) {
+      add(text(line.at("of_goal") * 100, 0, 1, "%") + " of the goal " +
+          text(line.at("goal"), 0, 2));
     }
-    if (one.at("dropped_rounds") > 0) {
-      add(text(one.at("dropped_rounds"), 0, 0) + " disturbed rounds left out");
+    if (line.at("dropped_rounds") > 0) {
+      add(text(line.at("dropped_rounds"), 0, 0) + " disturbed rounds left out");
     }
-    if (one.at("disturbed") > 0) add("DISTURBED by other programs");
+    if (line.at("disturbed") > 0) add("DISTURBED by other programs");
     return all;
   }
 
@@ -123,13 +124,13 @@ class table_reporter : public benchmark::BenchmarkReporter {
       int count = 0, held = 0, reached = 0;
     };
     std::map<std::string, mean> groups;
-    for (const line& one : lines_) {
-      if (one.at("of_ceiling") <= 0) continue;
-      mean& group = groups[one.name.substr(0, one.name.find('/'))];
-      group.sum += std::log(one.at("of_ceiling"));
+    for (const line& line : lines_) {
+      if (line.at("of_ceiling") <= 0) continue;
+      mean& group = groups[line.name.substr(0, line.name.find('/'))];
+      group.sum += std::log(line.at("of_ceiling"));
       ++group.count;
-      group.held += one.at("of_goal") > 0 ? 1 : 0;
-      group.reached += one.at("of_goal") >= 1 ? 1 : 0;
+      group.held += line.at("of_goal") > 0 ? 1 : 0;
+      group.reached += line.at("of_goal") >= 1 ? 1 : 0;
     }
     for (const auto& [name, group] : groups) {
       std::printf("%s: %.1f%% of the ceiling in the geometric mean of %d case%s", name.c_str(),

@@ -58,8 +58,8 @@ std::string run(std::int64_t rows, std::int64_t keys, std::int64_t head_dim = di
       .v = tessera::view(v.data(), {1, keys, kv_heads, head_dim}),
       .out = tessera::view(out.data(), {1, rows, heads, head_dim})};
   if (auto done = tessera::flash_attention(args, {.causal = true}); !done) return done.message();
-  for (const bf16 one : out) {
-    if (!(std::abs(float(one) - 0.5f) < 0.01f)) return "out is " + std::to_string(float(one));
+  for (const bf16 value : out) {
+    if (!(std::abs(float(value) - 0.5f) < 0.01f)) return "out is " + std::to_string(float(value));
   }
   return {};
 }

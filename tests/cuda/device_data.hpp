@@ -27,8 +27,8 @@ inline void refill(const tensor_view& view, support::random_source& random) {
 
 class device_data {
  public:
-  explicit device_data(const support::flash_case& one, device_id device = first_device)
-      : host_(one),
+  explicit device_data(const support::flash_case& example, device_id device = first_device)
+      : host_(example),
         image_(attention_table::tensors, tensors_of(host_.args())),
         device_(device),
         args_(image_.args<flash_attention_args>(device)) {}
@@ -82,8 +82,8 @@ struct named_call {
   const char* name;
   support::flash_case call;
 };
-inline void PrintTo(const named_call& one, std::ostream* stream) {
-  *stream << one.name;
+inline void PrintTo(const named_call& call, std::ostream* stream) {
+  *stream << call.name;
 }
 inline std::vector<named_call> various_calls() {
   support::flash_case prompt;

@@ -114,14 +114,14 @@ class device_image {
       : forms_(forms), host_(tensors, tensors + forms.size()), exact_(wants_exact()) {
     find_regions();
     if (exact_) {
-      for (region& one : regions_) {
-        one.memory = allocate_on_device(one.shift + one.host.size);
-        one.device = one.memory.get() + one.shift;
+      for (region& block : regions_) {
+        block.memory = allocate_on_device(block.shift + block.host.size);
+        block.device = block.memory.get() + block.shift;
       }
     } else {
       image_.assign(total_, margin_byte);
       block_ = (kept != nullptr ? *kept : own_).of(total_);
-      for (region& one : regions_) one.device = block_ + one.offset;
+      for (region& block : regions_) block.device = block_ + block.offset;
     }
   }
 
@@ -150,13 +150,13 @@ class device_image {
 
   /// Copies every tensor to the device, outputs as they are, in the order of the stream.
   void send(cudaStream_t stream) {
-    for (const region& one : regions_) {
+    for (const region& block : regions_) {
       if (exact_) {
-        require(cudaMemcpyAsync(one.device, one.host.begin, one.host.size, cudaMemcpyHostToDevice,
-                                stream),
+        require(cudaMemcpyAsync(block.device, block.host.begin, block.host.size,
+                                cudaMemcpyHostToDevice, stream),
                 "cudaMemcpyAsync");
       } else {
-        std::memcpy(image_.data() + one.offset, one.host.begin, one.host.size);
+        std::memcpy(image_.data() + block.offset, block.host.begin, block.host.size);
       }
     }
     if (!exact_) {
@@ -176,18 +176,18 @@ class device_image {
       now.resize(total_);
       require(cudaMemcpy(now.data(), block_, total_, cudaMemcpyDeviceToHost), "cudaMemcpy");
     }
-    for (const region& one : regions_) {
+    for (const region& block : regions_) {
       if (exact_) {
-        now.resize(one.host.size);
-        require(cudaMemcpy(now.data(), one.device, one.host.size, cudaMemcpyDeviceToHost),
+        now.resize(block.host.size);
+        require(cudaMemcpy(now.data(), block.device, block.host.size, cudaMemcpyDeviceToHost),
                 "cudaMemcpy");
       }
-      const std::byte* const begin = exact_ ? now.data() : now.data() + one.offset;
-      if (one.output) {
-        std::memcpy(one.host.begin, begin, one.host.size);
-        if (!exact_) std::memcpy(image_.data() + one.offset, begin, one.host.size);
+      const std::byte* const begin = exact_ ? now.data() : now.data() + block.offset;
+      if (block.output) {
+        std::memcpy(block.host.begin, begin, block.host.size);
+        if (!exact_) std::memcpy(image_.data() + block.offset, begin, block.host.size);
       } else {
-        intact = intact && std::memcmp(one.host.begin, begin, one.host.size) == 0;
+        intact = intact && std::memcmp(block.host.begin, begin, block.host.size) == 0;
       }
     }
     return intact && (exact_ || now == image_);
@@ -214,37 +214,37 @@ class device_image {
     for (std::size_t tensor = 0; tensor < forms_.size(); ++tensor) {
       const byte_span span = span_of(host_[tensor]);
       if (span.size == 0) continue;
-      region one;
-      one.host = span;
-      one.output = forms_[tensor].is_output();
-      regions_.push_back(std::move(one));
+      region block;
+      block.host = span;
+      block.output = forms_[tensor].is_output();
+      regions_.push_back(std::move(block));
     }
     std::sort(regions_.begin(), regions_.end(),
               [](const region& a, const region& b) { return a.host.begin < b.host.begin; });
     std::vector<region> joined;
-    for (region& one : regions_) {
-      if (joined.empty() || joined.back().host.end() <= one.host.begin) {
-        joined.push_back(std::move(one));
+    for (region& next : regions_) {
+      if (joined.empty() || joined.back().host.end() <= next.host.begin) {
+        joined.push_back(std::move(next));
         continue;
       }
       region& last = joined.back();
-      const auto reach = static_cast<std::size_t>(one.host.end() - last.host.begin);
+      const auto reach = static_cast<std::size_t>(next.host.end() - last.host.begin);
       last.host.size = std::max(last.host.size, reach);
-      last.output = last.output || one.output;
+      last.output = last.output || next.output;
     }
     regions_ = std::move(joined);
-    for (region& one : regions_) {
-      one.shift = reinterpret_cast<std::uintptr_t>(one.host.begin) % 256;
-      one.offset = (total_ + margin + 255) / 256 * 256 + one.shift;
-      total_ = one.offset + one.host.size;
+    for (region& block : regions_) {
+      block.shift = reinterpret_cast<std::uintptr_t>(block.host.begin) % 256;
+      block.offset = (total_ + margin + 255) / 256 * 256 + block.shift;
+      total_ = block.offset + block.host.size;
     }
     total_ += margin;
   }
 
   std::byte* at(const std::byte* host) const {
-    for (const region& one : regions_) {
-      if (host >= one.host.begin && host < one.host.end()) {
-        return one.device + (host - one.host.begin);
+    for (const region& block : regions_) {
+      if (host >= block.host.begin && host < block.host.end()) {
+        return block.device + (host - block.host.begin);
       }
     }
     throw std::logic_error("a tensor outside the memory of the call");

@@ -22,11 +22,11 @@ TEST(devices, each_runs_the_calls_whose_tensors_it_holds) {
   const int count = cuda_device_count();
   if (count < 2) GTEST_SKIP() << "this machine has " << count << " CUDA device";
   for (int ordinal = count - 1; ordinal >= 0; --ordinal) {
-    for (const named_call& one : various_calls()) {
-      SCOPED_TRACE(std::string(one.name) + " on " + std::to_string(ordinal));
+    for (const named_call& call : various_calls()) {
+      SCOPED_TRACE(std::string(call.name) + " on " + std::to_string(ordinal));
       require(cudaSetDevice(ordinal), "cudaSetDevice");
       const stream stream;
-      device_data data(one.call, {device_kind::cuda, ordinal});
+      device_data data(call.call, {device_kind::cuda, ordinal});
       data.send(stream.handle());
       require(cudaSetDevice(0), "cudaSetDevice");
       const auto plan = data.plan({.stream = stream.handle()});

@@ -62,7 +62,7 @@ TEST_P(checked_plans, count_what_the_cpu_refuses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(rows, checked_plans, testing::ValuesIn(support::tested_rows()),
-                         [](const auto& one) { return support::test_name(one.param.row->name); });
+                         [](const auto& tested) { return support::test_name(tested.param.row->name); });
 
 }  // namespace
 }  // namespace tessera::device_test

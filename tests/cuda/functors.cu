@@ -65,10 +65,10 @@ class carried_mask {
 
 /// Runs the call on the row with the functors, poison in what the mask hides, and judges it.
 template <class Row, class Logits, class Mask>
-void expect_right(const support::flash_case& one, const Logits& logits, const Mask& mask) {
-  const support::oracle_hooks<Logits, Mask> truth{logits, mask, support::offsets_of(one)};
+void expect_right(const support::flash_case& example, const Logits& logits, const Mask& mask) {
+  const support::oracle_hooks<Logits, Mask> truth{logits, mask, support::offsets_of(example)};
   support::flash_data data(
-      one, [&](auto b, auto h, auto i, auto j) { return truth.visible(b, h, i, j); });
+      example, [&](auto b, auto h, auto i, auto j) { return truth.visible(b, h, i, j); });
   const support::flash_expectation expectation(data.args(), data.options(), truth);
   const stream stream;
   carried_mask carried;
@@ -92,8 +92,8 @@ support::functor_calls calls_of() {
 
 /// Judges each call that it is given.
 template <class Row>
-constexpr auto right = [](const auto& one, const auto& logits, const auto& mask) {
-  expect_right<Row>(one, logits, mask);
+constexpr auto right = [](const auto& problem, const auto& logits, const auto& mask) {
+  expect_right<Row>(problem, logits, mask);
 };
 
 TEST(functors, alibi) {
@@ -117,10 +117,10 @@ TEST(functors, logits_and_mask_together_and_with_every_option) {
 }
 
 TEST(direct_launch, refuses_what_the_row_does_not_take_and_tensors_of_the_host) {
-  support::flash_case one;
-  one.type = dtype::bf16;
-  one.head_dim = one.v_head_dim = 96;
-  support::flash_data data(one);
+  support::flash_case example;
+  example.type = dtype::bf16;
+  example.head_dim = example.v_head_dim = 96;
+  support::flash_data data(example);
   const status other_dim =
       launch<plain_row>(said_to_be_on(first_device, data.args()), data.options(), cuda{});
   EXPECT_EQ(other_dim.code(), status_code::ineligible_row);

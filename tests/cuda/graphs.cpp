@@ -60,7 +60,7 @@ TEST_P(graphs, hold_several_runs_in_their_order) {
     done.push_back(plan->run(first.args()));
     done.push_back(plan->run(chained));
   });
-  for (const status& one : done) ASSERT_TRUE(one) << one.message();
+  for (const status& status : done) ASSERT_TRUE(status) << status.message();
   first.send(stream.handle());
   second.send(stream.handle());
   recorded.launch(stream.handle());

@@ -72,11 +72,11 @@ TEST_P(latent_tiles, are_right_next_to_each_other) {
 
 std::vector<support::tested_row> latent_rows_of_build() {
   std::vector<support::tested_row> all = support::tested_rows();
-  std::erase_if(all, [](const auto& one) { return one.kind->name != "latent_attention"; });
+  std::erase_if(all, [](const auto& entry) { return entry.kind->name != "latent_attention"; });
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(rows, latent_tiles, testing::ValuesIn(latent_rows_of_build()),
-                         [](const auto& one) { return support::test_name(one.param.row->name); });
+                         [](const auto& tested) { return support::test_name(tested.param.row->name); });
 
 }  // namespace
 }  // namespace tessera::device_test

@@ -79,7 +79,7 @@ TEST_P(wrong_lengths, stay_inside_the_tensors) {
 }
 
 INSTANTIATE_TEST_SUITE_P(operations, wrong_lengths, testing::ValuesIn(support::tested_operations()),
-                         [](const auto& one) { return std::string(one.param.op->name); });
+                         [](const auto& tested) { return std::string(tested.param.op->name); });
 
 }  // namespace
 }  // namespace tessera::device_test

@@ -61,11 +61,11 @@ TEST_P(matmul_tiles, are_right_however_they_are_stored) {
 
 std::vector<support::tested_row> matmul_rows() {
   std::vector<support::tested_row> all = support::tested_rows();
-  std::erase_if(all, [](const auto& one) { return one.kind->name != "grouped_matmul"; });
+  std::erase_if(all, [](const auto& entry) { return entry.kind->name != "grouped_matmul"; });
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(rows, matmul_tiles, testing::ValuesIn(matmul_rows()),
-                         [](const auto& one) { return support::test_name(one.param.row->name); });
+                         [](const auto& tested) { return support::test_name(tested.param.row->name); });
 
 /// Rows of four groups that begin anywhere, and out of a row.
 struct grouped_rows_call {

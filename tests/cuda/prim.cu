@@ -223,7 +223,7 @@ TEST(prim_cuda, lanes_exchange_what_they_say) {
   exchange<<<1, 64>>>(out.data());
   const auto got = out.fetch();
   for (int thread = 0; thread < 64; ++thread) {
-    const lane_results& one = got[static_cast<std::size_t>(thread)];
+    const lane_results& results = got[static_cast<std::size_t>(thread)];
     const int lane = thread % 32;
     float most = 0.0f, sum = 0.0f;
     for (int l = lane / 4 * 4; l < lane / 4 * 4 + 4; ++l) {
@@ -232,18 +232,18 @@ TEST(prim_cuda, lanes_exchange_what_they_say) {
     }
     int before = 0;
     for (int l = 0; l <= lane; ++l) before += l % 5;
-    EXPECT_EQ(one.quad_maximum, most);
-    EXPECT_EQ(one.quad_sum, sum);
+    EXPECT_EQ(results.quad_maximum, most);
+    EXPECT_EQ(results.quad_sum, sum);
     const float power = std::exp2(static_cast<float>(lane * 5 % 17) * 0.25f - 3.0f);
-    EXPECT_NEAR(one.power, power, power * 3e-7f);
+    EXPECT_NEAR(results.power, power, power * 3e-7f);
     const float inverse = 1.0f / (static_cast<float>(lane * 5 % 17) * 0.25f + 0.3f);
-    EXPECT_NEAR(one.inverse, inverse, inverse * 3e-7f);
-    EXPECT_EQ(one.inverse_of_infinity, 0.0f);
-    EXPECT_EQ(one.any, thread >= 32 ? 1 : 0);
-    EXPECT_EQ(one.least, -4);
-    EXPECT_EQ(one.most, 26);
-    EXPECT_EQ(one.sum, before);
-    EXPECT_EQ(one.thread, thread);
+    EXPECT_NEAR(results.inverse, inverse, inverse * 3e-7f);
+    EXPECT_EQ(results.inverse_of_infinity, 0.0f);
+    EXPECT_EQ(results.any, thread >= 32 ? 1 : 0);
+    EXPECT_EQ(results.least, -4);
+    EXPECT_EQ(results.most, 26);
+    EXPECT_EQ(results.sum, before);
+    EXPECT_EQ(results.thread, thread);
   }
 }
 

@@ -125,12 +125,12 @@ TEST(prim_cuda, pipeline_hands_over_every_tile_once) {
   std::vector<std::uint32_t> words(tiles * 64 * 4);
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint32_t>(i * i + 1);
   device_values<std::uint32_t> from(words);
-  device_values<unsigned> one(std::vector<unsigned>(64)), two(std::vector<unsigned>(64));
-  sum_tiles<1><<<1, 64>>>(reinterpret_cast<const uint4*>(from.data()), one.data(), tiles);
+  device_values<unsigned> alone(std::vector<unsigned>(64)), two(std::vector<unsigned>(64));
+  sum_tiles<1><<<1, 64>>>(reinterpret_cast<const uint4*>(from.data()), alone.data(), tiles);
   sum_tiles<2><<<1, 64>>>(reinterpret_cast<const uint4*>(from.data()), two.data(), tiles);
   std::vector<unsigned> expected(64);
   for (std::size_t i = 0; i < tiles * 64; ++i) expected[63 - i % 64] += words[i * 4];
-  EXPECT_EQ(one.fetch(), expected);
+  EXPECT_EQ(alone.fetch(), expected);
   EXPECT_EQ(two.fetch(), expected);
   device_values<unsigned> four(std::vector<unsigned>(64));
   sum_tiles_under_way<4>

@@ -115,7 +115,7 @@ __global__ void multiply(const __grid_constant__ product_maps maps, const std::u
   keep_in_place(sum);
   write(sum, scores);
 
-  for (float& one : sum) one = 0.0f;
+  for (float& value : sum) value = 0.0f;
   const std::uint64_t b =
       describe_panels(shared_address(memory.b), static_cast<std::uint32_t>(sizeof memory.b[0]));
   warpgroup_a words[depth / 16];

@@ -105,7 +105,7 @@ std::vector<Stored> normal_elements(const Convert& convert) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
   std::vector<Stored> elements(200 * 8 * 64);
-  for (Stored& one : elements) one = convert(normal(random));
+  for (Stored& stored : elements) stored = convert(normal(random));
   return elements;
 }
 

@@ -16,18 +16,18 @@ namespace {
 
 /// One token of each sequence; a row that no other test of this program uses up the places of.
 support::flash_case tokens(int batch, int heads, std::int64_t keys, dtype type) {
-  support::flash_case one;
-  one.type = type;
-  one.batch = batch;
-  one.q_len = 1;
-  one.kv_len = keys;
-  one.q_heads = heads;
-  one.kv_heads = 2;
-  one.head_dim = one.v_head_dim = 64;
-  one.wants_lse = true;
-  one.poison = false;
-  one.seed = 7;
-  return one;
+  support::flash_case example;
+  example.type = type;
+  example.batch = batch;
+  example.q_len = 1;
+  example.kv_len = keys;
+  example.q_heads = heads;
+  example.kv_heads = 2;
+  example.head_dim = example.v_head_dim = 64;
+  example.wants_lse = true;
+  example.poison = false;
+  example.seed = 7;
+  return example;
 }
 
 /// Few rows of many splits, which many blocks share, and rows of few splits.

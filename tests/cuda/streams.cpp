@@ -58,7 +58,7 @@ TEST_P(streams, calls_return_while_the_work_before_them_is_not_done) {
   EXPECT_EQ(other.complaints(open.handle()), "");
   EXPECT_EQ(cudaStreamQuery(held.handle()), cudaErrorNotReady) << "another stream waited for it";
   closed.open();
-  for (const status& one : {once, planned, elsewhere}) EXPECT_TRUE(one) << one.message();
+  for (const status& status : {once, planned, elsewhere}) EXPECT_TRUE(status) << status.message();
   EXPECT_EQ(data.complaints(held.handle()), "");
 }
 
@@ -119,18 +119,18 @@ std::vector<double> out_of(device_data& data) {
 /// Runs the calls of one host thread: all its streams at once, planned and not in turn.
 std::string complaints_of(std::array<lane, 4>& lanes, int rounds) {
   for (int round = 0; round < rounds; ++round) {
-    for (lane& one : lanes) {
-      one.data->send(one.own.handle());
+    for (lane& lane : lanes) {
+      lane.data->send(lane.own.handle());
     }
-    for (lane& one : lanes) {
-      const status done = round % 2 == 0 ? one.plan->run(one.data->args())
-                                         : flash_attention(one.data->args(), one.data->options(),
-                                                           {.stream = one.own.handle()});
+    for (lane& lane : lanes) {
+      const status done = round % 2 == 0 ? lane.plan->run(lane.data->args())
+                                         : flash_attention(lane.data->args(), lane.data->options(),
+                                                           {.stream = lane.own.handle()});
       if (!done) return done.message();
     }
-    for (lane& one : lanes) {
-      if (!one.data->fetch(one.own.handle())) return "memory outside the outputs was written";
-      if (out_of(*one.data) != one.expected) return "other bits than alone";
+    for (lane& lane : lanes) {
+      if (!lane.data->fetch(lane.own.handle())) return "memory outside the outputs was written";
+      if (out_of(*lane.data) != lane.expected) return "other bits than alone";
     }
   }
   return "";
@@ -142,19 +142,19 @@ TEST(threads, eight_of_them_with_four_streams_each_get_the_bits_of_a_call_alone)
   std::vector<std::array<lane, 4>> all(threads);
   std::size_t index = 0;
   for (auto& lanes : all) {
-    for (lane& one : lanes) {
+    for (lane& lane : lanes) {
       support::flash_case call = calls[index % calls.size()].call;
       call.seed += ++index;
       call.wants_dropout_mask = false;
-      one.data = std::make_unique<device_data>(call);
-      auto plan = one.data->plan({.stream = one.own.handle()});
+      lane.data = std::make_unique<device_data>(call);
+      auto plan = lane.data->plan({.stream = lane.own.handle()});
       ASSERT_TRUE(plan) << plan.message();
-      one.plan = std::make_unique<flash_plan>(*std::move(plan));
-      one.data->send(one.own.handle());
-      const status done = one.plan->run(one.data->args());
+      lane.plan = std::make_unique<flash_plan>(*std::move(plan));
+      lane.data->send(lane.own.handle());
+      const status done = lane.plan->run(lane.data->args());
       ASSERT_TRUE(done) << done.message();
-      ASSERT_EQ(one.data->complaints(one.own.handle()), "");
-      one.expected = out_of(*one.data);
+      ASSERT_EQ(lane.data->complaints(lane.own.handle()), "");
+      lane.expected = out_of(*lane.data);
     }
   }
   std::vector<std::string> said(threads);
@@ -162,8 +162,8 @@ TEST(threads, eight_of_them_with_four_streams_each_get_the_bits_of_a_call_alone)
   for (std::size_t n = 0; n < said.size(); ++n) {
     running.emplace_back([&, n] { said[n] = complaints_of(all[n], rounds); });
   }
-  for (std::thread& one : running) one.join();
-  for (const std::string& one : said) EXPECT_EQ(one, "");
+  for (std::thread& first : running) first.join();
+  for (const std::string& text : said) EXPECT_EQ(text, "");
 }
 
 }  // namespace

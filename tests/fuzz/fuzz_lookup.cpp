@@ -34,13 +34,13 @@ const lookup_record& sound_record() {
 
 void check_table(const lookup_text& text) {
   const lookup_table table(text.records);
-  for (const lookup_record& one : table.records()) {
-    const lookup_record* const found =
-        table.exact(one.family, one.device_class, one.identity, one.size, one.code_version);
-    if (found == nullptr || found->size != one.size) fail("is not found", line_of(one));
-    const nearest_record near =
-        table.nearest(one.family, one.device_class, one.identity, one.size, 0, one.code_version);
-    if (near && near.log2_distance > 1e-4) fail("is not the nearest to itself", line_of(one));
+  for (const lookup_record& record : table.records()) {
+    const lookup_record* const found = table.exact(
+        record.family, record.device_class, record.identity, record.size, record.code_version);
+    if (found == nullptr || found->size != record.size) fail("is not found", line_of(record));
+    const nearest_record near = table.nearest(record.family, record.device_class, record.identity,
+                                              record.size, 0, record.code_version);
+    if (near && near.log2_distance > 1e-4) fail("is not the nearest to itself", line_of(record));
   }
 }
 
@@ -49,11 +49,12 @@ void check(const std::string& bytes) {
   if (text.lines != text.damaged + text.newer + static_cast<std::int64_t>(text.records.size())) {
     fail("lines do not add up", bytes);
   }
-  for (const lookup_record& one : text.records) {
-    if (const std::string fault = fault_of(one); !fault.empty()) fail("read with a fault", fault);
-    const auto again = parse_line(line_of(one));
-    if (!again) fail("written, but not read", line_of(one) + " (" + again.message() + ")");
-    if (*again != one) fail("changed", line_of(one));
+  for (const lookup_record& record : text.records) {
+    if (const std::string fault = fault_of(record); !fault.empty())
+      fail("read with a fault", fault);
+    const auto again = parse_line(line_of(record));
+    if (!again) fail("written, but not read", line_of(record) + " (" + again.message() + ")");
+    if (*again != record) fail("changed", line_of(record));
   }
   for (const char* const end : {"\n", ""}) {
     const lookup_text longer = parse_table(bytes + end + line_of(sound_record()) + "\n");

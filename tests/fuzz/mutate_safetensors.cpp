@@ -142,8 +142,8 @@ class mutator {
   }
 
   void flip(std::string& text) {
-    char& one = text[pick(text.size())];
-    one = static_cast<char>(one ^ (1 << pick(8)));
+    char& letter = text[pick(text.size())];
+    letter = static_cast<char>(letter ^ (1 << pick(8)));
   }
   /// Replaces one run of `characters` that begins at or after a random place.
   void replace(std::string& text, const char* characters, std::string_view by) {

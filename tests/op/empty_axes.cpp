@@ -88,7 +88,7 @@ TEST_P(empty_axes, are_served_by_every_row) {
 }
 
 INSTANTIATE_TEST_SUITE_P(operations, empty_axes, testing::ValuesIn(tested_operations()),
-                         [](const auto& one) { return std::string(one.param.op->name); });
+                         [](const auto& tested) { return std::string(tested.param.op->name); });
 
 }  // namespace
 }  // namespace tessera::support

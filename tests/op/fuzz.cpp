@@ -106,7 +106,9 @@ bool check_illegal(const family& kind, call_data& data, random_source& random, f
 
 TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
   std::vector<tested_operation> all = tested_operations();
-  std::erase_if(all, [](const tested_operation& one) { return !why_not_here(*one.kind).empty(); });
+  std::erase_if(all, [](const tested_operation& operation) {
+    return !why_not_here(*operation.kind).empty();
+  });
   const std::vector<tested_row> rows = tested_rows();
   run_fuzz([&](random_source& random, fuzz_tally& counts) {
     const tested_operation& tested = random.pick(std::span<const tested_operation>(all));

@@ -43,7 +43,7 @@ TEST_P(golden, agrees_with_the_definition_to_double_precision) {
 }
 
 INSTANTIATE_TEST_SUITE_P(files, golden, testing::ValuesIn(golden_names()),
-                         [](const auto& one) { return one.param.text(); });
+                         [](const auto& tested) { return tested.param.text(); });
 
 }  // namespace
 }  // namespace tessera::support

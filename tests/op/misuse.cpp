@@ -103,7 +103,7 @@ TEST_P(misuse, rows_that_are_unknown_or_do_not_run_the_call_are_refused_by_name)
 }
 
 INSTANTIATE_TEST_SUITE_P(operations, misuse, testing::ValuesIn(tested_operations()),
-                         [](const auto& one) { return std::string(one.param.op->name); });
+                         [](const auto& tested) { return std::string(tested.param.op->name); });
 
 }  // namespace
 }  // namespace tessera::support

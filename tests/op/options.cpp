@@ -56,7 +56,7 @@ TEST_P(options, are_right_alone_and_in_pairs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(operations, options, testing::ValuesIn(tested_operations()),
-                         [](const auto& one) { return std::string(one.param.op->name); });
+                         [](const auto& tested) { return std::string(tested.param.op->name); });
 
 }  // namespace
 }  // namespace tessera::support

@@ -144,7 +144,7 @@ TEST_P(rows, are_right_with_a_long_axis) {
 }
 
 INSTANTIATE_TEST_SUITE_P(table, rows, testing::ValuesIn(tested_rows()),
-                         [](const auto& one) { return test_name(one.param.row->name); });
+                         [](const auto& tested) { return test_name(tested.param.row->name); });
 
 }  // namespace
 }  // namespace tessera::support

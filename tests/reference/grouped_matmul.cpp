@@ -99,8 +99,8 @@ std::vector<summed<Number>> all_sums(const bound_call& call, const Sums& sums_of
   std::vector<summed<Number>> all;
   const std::int64_t entries = args.lhs.rank == 3 ? args.lhs.extent[0] : 1;
   for (std::int64_t entry = 0; entry < entries; ++entry) {
-    const single_matrix one(args, entry);
-    const auto sums = sums_of(grouped_matmul_evaluation<Number>(one.args, options));
+    const single_matrix matrix(args, entry);
+    const auto sums = sums_of(grouped_matmul_evaluation<Number>(matrix.args, options));
     all.insert(all.end(), sums.begin(), sums.end());
   }
   return all;

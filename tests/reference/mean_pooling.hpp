@@ -84,46 +84,47 @@ class pooling_evaluation {
     const tensor_view& output = is_backward(op) ? tokens_ : means_;
     result_.values.assign(static_cast<std::size_t>(output.elements()), 0.0);
     result_.sizes.assign(result_.values.size(), 0.0);
-    for (const pooled_tokens& one : pooled_of(op, args, options)) evaluate(one);
+    for (const pooled_tokens& tokens : pooled_of(op, args, options)) evaluate(tokens);
   }
 
   const pooling_result& result() const noexcept { return result_; }
 
  private:
-  void evaluate(const pooled_tokens& one) {
+  void evaluate(const pooled_tokens& tokens) {
     number total = 0;
-    for (std::int64_t token = one.begin; token < one.end; ++token) total += weight(one, token);
+    for (std::int64_t token = tokens.begin; token < tokens.end; ++token)
+      total += weight(tokens, token);
     if (total == number{0}) return;
     const std::int64_t width = columns();
     for (std::int64_t column = 0; column < width; ++column) {
       if (is_backward(op_)) {
-        spread(one, column, total);
+        spread(tokens, column, total);
       } else {
-        gather(one, column, total);
+        gather(tokens, column, total);
       }
     }
   }
 
-  void gather(const pooled_tokens& one, std::int64_t column, number total) {
+  void gather(const pooled_tokens& tokens, std::int64_t column, number total) {
     number sum = 0;
     number size = 0;
-    for (std::int64_t token = one.begin; token < one.end; ++token) {
-      const number w = weight(one, token);
+    for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
+      const number w = weight(tokens, token);
       if (w == number{0}) continue;
-      const number term = w * static_cast<number>(token_at(one.entry, token, column));
+      const number term = w * static_cast<number>(token_at(tokens.entry, token, column));
       sum += term;
       size += std::fabs(term);
     }
-    store(one.mean * columns() + column, sum / total, size / std::fabs(total));
+    store(tokens.mean * columns() + column, sum / total, size / std::fabs(total));
   }
 
-  void spread(const pooled_tokens& one, std::int64_t column, number total) {
-    const auto gradient = static_cast<number>(mean_at(one.mean, column));
-    for (std::int64_t token = one.begin; token < one.end; ++token) {
-      const number w = weight(one, token);
+  void spread(const pooled_tokens& tokens, std::int64_t column, number total) {
+    const auto gradient = static_cast<number>(mean_at(tokens.mean, column));
+    for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
+      const number w = weight(tokens, token);
       if (w == number{0}) continue;
       const number value = gradient * w / total;
-      const std::int64_t row = one.entry * (with_entry_ ? tokens_.extent[1] : 0) + token;
+      const std::int64_t row = tokens.entry * (with_entry_ ? tokens_.extent[1] : 0) + token;
       store(row * columns() + column, value, std::fabs(value));
     }
   }
@@ -133,10 +134,10 @@ class pooling_evaluation {
     result_.sizes[static_cast<std::size_t>(at)] = static_cast<double>(size);
   }
 
-  number weight(const pooled_tokens& one, std::int64_t token) const {
+  number weight(const pooled_tokens& tokens, std::int64_t token) const {
     if (!args_.mask.present()) return 1;
     return static_cast<number>(
-        read(args_.mask, one.entry * args_.mask.stride[0] + token * args_.mask.stride[1]));
+        read(args_.mask, tokens.entry * args_.mask.stride[0] + token * args_.mask.stride[1]));
   }
 
   /// Columns of a token over all heads.

@@ -19,8 +19,8 @@ struct tested_operation {
   const family* kind = nullptr;
   const operation* op = nullptr;
 };
-inline void PrintTo(const tested_operation& one, std::ostream* stream) {
-  *stream << one.op->name;
+inline void PrintTo(const tested_operation& operation, std::ostream* stream) {
+  *stream << operation.op->name;
 }
 /// Every operation; its reference is in tests/reference.
 std::vector<tested_operation> tested_operations();
@@ -33,8 +33,8 @@ struct tested_row {
   const family* kind = nullptr;
   const instance* row = nullptr;
 };
-inline void PrintTo(const tested_row& one, std::ostream* stream) {
-  *stream << one.row->name;
+inline void PrintTo(const tested_row& row, std::ostream* stream) {
+  *stream << row.row->name;
 }
 /// Every row that this program tests, whether or not the machine runs it.
 std::vector<tested_row> tested_rows();

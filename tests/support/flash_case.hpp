@@ -143,8 +143,8 @@ constexpr bool compatible(flash_trait a, flash_trait b) noexcept {
     return trait == flash_trait::segments || trait == flash_trait::q_lengths ||
            trait == flash_trait::k_lengths || trait == flash_trait::weights;
   };
-  const auto either = [&](flash_trait one, auto other) {
-    return (a == one && other(b)) || (b == one && other(a));
+  const auto either = [&](flash_trait trait, auto other) {
+    return (a == trait && other(b)) || (b == trait && other(a));
   };
   const auto is = [](flash_trait wanted) {
     return [wanted](flash_trait t) { return t == wanted; };

@@ -60,48 +60,50 @@ inline std::int64_t random_head_dim(random_source& random) {
   return random.pick({1, 2, 3, 8, 16, 17, 24, 32, 40, 64, 72, 80, 96, 128, 192, 256});
 }
 
-inline double work_of(const flash_case& one) {
-  return static_cast<double>(one.batch * one.q_heads) * static_cast<double>(one.q_len + 1) *
-         static_cast<double>(one.kv_len + 1) * static_cast<double>(one.head_dim + one.v_head_dim);
+inline double work_of(const flash_case& example) {
+  return static_cast<double>(example.batch * example.q_heads) *
+         static_cast<double>(example.q_len + 1) * static_cast<double>(example.kv_len + 1) *
+         static_cast<double>(example.head_dim + example.v_head_dim);
 }
 
 /// Sizes within the limits.
-inline void choose_sizes(flash_case& one, random_source& random, const case_limits& limits) {
-  one.type =
+inline void choose_sizes(flash_case& example, random_source& random, const case_limits& limits) {
+  example.type =
       limits.type != dtype::none ? limits.type : random.pick({dtype::f32, dtype::f16, dtype::bf16});
-  one.head_dim = limits.head_dim > 0 ? limits.head_dim : random_head_dim(random);
-  one.v_head_dim = one.head_dim;
-  if (limits.v_head_dim > 0) one.v_head_dim = limits.v_head_dim;
+  example.head_dim = limits.head_dim > 0 ? limits.head_dim : random_head_dim(random);
+  example.v_head_dim = example.head_dim;
+  if (limits.v_head_dim > 0) example.v_head_dim = limits.v_head_dim;
   if (limits.v_head_dim == 0 && limits.head_dim == 0 && random.chance(0.3)) {
-    one.v_head_dim = random_head_dim(random);
+    example.v_head_dim = random_head_dim(random);
   }
-  one.batch = random.pick({1, 1, 1, 2, 3});
-  if (random.chance(0.02)) one.batch = 0;
+  example.batch = random.pick({1, 1, 1, 2, 3});
+  if (random.chance(0.02)) example.batch = 0;
   std::int64_t group = random.pick({1, 1, 2, 3, 4, 5, 8});
-  one.kv_heads = random.pick({1, 1, 2, 3});
-  one.q_len = edge_length(random, limits.longest);
-  one.kv_len = random.chance(0.2) ? one.q_len : edge_length(random, limits.longest);
+  example.kv_heads = random.pick({1, 1, 2, 3});
+  example.q_len = edge_length(random, limits.longest);
+  example.kv_len = random.chance(0.2) ? example.q_len : edge_length(random, limits.longest);
   if (limits.decode_rows > 0) {
     group = std::min(group, limits.decode_rows);
-    one.q_len = random.chance(0.7) ? 1 : random.between(1, limits.decode_rows / group);
-    one.q_len = std::min(one.q_len, limits.decode_rows / group);
+    example.q_len = random.chance(0.7) ? 1 : random.between(1, limits.decode_rows / group);
+    example.q_len = std::min(example.q_len, limits.decode_rows / group);
   }
-  one.q_heads = one.kv_heads * group;
-  while (work_of(one) > limits.work && one.batch * one.kv_heads * one.q_len * one.kv_len > 1) {
-    if (one.batch > 1) {
-      one.batch = 1;
-    } else if (one.kv_heads > 1) {
-      one.q_heads /= one.kv_heads;
-      one.kv_heads = 1;
-    } else if (one.q_len > one.kv_len) {
-      one.q_len = edge_length(random, one.q_len - 1);
+  example.q_heads = example.kv_heads * group;
+  while (work_of(example) > limits.work &&
+         example.batch * example.kv_heads * example.q_len * example.kv_len > 1) {
+    if (example.batch > 1) {
+      example.batch = 1;
+    } else if (example.kv_heads > 1) {
+      example.q_heads /= example.kv_heads;
+      example.kv_heads = 1;
+    } else if (example.q_len > example.kv_len) {
+      example.q_len = edge_length(random, example.q_len - 1);
     } else {
-      one.kv_len = edge_length(random, one.kv_len - 1);
+      example.kv_len = edge_length(random, example.kv_len - 1);
     }
   }
   // Rows before the first key of a bottom-right diagonal see nothing: not too many of those.
-  if (one.q_len > one.kv_len && limits.decode_rows == 0 && random.chance(0.7)) {
-    std::swap(one.q_len, one.kv_len);
+  if (example.q_len > example.kv_len && limits.decode_rows == 0 && random.chance(0.7)) {
+    std::swap(example.q_len, example.kv_len);
   }
 }
 
@@ -119,10 +121,10 @@ inline dtype random_bias_type(random_source& random, dtype type) {
   return random.pick({dtype::f32, type, dtype::f16, dtype::bf16});
 }
 
-inline std::int64_t random_window(random_source& random, const flash_case& one) {
+inline std::int64_t random_window(random_source& random, const flash_case& example) {
   if (random.chance(0.03)) return std::numeric_limits<std::int64_t>::max();
   return random.chance(0.5) ? random.pick({0, 1, 2, 15, 16, 63, 64})
-                            : random.between(0, std::max(one.q_len, one.kv_len) + 2);
+                            : random.between(0, std::max(example.q_len, example.kv_len) + 2);
 }
 
 inline std::vector<std::int64_t> random_lengths(random_source& random, std::int64_t count,
@@ -134,57 +136,57 @@ inline std::vector<std::int64_t> random_lengths(random_source& random, std::int6
   return lengths;
 }
 
-inline void make_packed(flash_case& one, random_source& random) {
-  one.packed = true;
-  one.q_lengths = random_lengths(random, one.batch, one.q_len);
-  one.k_lengths = random_lengths(random, one.batch, one.kv_len);
-  one.q_len = random.chance(0.2) ? random.between(0, 3) : 0;
-  one.kv_len = random.chance(0.2) ? random.between(0, 3) : 0;
-  for (const std::int64_t length : one.q_lengths) one.q_len += length;
-  for (const std::int64_t length : one.k_lengths) one.kv_len += length;
+inline void make_packed(flash_case& example, random_source& random) {
+  example.packed = true;
+  example.q_lengths = random_lengths(random, example.batch, example.q_len);
+  example.k_lengths = random_lengths(random, example.batch, example.kv_len);
+  example.q_len = random.chance(0.2) ? random.between(0, 3) : 0;
+  example.kv_len = random.chance(0.2) ? random.between(0, 3) : 0;
+  for (const std::int64_t length : example.q_lengths) example.q_len += length;
+  for (const std::int64_t length : example.k_lengths) example.kv_len += length;
 }
 
-inline void make_strided(flash_case& one, random_source& random) {
-  const int rank = one.packed ? 3 : 4;
-  one.q_layout = random_layout(random, rank, true, true);
-  one.k_layout = random_layout(random, rank, true, true);
-  one.v_layout = random_layout(random, rank, true, true);
-  one.out_layout = random_layout(random, rank, true, false);
-  one.lse_layout = random_layout(random, one.packed ? 2 : 3, false, false);
-  one.bias_layout = random_layout(random, 4, false, true);
-  one.mask_layout = random_layout(random, 4, false, true);
-  one.weights_layout = random_layout(random, 4, true, false);
-  one.segment_layout = random_layout(random, 2, false, false);
+inline void make_strided(flash_case& example, random_source& random) {
+  const int rank = example.packed ? 3 : 4;
+  example.q_layout = random_layout(random, rank, true, true);
+  example.k_layout = random_layout(random, rank, true, true);
+  example.v_layout = random_layout(random, rank, true, true);
+  example.out_layout = random_layout(random, rank, true, false);
+  example.lse_layout = random_layout(random, example.packed ? 2 : 3, false, false);
+  example.bias_layout = random_layout(random, 4, false, true);
+  example.mask_layout = random_layout(random, 4, false, true);
+  example.weights_layout = random_layout(random, 4, true, false);
+  example.segment_layout = random_layout(random, 2, false, false);
 }
 
 /// Traits that are options; false for others.
-inline bool apply_option_trait(flash_case& one, flash_trait trait, random_source& random) {
+inline bool apply_option_trait(flash_case& example, flash_trait trait, random_source& random) {
   switch (trait) {
     case flash_trait::causal:
-      one.options.causal = true;
+      example.options.causal = true;
       break;
     case flash_trait::top_left:
-      one.options.causal_alignment = alignment::top_left;
+      example.options.causal_alignment = alignment::top_left;
       break;
     case flash_trait::window_left:
-      one.options.window_left = random_window(random, one);
+      example.options.window_left = random_window(random, example);
       break;
     case flash_trait::window_right:
-      one.options.window_right = random_window(random, one);
+      example.options.window_right = random_window(random, example);
       break;
     case flash_trait::scale:
-      one.options.softmax_scale = random.pick({0.0, 1.0, 0.3, 0.125, -0.25});
+      example.options.softmax_scale = random.pick({0.0, 1.0, 0.3, 0.125, -0.25});
       break;
     case flash_trait::soft_cap:
-      one.options.logits_soft_cap = random.pick({0.5, 2.0, 30.0, 50.0});
+      example.options.logits_soft_cap = random.pick({0.5, 2.0, 30.0, 50.0});
       break;
     case flash_trait::dropout:
-      one.options.dropout_probability = random.pick({0.1, 0.25, 0.5, 0.9});
-      one.options.dropout_seed = random.bits();
+      example.options.dropout_probability = random.pick({0.1, 0.25, 0.5, 0.9});
+      example.options.dropout_seed = random.bits();
       break;
     case flash_trait::unnormalized:
-      one.options.normalize = false;
-      one.wants_row_max = true;
+      example.options.normalize = false;
+      example.wants_row_max = true;
       break;
     default:
       return false;
@@ -193,24 +195,24 @@ inline bool apply_option_trait(flash_case& one, flash_trait trait, random_source
 }
 
 /// Traits that are tensors shaped like the scores, or logits; false for others.
-inline bool apply_score_trait(flash_case& one, flash_trait trait, random_source& random) {
+inline bool apply_score_trait(flash_case& example, flash_trait trait, random_source& random) {
   switch (trait) {
     case flash_trait::bias_pre:
-      one.bias_pre = random_score_axes(random, random_bias_type(random, one.type));
+      example.bias_pre = random_score_axes(random, random_bias_type(random, example.type));
       break;
     case flash_trait::bias_post:
-      one.bias_post = random_score_axes(random, random_bias_type(random, one.type));
+      example.bias_post = random_score_axes(random, random_bias_type(random, example.type));
       break;
     case flash_trait::mask:
-      one.mask = random_score_axes(random, dtype::u8);
-      if (one.mask->hidden == 0.0) one.mask->hidden = 0.3;
+      example.mask = random_score_axes(random, dtype::u8);
+      if (example.mask->hidden == 0.0) example.mask->hidden = 0.3;
       break;
     case flash_trait::weights:
-      one.op = flash_op::attention;
-      one.weights = random.pick({dtype::f32, one.type});
+      example.op = flash_op::attention;
+      example.weights = random.pick({dtype::f32, example.type});
       break;
     case flash_trait::large_logits:
-      one.logit_size = random.pick({8.0, 60.0});
+      example.logit_size = random.pick({8.0, 60.0});
       break;
     default:
       return false;
@@ -219,28 +221,29 @@ inline bool apply_score_trait(flash_case& one, flash_trait trait, random_source&
 }
 
 /// Traits of tokens, sequences and memory; false for others.
-inline bool apply_token_trait(flash_case& one, flash_trait trait, random_source& random) {
+inline bool apply_token_trait(flash_case& example, flash_trait trait, random_source& random) {
   switch (trait) {
     case flash_trait::segments:
-      one.segments = one.q_len == one.kv_len && random.chance(0.5) ? segment_kind::shared
-                                                                   : segment_kind::separate;
+      example.segments = example.q_len == example.kv_len && random.chance(0.5)
+                             ? segment_kind::shared
+                             : segment_kind::separate;
       break;
     case flash_trait::sinks:
-      one.sink_count = random.pick({1, 1, 2, 4});
-      one.sinks_per_head = random.chance(0.6);
-      one.extreme_sinks = random.chance(0.2);
+      example.sink_count = random.pick({1, 1, 2, 4});
+      example.sinks_per_head = random.chance(0.6);
+      example.extreme_sinks = random.chance(0.2);
       break;
     case flash_trait::q_lengths:
-      one.q_lengths = random_lengths(random, one.batch, one.q_len);
+      example.q_lengths = random_lengths(random, example.batch, example.q_len);
       break;
     case flash_trait::k_lengths:
-      one.k_lengths = random_lengths(random, one.batch, one.kv_len);
+      example.k_lengths = random_lengths(random, example.batch, example.kv_len);
       break;
     case flash_trait::packed:
-      make_packed(one, random);
+      make_packed(example, random);
       break;
     case flash_trait::strides:
-      make_strided(one, random);
+      make_strided(example, random);
       break;
     default:
       return false;
@@ -249,35 +252,35 @@ inline bool apply_token_trait(flash_case& one, flash_trait trait, random_source&
 }
 
 /// Gives the case one property. `packed` goes before `strides`, sizes before everything.
-inline void apply_trait(flash_case& one, flash_trait trait, random_source& random) {
-  [[maybe_unused]] const bool applied = apply_option_trait(one, trait, random) ||
-                                        apply_score_trait(one, trait, random) ||
-                                        apply_token_trait(one, trait, random);
+inline void apply_trait(flash_case& example, flash_trait trait, random_source& random) {
+  [[maybe_unused]] const bool applied = apply_option_trait(example, trait, random) ||
+                                        apply_score_trait(example, trait, random) ||
+                                        apply_token_trait(example, trait, random);
   assert(applied);
 }
 
 /// A case within the limits that has `traits` (compatible with each other) and nothing else.
 template <class Traits>
 flash_case case_with(const Traits& traits, random_source& random, const case_limits& limits) {
-  flash_case one;
-  choose_sizes(one, random, limits);
+  flash_case example;
+  choose_sizes(example, random, limits);
   for (const flash_trait trait : all_flash_traits) {
     if (std::find(traits.begin(), traits.end(), trait) != traits.end()) {
-      apply_trait(one, trait, random);
+      apply_trait(example, trait, random);
     }
   }
   if (limits.aligned) {
-    const int rank = one.packed ? 3 : 4;
-    align_rows(one.q_layout, rank, one.head_dim, size_of(one.type));
-    align_rows(one.k_layout, rank, one.head_dim, size_of(one.type));
-    align_rows(one.v_layout, rank, one.v_head_dim, size_of(one.type));
+    const int rank = example.packed ? 3 : 4;
+    align_rows(example.q_layout, rank, example.head_dim, size_of(example.type));
+    align_rows(example.k_layout, rank, example.head_dim, size_of(example.type));
+    align_rows(example.v_layout, rank, example.v_head_dim, size_of(example.type));
   }
-  one.seed = random.bits();
-  one.wants_lse = random.chance(0.8);
-  if (!one.options.normalize) one.wants_row_max = random.chance(0.8);
-  one.wants_dropout_mask =
-      !one.packed && one.options.dropout_probability > 0.0 && random.chance(0.5);
-  return one;
+  example.seed = random.bits();
+  example.wants_lse = random.chance(0.8);
+  if (!example.options.normalize) example.wants_row_max = random.chance(0.8);
+  example.wants_dropout_mask =
+      !example.packed && example.options.dropout_probability > 0.0 && random.chance(0.5);
+  return example;
 }
 
 /// A case with a random set of traits.
@@ -299,12 +302,12 @@ inline flash_case random_case(random_source& random, const case_limits& limits =
       traits.push_back(trait);
     }
   }
-  flash_case one = case_with(traits, random, limits);
+  flash_case example = case_with(traits, random, limits);
   if (op == flash_op::scaled_dot_product_attention) {
-    one.op = op;
-    one.v_head_dim = one.head_dim;
+    example.op = op;
+    example.v_head_dim = example.head_dim;
   }
-  return one;
+  return example;
 }
 
 }  // namespace tessera::support

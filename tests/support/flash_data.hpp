@@ -26,12 +26,12 @@ class flash_data {
 
   /// `visible`, if given, hides more than the tensors of the call do; what it hides is poisoned
   /// too.
-  explicit flash_data(const flash_case& one, visible_function visible = {})
-      : case_(one), visible_(std::move(visible)) {
-    random_source random(one.seed);
+  explicit flash_data(const flash_case& example, visible_function visible = {})
+      : case_(example), visible_(std::move(visible)) {
+    random_source random(example.seed);
     make_inputs(random);
     make_outputs();
-    if (one.poison) poison_unseen();
+    if (example.poison) poison_unseen();
   }
   flash_data(const flash_data&) = delete;
   flash_data& operator=(const flash_data&) = delete;

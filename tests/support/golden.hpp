@@ -25,8 +25,8 @@ struct golden_name {
 
   std::string text() const;
 };
-inline void PrintTo(const golden_name& one, std::ostream* stream) {
-  *stream << one.text();
+inline void PrintTo(const golden_name& golden, std::ostream* stream) {
+  *stream << golden.text();
 }
 
 /// Every golden file with every operation of this build that it serves, sorted by name.

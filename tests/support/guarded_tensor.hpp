@@ -96,8 +96,8 @@ class guarded_tensor {
 
   /// True if nothing at all has been written since construction or `reset`.
   bool untouched() const {
-    for (const std::byte one : bytes_) {
-      if (one != guard_byte) return false;
+    for (const std::byte byte : bytes_) {
+      if (byte != guard_byte) return false;
     }
     return true;
   }

@@ -21,9 +21,9 @@ namespace tessera::support {
 /// A row's name as GoogleTest accepts it in the name of a test.
 inline std::string test_name(std::string_view name) {
   std::string text(name);
-  for (char& one : text) {
-    const bool plain = (one >= '0' && one <= '9') || (one >= 'a' && one <= 'z');
-    if (!plain) one = '_';
+  for (char& letter : text) {
+    const bool plain = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z');
+    if (!plain) letter = '_';
   }
   return text;
 }

@@ -101,9 +101,9 @@ struct attention_description {
   static std::string text_of(attention_features value) {
     if (value == every_feature) return "every_feature";
     std::string text = "base_features";
-    for (const attention_feature one : all_attention_features) {
-      if (!value.without(base_features).has(one)) continue;
-      text += fmt::format(" | attention_feature::{}", enumerator_name(one));
+    for (const attention_feature feature : all_attention_features) {
+      if (!value.without(base_features).has(feature)) continue;
+      text += fmt::format(" | attention_feature::{}", enumerator_name(feature));
     }
     return text;
   }
@@ -112,10 +112,10 @@ struct attention_description {
 }  // namespace
 
 family attention_family() {
-  family made = described_family<attention_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
-                               .limits = {.rows = 192, .seconds = 860, .bytes = 40 << 20}};
-  made.of(device_part::cuda) = {
+  family family = described_family<attention_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
+                                 .limits = {.rows = 192, .seconds = 860, .bytes = 40 << 20}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
       .limits = {.rows = 107,
@@ -123,7 +123,7 @@ family attention_family() {
                  .bytes = 64 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

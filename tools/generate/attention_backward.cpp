@@ -45,10 +45,11 @@ struct attention_backward_description {
 }  // namespace
 
 family attention_backward_family() {
-  family made = described_family<attention_backward_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
-                               .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
-  made.of(device_part::cuda) = {
+  family family = described_family<attention_backward_description>();
+  family.of(device_part::cpu) = {
+      .kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
+      .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention_backward/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention_backward/sm90/launch.hpp"}},
       .limits = {.rows = 33,
@@ -56,7 +57,7 @@ family attention_backward_family() {
                  .bytes = 16 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

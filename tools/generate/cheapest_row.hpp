@@ -63,26 +63,26 @@ outcome<std::optional<row>> cheapest_row(
   const auto facts = facts_of(demand);
   const known_row<typename Family::config_type>* best = nullptr;
   double least = 0;
-  for (const auto& one : known) {
-    if (one.config.target != target || !runs(one.config, demand)) continue;
+  for (const auto& candidate : known) {
+    if (candidate.config.target != target || !runs(candidate.config, demand)) continue;
     const int workers = workers_of(device);
     const double seconds =
-        predicted_seconds(estimate_of(one.config, facts, workers), target, device, workers);
-    const bool general = is_last_resort(one.config);
+        predicted_seconds(estimate_of(candidate.config, facts, workers), target, device, workers);
+    const bool general = is_last_resort(candidate.config);
     if (best != nullptr && general > is_last_resort(best->config)) continue;
     const bool better =
         best == nullptr || general < is_last_resort(best->config) || seconds < least;
     if (!better) continue;
-    best = &one;
+    best = &candidate;
     least = seconds;
   }
   if (best == nullptr) return std::optional<row>();
   if (!is_last_resort(best->config)) return std::optional<row>(best->text);
   const std::string wanted = wanted_row_of<Family>(demand, device, best->config);
   if (wanted.empty()) return std::optional<row>(best->text);
-  auto made = row_named(wanted);
-  if (const auto* why = std::get_if<refusal>(&made)) return *why;
-  return std::optional<row>(std::get<row>(std::move(made)));
+  auto cheapest = row_named(wanted);
+  if (const auto* why = std::get_if<refusal>(&cheapest)) return *why;
+  return std::optional<row>(std::get<row>(std::move(cheapest)));
 }
 
 }  // namespace tessera::generate

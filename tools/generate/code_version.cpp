@@ -24,20 +24,20 @@ std::string condensed(std::string_view text) {
   std::string kept;
   std::size_t at = 0;
   while (at < text.size()) {
-    const char one = text[at];
+    const char letter = text[at];
     const std::string_view two = text.substr(at, 2);
     if (two == "//") {
       at = std::min(text.find('\n', at), text.size());
     } else if (two == "/*") {
       const std::size_t end = text.find("*/", at + 2);
       at = end == std::string_view::npos ? text.size() : end + 2;
-    } else if (one == '"') {
+    } else if (letter == '"') {
       const std::size_t begin = at++;
       while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
       at = std::min(at + 1, text.size());
       kept += text.substr(begin, at - begin);
     } else {
-      if (one != ' ' && one != '\n' && one != '\t' && one != '\r') kept += one;
+      if (letter != ' ' && letter != '\n' && letter != '\t' && letter != '\r') kept += letter;
       ++at;
     }
   }
@@ -71,8 +71,8 @@ outcome<fs::path> include_folder(const fs::path& asked) {
     candidates.emplace_back(TESSERA_INCLUDE_DIR);
 #endif
   }
-  for (const fs::path& one : candidates) {
-    if (fs::exists(one / known, missing)) return one;
+  for (const fs::path& path : candidates) {
+    if (fs::exists(path / known, missing)) return path;
   }
   return refusal{
       fmt::format("--include: {} is not there, and the digest of the kernels' sources "
@@ -93,8 +93,8 @@ outcome<std::string> code_version(const fs::path& include, std::vector<std::stri
   }
   std::uint64_t digest = 0xcbf29ce484222325u;
   const auto add = [&](std::string_view part) {
-    for (const char one : part) {
-      digest = (digest ^ static_cast<unsigned char>(one)) * 0x100000001b3u;
+    for (const char letter : part) {
+      digest = (digest ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
     }
     digest = digest * 0x100000001b3u;  // a zero byte: parts do not run into each other
   };

@@ -37,9 +37,9 @@ outcome<cost_file> cost_file::read(const std::filesystem::path& path) {
   return file;
 }
 
-row_cost cost_file::of(const row& one) const {
-  if (const auto found = measured_.find(one.name); found != measured_.end()) return found->second;
-  const std::string same_backend = fmt::format(".{}.", name_of(one.target));
+row_cost cost_file::of(const row& row) const {
+  if (const auto found = measured_.find(row.name); found != measured_.end()) return found->second;
+  const std::string same_backend = fmt::format(".{}.", name_of(row.target));
   for (const std::string& part : {same_backend, std::string()}) {
     row_cost sum;
     int count = 0;

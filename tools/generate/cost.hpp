@@ -30,7 +30,7 @@ class cost_file {
 
   /// The row's own cost, else the mean over measured rows of its backend, else over all rows,
   /// else a guess.
-  row_cost of(const row& one) const;
+  row_cost of(const row& row) const;
 
  private:
   std::map<std::string, row_cost, std::less<>> measured_;

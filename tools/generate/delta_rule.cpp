@@ -45,16 +45,16 @@ struct delta_rule_description {
 }  // namespace
 
 family delta_rule_family() {
-  family made = described_family<delta_rule_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
-                               .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
-  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
-                                .limits = {.rows = 30,
-                                           .seconds = 360,
-                                           .bytes = 16 << 20,
-                                           .unit_seconds = 60,
-                                           .unit_mebibytes = 3072}};
-  return made;
+  family family = described_family<delta_rule_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
+                                 .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
+  family.of(device_part::cuda) = {.kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
+                                  .limits = {.rows = 30,
+                                             .seconds = 360,
+                                             .bytes = 16 << 20,
+                                             .unit_seconds = 60,
+                                             .unit_mebibytes = 3072}};
+  return family;
 }
 
 }  // namespace tessera::generate

@@ -48,9 +48,10 @@ void ask_models(const demand_files& files, std::vector<asked_problem>& asked) {
     const tool::model_description model = tool::read_model(path.string());
     const tool::model_question question{
         .phases = {model_phase::prefill, model_phase::append, model_phase::decode}};
-    for (const tool::model_problem& one : tool::problems_of(model, question)) {
-      asked.push_back({one.text, fmt::format("{}: {}, {} layers, {}", model.name,
-                                             name_of(one.phase), one.kind, one.name)});
+    for (const tool::model_problem& problem : tool::problems_of(model, question)) {
+      asked.push_back(
+          {problem.text, fmt::format("{}: {}, {} layers, {}", model.name, name_of(problem.phase),
+                                     problem.kind, problem.name)});
     }
   }
 }
@@ -77,8 +78,8 @@ std::optional<refusal> ask_traces(const demand_files& files, std::vector<asked_p
 /// The family of a problem line by its first word, or its number of families if there is none.
 std::size_t family_of(const std::string& line, const std::vector<family>& families) {
   const std::string_view op = std::string_view(line).substr(0, line.find(' '));
-  const auto found = std::ranges::find_if(families, [&](const family& one) {
-    return std::ranges::any_of(one.operations,
+  const auto found = std::ranges::find_if(families, [&](const family& family) {
+    return std::ranges::any_of(family.operations,
                                [&](const operation& known) { return known.is_called(op); });
   });
   return static_cast<std::size_t>(found - families.begin());
@@ -86,20 +87,20 @@ std::size_t family_of(const std::string& line, const std::vector<family>& famili
 
 std::string op_names(const std::vector<family>& families) {
   std::string names;
-  for (const family& one : families) {
-    for (const operation& op : one.operations) text::append_names(names, op);
+  for (const family& family : families) {
+    for (const operation& op : family.operations) text::append_names(names, op);
   }
   return names;
 }
 
-void add(demanded_rows& made, std::size_t family, row one, const std::string& who) {
-  made.reasons[one.name].insert(who);
-  made.tables[family].rows.push_back(std::move(one));
+void add(demanded_rows& demanded, std::size_t family, row row, const std::string& who) {
+  demanded.reasons[row.name].insert(who);
+  demanded.tables[family].rows.push_back(std::move(row));
 }
 
 /// One row per backend; at least one.
 std::optional<refusal> serve(const asked_problem& asked, const std::set<backend>& targets,
-                             const std::vector<family>& families, demanded_rows& made) {
+                             const std::vector<family>& families, demanded_rows& demanded) {
   const std::size_t index = family_of(asked.line, families);
   if (index == families.size()) {
     return refusal{fmt::format("{}: '{}' starts with none of the operations {}", asked.who,
@@ -111,10 +112,10 @@ std::optional<refusal> serve(const asked_problem& asked, const std::set<backend>
     if (const auto* why = std::get_if<refusal>(&found)) {
       return refusal{fmt::format("{}: {}", asked.who, why->message)};
     }
-    auto& one = std::get<std::optional<row>>(found);
-    if (!one) continue;
+    auto& cheapest = std::get<std::optional<row>>(found);
+    if (!cheapest) continue;
     served = true;
-    add(made, index, *std::move(one), asked.who);
+    add(demanded, index, *std::move(cheapest), asked.who);
   }
   if (served) return std::nullopt;
   std::vector<std::string_view> names;
@@ -154,24 +155,25 @@ bool is_asked(const lookup_record& record, const std::set<std::string>& identiti
 std::optional<refusal> add_measured(const demand_files& files,
                                     const std::vector<asked_problem>& asked,
                                     const std::set<backend>& targets,
-                                    const std::vector<family>& families, demanded_rows& made) {
+                                    const std::vector<family>& families, demanded_rows& demanded) {
   if (files.lookups.empty()) return std::nullopt;
   const auto read = records_of(files.lookups);
   if (const auto* why = std::get_if<refusal>(&read)) return *why;
   std::vector<std::set<std::string>> identities(families.size());
-  for (const asked_problem& one : asked) {
-    const std::size_t index = family_of(one.line, families);
-    identities[index].insert(families[index].identity_of(one.line));
+  for (const asked_problem& question : asked) {
+    const std::size_t index = family_of(question.line, families);
+    identities[index].insert(families[index].identity_of(question.line));
   }
   for (const lookup_record& record : std::get<0>(read)) {
     const auto found = std::ranges::find(families, record.family, &family::name);
     if (found == families.end()) continue;
     const auto index = static_cast<std::size_t>(found - families.begin());
     if (!asked.empty() && !is_asked(record, identities[index])) continue;
-    auto one = found->row_named(record.row);
+    auto listed = found->row_named(record.row);
     // A row that this version does not know is a hint of another version.
-    if (!std::holds_alternative<row>(one) || !targets.contains(std::get<row>(one).target)) continue;
-    add(made, index, std::get<row>(std::move(one)), "lookup table");
+    if (!std::holds_alternative<row>(listed) || !targets.contains(std::get<row>(listed).target))
+      continue;
+    add(demanded, index, std::get<row>(std::move(listed)), "lookup table");
   }
   return std::nullopt;
 }
@@ -183,12 +185,12 @@ outcome<demanded_rows> rows_for(const demand_files& files, const std::set<backen
   std::vector<asked_problem> asked;
   ask_models(files, asked);
   if (auto why = ask_traces(files, asked)) return *why;
-  demanded_rows made{.tables = std::vector<table>(families.size()), .reasons = {}};
-  for (const asked_problem& one : asked) {
-    if (auto why = serve(one, targets, families, made)) return *why;
+  demanded_rows demanded{.tables = std::vector<table>(families.size()), .reasons = {}};
+  for (const asked_problem& question : asked) {
+    if (auto why = serve(question, targets, families, demanded)) return *why;
   }
-  if (auto why = add_measured(files, asked, targets, families, made)) return *why;
-  return made;
+  if (auto why = add_measured(files, asked, targets, families, demanded)) return *why;
+  return demanded;
 }
 
 outcome<std::string> embedded_lookup(const std::vector<fs::path>& lookups,
@@ -196,8 +198,8 @@ outcome<std::string> embedded_lookup(const std::vector<fs::path>& lookups,
   const auto read = records_of(lookups);
   if (const auto* why = std::get_if<refusal>(&read)) return *why;
   std::set<std::string_view> names;
-  for (const table& one : tables) {
-    for (const row& member : one.rows) names.insert(member.name);
+  for (const table& table : tables) {
+    for (const row& member : table.rows) names.insert(member.name);
   }
   std::string text;
   for (const lookup_record& record : std::get<0>(read)) {

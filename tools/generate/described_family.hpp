@@ -124,27 +124,26 @@ std::vector<std::string> instantiations_of(const typename Described::config_type
 template <class Described>
 row row_of(const typename Described::config_type& given) {
   const auto config = resolved(given);
-  row made;
-  made.name = name_of(config).view();
-  made.type_name = made.name;
+  row row;
+  row.name = name_of(config).view();
+  row.type_name = row.name;
   std::replace_if(
-      made.type_name.begin(), made.type_name.end(), [](char c) { return c == '.' || c == '+'; },
-      '_');
-  made.target = config.target;
-  made.unit = Described::unit_of(config);
+      row.type_name.begin(), row.type_name.end(), [](char c) { return c == '.' || c == '+'; }, '_');
+  row.target = config.target;
+  row.unit = Described::unit_of(config);
   for_each_member(config, [&](std::string_view, const auto& value) {
-    if (!made.config.empty()) made.config += ", ";
-    made.config += member_text<Described>(value);
+    if (!row.config.empty()) row.config += ", ";
+    row.config += member_text<Described>(value);
   });
-  made.instantiations = instantiations_of<Described>(config, made.type_name);
-  return made;
+  row.instantiations = instantiations_of<Described>(config, row.type_name);
+  return row;
 }
 
 /// Walks the axes, drops what breaks a rule, refuses a row that comes from two blocks.
 template <class Described>
 outcome<table> default_table_of() {
   using config_type = typename Described::config_type;
-  table made;
+  table table;
   std::map<std::string, std::string> origin;
   std::optional<refusal> twice;
   for (const auto& axes : Described::blocks()) {
@@ -158,19 +157,19 @@ outcome<table> default_table_of() {
         ++report.dropped[std::string(enumerator_name(broken))];
         return;
       }
-      row one = row_of<Described>(config);
-      if (const auto [at, fresh] = origin.emplace(one.name, axes.about); !fresh && !twice) {
+      row row = row_of<Described>(config);
+      if (const auto [at, fresh] = origin.emplace(row.name, axes.about); !fresh && !twice) {
         twice = refusal{fmt::format("row {} comes from two blocks of the axes: '{}' and '{}'",
-                                    one.name, at->second, axes.about)};
+                                    row.name, at->second, axes.about)};
       }
-      made.rows.push_back(std::move(one));
+      table.rows.push_back(std::move(row));
       ++report.rows;
     });
-    made.blocks.push_back(std::move(report));
+    table.blocks.push_back(std::move(report));
   }
   if (twice) return *twice;
-  std::ranges::sort(made.rows, {}, &row::name);
-  return made;
+  std::ranges::sort(table.rows, {}, &row::name);
+  return table;
 }
 
 /// The row of that name, legal and spelled as `name_of` spells it.
@@ -253,8 +252,8 @@ std::vector<operation_types> types_of(const std::tuple<Problems...>*) {
     types.op = name_of_type<typename Problem::op_type>();
     types.args = name_of_type<typename Problem::args_type>();
     types.options = name_of_type<typename Problem::options_type>();
-    for (const operation& one : operation_table<typename Problem::op_type>::operations) {
-      types.operations.emplace_back(one.name);
+    for (const operation& operation : operation_table<typename Problem::op_type>::operations) {
+      types.operations.emplace_back(operation.name);
     }
   };
   (add(static_cast<const Problems*>(nullptr)), ...);
@@ -264,40 +263,40 @@ std::vector<operation_types> types_of(const std::tuple<Problems...>*) {
 /// The members of `family` that follow from the description; what remains is text.
 template <class Described>
 family described_family() {
-  family made;
-  made.name = Described::runtime_family::name;
-  made.row_macro = fmt::format("TESSERA_{}_ROW", made.name);
-  std::ranges::transform(made.row_macro, made.row_macro.begin(),
+  family family;
+  family.name = Described::runtime_family::name;
+  family.row_macro = fmt::format("TESSERA_{}_ROW", family.name);
+  std::ranges::transform(family.row_macro, family.row_macro.begin(),
                          [](unsigned char letter) { return std::toupper(letter); });
-  made.config_type = fmt::format("{}_config", made.name);
-  made.fits_header = fmt::format("tessera/families/{}/fits.hpp", made.name);
+  family.config_type = fmt::format("{}_config", family.name);
+  family.fits_header = fmt::format("tessera/families/{}/fits.hpp", family.name);
   const typename Described::config_type any;
   for_each_member(any, [&](std::string_view name, const auto&) {
-    if (!made.config_members.empty()) made.config_members += ", ";
-    made.config_members += name;
+    if (!family.config_members.empty()) family.config_members += ", ";
+    family.config_members += name;
   });
-  made.api_headers = {made.name};
+  family.api_headers = {family.name};
   if constexpr (requires { Described::api_headers; }) {
-    made.api_headers.assign(Described::api_headers.begin(), Described::api_headers.end());
+    family.api_headers.assign(Described::api_headers.begin(), Described::api_headers.end());
   }
-  made.runtime_struct = name_of_type<typename Described::runtime_family>();
-  made.runtime_header = fmt::format("tessera/families/{}/family.hpp", made.name);
+  family.runtime_struct = name_of_type<typename Described::runtime_family>();
+  family.runtime_header = fmt::format("tessera/families/{}/family.hpp", family.name);
   if constexpr (requires { Described::host_family; }) {
-    made.runtime_struct = Described::host_family;
-    made.runtime_header = Described::host_header;
+    family.runtime_struct = Described::host_family;
+    family.runtime_header = Described::host_header;
   }
-  made.problems = types_of(static_cast<const typename Described::problems*>(nullptr));
-  made.has_own_row_header = requires(typename Described::config_type config) {
+  family.problems = types_of(static_cast<const typename Described::problems*>(nullptr));
+  family.has_own_row_header = requires(typename Described::config_type config) {
     Described::more_entry_points(config);
   };
-  made.number = Described::runtime_family::number;
-  made.operations = Described::runtime_family::operations;
-  made.default_table = &default_table_of<Described>;
-  made.row_named = &row_named_in<Described>;
-  made.candidates_beside = &candidates_in<Described>;
-  made.row_for = &row_for_problem<Described>;
-  made.identity_of = &identity_of_problem<Described>;
-  return made;
+  family.number = Described::runtime_family::number;
+  family.operations = Described::runtime_family::operations;
+  family.default_table = &default_table_of<Described>;
+  family.row_named = &row_named_in<Described>;
+  family.candidates_beside = &candidates_in<Described>;
+  family.row_for = &row_for_problem<Described>;
+  family.identity_of = &identity_of_problem<Described>;
+  return family;
 }
 
 }  // namespace tessera::generate

@@ -40,10 +40,10 @@ struct grouped_matmul_description {
 }  // namespace
 
 family grouped_matmul_family() {
-  family made = described_family<grouped_matmul_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/grouped_matmul/cpu/launch.hpp",
-                               .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
-  made.of(device_part::cuda) = {
+  family family = described_family<grouped_matmul_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/grouped_matmul/cpu/launch.hpp",
+                                 .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/grouped_matmul/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/grouped_matmul/sm90/launch.hpp"}},
       .limits = {.rows = 12,
@@ -51,7 +51,7 @@ family grouped_matmul_family() {
                  .bytes = 12 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

@@ -32,14 +32,14 @@ struct kv_cache_description {
 }  // namespace
 
 family kv_cache_family() {
-  family made = described_family<kv_cache_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/kv_cache/cpu/launch.hpp",
-                               .limits = {.rows = 8, .seconds = 30, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {
+  family family = described_family<kv_cache_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/kv_cache/cpu/launch.hpp",
+                                 .limits = {.rows = 8, .seconds = 30, .bytes = 1 << 20}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/kv_cache/sm80/launch.hpp",
       .limits = {
           .rows = 4, .seconds = 60, .bytes = 4 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

@@ -44,10 +44,10 @@ struct latent_attention_description {
 }  // namespace
 
 family latent_attention_family() {
-  family made = described_family<latent_attention_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
-                               .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
-  made.of(device_part::cuda) = {
+  family family = described_family<latent_attention_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
+                                 .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/latent_attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/latent_attention/sm90/launch.hpp"}},
       .limits = {.rows = 11,
@@ -55,7 +55,7 @@ family latent_attention_family() {
                  .bytes = 7 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

@@ -41,14 +41,14 @@ struct losses_description {
 }  // namespace
 
 family losses_family() {
-  family made = described_family<losses_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
-                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {
+  family family = described_family<losses_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
+                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/losses/sm80/launch.hpp",
       .limits = {
           .rows = 12, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

@@ -94,8 +94,8 @@ void declare(CLI::App& app, settings& chosen) {
 generate::outcome<std::set<tessera::backend>> kept_backends(const settings& chosen) {
   std::set<tessera::backend> kept;
   for (const std::string& name : chosen.backends) {
-    const auto one = tessera::backend_named(name);
-    if (!one && name != "cpu") {
+    const auto wanted = tessera::backend_named(name);
+    if (!wanted && name != "cpu") {
       std::string valid = "cpu";
       for (const auto target : tessera::all_backends) {
         valid += fmt::format(", {}", tessera::name_of(target));
@@ -104,7 +104,7 @@ generate::outcome<std::set<tessera::backend>> kept_backends(const settings& chos
           fmt::format("--backends: '{}' is not a backend of this version; valid: {}", name, valid)};
     }
     for (const auto target : tessera::all_backends) {
-      if (target == one || (!one && tessera::is_cpu(target))) kept.insert(target);
+      if (target == wanted || (!wanted && tessera::is_cpu(target))) kept.insert(target);
     }
   }
   return kept;
@@ -135,9 +135,9 @@ generate::outcome<generate::demanded_rows> all_rows(const settings& chosen,
           "--candidates: of which rows? Give --models, --trace, --rows or --lookup"};
     }
     for (std::size_t index = 0; index < families.size(); ++index) {
-      auto made = families[index].default_table();
-      if (const auto* why = std::get_if<generate::refusal>(&made)) return *why;
-      all.tables[index] = std::get<0>(std::move(made));
+      auto table = families[index].default_table();
+      if (const auto* why = std::get_if<generate::refusal>(&table)) return *why;
+      all.tables[index] = std::get<0>(std::move(table));
     }
     return all;
   }
@@ -174,8 +174,8 @@ generate::outcome<generate::demanded_rows> rows_of(const settings& chosen,
   std::size_t after = 0;
   for (generate::table& table : std::get<0>(all).tables) {
     before += table.rows.size();
-    std::erase_if(table.rows, [&](const generate::row& one) {
-      return !targets.empty() && !targets.contains(one.target);
+    std::erase_if(table.rows, [&](const generate::row& row) {
+      return !targets.empty() && !targets.contains(row.target);
     });
     after += table.rows.size();
   }
@@ -221,9 +221,9 @@ int finish(const settings& chosen, const generate::file_set& files) {
 
 int run(const settings& chosen) {
   auto families = generate::all_families();
-  const auto made = rows_of(chosen, families);
-  if (const auto* why = std::get_if<generate::refusal>(&made)) return fail(wrong, why->message);
-  const auto& [tables, reasons] = std::get<0>(made);
+  const auto wanted = rows_of(chosen, families);
+  if (const auto* why = std::get_if<generate::refusal>(&wanted)) return fail(wrong, why->message);
+  const auto& [tables, reasons] = std::get<0>(wanted);
   const auto lookup = generate::embedded_lookup(lookups_of(chosen), tables);
   if (const auto* why = std::get_if<generate::refusal>(&lookup)) return fail(wrong, why->message);
 

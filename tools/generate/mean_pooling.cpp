@@ -35,16 +35,16 @@ struct mean_pooling_description {
 }  // namespace
 
 family mean_pooling_family() {
-  family made = described_family<mean_pooling_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
-                               .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/mean_pooling/sm80/launch.hpp",
-                                .limits = {.rows = 16,
-                                           .seconds = 120,
-                                           .bytes = 8 << 20,
-                                           .unit_seconds = 60,
-                                           .unit_mebibytes = 3072}};
-  return made;
+  family family = described_family<mean_pooling_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
+                                 .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
+  family.of(device_part::cuda) = {.kernel_header = "tessera/kernels/mean_pooling/sm80/launch.hpp",
+                                  .limits = {.rows = 16,
+                                             .seconds = 120,
+                                             .bytes = 8 << 20,
+                                             .unit_seconds = 60,
+                                             .unit_mebibytes = 3072}};
+  return family;
 }
 
 }  // namespace tessera::generate

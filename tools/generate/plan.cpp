@@ -17,8 +17,8 @@ struct expectation {
 
 expectation expected_of(const std::vector<row>& rows, const cost_file& costs) {
   expectation sum;
-  for (const row& one : rows) {
-    const row_cost cost = costs.of(one);
+  for (const row& row : rows) {
+    const row_cost cost = costs.of(row);
     ++sum.rows;
     sum.not_measured += cost.measured ? 0 : 1;
     sum.seconds += cost.seconds;
@@ -60,20 +60,22 @@ std::string plan_text(const family& family, const table& table, const std::vecto
   std::map<backend, int> unit_count;
   expectation total;
   expectation largest;
-  for (const unit& one : units) {
-    const expectation expected = expected_of(one.rows, costs);
-    add(by_backend[one.target], expected);
+  for (const unit& unit : units) {
+    const expectation expected = expected_of(unit.rows, costs);
+    add(by_backend[unit.target], expected);
     add(total, expected);
-    ++unit_count[one.target];
+    ++unit_count[unit.target];
     if (expected.seconds > largest.seconds) largest = expected;
   }
   text += fmt::format("  {:<18}{:>6}{:>7}{:>10}{:>11}{:>9}\n", "expected", "rows", "units",
                       "seconds", "peak MiB", "KiB");
-  const auto line = [&](std::string_view name, int count, const expectation& one) {
-    text += fmt::format("  {:<18}{:>6}{:>7}{:>10.1f}{:>11.0f}{:>9.0f}\n", name, one.rows, count,
-                        one.seconds, one.mebibytes, static_cast<double>(one.bytes) / 1024);
+  const auto line = [&](std::string_view name, int count, const expectation& expectation) {
+    text += fmt::format("  {:<18}{:>6}{:>7}{:>10.1f}{:>11.0f}{:>9.0f}\n", name, expectation.rows,
+                        count, expectation.seconds, expectation.mebibytes,
+                        static_cast<double>(expectation.bytes) / 1024);
   };
-  for (const auto& [target, one] : by_backend) line(name_of(target), unit_count[target], one);
+  for (const auto& [target, expected] : by_backend)
+    line(name_of(target), unit_count[target], expected);
   line("largest unit", 1, largest);
   line("total", static_cast<int>(units.size()), total);
   for (const device_part part : device_parts) {
@@ -102,16 +104,16 @@ std::string exceeded_by(device_part part, const family& family, const std::vecto
     if (!within) text += fmt::format("{}: {}\n", family.name, message);
   };
   expectation total;
-  for (const unit& one : units) {
-    if (part_of(one.target) != part) continue;
-    const expectation expected = expected_of(one.rows, costs);
+  for (const unit& unit : units) {
+    if (part_of(unit.target) != part) continue;
+    const expectation expected = expected_of(unit.rows, costs);
     add(total, expected);
     need(expected.seconds <= limits.unit_seconds,
          fmt::format("{} is expected to compile for {:.1f} s, the budget of a unit is {:.1f} s",
-                     one.path, expected.seconds, limits.unit_seconds));
+                     unit.path, expected.seconds, limits.unit_seconds));
     need(expected.mebibytes <= limits.unit_mebibytes,
          fmt::format("{} is expected to take {:.0f} MiB, the budget of a unit is {:.0f} MiB",
-                     one.path, expected.mebibytes, limits.unit_mebibytes));
+                     unit.path, expected.mebibytes, limits.unit_mebibytes));
   }
   need(total.rows <= limits.rows,
        fmt::format("the table has {} rows, the budget is {}", total.rows, limits.rows));

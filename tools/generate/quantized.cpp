@@ -36,10 +36,10 @@ struct quantized_description {
 }  // namespace
 
 family quantized_family() {
-  family made = described_family<quantized_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/quantized/cpu/launch.hpp",
-                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {
+  family family = described_family<quantized_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/quantized/cpu/launch.hpp",
+                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/quantized/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/quantized/sm90/launch.hpp"}},
       .limits = {.rows = 10,
@@ -47,7 +47,7 @@ family quantized_family() {
                  .bytes = 12 << 20,
                  .unit_seconds = 50,
                  .unit_mebibytes = 2048}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

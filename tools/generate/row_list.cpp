@@ -36,10 +36,10 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view name, const std::vector<family>& families) {
   std::vector<std::pair<std::size_t, std::string>> candidates;
-  for (const family& one : families) {
-    const auto made = one.default_table();
-    if (!std::holds_alternative<table>(made)) continue;
-    for (const row& known : std::get<table>(made).rows) {
+  for (const family& family : families) {
+    const auto defaults = family.default_table();
+    if (!std::holds_alternative<table>(defaults)) continue;
+    for (const row& known : std::get<table>(defaults).rows) {
       candidates.emplace_back(distance(name, known.name), known.name);
     }
   }
@@ -56,9 +56,9 @@ outcome<std::size_t> add(std::string_view name, const std::vector<family>& famil
                          std::vector<table>& tables) {
   for (std::size_t index = 0; index < families.size(); ++index) {
     if (!name.starts_with(fmt::format("{}.", families[index].name))) continue;
-    auto made = families[index].row_named(name);
-    if (std::holds_alternative<refusal>(made)) return std::get<refusal>(made);
-    tables[index].rows.push_back(std::get<row>(std::move(made)));
+    auto listed = families[index].row_named(name);
+    if (std::holds_alternative<refusal>(listed)) return std::get<refusal>(listed);
+    tables[index].rows.push_back(std::get<row>(std::move(listed)));
     return index;
   }
   return refusal{"belongs to no family of rows"};
@@ -86,10 +86,10 @@ outcome<std::vector<table>> read_row_lists(const std::vector<std::filesystem::pa
       }
     }
   }
-  for (table& one : tables) {
-    std::ranges::sort(one.rows, {}, &row::name);
-    const auto repeated = std::ranges::unique(one.rows);
-    one.rows.erase(repeated.begin(), repeated.end());
+  for (table& table : tables) {
+    std::ranges::sort(table.rows, {}, &row::name);
+    const auto repeated = std::ranges::unique(table.rows);
+    table.rows.erase(repeated.begin(), repeated.end());
   }
   return tables;
 }

@@ -35,14 +35,14 @@ struct selective_scan_description {
 }  // namespace
 
 family selective_scan_family() {
-  family made = described_family<selective_scan_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
-                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {
+  family family = described_family<selective_scan_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
+                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/selective_scan/sm80/launch.hpp",
       .limits = {
           .rows = 8, .seconds = 90, .bytes = 4 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
-  return made;
+  return family;
 }
 
 }  // namespace tessera::generate

@@ -12,7 +12,7 @@ namespace {
 std::string identifier(std::string_view name) {
   std::string text(name);
   std::ranges::replace_if(
-      text, [](unsigned char one) { return std::isalnum(one) == 0; }, '_');
+      text, [](unsigned char letter) { return std::isalnum(letter) == 0; }, '_');
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) != 0) text += '_';
   return text;
 }
@@ -22,13 +22,13 @@ std::string rows_text(const family& family, const table& table, const row_reason
                                  table.rows.size(), family.name);
   if (table.rows.empty()) return text + "{};\n\n";
   text += "{{\n";
-  for (const row& one : table.rows) {
-    text += fmt::format("    // {}\n", one.name);
-    if (const auto who = reasons.find(one.name); who != reasons.end()) {
+  for (const row& row : table.rows) {
+    text += fmt::format("    // {}\n", row.name);
+    if (const auto who = reasons.find(row.name); who != reasons.end()) {
       for (const std::string& reason : who->second)
         text += fmt::format("    //   for {}\n", reason);
     }
-    text += fmt::format("    {{{}}},\n", one.config);
+    text += fmt::format("    {{{}}},\n", row.config);
   }
   return text + "}};\n\n";
 }
@@ -44,10 +44,10 @@ file_set served_header(std::string_view name, const std::vector<family>& familie
       banner_start, name);
   std::vector<std::string> plain;
   std::vector<std::string> on_device;
-  for (const family& one : families) {
-    text += fmt::format("#include <{}>\n", one.fits_header);
-    plain.push_back(fmt::format("any_serves({}_rows, problem)", one.name));
-    on_device.push_back(fmt::format("any_serves({}_rows, problem, device)", one.name));
+  for (const family& family : families) {
+    text += fmt::format("#include <{}>\n", family.fits_header);
+    plain.push_back(fmt::format("any_serves({}_rows, problem)", family.name));
+    on_device.push_back(fmt::format("any_serves({}_rows, problem, device)", family.name));
   }
   text += "#include <tessera/spec/served.hpp>\n\n";
   text += fmt::format("namespace tessera::builds::{} {{\n\n", space);

@@ -41,16 +41,17 @@ struct sparse_attention_description {
 }  // namespace
 
 family sparse_attention_family() {
-  family made = described_family<sparse_attention_description>();
-  made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
-                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
-                                .limits = {.rows = 14,
-                                           .seconds = 150,
-                                           .bytes = 4 << 20,
-                                           .unit_seconds = 30,
-                                           .unit_mebibytes = 2048}};
-  return made;
+  family family = described_family<sparse_attention_description>();
+  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
+                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+  family.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
+      .limits = {.rows = 14,
+                 .seconds = 150,
+                 .bytes = 4 << 20,
+                 .unit_seconds = 30,
+                 .unit_mebibytes = 2048}};
+  return family;
 }
 
 }  // namespace tessera::generate

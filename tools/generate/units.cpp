@@ -24,13 +24,13 @@ class cuda_guard {
   explicit cuda_guard(const std::vector<row>& rows)
       : mixed_(!rows.empty() && is_cpu(rows.front().target)) {}
   /// What comes before the row.
-  std::string before(const row& one) {
+  std::string before(const row& row) {
     std::string text;
-    if (mixed_ && !open_ && is_cuda(one.target)) {
+    if (mixed_ && !open_ && is_cuda(row.target)) {
       open_ = true;
       text += "#if defined(TESSERA_CUDA)\n";
     }
-    if (mixed_ && !hopper_ && one.target == backend::cuda_sm90) {
+    if (mixed_ && !hopper_ && row.target == backend::cuda_sm90) {
       hopper_ = true;
       text += "#if defined(TESSERA_CUDA_SM90)\n";
     }
@@ -51,10 +51,10 @@ std::string row_list(const family& family, const std::vector<row>& rows) {
   std::string text = banner("//", "the rows of this build, sorted by name.");
   text += fmt::format("// {}(type, name, {})\n", family.row_macro, family.config_members);
   cuda_guard guard(rows);
-  for (const row& one : rows) {
-    text += guard.before(one);
+  for (const row& row : rows) {
+    text += guard.before(row);
     text +=
-        fmt::format("{}({}, \"{}\", {})\n", family.row_macro, one.type_name, one.name, one.config);
+        fmt::format("{}({}, \"{}\", {})\n", family.row_macro, row.type_name, row.name, row.config);
   }
   return text + guard.end();
 }
@@ -63,13 +63,13 @@ std::string unit_text(const family& family, const unit& unit) {
   std::string text = banner("//", "kernels of these rows.");
   text += fmt::format("#include <{}>\n\nnamespace tessera {{\nnamespace rows {{\n",
                       family.of(part_of(unit.target)).header_of(unit.target));
-  for (const row& one : unit.rows) {
-    text += fmt::format("struct {} {{\n  static constexpr {} config{{{}}};\n}};\n", one.type_name,
-                        family.config_type, one.config);
+  for (const row& row : unit.rows) {
+    text += fmt::format("struct {} {{\n  static constexpr {} config{{{}}};\n}};\n", row.type_name,
+                        family.config_type, row.config);
   }
   text += "}  // namespace rows\n\n";
-  for (const row& one : unit.rows) {
-    for (const std::string& line : one.instantiations) text += line + '\n';
+  for (const row& row : unit.rows) {
+    for (const std::string& line : row.instantiations) text += line + '\n';
   }
   text += "}  // namespace tessera\n";
   return text;
@@ -84,13 +84,13 @@ std::string instances_text(const std::vector<row>& rows, const cost_file& costs)
   text += "namespace {\nconstexpr std::array instances = row_table<\n";
   cuda_guard guard(rows);
   bool first = true;
-  for (const row& one : rows) {
-    row_cost cost = costs.of(one);
+  for (const row& row : rows) {
+    row_cost cost = costs.of(row);
     if (!cost.measured) cost = {};
-    text += guard.before(one);
-    text += fmt::format("    {}table_row<rows::{}, {}, {}", first ? "" : ", ", one.type_name,
+    text += guard.before(row);
+    text += fmt::format("    {}table_row<rows::{}, {}, {}", first ? "" : ", ", row.type_name,
                         static_cast<std::int64_t>(cost.seconds * 1000 + 0.5), cost.bytes);
-    if (is_cuda(one.target)) text += fmt::format(", {}, {}", cost.registers, cost.local_bytes);
+    if (is_cuda(row.target)) text += fmt::format(", {}, {}", cost.registers, cost.local_bytes);
     text += ">\n";
     first = false;
   }
@@ -297,7 +297,7 @@ std::string family_table(const std::vector<std::pair<family, std::vector<unit>>>
 
 std::vector<unit> units_of(const family& family, const std::vector<row>& rows) {
   std::map<std::pair<backend, std::string>, std::vector<row>> groups;
-  for (const row& one : rows) groups[{one.target, one.unit}].push_back(one);
+  for (const row& row : rows) groups[{row.target, row.unit}].push_back(row);
   std::vector<unit> units;
   for (const auto& [key, members] : groups) {
     units.push_back({.path = fmt::format("units/{}/{}_{}.{}", name_of(key.first), family.name,
@@ -314,7 +314,7 @@ file_set files_of(const family& family, const std::vector<row>& rows,
   file_set files;
   files[fmt::format("rows/{}.inc", family.name)] = row_list(family, rows);
   files[fmt::format("units/{}.cpp", family.name)] = registry_text(family, rows, costs, versions);
-  for (const unit& one : units) files[one.path] = unit_text(family, one);
+  for (const unit& unit : units) files[unit.path] = unit_text(family, unit);
   const std::string folder = fmt::format("include/tessera/families/{}/", family.name);
   files[folder + "registry.hpp"] = registry_header(family);
   if (!family.has_own_row_header) files[folder + "row.hpp"] = row_header(family);
@@ -340,7 +340,7 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
   std::string host = "  units/runtime.cpp\n  units/families.cpp\n  units/lookup.cpp\n";
   for (const auto& [family, units] : families) {
     host += fmt::format("  units/{}.cpp\n", family.name);
-    for (const unit& one : units) by_backend[one.target].push_back(one.path);
+    for (const unit& unit : units) by_backend[unit.target].push_back(unit.path);
   }
   std::string list = banner("#", "the units of this build, by backend.");
   list += "set(tessera_unit_backends";

@@ -94,12 +94,12 @@ std::vector<request> generated(const request_statement& stated) {
   std::vector<request> all;
   double clock = 0;
   for (std::int64_t n = 0; n < stated.requests; ++n) {
-    request one{.arrival = clock,
-                .prompt = prompts.next(),
-                .output = outputs.next(),
-                .shared = prefix_for(stated.prefixes, prefixes)};
-    if (one.shared) one.prompt += one.shared->tokens;
-    all.push_back(one);
+    request request{.arrival = clock,
+                    .prompt = prompts.next(),
+                    .output = outputs.next(),
+                    .shared = prefix_for(stated.prefixes, prefixes)};
+    if (request.shared) request.prompt += request.shared->tokens;
+    all.push_back(request);
     clock += gap(stated.arrivals, arrivals);
   }
   return all;

@@ -16,23 +16,23 @@ std::optional<step> scheduler::next() {
     clock_ = std::max(clock_, static_cast<std::int64_t>(std::ceil(asked(arrived_).arrival)));
   }
   arrive();
-  step made{.clock = clock_++};
+  step step{.clock = clock_++};
   const std::int64_t evicted = totals_.evictions;
-  schedule_generating(made);
-  schedule_prompts(made);
+  schedule_generating(step);
+  schedule_prompts(step);
   // Who was evicted in this step would take back what it gave.
-  while (totals_.evictions == evicted && made.tokens < trace_.limits.tokens && !waiting_.empty() &&
+  while (totals_.evictions == evicted && step.tokens < trace_.limits.tokens && !waiting_.empty() &&
          static_cast<std::int64_t>(running_.size()) < trace_.limits.sequences) {
     const std::size_t number = waiting_.front();
     if (!admit(number)) break;
     waiting_.pop_front();
     running_.push_back(number);
     const std::int64_t left = known(number) - states_[number].computed;
-    add_range(made, number, std::min(left, trace_.limits.tokens - made.tokens), false);
+    add_range(step, number, std::min(left, trace_.limits.tokens - step.tokens), false);
   }
-  made.pages_used = pool_.used();
-  made.pages_kept = pool_.kept();
-  return made;
+  step.pages_used = pool_.used();
+  step.pages_kept = pool_.kept();
+  return step;
 }
 
 void scheduler::arrive() {
@@ -43,20 +43,20 @@ void scheduler::arrive() {
 }
 
 /// Who was admitted first is asked first, so that nobody evicts a sequence that has its token.
-void scheduler::schedule_generating(step& made) {
+void scheduler::schedule_generating(step& step) {
   for (std::size_t place = 0; place < running_.size(); ++place) {
     const std::size_t number = running_[place];
     if (!generates(number)) continue;
     while (place < running_.size() && !has_room_for_next(number)) evict_last();
-    if (place < running_.size()) add_range(made, number, 1, true);
+    if (place < running_.size()) add_range(step, number, 1, true);
   }
 }
 
-void scheduler::schedule_prompts(step& made) {
+void scheduler::schedule_prompts(step& step) {
   for (const std::size_t number : running_) {
     const std::int64_t left = known(number) - states_[number].computed;
-    if (generates(number) || made.tokens == trace_.limits.tokens) continue;
-    add_range(made, number, std::min(left, trace_.limits.tokens - made.tokens), false);
+    if (generates(number) || step.tokens == trace_.limits.tokens) continue;
+    add_range(step, number, std::min(left, trace_.limits.tokens - step.tokens), false);
   }
 }
 
@@ -129,12 +129,12 @@ void scheduler::keep_prefix(std::size_t number, std::int64_t begin) {
   }
 }
 
-void scheduler::add_range(step& made, std::size_t number, std::int64_t tokens,
+void scheduler::add_range(step& step, std::size_t number, std::int64_t tokens,
                           bool generates) const {
   const sequence& state = states_[number];
-  made.ranges.push_back({number, state.computed, tokens, generates, state.pages});
-  made.tokens += tokens;
-  made.generating += generates ? 1 : 0;
+  step.ranges.push_back({number, state.computed, tokens, generates, state.pages});
+  step.tokens += tokens;
+  step.generating += generates ? 1 : 0;
 }
 
 void scheduler::complete(const step& done) {

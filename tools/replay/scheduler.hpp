@@ -88,15 +88,15 @@ class scheduler {
   }
 
   void arrive();
-  void schedule_generating(step& made);
-  void schedule_prompts(step& made);
+  void schedule_generating(step& step);
+  void schedule_prompts(step& step);
   bool has_room_for_next(std::size_t number);
   void evict_last();
   bool admit(std::size_t number);
   void share_prefix(std::size_t number);
   void keep_prefix(std::size_t number, std::int64_t begin);
   void give_pages_back(sequence& state);
-  void add_range(step& made, std::size_t number, std::int64_t tokens, bool generates) const;
+  void add_range(step& step, std::size_t number, std::int64_t tokens, bool generates) const;
 
   const trace& trace_;
   page_pool pool_;

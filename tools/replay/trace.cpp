@@ -102,20 +102,21 @@ class trace_reader {
   }
 
   void read_request(trace_line& line) {
-    request one{.arrival = line.real("arrival", 0, 1e9),
-                .prompt = line.whole("prompt", 1, most_tokens),
-                .output = line.whole("output", 1, most_tokens)};
-    if (const auto prefix = line.text_of("prefix")) one.shared = shared_of(line, *prefix, one);
+    request request{.arrival = line.real("arrival", 0, 1e9),
+                    .prompt = line.whole("prompt", 1, most_tokens),
+                    .output = line.whole("output", 1, most_tokens)};
+    if (const auto prefix = line.text_of("prefix"))
+      request.shared = shared_of(line, *prefix, request);
     line.end(1);
     if (static_cast<std::int64_t>(found_.requests.size()) == most_requests) {
       line.refuse(
           fmt::format("is request {}, a trace has {} at most", most_requests + 1, most_requests));
     }
-    found_.requests.push_back(one);
+    found_.requests.push_back(request);
   }
 
   /// "NAME:TOKENS".
-  common_tokens shared_of(const trace_line& line, std::string_view text, const request& one) {
+  common_tokens shared_of(const trace_line& line, std::string_view text, const request& request) {
     const std::size_t colon = text.rfind(':');
     const std::string name(text.substr(0, colon));
     if (colon == std::string_view::npos || name.empty()) {
@@ -123,7 +124,7 @@ class trace_reader {
     }
     const std::string number = fmt::format("tokens={}", text.substr(colon + 1));
     trace_line tokens(number, found_.file, line.number());
-    return {number_of(name), tokens.whole("tokens", 1, one.prompt)};
+    return {number_of(name), tokens.whole("tokens", 1, request.prompt)};
   }
 
   std::size_t number_of(const std::string& prefix) {
@@ -183,9 +184,9 @@ class trace_reader {
                        .share = line.real("share", 0, 1)};
     line.end(2);
     for (std::int64_t n = 0; n < group.count; ++n) {
-      const std::string one = group.count == 1 ? name : fmt::format("{}.{}", name, n + 1);
-      if (numbers_.contains(one)) line.refuse(fmt::format("{} is the name of 2 prefixes", one));
-      number_of(one);
+      const std::string text = group.count == 1 ? name : fmt::format("{}.{}", name, n + 1);
+      if (numbers_.contains(text)) line.refuse(fmt::format("{} is the name of 2 prefixes", text));
+      number_of(text);
     }
     stated_.prefixes.push_back(group);
     shares_ += group.share;
@@ -198,13 +199,14 @@ class trace_reader {
   /// What the pool can never hold is refused before anything runs.
   void check_sizes() const {
     for (std::size_t n = 0; n < found_.requests.size(); ++n) {
-      const request& one = found_.requests[n];
-      const std::int64_t needed = found_.limits.pages_of(one.most_keys());
+      const request& request = found_.requests[n];
+      const std::int64_t needed = found_.limits.pages_of(request.most_keys());
       if (needed <= found_.limits.pages) continue;
       refuse(fmt::format(
           "request {}: {} prompt and {} output tokens need {} pages of {}, the pool has "
           "{}",
-          n + 1, one.prompt, one.output, needed, found_.limits.page_size, found_.limits.pages));
+          n + 1, request.prompt, request.output, needed, found_.limits.page_size,
+          found_.limits.pages));
     }
   }
 

@@ -105,8 +105,8 @@ void trace_line::end(std::size_t words) const {
   const auto other = std::ranges::find(values_, false, &value::used);
   if (other == values_.end()) return;
   std::string known;
-  for (const value& one : values_) {
-    if (one.used) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.key);
+  for (const value& value : values_) {
+    if (value.used) known += fmt::format("{}{}", known.empty() ? "" : ", ", value.key);
   }
   refuse(fmt::format("{}={} is no key of this line{}{}", other->key, other->text,
                      known.empty() ? "" : "; read were ", known));

@@ -60,7 +60,7 @@ struct checked_file {
   std::size_t failures() const {
     std::size_t count = 0;
     for (const checked_row& row : rows) {
-      for (const verdict& one : row.verdicts) count += one.failed() ? 1 : 0;
+      for (const verdict& verdict : row.verdicts) count += verdict.failed() ? 1 : 0;
     }
     return count;
   }
@@ -69,11 +69,11 @@ struct checked_file {
   std::size_t not_computed() const {
     std::set<std::string> open;
     for (const checked_row& row : rows) {
-      for (const verdict& one : row.verdicts) open.insert(one.tensor);
+      for (const verdict& verdict : row.verdicts) open.insert(verdict.tensor);
     }
     for (const checked_row& row : rows) {
-      for (const verdict& one : row.verdicts) {
-        if (one.computed) open.erase(one.tensor);
+      for (const verdict& verdict : row.verdicts) {
+        if (verdict.computed) open.erase(verdict.tensor);
       }
     }
     return open.size();
@@ -89,24 +89,24 @@ void require_same_shape(const file_call& call, std::string_view name, const tens
 }
 
 verdict judge(const file_call& call, const safetensors_entry& reference) {
-  verdict one;
-  one.tensor = reference.name.substr(std::string_view("ref.").size());
+  verdict verdict;
+  verdict.tensor = reference.name.substr(std::string_view("ref.").size());
   const tensor_view* ours = nullptr;
   const std::vector<safetensors_entry> outputs = call.outputs();
   for (const safetensors_entry& output : outputs) {
-    if (output.name == "out." + one.tensor) ours = &output.tensor;
+    if (output.name == "out." + verdict.tensor) ours = &output.tensor;
   }
-  if (ours == nullptr) return one;
-  one.computed = true;
+  if (ours == nullptr) return verdict;
+  verdict.computed = true;
   require_same_shape(call, reference.name, *ours, reference.tensor);
-  if (const tensor_view* source = call.file().tensor("out." + one.tensor)) {
-    require_same_shape(call, "out." + one.tensor, *ours, *source);
+  if (const tensor_view* source = call.file().tensor("out." + verdict.tensor)) {
+    require_same_shape(call, "out." + verdict.tensor, *ours, *source);
   }
   const support::file_verdict found = support::judge_by_file(
-      call.file(), one.tensor, reference::to_doubles(*ours), ours->type, call.operand_type());
-  one.ours = found.ours;
-  one.source_error = found.source_error;
-  return one;
+      call.file(), verdict.tensor, reference::to_doubles(*ours), ours->type, call.operand_type());
+  verdict.ours = found.ours;
+  verdict.source_error = found.source_error;
+  return verdict;
 }
 
 checked_row run_row(file_call& call, const check_flags& flags, const std::string& row) {
@@ -182,14 +182,15 @@ json::object json_of(const checked_file& checked) {
   json::array rows;
   for (const checked_row& row : checked.rows) {
     json::array tensors;
-    for (const verdict& one : row.verdicts) {
-      json::object tensor{{"name", one.tensor}, {"computed", one.computed}};
-      if (one.computed) {
-        tensor["error"] = one.ours.error;
-        tensor["source_error"] = one.source_error ? json::value(*one.source_error) : nullptr;
-        tensor["bound"] = one.ours.bound;
-        tensor["nan_and_inf_agree"] = one.ours.specials_agree;
-        tensor["passed"] = one.ours.passed;
+    for (const verdict& verdict : row.verdicts) {
+      json::object tensor{{"name", verdict.tensor}, {"computed", verdict.computed}};
+      if (verdict.computed) {
+        tensor["error"] = verdict.ours.error;
+        tensor["source_error"] =
+            verdict.source_error ? json::value(*verdict.source_error) : nullptr;
+        tensor["bound"] = verdict.ours.bound;
+        tensor["nan_and_inf_agree"] = verdict.ours.specials_agree;
+        tensor["passed"] = verdict.ours.passed;
       }
       tensors.push_back(std::move(tensor));
     }
@@ -213,18 +214,18 @@ void add_rows(table& out, const checked_file& checked) {
   std::string file = std::filesystem::path(checked.file).stem().string();
   for (const checked_row& row : checked.rows) {
     const auto last = std::find_if(row.verdicts.rbegin(), row.verdicts.rend(),
-                                   [](const verdict& one) { return one.computed; });
-    for (const verdict& one : row.verdicts) {
-      if (!one.computed) continue;
-      std::string answer = one.ours.passed ? "ok" : "out of bound";
-      if (!one.ours.specials_agree) answer = "NaN or Inf differs";
+                                   [](const verdict& verdict) { return verdict.computed; });
+    for (const verdict& verdict : row.verdicts) {
+      if (!verdict.computed) continue;
+      std::string answer = verdict.ours.passed ? "ok" : "out of bound";
+      if (!verdict.ours.specials_agree) answer = "NaN or Inf differs";
       out.add({file,
-               one.tensor,
-               {number(one.ours.error), one.ours.passed ? style::plain : style::bad},
-               one.source_error ? number(*one.source_error) : "-",
-               number(one.ours.bound),
-               {answer, one.ours.passed ? style::good : style::bad},
-               &one == &*last ? row.row : ""});
+               verdict.tensor,
+               {number(verdict.ours.error), verdict.ours.passed ? style::plain : style::bad},
+               verdict.source_error ? number(*verdict.source_error) : "-",
+               number(verdict.ours.bound),
+               {answer, verdict.ours.passed ? style::good : style::bad},
+               &verdict == &*last ? row.row : ""});
       file.clear();
     }
   }
@@ -247,7 +248,7 @@ void print_report(const std::vector<checked_file>& all) {
     failures += checked.failures();
     refused += checked.refusal.empty() ? 0 : 1;
     for (const checked_row& row : checked.rows) {
-      for (const verdict& one : row.verdicts) judged += one.computed ? 1 : 0;
+      for (const verdict& verdict : row.verdicts) judged += verdict.computed ? 1 : 0;
     }
     not_computed += checked.not_computed();
   }

@@ -49,9 +49,9 @@ result<tensor_view> device_tensors::add(const tensor_view& host) {
 
 status device_tensors::fetch(const tensor_view& host) const {
   const byte_span span = host.present() ? span_of(host) : byte_span{};
-  for (const copied& one : copies_) {
-    if (span.bytes == 0 || one.host != span.begin) continue;
-    return copy_memory(device_, one.host, one.memory.data(), span.bytes, stream_);
+  for (const copied& copy : copies_) {
+    if (span.bytes == 0 || copy.host != span.begin) continue;
+    return copy_memory(device_, copy.host, copy.memory.data(), span.bytes, stream_);
   }
   return {};
 }

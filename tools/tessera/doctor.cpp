@@ -54,15 +54,15 @@ measured_machine measure_machine() {
 
 std::size_t row_count() {
   std::size_t count = 0;
-  for (const family* one : all_families()) count += one->rows().size();
+  for (const family* family : all_families()) count += family->rows().size();
   return count;
 }
 
 /// "12 lines, 10 answer for rows of this build, 2 are hints of other code", or why there are none.
-std::string state_of(const opened_table& one) {
-  const lookup_file_state& file = one.file();
+std::string state_of(const opened_table& table) {
+  const lookup_file_state& file = table.file();
   if (file.condition != lookup_file_condition::read) return std::string(name_of(file.condition));
-  const standing_counts lines = count_standings(one.table);
+  const standing_counts lines = count_standings(table.table);
   std::string text = fmt::format("{} line{}", file.rows, file.rows == 1 ? "" : "s");
   const auto verb = [](std::int64_t count, std::string_view singular, std::string_view plural) {
     return fmt::format(", {} {}", count, count == 1 ? singular : plural);
@@ -76,10 +76,10 @@ std::string state_of(const opened_table& one) {
 
 json::array tables_json(const std::vector<opened_table>& tables) {
   json::array all;
-  for (const opened_table& one : tables) {
-    const lookup_file_state& file = one.file();
-    const standing_counts lines = count_standings(one.table);
-    all.push_back(json::object{{"layer", one.layer},
+  for (const opened_table& table : tables) {
+    const lookup_file_state& file = table.file();
+    const standing_counts lines = count_standings(table.table);
+    all.push_back(json::object{{"layer", table.layer},
                                {"path", file.path},
                                {"condition", json::string(name_of(file.condition))},
                                {"rows", file.rows},
@@ -122,8 +122,8 @@ void print_json_report(const bench::ceilings& limits, const examined_gpus& gpus,
     set[name] = value ? json::value(*value) : json::value(nullptr);
   }
   json::array wrong;
-  for (const finding& one : findings) {
-    wrong.push_back(json::object{{"fact", one.fact}, {"remedy", one.remedy}});
+  for (const finding& finding : findings) {
+    wrong.push_back(json::object{{"fact", finding.fact}, {"remedy", finding.remedy}});
   }
   print_json(json::object{{"version", json::string(version)},
                           {"device", to_json(this_device())},
@@ -209,8 +209,8 @@ void print_report(const bench::ceilings& limits, const examined_gpus& gpus,
   print(styled(style::bold, "Library") + "\n");
   print_fact("version", fmt::format("{}, {} rows", version, row_count()));
   print(styled(style::bold, "Lookup tables") + "\n");
-  for (const opened_table& one : tables) {
-    print_fact(one.layer, fmt::format("{}: {}", one.file().path, state_of(one)));
+  for (const opened_table& table : tables) {
+    print_fact(table.layer, fmt::format("{}: {}", table.file().path, state_of(table)));
   }
   print(styled(style::bold, "Environment") + "\n");
   for (const char* name : variables) {
@@ -222,7 +222,8 @@ void print_report(const bench::ceilings& limits, const examined_gpus& gpus,
     return;
   }
   print(styled(style::warning, "To mend") + "\n");
-  for (const finding& one : findings) print(fmt::format("  {}\n    {}\n", one.fact, one.remedy));
+  for (const finding& finding : findings)
+    print(fmt::format("  {}\n    {}\n", finding.fact, finding.remedy));
 }
 
 exit_status doctor(const common_flags& flags) {

@@ -43,8 +43,8 @@ void check_instructions(const device_facts& device, std::vector<finding>& findin
          "amx-bf16"});
   }
   std::size_t here = 0, all = 0;
-  for (const family* one : all_families()) {
-    for (const listed_row& row : one->rows()) {
+  for (const family* family : all_families()) {
+    for (const listed_row& row : family->rows()) {
       here += row.target == whole.highest ? 1 : 0;
       ++all;
     }
@@ -87,8 +87,8 @@ void check_neighbours(double lost_share, std::vector<finding>& findings) {
 }
 
 void check_tables(const std::vector<opened_table>& tables, std::vector<finding>& findings) {
-  for (const opened_table& one : tables) {
-    const std::string warning = warning_of(one.file());
+  for (const opened_table& table : tables) {
+    const std::string warning = warning_of(table.file());
     if (!warning.empty()) {
       findings.push_back({warning, "`tessera table verify` names the lines, `compact` drops them"});
     }

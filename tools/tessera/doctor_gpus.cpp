@@ -62,21 +62,21 @@ examined_gpus examine_gpus() {
   for (int ordinal = 0; ordinal < cuda_device_count(); ++ordinal) {
     const device_id gpu{device_kind::cuda, ordinal};
     const result<const device_facts*> facts = find_device(gpu);
-    examined_gpu one;
-    one.facts.kind = device_kind::cuda;
-    one.facts.ordinal = ordinal;
+    examined_gpu examined;
+    examined.facts.kind = device_kind::cuda;
+    examined.facts.ordinal = ordinal;
     if (!facts) {
-      one.refusal = facts.message();
+      examined.refusal = facts.message();
     } else {
-      one.facts = **facts;
+      examined.facts = **facts;
       const result<bench::device_ceilings> limits = bench::measure_ceilings_of(gpu);
       if (limits) {
-        one.limits = *limits;
+        examined.limits = *limits;
       } else {
-        one.refusal = limits.message();
+        examined.refusal = limits.message();
       }
     }
-    found.gpus.push_back(std::move(one));
+    found.gpus.push_back(std::move(examined));
   }
   return found;
 }
@@ -95,16 +95,16 @@ void check_gpus(const examined_gpus& found, std::vector<finding>& findings) {
                                     version_text(driver), version_text(runtime)),
                         "install a newer driver"});
   }
-  for (const examined_gpu& one : found.gpus) {
-    const std::string name = text_of(one.facts.id());
-    if (!one.refusal.empty()) {
-      findings.push_back({fmt::format("{} cannot be measured: {}", name, one.refusal),
+  for (const examined_gpu& gpu : found.gpus) {
+    const std::string name = text_of(gpu.facts.id());
+    if (!gpu.refusal.empty()) {
+      findings.push_back({fmt::format("{} cannot be measured: {}", name, gpu.refusal),
                           "look at nvidia-smi, or build the library for this GPU "
                           "(TESSERA_CUDA_ARCHITECTURES)"});
-    } else if (is_cpu(one.facts.highest)) {
+    } else if (is_cpu(gpu.facts.highest)) {
       findings.push_back(
           {fmt::format("{} has compute capability {}.{}, rows need 8.0", name,
-                       one.facts.compute_capability / 10, one.facts.compute_capability % 10),
+                       gpu.facts.compute_capability / 10, gpu.facts.compute_capability % 10),
            "use another GPU; calls on this one are refused"});
     }
   }
@@ -112,11 +112,11 @@ void check_gpus(const examined_gpus& found, std::vector<finding>& findings) {
 
 json::object to_json(const examined_gpus& found) {
   json::array gpus;
-  for (const examined_gpu& one : found.gpus) {
+  for (const examined_gpu& gpu : found.gpus) {
     gpus.push_back(json::object{
-        {"device", to_json(one.facts)},
-        {"ceilings", one.limits ? json::value(to_json(*one.limits)) : nullptr},
-        {"refusal", one.refusal.empty() ? json::value(nullptr) : json::value(one.refusal)}});
+        {"device", to_json(gpu.facts)},
+        {"ceilings", gpu.limits ? json::value(to_json(*gpu.limits)) : nullptr},
+        {"refusal", gpu.refusal.empty() ? json::value(nullptr) : json::value(gpu.refusal)}});
   }
   return {{"driver", found.versions.driver},
           {"runtime", found.versions.runtime},
@@ -129,9 +129,9 @@ void print_gpus(const examined_gpus& found) {
   print_fact("versions", runtime == 0 ? "the library was built without CUDA"
                                       : fmt::format("driver {}, runtime {}", version_text(driver),
                                                     version_text(runtime)));
-  for (const examined_gpu& one : found.gpus) {
-    print_facts(one.facts);
-    if (one.limits) print_limits(*one.limits);
+  for (const examined_gpu& gpu : found.gpus) {
+    print_facts(gpu.facts);
+    if (gpu.limits) print_limits(*gpu.limits);
   }
 }
 

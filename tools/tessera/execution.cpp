@@ -36,8 +36,8 @@ device_id named_device(const std::string& backend) {
   if (backend.empty()) return {};
   std::size_t on_cpu = 0;
   std::size_t on_gpu = 0;
-  for (const family* one : all_families()) {
-    for (const listed_row& row : one->rows()) ++(is_cpu(row.target) ? on_cpu : on_gpu);
+  for (const family* family : all_families()) {
+    for (const listed_row& row : family->rows()) ++(is_cpu(row.target) ? on_cpu : on_gpu);
   }
   const auto device = device_named(backend);
   if (!device) {

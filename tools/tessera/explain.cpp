@@ -66,8 +66,8 @@ std::string problem_from(const explain_flags& flags) {
 
 /// What the table line that answers has for a row; 0 if nothing.
 double measured_seconds(const explanation& what, std::string_view row) {
-  for (const row_measurement& one : what.measured) {
-    if (one.row == row) return one.seconds;
+  for (const row_measurement& measurement : what.measured) {
+    if (measurement.row == row) return measurement.seconds;
   }
   return 0;
 }
@@ -182,7 +182,7 @@ void print_rejected(const explanation& what) {
   std::vector<std::pair<std::string_view, std::vector<std::string_view>>> groups;
   for (const row_rejection& row : what.rejected) {
     auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const auto& one) { return one.first == row.reason; });
+                              [&](const auto& known) { return known.first == row.reason; });
     if (group == groups.end()) group = groups.insert(group, {row.reason, {}});
     group->second.push_back(row.row);
   }

@@ -45,20 +45,20 @@ std::string obstacle(const listed_row& row) {
 
 json::object json_of(const listed_row& row, std::string_view family) {
   const std::string why_not = obstacle(row);
-  json::object made{{"name", json::string(row.name)},
-                    {"family", json::string(family)},
-                    {"config", row.config},
-                    {"isa", json::string(name_of(row.target))},
-                    {"eligible", why_not.empty()},
-                    {"reason", json::string(why_not)},
-                    {"compile_seconds", row.compile_seconds},
-                    {"bytes", row.bytes}};
+  json::object object{{"name", json::string(row.name)},
+                      {"family", json::string(family)},
+                      {"config", row.config},
+                      {"isa", json::string(name_of(row.target))},
+                      {"eligible", why_not.empty()},
+                      {"reason", json::string(why_not)},
+                      {"compile_seconds", row.compile_seconds},
+                      {"bytes", row.bytes}};
   if (is_cuda(row.target)) {
-    made["registers"] = row.resources.registers;
-    made["local_bytes"] = row.resources.local_bytes;
-    made["shared_bytes"] = row.shared_bytes;
+    object["registers"] = row.resources.registers;
+    object["local_bytes"] = row.resources.local_bytes;
+    object["shared_bytes"] = row.shared_bytes;
   }
-  return made;
+  return object;
 }
 
 bool selected(const listed_row& row, const std::string& backend) {
@@ -77,9 +77,9 @@ struct listing {
 std::vector<listing> listings_of(const list_flags& flags) {
   const family* const asked = flags.op.empty() ? nullptr : &family_of(flags.op, "--op");
   std::vector<listing> all;
-  for (const family* one : all_families()) {
-    if (asked != nullptr && one != asked) continue;
-    listing part{one, one->rows()};
+  for (const family* family : all_families()) {
+    if (asked != nullptr && family != asked) continue;
+    listing part{family, family->rows()};
     std::erase_if(part.rows, [&](const listed_row& row) { return !selected(row, flags.backend); });
     if (!part.rows.empty()) all.push_back(std::move(part));
   }

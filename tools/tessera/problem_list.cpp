@@ -50,9 +50,9 @@ void read_models(const problem_flags& flags, const tuner::conditions& where,
   for (const std::string& path : flags.models) {
     const model_description model = read_model(path);
     for (const std::string& note : model.notes) print_message(path + ": " + note);
-    for (const model_problem& one : problems_of(model, question)) {
-      check_problem(one.text, path, where);
-      list.push_back({one.text, one.layers * one.times});
+    for (const model_problem& problem : problems_of(model, question)) {
+      check_problem(problem.text, path, where);
+      list.push_back({problem.text, problem.layers * problem.times});
     }
   }
 }

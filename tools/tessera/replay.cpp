@@ -41,7 +41,7 @@ exit_status run_replay(const replay_flags& flags) {
       replay::parse_trace(file_text(flags.trace, largest_trace), flags.trace);
   for (const std::string& note : model.notes) print_message(flags.model + ": " + note);
   replay_session session(model, type_of_pool(flags.pool), served, flags.execution);
-  for (const std::string& one : session.left_out()) print_message(flags.model + ": " + one);
+  for (const std::string& text : session.left_out()) print_message(flags.model + ": " + text);
   {
     progress shown(flags.quiet, 10);
     session.run(flags.wishes, shown);

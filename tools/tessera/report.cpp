@@ -74,13 +74,13 @@ void print_result(const report::input& from, const std::string& page, const repo
     return;
   }
   json::array files;
-  for (const report::source& one : from.sources) {
+  for (const report::source& source : from.sources) {
     files.push_back(
-        json::object{{"path", one.path},
-                     {"kind", one.kind},
-                     {"contents", one.contents},
-                     {"bytes", one.bytes},
-                     {"bad_lines", json::array(one.bad_lines.begin(), one.bad_lines.end())}});
+        json::object{{"path", source.path},
+                     {"kind", source.kind},
+                     {"contents", source.contents},
+                     {"bytes", source.bytes},
+                     {"bad_lines", json::array(source.bad_lines.begin(), source.bad_lines.end())}});
   }
   print_json(json::object{{"output", flags.output},
                           {"bytes", page.size()},

@@ -77,7 +77,7 @@ void measure_missing(const std::vector<tuner::weighted_problem>& problems,
       .begins = [&](const auto& problem, std::size_t index,
                     std::size_t total) { progress.begin(problem, index, total); },
       .measures = [&](std::string_view phase, const auto& row) { progress.measure(phase, row); },
-      .ends = [&](const tuner::tuned_problem& one) { progress.end(one); }};
+      .ends = [&](const tuner::tuned_problem& problem) { progress.end(problem); }};
   require(tuning.run(*planned, events).failure(), table);
 }
 
@@ -91,9 +91,9 @@ std::vector<row_share> shares_of(const tuner::trace_times& trace,
                                  const tuner::selection_result& chosen) {
   std::vector<row_share> shares(trace.rows.size());
   for (std::size_t p = 0; p < trace.problems.size(); ++p) {
-    row_share& one = shares[chosen.serves[p]];
-    one.problems += 1;
-    one.share += static_cast<double>(trace.problems[p].count) *
+    row_share& row = shares[chosen.serves[p]];
+    row.problems += 1;
+    row.share += static_cast<double>(trace.problems[p].count) *
                  trace.times[p][chosen.serves[p]].seconds / chosen.found.seconds;
   }
   return shares;
@@ -140,12 +140,12 @@ void print_further(const tuner::trace_times& trace, const tuner::selection_resul
               {"compile s", side::right},
               {"KiB", side::right}});
   double before = chosen.found.seconds;
-  for (const tuner::further_row& one : chosen.further) {
-    const tuner::priced_row& row = trace.rows[one.row];
-    rows.add({row.name, share_text((before - one.seconds) / chosen.found.seconds, 2),
-              share_text(one.seconds / chosen.found.best_seconds - 1, 2),
+  for (const tuner::further_row& step : chosen.further) {
+    const tuner::priced_row& row = trace.rows[step.row];
+    rows.add({row.name, share_text((before - step.seconds) / chosen.found.seconds, 2),
+              share_text(step.seconds / chosen.found.best_seconds - 1, 2),
               compile_text(row.compile_seconds), kibibytes(row.bytes)});
-    before = one.seconds;
+    before = step.seconds;
   }
   if (!rows.empty()) print("\n" + rows.text(terminal_width()));
 }
@@ -190,17 +190,17 @@ json::object json_of(const tuner::trace_times& trace, const tuner::selection_res
   const std::vector<row_share> shares = shares_of(trace, chosen);
   json::array rows;
   for (std::size_t i = 0; i < found.rows.size(); ++i) {
-    json::object one = row_json(trace.rows[found.rows[i]]);
-    one["problems"] = shares[found.rows[i]].problems;
-    one["share"] = shares[found.rows[i]].share;
+    json::object object = row_json(trace.rows[found.rows[i]]);
+    object["problems"] = shares[found.rows[i]].problems;
+    object["share"] = shares[found.rows[i]].share;
     const double without = chosen.loss_without[i];
-    one["loss_without"] = std::isfinite(without) ? json::value(without) : json::value(nullptr);
-    rows.push_back(std::move(one));
+    object["loss_without"] = std::isfinite(without) ? json::value(without) : json::value(nullptr);
+    rows.push_back(std::move(object));
   }
   json::array further;
-  for (const tuner::further_row& one : chosen.further) {
-    json::object row = row_json(trace.rows[one.row]);
-    row["loss"] = one.seconds / found.best_seconds - 1;
+  for (const tuner::further_row& step : chosen.further) {
+    json::object row = row_json(trace.rows[step.row]);
+    row["loss"] = step.seconds / found.best_seconds - 1;
     further.push_back(std::move(row));
   }
   json::array problems;

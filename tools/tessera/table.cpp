@@ -7,10 +7,10 @@ namespace {
 
 constexpr std::size_t gap = 2;
 
-std::string padded(const cell& one, side align, std::size_t width, bool last) {
-  const std::size_t taken = display_width(one.text);
+std::string padded(const cell& cell, side align, std::size_t width, bool last) {
+  const std::size_t taken = display_width(cell.text);
   const std::string space(width > taken ? width - taken : 0, ' ');
-  const std::string text = styled(one.look, one.text);
+  const std::string text = styled(cell.look, cell.text);
   if (align == side::right) return space + text;
   return last ? text : text + space;
 }

@@ -28,7 +28,7 @@ struct table_flags : common_flags {
 
 std::int64_t row_count(const std::vector<opened_table>& tables) {
   std::size_t rows = 0;
-  for (const opened_table& one : tables) rows += one.table.records().size();
+  for (const opened_table& table : tables) rows += table.table.records().size();
   return static_cast<std::int64_t>(rows);
 }
 
@@ -51,17 +51,17 @@ exit_status dump(const table_flags& flags) {
 }
 
 /// "user table PATH: 200 rows, sound", or what is wrong with it line by line.
-void print_verdict(const opened_table& one) {
-  const lookup_file_state& file = one.file();
+void print_verdict(const opened_table& table) {
+  const lookup_file_state& file = table.file();
   if (file.condition == lookup_file_condition::absent) {
-    print(fmt::format("{}: {}\n", title_of(one), styled(style::dim, "absent")));
+    print(fmt::format("{}: {}\n", title_of(table), styled(style::dim, "absent")));
     return;
   }
   const std::string warning = warning_of(file);
-  const standing_counts counts = count_standings(one.table);
+  const standing_counts counts = count_standings(table.table);
   if (warning.empty()) {
-    const auto rows = static_cast<std::int64_t>(one.table.records().size());
-    print(fmt::format("{}: {}, {}\n", title_of(one), counted(rows, "row"),
+    const auto rows = static_cast<std::int64_t>(table.table.records().size());
+    print(fmt::format("{}: {}, {}\n", title_of(table), counted(rows, "row"),
                       styled(style::good, "sound")));
   } else {
     print(styled(style::bad, warning) + "\n");
@@ -83,14 +83,14 @@ exit_status verify(const table_flags& flags) {
   const std::vector<opened_table> tables = open_tables(flags.files);
   std::int64_t wrong = 0;
   std::int64_t there = 0;
-  for (const opened_table& one : tables) {
-    wrong += warning_of(one.file()).empty() ? 0 : 1;
-    there += one.file().condition == lookup_file_condition::absent ? 0 : 1;
+  for (const opened_table& table : tables) {
+    wrong += warning_of(table.file()).empty() ? 0 : 1;
+    there += table.file().condition == lookup_file_condition::absent ? 0 : 1;
   }
   if (flags.json) {
     print_stats_json(tables);
   } else {
-    for (const opened_table& one : tables) print_verdict(one);
+    for (const opened_table& table : tables) print_verdict(table);
     print(fmt::format("{}, {}, {}\n", counted(there, "table"), counted(row_count(tables), "row"),
                       wrong == 0 ? styled(style::good, "nothing wrong")
                                  : styled(style::bad, fmt::format("{} not sound", wrong))));
@@ -158,12 +158,12 @@ void add_table(CLI::App& program, exit_status& status) {
   using action = exit_status (*)(const table_flags&);
   const auto add = [&](const char* name, const char* about, const char* files, action run,
                        const char* example) {
-    CLI::App* one = command->add_subcommand(name, about);
-    one->add_option("FILE", flags->files, files)->type_name("");
-    add_common_flags(*one, *flags);
-    one->footer(std::string("Example:\n  ") + example);
-    one->callback([flags, run, &status] { status = run(*flags); });
-    return one;
+    CLI::App* subcommand = command->add_subcommand(name, about);
+    subcommand->add_option("FILE", flags->files, files)->type_name("");
+    add_common_flags(*subcommand, *flags);
+    subcommand->footer(std::string("Example:\n  ") + example);
+    subcommand->callback([flags, run, &status] { status = run(*flags); });
+    return subcommand;
   };
   const char* const looked_at = "Lookup tables; default: every place the library looks at";
   add("stats", "The state of each table, and what it holds per family and device", looked_at,

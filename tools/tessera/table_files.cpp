@@ -30,15 +30,15 @@ struct known_family {
 
 const std::map<std::string_view, known_family>& known_families() {
   static const auto all = [] {
-    std::map<std::string_view, known_family> made;
+    std::map<std::string_view, known_family> families;
     for (const tessera::family* kind : tessera::families()) {
-      known_family& known = made[kind->name];
+      known_family& known = families[kind->name];
       known.semantic_version = kind->semantic_version;
       for (const instance& row : kind->rows()) {
         known.code_of_row[row.name] = kind->code_version(kind_of(row.target));
       }
     }
-    return made;
+    return families;
   }();
   return all;
 }
@@ -48,14 +48,14 @@ const std::map<std::string_view, known_family>& known_families() {
 std::vector<opened_table> open_tables(const std::vector<std::string>& paths) {
   std::vector<opened_table> all;
   for (const std::string& path : paths) {
-    opened_table one = open_one(std::string(named_layer), path);
-    if (one.file().condition == lookup_file_condition::absent) {
+    opened_table table = open_one(std::string(named_layer), path);
+    if (table.file().condition == lookup_file_condition::absent) {
       throw failure(fmt::format("{}: there is no such file", path));
     }
-    if (one.file().condition == lookup_file_condition::unreadable) {
-      throw failure(fmt::format("{}: cannot be read: {}", path, one.file().problem));
+    if (table.file().condition == lookup_file_condition::unreadable) {
+      throw failure(fmt::format("{}: cannot be read: {}", path, table.file().problem));
     }
-    all.push_back(std::move(one));
+    all.push_back(std::move(table));
   }
   if (!paths.empty()) return all;
   const table_locations where = process_table_locations();
@@ -66,12 +66,12 @@ std::vector<opened_table> open_tables(const std::vector<std::string>& paths) {
   return all;
 }
 
-std::string place_of(const opened_table& one) {
-  return one.layer == shipped_layer ? "inside the library" : one.file().path;
+std::string place_of(const opened_table& table) {
+  return table.layer == shipped_layer ? "inside the library" : table.file().path;
 }
 
-std::string title_of(const opened_table& one) {
-  return one.layer == named_layer ? one.file().path : one.layer + " table " + place_of(one);
+std::string title_of(const opened_table& table) {
+  return table.layer == named_layer ? table.file().path : table.layer + " table " + place_of(table);
 }
 
 std::string places_text() {
@@ -99,8 +99,8 @@ standing standing_of(const lookup_record& record) {
   return comparable ? standing::answer : standing::hint;
 }
 
-std::string_view name_of(standing one) noexcept {
-  switch (one) {
+std::string_view name_of(standing state) noexcept {
+  switch (state) {
     case standing::answer:
       return "answer";
     case standing::hint:

@@ -22,9 +22,9 @@ struct opened_table {
 std::vector<opened_table> open_tables(const std::vector<std::string>& paths);
 
 /// The file's path; "inside the library" for the table that is part of it.
-std::string place_of(const opened_table& one);
+std::string place_of(const opened_table& table);
 /// The same with the layer: "user table PATH"; of a named file only its path.
-std::string title_of(const opened_table& one);
+std::string title_of(const opened_table& table);
 
 /// Every place that the library looks at, for messages.
 std::string places_text();
@@ -41,7 +41,7 @@ enum class standing : std::uint8_t {
 };
 
 standing standing_of(const lookup_record& record);
-std::string_view name_of(standing one) noexcept;
+std::string_view name_of(standing state) noexcept;
 
 /// How many lines of each standing.
 struct standing_counts {

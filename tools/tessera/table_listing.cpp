@@ -45,9 +45,9 @@ using summaries = std::map<std::tuple<std::string, std::string, std::string>, su
 summaries summarise(const std::vector<opened_table>& tables,
                     const std::function<std::string(const opened_table&)>& place) {
   summaries all;
-  for (const opened_table& one : tables) {
-    for (const lookup_record& record : one.table.records()) {
-      all[{place(one), record.family, record.device_class}].add(record);
+  for (const opened_table& table : tables) {
+    for (const lookup_record& record : table.table.records()) {
+      all[{place(table), record.family, record.device_class}].add(record);
     }
   }
   return all;
@@ -98,20 +98,20 @@ json::object json_of(const lookup_record& record) {
           {"standing", json::string(name_of(standing_of(record)))}};
 }
 
-json::object json_of(const opened_table& one) {
-  const lookup_file_state& file = one.file();
+json::object json_of(const opened_table& table) {
+  const lookup_file_state& file = table.file();
   json::array faults;
   for (const line_fault& fault : file.faults) {
     faults.push_back(json::object{{"line", fault.line}, {"reason", fault.reason}});
   }
-  const standing_counts counts = count_standings(one.table);
+  const standing_counts counts = count_standings(table.table);
   return {{"path", file.path},
-          {"layer", one.layer},
+          {"layer", table.layer},
           {"condition", json::string(name_of(file.condition))},
           {"problem", file.problem},
           {"bytes", file.bytes},
           {"lines", file.rows + file.damaged + file.newer},
-          {"rows", one.table.records().size()},
+          {"rows", table.table.records().size()},
           {"answers", counts.answers},
           {"hints", counts.hints},
           {"no_row", counts.no_row},
@@ -193,13 +193,13 @@ void print_stats(const std::vector<opened_table>& tables) {
                {"damaged", side::right},
                {"size", side::right},
                {"file", side::left, true}});
-  for (const opened_table& one : tables) {
-    const lookup_file_state& file = one.file();
-    const standing_counts counts = count_standings(one.table);
+  for (const opened_table& table : tables) {
+    const lookup_file_state& file = table.file();
+    const standing_counts counts = count_standings(table.table);
     const auto [state, look] = state_of(file);
-    files.add({one.layer,
+    files.add({table.layer,
                {state, look},
-               count_text(static_cast<std::int64_t>(one.table.records().size())),
+               count_text(static_cast<std::int64_t>(table.table.records().size())),
                count_text(counts.answers),
                count_text(counts.hints),
                count_text(counts.no_row),
@@ -207,7 +207,7 @@ void print_stats(const std::vector<opened_table>& tables) {
                count_text(file.superseded),
                {count_text(file.damaged), file.damaged > 0 ? style::bad : style::plain},
                file.condition == lookup_file_condition::read ? bytes_text(file.bytes) : "-",
-               place_of(one)});
+               place_of(table)});
   }
   print(files.text(terminal_width()));
   summaries all = summarise(tables, place_of);
@@ -226,17 +226,17 @@ void print_stats(const std::vector<opened_table>& tables) {
     }
     print("\n" + out.text(terminal_width()));
   }
-  for (const opened_table& one : tables) {
-    const std::string warning = warning_of(one.file());
+  for (const opened_table& table : tables) {
+    const std::string warning = warning_of(table.file());
     if (!warning.empty()) print("\n" + styled(style::warning, warning) + "\n");
   }
 }
 
 void print_stats_json(const std::vector<opened_table>& tables) {
   json::array files;
-  for (const opened_table& one : tables) files.push_back(json_of(one));
+  for (const opened_table& table : tables) files.push_back(json_of(table));
   json::array groups;
-  const auto path_of = [](const opened_table& one) { return one.file().path; };
+  const auto path_of = [](const opened_table& table) { return table.file().path; };
   for (auto& [key, what] : summarise(tables, path_of)) {
     const auto& [path, family, device] = key;
     summary copy = what;
@@ -252,11 +252,11 @@ void print_stats_json(const std::vector<opened_table>& tables) {
 }
 
 void print_dump(const std::vector<opened_table>& tables) {
-  for (const opened_table& one : tables) {
-    const auto records = one.table.records();
+  for (const opened_table& table : tables) {
+    const auto records = table.table.records();
     if (records.empty()) continue;
     const std::string count = counted(static_cast<std::int64_t>(records.size()), "row");
-    print(styled(style::dim, title_of(one) + ": " + count) + "\n\n");
+    print(styled(style::dim, title_of(table) + ": " + count) + "\n\n");
     std::vector<std::vector<cell>> rows;
     for (std::size_t at = 0; at < records.size(); ++at) {
       const lookup_record& record = records[at];
@@ -271,11 +271,11 @@ void print_dump(const std::vector<opened_table>& tables) {
 
 void print_dump_json(const std::vector<opened_table>& tables) {
   json::array rows;
-  for (const opened_table& one : tables) {
-    for (const lookup_record& record : one.table.records()) {
+  for (const opened_table& table : tables) {
+    for (const lookup_record& record : table.table.records()) {
       json::object row = json_of(record);
-      row["file"] = one.file().path;
-      row["layer"] = one.layer;
+      row["file"] = table.file().path;
+      row["layer"] = table.layer;
       rows.push_back(std::move(row));
     }
   }

@@ -94,9 +94,9 @@ exit_status measure(tuner::session& tuning, const std::vector<tuner::planned_pro
                       std::size_t total) { progress.begin(problem, index, total); },
         .measures = [&](std::string_view phase, const auto& row) { progress.measure(phase, row); },
         .ends =
-            [&](const tuner::tuned_problem& one) {
-              progress.end(one);
-              if (flags.json) print(json_line(to_json(one)) + "\n");
+            [&](const tuner::tuned_problem& problem) {
+              progress.end(problem);
+              if (flags.json) print(json_line(to_json(problem)) + "\n");
             }};
     auto measured = tuning.run(planned, events);
     require(measured.failure(), tuning.options().table);
@@ -142,7 +142,7 @@ exit_status tune(const tune_flags& flags) {
     print_plan(*planned, options.measuring);
     return exit_status::success;
   }
-  for (const tuner::planned_problem& one : *planned) print(json_line(to_json(one)) + "\n");
+  for (const tuner::planned_problem& problem : *planned) print(json_line(to_json(problem)) + "\n");
   return exit_status::success;
 }
 

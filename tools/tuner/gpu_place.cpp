@@ -44,15 +44,15 @@ tensor_view gpu_place::brought(const tensor_view& host) const noexcept {
 status gpu_place::reset(std::size_t slot, std::size_t bytes) {
   if (status done = open(); !done) return done;
   if (slots_.size() <= slot) slots_.resize(slot + 1);
-  slot_memory& one = slots_[slot];
-  one.here.resize(bytes);
-  const std::size_t all = one.here.all().size();
-  if (one.there.size() < all) {
+  slot_memory& buffers = slots_[slot];
+  buffers.here.resize(bytes);
+  const std::size_t all = buffers.here.all().size();
+  if (buffers.there.size() < all) {
     result<device_buffer> memory = device_buffer::allocate(gpu_, all, stream());
     if (!memory) return memory.failure();
-    one.there = *std::move(memory);
+    buffers.there = *std::move(memory);
   }
-  return fill_memory(gpu_, one.there.data(), guarded_memory::pattern, all, stream());
+  return fill_memory(gpu_, buffers.there.data(), guarded_memory::pattern, all, stream());
 }
 
 status gpu_place::fill(std::size_t slot, std::span<const std::byte> bytes) {
@@ -64,9 +64,9 @@ std::byte* gpu_place::data(std::size_t slot) const noexcept {
 }
 
 status gpu_place::fetch() {
-  for (const slot_memory& one : slots_) {
-    const std::span<std::byte> all = one.here.all();
-    status done = copy_memory(gpu_, all.data(), one.there.data(), all.size(), stream());
+  for (const slot_memory& slot : slots_) {
+    const std::span<std::byte> all = slot.here.all();
+    status done = copy_memory(gpu_, all.data(), slot.there.data(), all.size(), stream());
     if (!done) return done;
   }
   return {};

@@ -41,7 +41,7 @@ class guarded_memory {
 
   /// True if nobody wrote before or behind the bytes.
   bool intact() const noexcept {
-    const auto untouched = [](std::byte one) { return one == std::byte{pattern}; };
+    const auto untouched = [](std::byte byte) { return byte == std::byte{pattern}; };
     const std::byte* const begin = memory_.data();
     return begin == nullptr ||
            (std::all_of(begin, begin + band, untouched) &&

@@ -131,10 +131,11 @@ std::vector<timed_row> timed_rows(const tunable_problem& problem,
                                   const std::vector<measured_row>& rows,
                                   const measuring_rules& rules) {
   std::vector<timed_row> list;
-  for (const measured_row& one : rows) {
-    const candidate& row = problem.candidates()[one.row];
-    const bool counts = one.state == row_state::timed;
-    list.push_back({row.name, counts ? statistics_of(samples_of(one, rules)) : sample_statistics{},
+  for (const measured_row& measured : rows) {
+    const candidate& row = problem.candidates()[measured.row];
+    const bool counts = measured.state == row_state::timed;
+    list.push_back({row.name,
+                    counts ? statistics_of(samples_of(measured, rules)) : sample_statistics{},
                     row.resources});
   }
   return list;

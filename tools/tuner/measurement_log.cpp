@@ -54,8 +54,8 @@ std::string contents_of(const fs::path& path) {
 }  // namespace
 
 const logged_row* logged_problem::find(std::string_view row) const noexcept {
-  const auto found =
-      std::find_if(rows.begin(), rows.end(), [&](const logged_row& one) { return one.row == row; });
+  const auto found = std::find_if(rows.begin(), rows.end(),
+                                  [&](const logged_row& logged) { return logged.row == row; });
   return found == rows.end() ? nullptr : &*found;
 }
 
@@ -90,7 +90,7 @@ void measurement_log::take(const lookup_record& line) {
   bool known = false;
   const row_state state = row_state_named(word, known);
   if (!known) return;
-  const auto same = [&](const logged_row& one) { return one.row == line.row; };
+  const auto same = [&](const logged_row& row) { return row.row == line.row; };
   std::erase_if(problem.rows, same);
   problem.rows.push_back({line.row, state, std::string(reason), line.median_us * 1e-6,
                           line.spread_us * 1e-6, line.samples});

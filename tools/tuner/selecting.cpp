@@ -27,14 +27,14 @@ class known_times {
   }
 
   bool failed(std::string_view row) const {
-    const logged_row* one = logged_ == nullptr ? nullptr : logged_->find(row);
-    return one != nullptr && is_failure(one->state);
+    const logged_row* logged = logged_ == nullptr ? nullptr : logged_->find(row);
+    return logged != nullptr && is_failure(logged->state);
   }
 
   /// 0: not measured.
   double seconds(std::string_view row) const {
-    const logged_row* one = logged_ == nullptr ? nullptr : logged_->find(row);
-    if (one != nullptr && one->samples > 0) return one->seconds;
+    const logged_row* logged = logged_ == nullptr ? nullptr : logged_->find(row);
+    if (logged != nullptr && logged->samples > 0) return logged->seconds;
     for (const lookup_record* record : records_) {
       if (record->row == row) return record->median_us * 1e-6;
       if (record->default_row == row && record->default_us > 0) return record->default_us * 1e-6;
@@ -66,10 +66,10 @@ result<std::map<std::string, keyed_problem>> by_key(const std::vector<weighted_p
                     fmt::format("problem {} of {}: {}", n + 1, problems.size(), opened.message()));
     }
     const problem_key& key = (*opened)->key();
-    keyed_problem& one = keyed[key.family + '\t' + key.identity + '\t' + key.size];
-    one.count += problems[n].count;
-    one.problems += 1;
-    if (one.problem == nullptr) one.problem = *std::move(opened);
+    keyed_problem& problem = keyed[key.family + '\t' + key.identity + '\t' + key.size];
+    problem.count += problems[n].count;
+    problem.problems += 1;
+    if (problem.problem == nullptr) problem.problem = *std::move(opened);
   }
   return keyed;
 }
@@ -88,8 +88,8 @@ double calibration(const tunable_problem& problem, const known_times& known) {
 std::map<std::string, std::size_t> collect_rows(const std::map<std::string, keyed_problem>& keyed,
                                                 std::vector<priced_row>& rows) {
   std::map<std::string, priced_row> all;
-  for (const auto& [text, one] : keyed) {
-    for (const candidate& row : one.problem->candidates()) {
+  for (const auto& [text, member] : keyed) {
+    for (const candidate& row : member.problem->candidates()) {
       all[row.name] = {row.name, row.resources, row.compile_seconds, row.fallback};
     }
   }
@@ -101,12 +101,12 @@ std::map<std::string, std::size_t> collect_rows(const std::map<std::string, keye
   return index;
 }
 
-planned_problem planned_of(const keyed_problem& one) {
-  const tunable_problem& problem = *one.problem;
+planned_problem planned_of(const keyed_problem& keyed) {
+  const tunable_problem& problem = *keyed.problem;
   planned_problem planned;
   planned.text = problem.text();
-  planned.count = one.count;
-  planned.problems = one.problems;
+  planned.count = keyed.count;
+  planned.problems = keyed.problems;
   planned.key = problem.key();
   planned.default_row = problem.candidates()[problem.default_row()].name;
   planned.eligible = problem.candidates().size();
@@ -142,10 +142,10 @@ result<trace_times> times_of(const std::vector<weighted_problem>& problems,
   if (!keyed) return keyed.failure();
   trace_times trace;
   const std::map<std::string, std::size_t> index = collect_rows(*keyed, trace.rows);
-  for (const auto& [text, one] : *keyed) {
-    const auto candidates = one.problem->candidates();
-    const known_times known(one.problem->key(), log, tables);
-    const double scale = calibration(*one.problem, known);
+  for (const auto& [text, member] : *keyed) {
+    const auto candidates = member.problem->candidates();
+    const known_times known(member.problem->key(), log, tables);
+    const double scale = calibration(*member.problem, known);
     const bool special = std::any_of(candidates.begin(), candidates.end(), [&](const auto& row) {
       return !row.fallback && !known.failed(row.name);
     });
@@ -161,7 +161,7 @@ result<trace_times> times_of(const std::vector<weighted_problem>& problems,
       (seconds > 0 ? trace.measured : trace.predicted) += 1;
     }
     trace.times.push_back(std::move(times));
-    trace.problems.push_back(planned_of(one));
+    trace.problems.push_back(planned_of(member));
   }
   return trace;
 }

@@ -113,31 +113,31 @@ decision_reason decision_reason_named(std::string_view name) noexcept {
 
 decision decide(std::span<const timed_row> rows, std::size_t default_row,
                 const decision_rules& rules) {
-  decision made;
+  decision verdict;
   const std::size_t fastest = fastest_of(rows, no_row);
-  if (fastest == no_row) return made;
+  if (fastest == no_row) return verdict;
   if (default_row == no_row || rows[default_row].time.count == 0) {
-    made.winner =
+    verdict.winner =
         preferred_among_equals(rows, fastest, rules, [](const timed_row&) { return true; });
-    made.reason = decision_reason::default_failed;
-    made.runner_up = fastest_of(rows, made.winner);
-    return made;
+    verdict.reason = decision_reason::default_failed;
+    verdict.runner_up = fastest_of(rows, verdict.winner);
+    return verdict;
   }
   const timed_row& standard = rows[default_row];
   if (beats(rows[fastest], standard, rules)) {
-    made.winner = preferred_among_equals(
+    verdict.winner = preferred_among_equals(
         rows, fastest, rules, [&](const timed_row& row) { return beats(row, standard, rules); });
-    made.reason = decision_reason::faster;
-    made.gain = standard.time.median / rows[made.winner].time.median;
+    verdict.reason = decision_reason::faster;
+    verdict.gain = standard.time.median / rows[verdict.winner].time.median;
   } else {
-    made.winner = default_row;
+    verdict.winner = default_row;
     const double gain = standard.time.median / rows[fastest].time.median;
-    made.reason = fastest == default_row  ? decision_reason::default_best
-                  : gain < rules.min_gain ? decision_reason::gain_too_small
-                                          : decision_reason::within_noise;
+    verdict.reason = fastest == default_row  ? decision_reason::default_best
+                     : gain < rules.min_gain ? decision_reason::gain_too_small
+                                             : decision_reason::within_noise;
   }
-  made.runner_up = fastest_of(rows, made.winner);
-  return made;
+  verdict.runner_up = fastest_of(rows, verdict.winner);
+  return verdict;
 }
 
 double geometric_mean(std::span<const double> values) {

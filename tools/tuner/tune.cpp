@@ -15,8 +15,8 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double total_seconds(const planned_problem& one) {
-  return one.predicted_seconds * static_cast<double>(one.count);
+double total_seconds(const planned_problem& problem) {
+  return problem.predicted_seconds * static_cast<double>(problem.count);
 }
 
 /// Timed rows first, by time; then the others in the order of their names.
@@ -28,14 +28,14 @@ bool comes_first(const logged_row& a, const logged_row& b) {
   return a.row < b.row;
 }
 
-logged_row logged(const tunable_problem& problem, const measured_row& one,
+logged_row logged(const tunable_problem& problem, const measured_row& timed,
                   const measuring_rules& rules) {
-  const candidate& row = problem.candidates()[one.row];
-  const sample_statistics time = statistics_of(samples_of(one, rules));
+  const candidate& row = problem.candidates()[timed.row];
+  const sample_statistics time = statistics_of(samples_of(timed, rules));
   const bool measured = time.count > 0;
   return {.row = row.name,
-          .state = one.state,
-          .reason = one.reason,
+          .state = timed.state,
+          .reason = timed.reason,
           .seconds = measured ? time.median : std::max(row.predicted_seconds, 1e-9),
           .mad = time.mad,
           .samples = static_cast<std::int64_t>(time.count)};
@@ -69,7 +69,7 @@ std::string_view name_of(outcome_kind kind) noexcept {
 
 const logged_row* tuned_problem::row_named(std::string_view name) const noexcept {
   const auto found = std::find_if(rows.begin(), rows.end(),
-                                  [&](const logged_row& one) { return one.row == name; });
+                                  [&](const logged_row& logged) { return logged.row == name; });
   return found == rows.end() ? nullptr : &*found;
 }
 
@@ -89,15 +89,15 @@ result<std::vector<planned_problem>> session::plan(
     const std::vector<weighted_problem>& problems) const {
   std::map<std::string, planned_problem> by_key;
   for (std::size_t n = 0; n < problems.size(); ++n) {
-    const weighted_problem& one = problems[n];
-    const auto opened = options_.open(one.text, options_.where);
+    const weighted_problem& weighted = problems[n];
+    const auto opened = options_.open(weighted.text, options_.where);
     if (!opened) {
       return status(opened.code(), "problem " + std::to_string(n + 1) + " of " +
                                        std::to_string(problems.size()) + ": " + opened.message());
     }
     const tunable_problem& problem = **opened;
     const problem_key& key = problem.key();
-    planned_problem planned{.text = problem.text(), .count = one.count, .key = key};
+    planned_problem planned{.text = problem.text(), .count = weighted.count, .key = key};
     planned.eligible = problem.candidates().size();
     planned.default_row = problem.candidates()[problem.default_row()].name;
     planned.predicted_seconds = problem.candidates()[problem.default_row()].predicted_seconds;
@@ -114,7 +114,7 @@ result<std::vector<planned_problem>> session::plan(
     planned.count += place->second.count;
     planned.problems += place->second.problems;
     const double before = total_seconds(place->second) / static_cast<double>(place->second.count);
-    const bool heavier = planned.predicted_seconds * static_cast<double>(one.count) > before;
+    const bool heavier = planned.predicted_seconds * static_cast<double>(weighted.count) > before;
     if (!heavier) planned.text = place->second.text;
     if (!heavier) planned.predicted_seconds = place->second.predicted_seconds;
     place->second = std::move(planned);
@@ -182,16 +182,16 @@ result<tuned_problem> session::measure(tunable_problem& problem, const planned_p
     if (rows[i] == problem.default_row()) standard = i;
     found.rows.push_back(logged(problem, (*measured)[i], rules));
   }
-  const decision made = decide(timed, standard, rules.deciding);
-  found.row = name_at(timed, made.winner);
-  found.runner_up = name_at(timed, made.runner_up);
-  found.reason = made.reason;
-  found.gain = found.hold_out_gain = made.gain;
-  found.kind = made.winner == no_row     ? outcome_kind::failed
-               : made.winner == standard ? outcome_kind::default_stays
-                                         : outcome_kind::tuned;
+  const decision choice = decide(timed, standard, rules.deciding);
+  found.row = name_at(timed, choice.winner);
+  found.runner_up = name_at(timed, choice.runner_up);
+  found.reason = choice.reason;
+  found.gain = found.hold_out_gain = choice.gain;
+  found.kind = choice.winner == no_row     ? outcome_kind::failed
+               : choice.winner == standard ? outcome_kind::default_stays
+                                           : outcome_kind::tuned;
   std::sort(found.rows.begin(), found.rows.end(), comes_first);
-  for (const std::size_t row : {made.winner, standard}) {
+  for (const std::size_t row : {choice.winner, standard}) {
     found.disturbed = found.disturbed || (row != no_row && is_disturbed((*measured)[row], rules));
   }
   if (found.reason == decision_reason::faster) {
@@ -215,9 +215,9 @@ status session::hold_out(tunable_problem& problem, tuned_problem& found,
   for (std::size_t i = 0; i < problem.candidates().size(); ++i) {
     const std::string& name = problem.candidates()[i].name;
     if (name != found.row && i != problem.default_row()) continue;
-    measured_row one{.row = i, .state = row_state::timed};
-    one.first_seconds = found.row_named(name)->seconds;
-    pair.push_back(std::move(one));
+    measured_row row{.row = i, .state = row_state::timed};
+    row.first_seconds = found.row_named(name)->seconds;
+    pair.push_back(std::move(row));
   }
   if (status done = time_rows(problem, pair, rules, events.measures); !done) return done;
   const std::size_t standard = pair.front().row == problem.default_row() ? 0 : 1;
@@ -227,8 +227,8 @@ status session::hold_out(tunable_problem& problem, tuned_problem& found,
     found.hold_out_gain =
         median_of(samples_of(pair[standard], rules)) / median_of(samples_of(winner, rules));
   }
-  for (const measured_row& one : pair) {
-    found.disturbed = found.disturbed || is_disturbed(one, rules);
+  for (const measured_row& row : pair) {
+    found.disturbed = found.disturbed || is_disturbed(row, rules);
   }
   if (found.hold_out_gain >= options_.hold_out_gain) return {};
   for (logged_row& row : found.rows) {
@@ -312,19 +312,19 @@ result<std::vector<tuned_problem>> session::run(const std::vector<planned_proble
 session_summary summary_of(const std::vector<tuned_problem>& found, std::size_t planned) {
   session_summary all;
   std::vector<double> gains;
-  for (const tuned_problem& one : found) {
-    all.tuned += one.kind == outcome_kind::tuned ? 1 : 0;
-    all.kept += one.kind == outcome_kind::default_stays ? 1 : 0;
-    all.failed += one.kind == outcome_kind::failed ? 1 : 0;
-    all.skipped += one.skipped ? 1 : 0;
-    all.disturbed += one.reason == decision_reason::disturbed ? 1 : 0;
-    all.seconds += one.seconds;
-    for (const logged_row& row : one.rows) all.failed_rows += is_failure(row.state) ? 1 : 0;
-    if (one.kind == outcome_kind::failed) continue;
-    const double gain = one.kind == outcome_kind::tuned ? one.hold_out_gain : 1;
+  for (const tuned_problem& problem : found) {
+    all.tuned += problem.kind == outcome_kind::tuned ? 1 : 0;
+    all.kept += problem.kind == outcome_kind::default_stays ? 1 : 0;
+    all.failed += problem.kind == outcome_kind::failed ? 1 : 0;
+    all.skipped += problem.skipped ? 1 : 0;
+    all.disturbed += problem.reason == decision_reason::disturbed ? 1 : 0;
+    all.seconds += problem.seconds;
+    for (const logged_row& row : problem.rows) all.failed_rows += is_failure(row.state) ? 1 : 0;
+    if (problem.kind == outcome_kind::failed) continue;
+    const double gain = problem.kind == outcome_kind::tuned ? problem.hold_out_gain : 1;
     if (gains.empty() || gain < all.worst_gain) {
       all.worst_gain = gain;
-      all.worst_problem = one.planned.text;
+      all.worst_problem = problem.planned.text;
     }
     all.best_gain = gains.empty() ? gain : std::max(all.best_gain, gain);
     gains.push_back(gain);

@@ -96,13 +96,13 @@ struct oracle_hooks {
   }
 };
 
-inline std::vector<std::int64_t> offsets_of(const flash_case& one) {
+inline std::vector<std::int64_t> offsets_of(const flash_case& example) {
   std::vector<std::int64_t> offsets;
-  for (std::int64_t b = 0; b < one.batch; ++b) {
+  for (std::int64_t b = 0; b < example.batch; ++b) {
     const auto entry = static_cast<std::size_t>(b);
-    const std::int64_t q = one.q_lengths.empty() ? one.q_len : one.q_lengths[entry];
-    const std::int64_t k = one.k_lengths.empty() ? one.kv_len : one.k_lengths[entry];
-    const bool bottom_right = one.options.causal_alignment == alignment::bottom_right;
+    const std::int64_t q = example.q_lengths.empty() ? example.q_len : example.q_lengths[entry];
+    const std::int64_t k = example.k_lengths.empty() ? example.kv_len : example.k_lengths[entry];
+    const bool bottom_right = example.options.causal_alignment == alignment::bottom_right;
     offsets.push_back(bottom_right ? k - q : 0);
   }
   return offsets;
@@ -116,34 +116,35 @@ struct functor_calls {
 
   template <class Check>
   void plain(const Check& check) const {
-    each(21, 2 * count,
-         [&](const flash_case& one, random_source&) { check(one, keeps_logits{}, keeps_all{}); });
+    each(21, 2 * count, [&](const flash_case& example, random_source&) {
+      check(example, keeps_logits{}, keeps_all{});
+    });
   }
 
   template <class Check>
   void with_alibi(const Check& check) const {
-    each(22, count, [&](flash_case one, random_source& random) {
-      while (one.q_heads > alibi::most_heads) one = random_case(random, limits);
+    each(22, count, [&](flash_case example, random_source& random) {
+      while (example.q_heads > alibi::most_heads) example = random_case(random, limits);
       alibi modifier;
       for (int head = 0; head < alibi::most_heads; ++head) {
         modifier.slopes[head] = std::exp2(-0.5f * static_cast<float>(head + 1));
       }
-      check(one, modifier, keeps_all{});
+      check(example, modifier, keeps_all{});
     });
   }
 
   template <class Check>
   void with_relative_table(const Check& check) const {
-    each(23, count, [&](const flash_case& one, random_source& random) {
-      check(one, random_table(random), keeps_all{});
+    each(23, count, [&](const flash_case& example, random_source& random) {
+      check(example, random_table(random), keeps_all{});
     });
   }
 
   template <class Check>
   void with_documents(const Check& check) const {
-    each(24, count, [&](const flash_case& one, random_source& random) {
-      const std::vector<int> documents = random_documents(one, random);
-      check(one, keeps_logits{}, document_mask{documents.data(), documents.size()});
+    each(24, count, [&](const flash_case& example, random_source& random) {
+      const std::vector<int> documents = random_documents(example, random);
+      check(example, keeps_logits{}, document_mask{documents.data(), documents.size()});
     });
   }
 
@@ -153,18 +154,18 @@ struct functor_calls {
     functor_calls same = *this;
     same.limits.features =
         limits.features.without(attention_feature::varlen | attention_feature::lengths);
-    same.each(25, count, [&](const flash_case& one, random_source& random) {
-      const std::vector<std::int64_t> offsets = offsets_of(one);
-      check(one, keeps_logits{},
+    same.each(25, count, [&](const flash_case& example, random_source& random) {
+      const std::vector<std::int64_t> offsets = offsets_of(example);
+      check(example, keeps_logits{},
             prefix_lm{random.between(0, 40), offsets.empty() ? 0 : offsets.front()});
     });
   }
 
   template <class Check>
   void with_both(const Check& check) const {
-    each(26, count, [&](const flash_case& one, random_source& random) {
-      const std::vector<int> documents = random_documents(one, random);
-      check(one, random_table(random), document_mask{documents.data(), documents.size()});
+    each(26, count, [&](const flash_case& example, random_source& random) {
+      const std::vector<int> documents = random_documents(example, random);
+      check(example, random_table(random), document_mask{documents.data(), documents.size()});
     });
   }
 
@@ -184,8 +185,8 @@ struct functor_calls {
     return table;
   }
 
-  static std::vector<int> random_documents(const flash_case& one, random_source& random) {
-    const std::int64_t longest = one.q_len > one.kv_len ? one.q_len : one.kv_len;
+  static std::vector<int> random_documents(const flash_case& example, random_source& random) {
+    const std::int64_t longest = example.q_len > example.kv_len ? example.q_len : example.kv_len;
     std::vector<int> documents(static_cast<std::size_t>(longest));
     int document = 0;
     for (int& own : documents) own = document += random.chance(0.1) ? 1 : 0;

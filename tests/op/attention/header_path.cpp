@@ -19,11 +19,11 @@ struct causal_d64_row {
 };
 
 TEST(header_path_row, runs_what_its_config_says_and_refuses_the_rest) {
-  flash_case one;
-  one.head_dim = one.v_head_dim = 64;
-  one.q_len = one.kv_len = 70;
-  one.options.causal = true;
-  expect_right<causal_d64_row>(one, keeps_logits{}, keeps_all{});
+  flash_case narrow_call;
+  narrow_call.head_dim = narrow_call.v_head_dim = 64;
+  narrow_call.q_len = narrow_call.kv_len = 70;
+  narrow_call.options.causal = true;
+  expect_right<causal_d64_row>(narrow_call, keeps_logits{}, keeps_all{});
 
   const auto refusal = [](const flash_case& wrong) {
     flash_data data(wrong);
@@ -32,21 +32,21 @@ TEST(header_path_row, runs_what_its_config_says_and_refuses_the_rest) {
     EXPECT_TRUE(data.outputs_untouched());
     return done.message();
   };
-  flash_case dim = one;
+  flash_case dim = narrow_call;
   dim.head_dim = dim.v_head_dim = 32;
   EXPECT_NE(refusal(dim).find("32"), std::string::npos);
-  flash_case window = one;
+  flash_case window = narrow_call;
   window.options.window_left = 3;
   EXPECT_NE(refusal(window).find("window"), std::string::npos);
-  flash_case cap = one;
+  flash_case cap = narrow_call;
   cap.options.logits_soft_cap = 3.0;
   EXPECT_NE(refusal(cap).find("soft_cap"), std::string::npos);
 }
 
 TEST(header_path_row, checks_arguments_like_the_library) {
-  flash_case one;
-  one.head_dim = one.v_head_dim = 64;
-  flash_data data(one);
+  flash_case example;
+  example.head_dim = example.v_head_dim = 64;
+  flash_data data(example);
   tessera::flash_attention_args args = data.args();
   args.k.extent[3] = 63;
   const auto done = tessera::launch<causal_d64_row>(args);
@@ -56,9 +56,9 @@ TEST(header_path_row, checks_arguments_like_the_library) {
 }
 
 TEST(header_path_row, a_workspace_too_small_is_refused_before_anything_is_written) {
-  flash_case one;
-  one.head_dim = one.v_head_dim = 64;
-  flash_data data(one);
+  flash_case example;
+  example.head_dim = example.v_head_dim = 64;
+  flash_data data(example);
   alignas(64) std::array<std::byte, 64> small{};
   const auto done = tessera::launch<causal_d64_row>(data.args(), tessera::flash_attention_options{},
                                                     tessera::cpu{.threads = 1, .workspace = small});

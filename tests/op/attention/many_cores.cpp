@@ -29,31 +29,31 @@ namespace {
 using namespace tessera::support;
 
 flash_case grouped_prompt() {
-  flash_case one;
-  one.batch = 2;
-  one.q_heads = 6;
-  one.kv_heads = 2;
-  one.q_len = 333;
-  one.kv_len = 1500;
-  one.head_dim = one.v_head_dim = 64;
-  one.options.causal = true;
-  one.poison = false;
-  one.seed = 5;
-  return one;
+  flash_case example;
+  example.batch = 2;
+  example.q_heads = 6;
+  example.kv_heads = 2;
+  example.q_len = 333;
+  example.kv_len = 1500;
+  example.head_dim = example.v_head_dim = 64;
+  example.options.causal = true;
+  example.poison = false;
+  example.seed = 5;
+  return example;
 }
 
 flash_case grouped_decode() {
-  flash_case one = grouped_prompt();
-  one.q_len = 1;
-  one.kv_len = 5000;
-  return one;
+  flash_case example = grouped_prompt();
+  example.q_len = 1;
+  example.kv_len = 5000;
+  return example;
 }
 
 using all_bits = std::vector<std::vector<std::byte>>;
 
-all_bits bits_with(const flash_case& one, flash_data& data, std::string_view row, int threads) {
+all_bits bits_with(const flash_case& example, flash_data& data, std::string_view row, int threads) {
   data.reset_outputs();
-  const auto done = run(one.op, data.args(), data.options(), {.row = row, .threads = threads});
+  const auto done = run(example.op, data.args(), data.options(), {.row = row, .threads = threads});
   EXPECT_TRUE(done) << row << ": " << done.message();
   all_bits bits;
   for (const guarded_tensor* output : data.outputs()) bits.push_back(output->bytes());
@@ -61,14 +61,14 @@ all_bits bits_with(const flash_case& one, flash_data& data, std::string_view row
 }
 
 TEST(many_cores, threads_beyond_the_work_change_no_bit) {
-  for (flash_case one : {grouped_prompt(), grouped_decode()}) {
+  for (flash_case example : {grouped_prompt(), grouped_decode()}) {
     for (const auto type : {tessera::dtype::f32, tessera::dtype::bf16}) {
-      one.type = type;
-      flash_data data(one);
+      example.type = type;
+      flash_data data(example);
       for (const auto& row : rows_for(data.args(), data.options())) {
-        const all_bits alone = bits_with(one, data, row.name, 1);
+        const all_bits alone = bits_with(example, data, row.name, 1);
         for (const int threads : {3, 64}) {
-          EXPECT_TRUE(bits_with(one, data, row.name, threads) == alone)
+          EXPECT_TRUE(bits_with(example, data, row.name, threads) == alone)
               << row.name << " with " << threads << " threads";
         }
       }
@@ -79,12 +79,12 @@ TEST(many_cores, threads_beyond_the_work_change_no_bit) {
 /// Few heads of many keys, so that threads share what they pack, and values that are not finite
 /// where some rows see them and others do not.
 flash_case shared_prompt() {
-  flash_case one = grouped_prompt();
-  one.batch = 1;
-  one.q_len = 400;
-  one.kv_len = 1100;
-  one.poison = true;
-  return one;
+  flash_case example = grouped_prompt();
+  example.batch = 1;
+  example.q_len = 400;
+  example.kv_len = 1100;
+  example.poison = true;
+  return example;
 }
 
 /// Whole tokens, so that the order of sums cannot show in a row that sees them.
@@ -100,15 +100,15 @@ void store_nonfinite_values(const tessera::tensor_view& v) {
 // A panel that threads share keeps what is not finite, for the rows that see it; rows that do not
 // must read their own copy. Every row of the table on this machine, with as many threads as share.
 TEST(many_cores, shared_keys_change_no_bit_where_values_are_not_finite) {
-  flash_case one = shared_prompt();
+  flash_case example = shared_prompt();
   for (const auto type : {tessera::dtype::f32, tessera::dtype::bf16}) {
-    one.type = type;
-    flash_data data(one);
+    example.type = type;
+    flash_data data(example);
     store_nonfinite_values(data.args().v);
     for (const auto& row : rows_for(data.args(), data.options())) {
-      const all_bits alone = bits_with(one, data, row.name, 1);
+      const all_bits alone = bits_with(example, data, row.name, 1);
       for (const int threads : {4, 16, 256}) {
-        EXPECT_TRUE(bits_with(one, data, row.name, threads) == alone)
+        EXPECT_TRUE(bits_with(example, data, row.name, threads) == alone)
             << row.name << " with " << threads << " threads";
       }
     }
@@ -119,9 +119,9 @@ TEST(many_cores, shared_keys_change_no_bit_where_values_are_not_finite) {
 // what they share: no line belongs to two threads.
 TEST(many_cores, each_thread_has_cache_lines_of_its_own) {
   constexpr std::size_t line = 64;
-  for (const flash_case& one : {grouped_prompt(), grouped_decode()}) {
-    flash_data data(one);
-    const auto problem = tessera::problem_of(data.args(), data.options(), one.op);
+  for (const flash_case& example : {grouped_prompt(), grouped_decode()}) {
+    flash_data data(example);
+    const auto problem = tessera::problem_of(data.args(), data.options(), example.op);
     for (const auto& row : rows_for(data.args(), data.options())) {
       const auto bytes = [&](int threads) {
         const auto made = tessera::plan(problem, {.row = row.name, .threads = threads});
@@ -152,7 +152,7 @@ struct owners {
   std::vector<std::atomic<int>> of_row;
   std::atomic<int> second_owners{0};
   owners() : of_row(2 * row_heads * row_queries) {
-    for (auto& one : of_row) one.store(-1);
+    for (auto& owner : of_row) owner.store(-1);
   }
 };
 
@@ -176,10 +176,10 @@ struct prompt_row {
 };
 
 TEST(many_cores, a_row_of_a_prompt_has_one_writer) {
-  const flash_case one = grouped_prompt();
-  ASSERT_EQ(one.q_heads, row_heads);
-  ASSERT_EQ(one.q_len, row_queries);
-  flash_data data(one);
+  const flash_case example = grouped_prompt();
+  ASSERT_EQ(example.q_heads, row_heads);
+  ASSERT_EQ(example.q_len, row_queries);
+  flash_data data(example);
   owners seen;
   const auto done =
       tessera::launch<prompt_row>(data.args(), data.options(), tessera::cpu{.threads = 5},

@@ -25,32 +25,32 @@ using namespace tessera::support;
 using tessera::dtype;
 
 flash_case small_case() {
-  flash_case one;
-  one.q_len = 9;
-  one.kv_len = 11;
-  one.head_dim = one.v_head_dim = 6;
-  one.options.causal = true;
-  one.seed = 4;
-  return one;
+  flash_case example;
+  example.q_len = 9;
+  example.kv_len = 11;
+  example.head_dim = example.v_head_dim = 6;
+  example.options.causal = true;
+  example.seed = 4;
+  return example;
 }
 
 TEST(poison, lies_exactly_where_no_row_looks) {
-  flash_case one = small_case();
-  one.k_lengths = {7};
-  one.options.window_left = 2;
-  one.q_lengths = {4};
-  const flash_data data(one);
+  flash_case example = small_case();
+  example.k_lengths = {7};
+  example.options.window_left = 2;
+  example.q_lengths = {4};
+  const flash_data data(example);
   // Rows 0 to 3 sit at keys 3 to 6 and see two more each: keys 1 to 6.
-  for (std::int64_t j = 0; j < one.kv_len; ++j) {
+  for (std::int64_t j = 0; j < example.kv_len; ++j) {
     bool finite = true;
-    for (std::int64_t d = 0; d < one.head_dim; ++d) {
+    for (std::int64_t d = 0; d < example.head_dim; ++d) {
       const double value =
           tessera::reference::at(data.args().k, std::int64_t{0}, j, std::int64_t{0}, d);
       finite = finite && std::isfinite(value);
     }
     EXPECT_EQ(finite, j >= 1 && j <= 6) << j;
   }
-  for (std::int64_t i = 0; i < one.q_len; ++i) {
+  for (std::int64_t i = 0; i < example.q_len; ++i) {
     const double value =
         tessera::reference::at(data.args().q, std::int64_t{0}, i, std::int64_t{0}, std::int64_t{0});
     EXPECT_EQ(std::isfinite(value), i < 4) << i;
@@ -80,13 +80,13 @@ TEST(generator, stays_within_its_limits_and_reaches_every_feature_and_edge) {
   int seeing_rows = 0, empty_rows = 0;
   for (std::uint64_t index = 0; index < 2000; ++index) {
     random_source random = stream(10, index);
-    const flash_case one = random_case(random, {.work = 2e4});
-    const flash_data data(one);
-    const auto problem = tessera::problem_of(data.args(), data.options(), one.op);
+    const flash_case example = random_case(random, {.work = 2e4});
+    const flash_data data(example);
+    const auto problem = tessera::problem_of(data.args(), data.options(), example.op);
     seen = seen | features_needed(problem.tensors, problem.options);
-    types.insert(one.type);
-    groups.insert(one.q_heads / one.kv_heads);
-    dims.insert(one.head_dim);
+    types.insert(example.type);
+    groups.insert(example.q_heads / example.kv_heads);
+    dims.insert(example.head_dim);
     if (index % 10 != 0) continue;
     const auto truth = tessera::reference::flash_attention<>(data.args(), data.options());
     for (const double lse : truth.lse) ++(lse == -HUGE_VAL ? empty_rows : seeing_rows);
@@ -99,16 +99,16 @@ TEST(generator, stays_within_its_limits_and_reaches_every_feature_and_edge) {
 }
 
 TEST(flash_row, of_the_oracle_is_that_of_the_whole_call) {
-  flash_case one = small_case();
-  one.q_heads = 2;
-  const flash_data data(one);
+  flash_case example = small_case();
+  example.q_heads = 2;
+  const flash_data data(example);
   const auto whole = tessera::reference::flash_attention<>(data.args(), data.options());
   const tessera::reference::flash_head<tessera::reference::exact> head(data.args(), data.options(),
                                                                        0, 1);
   const auto row = head.row(5);
-  EXPECT_EQ(row.lse, whole.lse[static_cast<std::size_t>(one.q_len + 5)]);
+  EXPECT_EQ(row.lse, whole.lse[static_cast<std::size_t>(example.q_len + 5)]);
   EXPECT_TRUE(std::equal(row.out.begin(), row.out.end(),
-                         whole.out.begin() + (5 * one.q_heads + 1) * one.v_head_dim));
+                         whole.out.begin() + (5 * example.q_heads + 1) * example.v_head_dim));
 }
 
 }  // namespace

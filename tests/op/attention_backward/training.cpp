@@ -240,9 +240,9 @@ class model {
   }
 
  private:
-  static void descend(parameter<scalar>& one) {
-    one.value -= static_cast<scalar>(0.2) * one.gradient;
-    one.gradient.setZero();
+  static void descend(parameter<scalar>& parameter) {
+    parameter.value -= static_cast<scalar>(0.2) * parameter.gradient;
+    parameter.gradient.setZero();
   }
 
   random_source random_;

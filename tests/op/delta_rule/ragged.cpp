@@ -147,8 +147,8 @@ TEST(ragged_delta_rule, a_chain_of_single_tokens_has_the_bits_of_a_prompt) {
   std::vector<float> all;
   for (std::int64_t t = 0; t < length; ++t) {
     ragged_delta_rule_args args = chain.args();
-    const std::vector<std::int32_t> one{0, 1};
-    args.cu_seqlens = view(one.data(), {2});
+    const std::vector<std::int32_t> starts{0, 1};
+    args.cu_seqlens = view(starts.data(), {2});
     for (tensor_view* tokens : {&args.q, &args.k, &args.v, &args.g, &args.beta, &args.out}) {
       tokens->data = static_cast<float*>(tokens->data) + t * tokens->stride[0];
       tokens->extent[0] = 1;

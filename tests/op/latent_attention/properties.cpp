@@ -43,8 +43,8 @@ class latent_attention : public testing::TestWithParam<std::string_view> {
   /// Whether this machine has the instructions.
   static bool runs_here() {
     const std::string name = row("absorbed.forward");
-    for (const tessera::instance& one : tessera::latent_attention_registry()) {
-      if (one.name == name) return tessera::support::runs_here(one.target);
+    for (const tessera::instance& row : tessera::latent_attention_registry()) {
+      if (row.name == name) return tessera::support::runs_here(row.target);
     }
     return false;
   }
@@ -196,7 +196,7 @@ TEST_P(latent_attention, a_prompt_in_pieces_has_the_bits_of_the_whole) {
 
 INSTANTIATE_TEST_SUITE_P(backends, latent_attention,
                          testing::Values("cpu_generic", "cpu_avx2", "cpu_avx512"),
-                         [](const auto& one) { return std::string(one.param); });
+                         [](const auto& tested) { return std::string(tested.param); });
 
 TEST(latent_attention_forms, absorbed_queries_give_what_expanded_latents_give) {
   expanded_call call(1);

@@ -101,8 +101,8 @@ bool all_finite(const std::vector<float>& numbers) {
 class selected_attention : public testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
-    for (const tessera::instance& one : tessera::latent_attention_registry()) {
-      if (one.name == forward && runs_here(one.target)) return;
+    for (const tessera::instance& row : tessera::latent_attention_registry()) {
+      if (row.name == forward && runs_here(row.target)) return;
     }
     GTEST_SKIP() << "no such instructions here";
   }
@@ -213,6 +213,6 @@ TEST_P(selected_attention, keys_in_no_list_may_hold_anything_and_get_no_gradient
 
 INSTANTIATE_TEST_SUITE_P(backends, selected_attention,
                          testing::Values("cpu_generic", "cpu_avx2", "cpu_avx512"),
-                         [](const auto& one) { return std::string(one.param); });
+                         [](const auto& tested) { return std::string(tested.param); });
 
 }  // namespace

@@ -87,11 +87,11 @@ class recurrence {
   }
   /// State n of a tensor of states, as a tensor of one.
   tensor_view state(std::string_view name, std::int64_t n) const {
-    tensor_view one = tensor(name);
-    one.data = static_cast<std::byte*>(one.data) +
-               n * one.stride[0] * static_cast<std::int64_t>(size_of(one.type));
-    one.extent[0] = 1;
-    return one;
+    tensor_view row = tensor(name);
+    row.data = static_cast<std::byte*>(row.data) +
+               n * row.stride[0] * static_cast<std::int64_t>(size_of(row.type));
+    row.extent[0] = 1;
+    return row;
   }
 
  private:
@@ -137,8 +137,8 @@ struct tested_recurrence {
   std::string_view op;
   std::string_view tensors;  ///< "%": tokens; "$": states
 };
-void PrintTo(const tested_recurrence& one, std::ostream* stream) {
-  *stream << one.op;
+void PrintTo(const tested_recurrence& recurrence, std::ostream* stream) {
+  *stream << recurrence.op;
 }
 
 constexpr tested_recurrence delta_rules[] = {
@@ -194,46 +194,48 @@ class recurrences : public testing::TestWithParam<tested_recurrence> {};
 // keep the sums.
 TEST_P(recurrences, continue_where_their_state_was_left_in_place) {
   constexpr std::int64_t length = 100;
-  recurrence one(text_of(GetParam(), length, 1));
-  one.run(one.whole());
-  const std::vector<double> out = one.numbers("out"), behind = one.numbers("final_state");
+  recurrence recurrence(text_of(GetParam(), length, 1));
+  recurrence.run(recurrence.whole());
+  const std::vector<double> out = recurrence.numbers("out"),
+                            behind = recurrence.numbers("final_state");
   const auto run_cut = [&](std::initializer_list<std::int64_t> ends) {
-    one.data().reset();
+    recurrence.data().reset();
     std::int64_t begin = 0;
     for (const std::int64_t end : ends) {
-      owned_problem part = one.tokens(begin, end);
-      part.tensors[one.place("final_state")] = one.tensor("initial_state");
-      one.run(part);
+      owned_problem part = recurrence.tokens(begin, end);
+      part.tensors[recurrence.place("final_state")] = recurrence.tensor("initial_state");
+      recurrence.run(part);
       begin = end;
     }
   };
   run_cut({16, 16, 48, 96, 100});
-  EXPECT_EQ(one.numbers("out"), out);
-  EXPECT_EQ(one.numbers("initial_state"), behind);
+  EXPECT_EQ(recurrence.numbers("out"), out);
+  EXPECT_EQ(recurrence.numbers("initial_state"), behind);
   run_cut({1, 1, 17, 81, 100});
-  EXPECT_LT(relative_difference(one.numbers("out"), out), 1e-5);
-  EXPECT_LT(relative_difference(one.numbers("initial_state"), behind), 1e-5);
+  EXPECT_LT(relative_difference(recurrence.numbers("out"), out), 1e-5);
+  EXPECT_LT(relative_difference(recurrence.numbers("initial_state"), behind), 1e-5);
 }
 
 TEST_P(recurrences, packed_have_the_bits_of_separate_ones) {
   constexpr std::int64_t length = 95;
   constexpr std::int32_t offsets[] = {0, 0, 33, 34, 34, 90};
-  recurrence one(text_of(GetParam(), length, 5, " cu_seqlens=[6]i32"));
-  auto* const written = static_cast<std::int32_t*>(one.tensor("cu_seqlens").data);
+  recurrence recurrence(text_of(GetParam(), length, 5, " cu_seqlens=[6]i32"));
+  auto* const written = static_cast<std::int32_t*>(recurrence.tensor("cu_seqlens").data);
   std::ranges::copy(offsets, written);
-  one.run(one.whole());
-  const std::vector<double> out = one.numbers("out"), behind = one.numbers("final_state");
+  recurrence.run(recurrence.whole());
+  const std::vector<double> out = recurrence.numbers("out"),
+                            behind = recurrence.numbers("final_state");
   const std::size_t of_token = out.size() / static_cast<std::size_t>(length);
   EXPECT_TRUE(std::all_of(out.begin() + static_cast<std::ptrdiff_t>(90 * of_token), out.end(),
                           [](double x) { return x == 0; }));
   for (std::int64_t n = 0; n < 5; ++n) {
-    owned_problem part = one.tokens(offsets[n], offsets[n + 1]);
-    part.tensors[one.place("initial_state")] = one.state("initial_state", n);
-    part.tensors[one.place("final_state")] = one.state("final_state", n);
-    one.run(part);
+    owned_problem part = recurrence.tokens(offsets[n], offsets[n + 1]);
+    part.tensors[recurrence.place("initial_state")] = recurrence.state("initial_state", n);
+    part.tensors[recurrence.place("final_state")] = recurrence.state("final_state", n);
+    recurrence.run(part);
   }
-  EXPECT_EQ(one.numbers("out"), out);
-  EXPECT_EQ(one.numbers("final_state"), behind);
+  EXPECT_EQ(recurrence.numbers("out"), out);
+  EXPECT_EQ(recurrence.numbers("final_state"), behind);
 }
 
 class pools_of_states : public recurrences {};
@@ -242,50 +244,51 @@ class pools_of_states : public recurrences {};
 TEST_P(pools_of_states, are_updated_in_place) {
   constexpr std::int64_t length = 40;
   constexpr std::int32_t offsets[] = {0, 1, 1, 30, 33}, slots[] = {4, -1, 0, 2};
-  recurrence one(text_of(GetParam(), length, 5, " cu_seqlens=[5]i32 state_indices=[4]i32"));
-  std::ranges::copy(offsets, static_cast<std::int32_t*>(one.tensor("cu_seqlens").data));
-  std::ranges::copy(slots, static_cast<std::int32_t*>(one.tensor("state_indices").data));
-  std::vector<double> expected = one.numbers("initial_state");
+  recurrence recurrence(text_of(GetParam(), length, 5, " cu_seqlens=[5]i32 state_indices=[4]i32"));
+  std::ranges::copy(offsets, static_cast<std::int32_t*>(recurrence.tensor("cu_seqlens").data));
+  std::ranges::copy(slots, static_cast<std::int32_t*>(recurrence.tensor("state_indices").data));
+  std::vector<double> expected = recurrence.numbers("initial_state");
   const std::size_t size = expected.size() / 5;
   for (std::size_t n = 0; n < 4; ++n) {
     if (offsets[n] == offsets[n + 1]) continue;
-    owned_problem part = one.tokens(offsets[n], offsets[n + 1]);
-    part.tensors[one.place("initial_state")] = one.state("initial_state", slots[n]);
-    part.tensors[one.place("final_state")] = one.state("final_state", slots[n]);
-    one.run(part);
-    const std::vector<double> behind = one.numbers("final_state");
+    owned_problem part = recurrence.tokens(offsets[n], offsets[n + 1]);
+    part.tensors[recurrence.place("initial_state")] = recurrence.state("initial_state", slots[n]);
+    part.tensors[recurrence.place("final_state")] = recurrence.state("final_state", slots[n]);
+    recurrence.run(part);
+    const std::vector<double> behind = recurrence.numbers("final_state");
     const auto first = static_cast<std::ptrdiff_t>(size) * slots[n];
     std::copy_n(behind.begin() + first, size, expected.begin() + first);
   }
-  const std::vector<double> out = one.numbers("out");
-  owned_problem pooled = one.whole();
-  pooled.tensors[one.place("final_state")] = one.tensor("initial_state");
-  one.run(pooled);
+  const std::vector<double> out = recurrence.numbers("out");
+  owned_problem pooled = recurrence.whole();
+  pooled.tensors[recurrence.place("final_state")] = recurrence.tensor("initial_state");
+  recurrence.run(pooled);
   const auto of_sequences = static_cast<std::ptrdiff_t>(out.size() / length * 33);
-  const std::vector<double> together = one.numbers("out");
+  const std::vector<double> together = recurrence.numbers("out");
   EXPECT_TRUE(std::equal(out.begin(), out.begin() + of_sequences, together.begin()));
-  EXPECT_EQ(one.numbers("initial_state"), expected);
+  EXPECT_EQ(recurrence.numbers("initial_state"), expected);
 }
 
 TEST_P(recurrences, do_not_look_at_tokens_of_nobody) {
   constexpr std::int64_t length = 40;
-  recurrence one(text_of(GetParam(), length, 2, " cu_seqlens=[3]i32"));
-  auto* const offsets = static_cast<std::int32_t*>(one.tensor("cu_seqlens").data);
+  recurrence recurrence(text_of(GetParam(), length, 2, " cu_seqlens=[3]i32"));
+  auto* const offsets = static_cast<std::int32_t*>(recurrence.tensor("cu_seqlens").data);
   std::ranges::copy(std::array<std::int32_t, 3>{0, 21, 30}, offsets);
-  one.run(one.whole());
-  const std::vector<double> out = one.numbers("out"), behind = one.numbers("final_state");
-  owned_problem tail = one.tokens(30, length);
+  recurrence.run(recurrence.whole());
+  const std::vector<double> out = recurrence.numbers("out"),
+                            behind = recurrence.numbers("final_state");
+  owned_problem tail = recurrence.tokens(30, length);
   for (std::size_t i = 0; i < tail.tensors.size(); ++i) {
     const tensor_view& view = tail.tensors[i];
-    const bool read = view.present() && !one.data().op().form->tensors[i].is_output();
-    if (!read || view.data == one.whole().tensors[i].data) continue;  // has no tokens
+    const bool read = view.present() && !recurrence.data().op().form->tensors[i].is_output();
+    if (!read || view.data == recurrence.whole().tensors[i].data) continue;  // has no tokens
     reference::for_each_element(view, [&](std::int64_t, std::int64_t offset) {
       reference::store(view, offset, std::numeric_limits<double>::quiet_NaN());
     });
   }
-  one.run(one.whole());
-  EXPECT_EQ(one.numbers("out"), out);
-  EXPECT_EQ(one.numbers("final_state"), behind);
+  recurrence.run(recurrence.whole());
+  EXPECT_EQ(recurrence.numbers("out"), out);
+  EXPECT_EQ(recurrence.numbers("final_state"), behind);
 }
 
 TEST_P(recurrences, in_reverse_are_those_of_tokens_turned_round) {
@@ -293,19 +296,20 @@ TEST_P(recurrences, in_reverse_are_those_of_tokens_turned_round) {
   if (std::ranges::find(options, "reverse", &option_form::name) == options.end()) {
     GTEST_SKIP() << "has one direction";
   }
-  recurrence one(text_of(GetParam(), 60, 1, " reverse=true"));
-  one.run(one.whole());
-  const std::vector<double> out = one.numbers("out"), behind = one.numbers("final_state");
-  one.data().reset();
-  owned_problem turned = one.backwards();
+  recurrence recurrence(text_of(GetParam(), 60, 1, " reverse=true"));
+  recurrence.run(recurrence.whole());
+  const std::vector<double> out = recurrence.numbers("out"),
+                            behind = recurrence.numbers("final_state");
+  recurrence.data().reset();
+  owned_problem turned = recurrence.backwards();
   for (const option_form& option : options) {
     if (option.name == "reverse") {
       ASSERT_TRUE(text::read_option(option, "false", turned.options.data()));
     }
   }
-  one.run(turned);
-  EXPECT_EQ(one.numbers("out"), out);
-  EXPECT_EQ(one.numbers("final_state"), behind);
+  recurrence.run(turned);
+  EXPECT_EQ(recurrence.numbers("out"), out);
+  EXPECT_EQ(recurrence.numbers("final_state"), behind);
 }
 
 // Those of chunked_scan round a decay once for all tokens: chunked_scan/properties.cpp has their
@@ -327,28 +331,28 @@ TEST_P(lasting_memories, stay_accurate_for_a_hundred_thousand_tokens) {
   };
   const auto of = std::ranges::find(slow, GetParam().op, &tested_recurrence::op);
   ASSERT_NE(of, std::end(slow));
-  recurrence one(text_of(*of, 100000, 1));
+  recurrence recurrence(text_of(*of, 100000, 1));
   const auto set = [&](std::string_view name, double value) {
-    const tensor_view& view = one.tensor(name);
+    const tensor_view& view = recurrence.tensor(name);
     reference::for_each_element(
         view, [&](std::int64_t, std::int64_t offset) { reference::store(view, offset, value); });
   };
   const bool is_low_rank = GetParam().op.starts_with("rwkv7");
   const bool is_selective = GetParam().op.starts_with("state_space");
   for (const std::string_view decay : {"g", "gk", "w"}) {
-    if (one.place(decay) >= one.data().op().form->tensors.size()) continue;
-    if (one.data().call().has(one.place(decay))) {
+    if (recurrence.place(decay) >= recurrence.data().op().form->tensors.size()) continue;
+    if (recurrence.data().call().has(recurrence.place(decay))) {
       set(decay, GetParam().op == "rwkv4" ? std::log(1e-5) : -1e-5);
     }
   }
   if (is_low_rank) set(GetParam().op == "rwkv7" ? "b" : "kk", 0);  // states that stay bounded
   if (is_selective) set("A", -1e-5), set("dt", 1);
-  const call_expectation expectation(one.data().call());
-  one.run(one.whole());
-  EXPECT_EQ(expectation.complaints(one.data().tensors()), "");
+  const call_expectation expectation(recurrence.data().call());
+  recurrence.run(recurrence.whole());
+  EXPECT_EQ(expectation.complaints(recurrence.data().tensors()), "");
 }
 
-const auto name_of_recurrence = [](const auto& one) { return std::string(one.param.op); };
+const auto name_of_recurrence = [](const auto& info) { return std::string(info.param.op); };
 INSTANTIATE_TEST_SUITE_P(delta_rule, recurrences, testing::ValuesIn(delta_rules),
                          name_of_recurrence);
 INSTANTIATE_TEST_SUITE_P(selective_scan, recurrences, testing::ValuesIn(elementwise),

@@ -37,7 +37,7 @@ flash_problem problem_of(small_call& call) {
 std::vector<std::string> rows_for(small_call& call) {
   std::vector<std::string> names;
   const auto all = explain(problem_of(call), {.threads = 1});
-  for (const row_estimate& one : all->eligible) names.emplace_back(one.row);
+  for (const row_estimate& estimate : all->eligible) names.emplace_back(estimate.row);
   return names;
 }
 
@@ -176,8 +176,9 @@ TEST(Choosing, RowsOfTheApplicationRun) {
   EXPECT_LT(call.error(), tolerance);
   EXPECT_EQ(plan(problem_of(call), where)->choice().instance, rows.data());
   const auto all = explain(problem_of(call), with_rows({.threads = 1}, own));
-  EXPECT_TRUE(std::any_of(all->eligible.begin(), all->eligible.end(),
-                          [](const row_estimate& one) { return one.row == "attention.mine"; }));
+  EXPECT_TRUE(
+      std::any_of(all->eligible.begin(), all->eligible.end(),
+                  [](const row_estimate& estimate) { return estimate.row == "attention.mine"; }));
   EXPECT_EQ(flash_attention(call.args(), {}, {.row = "attention.mine"}).code(),
             status_code::unknown_row);
 }

@@ -25,7 +25,7 @@ struct heard {
   }
   std::ptrdiff_t count(event_kind kind) const {
     return std::count_if(all.begin(), all.end(),
-                         [&](const auto& one) { return one.first == kind; });
+                         [&](const auto& entry) { return entry.first == kind; });
   }
 };
 
@@ -48,14 +48,16 @@ TEST(Events, AFallbackNamesTheRejectedRowsAndTheLineToAdd) {
   ASSERT_TRUE(flash_attention(call.args(), {.logits_soft_cap = 5.0},
                               {.threads = 1, .events = &listener.sink}));
   ASSERT_EQ(listener.count(event_kind::fallback), 1);
-  const auto told = std::find_if(listener.all.begin(), listener.all.end(),
-                                 [](const auto& one) { return one.first == event_kind::fallback; });
+  const auto told = std::find_if(listener.all.begin(), listener.all.end(), [](const auto& entry) {
+    return entry.first == event_kind::fallback;
+  });
   const auto all = explain(problem_of(call.args(), {.logits_soft_cap = 5.0}), {.threads = 1});
   ASSERT_TRUE(all) << all.message();
   EXPECT_NE(all->better_row.find(".f32.d56."), std::string::npos) << all->better_row;
   EXPECT_NE(told->second.find(all->better_row), std::string::npos) << told->second;
-  for (const row_rejection& one : all->rejected) {
-    EXPECT_NE(told->second.find(std::string(one.row) + ": " + one.reason), std::string::npos);
+  for (const row_rejection& rejection : all->rejected) {
+    EXPECT_NE(told->second.find(std::string(rejection.row) + ": " + rejection.reason),
+              std::string::npos);
   }
 }
 
@@ -77,8 +79,8 @@ TEST(Events, PassedOverRowsAreTold) {
   heard listener;
   small_call call(9, 9, 2, 64);
   std::string unfit;
-  for (const instance& one : attention_registry()) {
-    if (one.config_as<attention_config>().type == dtype::bf16) unfit = one.name;
+  for (const instance& row : attention_registry()) {
+    if (row.config_as<attention_config>().type == dtype::bf16) unfit = row.name;
   }
   const context context{
       .row = unfit,
@@ -88,7 +90,7 @@ TEST(Events, PassedOverRowsAreTold) {
   const auto all = explain(problem_of(call.args()));
   ASSERT_TRUE(all) << all.message();
   const auto rejected = std::find_if(all->rejected.begin(), all->rejected.end(),
-                                     [&](const auto& one) { return one.row == unfit; });
+                                     [&](const auto& entry) { return entry.row == unfit; });
   ASSERT_NE(rejected, all->rejected.end());
   ASSERT_GE(listener.count(event_kind::warning), 1);
   const std::pair expected{event_kind::warning,

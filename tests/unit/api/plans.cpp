@@ -43,7 +43,7 @@ TEST(Plan, TakesOutputsItWasNotToldOf) {
   flash_attention_args args = call.args();
   args.lse = view(lse.data(), {1, 2, 4});
   ASSERT_TRUE(made->run(args));
-  for (const float one : lse) EXPECT_LT(one, 50.0f);
+  for (const float value : lse) EXPECT_LT(value, 50.0f);
 }
 
 TEST(Plan, RefusesOtherProblems) {
@@ -170,9 +170,9 @@ TEST(Plan, SharesItsMemoryWithOneRunAtATime) {
       EXPECT_LT(done ? own.error() : 0.0, tolerance);
     }
   };
-  std::thread one(work);
+  std::thread first(work);
   std::thread two(work);
-  one.join();
+  first.join();
   two.join();
   EXPECT_EQ(succeeded + refused, 100);
   EXPECT_GE(succeeded, 50);
@@ -193,9 +193,9 @@ TEST(Plan, RunsConcurrentlyWithSeparateMemory) {
     }
     EXPECT_LT(own.error(), tolerance);
   };
-  std::thread one(work);
+  std::thread first(work);
   std::thread two(work);
-  one.join();
+  first.join();
   two.join();
 }
 
@@ -211,7 +211,7 @@ TEST(Plan, CallsFromManyThreadsDoNotDisturbEachOther) {
       }
     });
   }
-  for (std::thread& one : threads) one.join();
+  for (std::thread& first : threads) first.join();
 }
 
 TEST(Plan, MovesWithItsMemory) {

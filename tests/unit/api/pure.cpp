@@ -111,7 +111,7 @@ TEST(Threads, SelectAndRunWhileTablesReloadAndOverlaysComeAndGo) {
   }
   while (ran.load() < 4 * calling && failed.load() == 0) std::this_thread::yield();
   stop = true;
-  for (std::thread& one : threads) one.join();
+  for (std::thread& first : threads) first.join();
   set_process_policy({});
   set_process_overlay(nullptr);
   EXPECT_EQ(failed.load(), 0);

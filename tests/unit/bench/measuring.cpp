@@ -23,14 +23,14 @@ namespace {
 using namespace tessera::bench;
 
 TEST(case_line, notes_are_read) {
-  const bench_case one = parse_case(
+  const bench_case timing = parse_case(
       "flash_attention q=[1,8,4,64]f32 k=[1,8,4,64]  # goal=rate:0.80 beside=plain lengths=zipf",
       "s");
-  EXPECT_EQ(one.problem, "flash_attention q=[1,8,4,64]f32 k=[1,8,4,64]");
-  EXPECT_EQ(one.goal.quantity, "rate");
-  EXPECT_EQ(one.goal.value, 0.8);
-  EXPECT_EQ(one.beside, "plain");
-  EXPECT_EQ(name_of(one), "s/flash_attention q=[1,8,4,64]f32 k=[1,8,4,64] lengths=zipf");
+  EXPECT_EQ(timing.problem, "flash_attention q=[1,8,4,64]f32 k=[1,8,4,64]");
+  EXPECT_EQ(timing.goal.quantity, "rate");
+  EXPECT_EQ(timing.goal.value, 0.8);
+  EXPECT_EQ(timing.beside, "plain");
+  EXPECT_EQ(name_of(timing), "s/flash_attention q=[1,8,4,64]f32 k=[1,8,4,64] lengths=zipf");
   EXPECT_EQ(name_of(parse_case("x # isa=cpu_avx2 threads=1", "s")), "s/x isa=cpu_avx2 threads=1");
 }
 
@@ -55,20 +55,20 @@ TEST(case_line, every_shape_file_is_sound) {
   constexpr std::array<std::string_view, 1> ops{"flash_attention"};
   const auto cases = read_cases(TESSERA_SHAPES_DIR, ops);
   EXPECT_GT(cases.size(), 50u);
-  for (const bench_case& one : cases) {
-    const auto problem = tessera::parse_problem<tessera::flash_problem>(one.problem);
-    EXPECT_TRUE(problem) << one.problem << ": " << problem.message();
+  for (const bench_case& timing : cases) {
+    const auto problem = tessera::parse_problem<tessera::flash_problem>(timing.problem);
+    EXPECT_TRUE(problem) << timing.problem << ": " << problem.message();
   }
 }
 
 alternation rounds_with_losses(const std::vector<double>& losses) {
   alternation all;
   for (const double lost : losses) {
-    alternated_round one;
-    one.seconds = lost > 0.01 ? 5.0 : 1.0;
-    one.limit = 2e-9;
-    one.lost_share = lost;
-    all.rounds.push_back(one);
+    alternated_round round;
+    round.seconds = lost > 0.01 ? 5.0 : 1.0;
+    round.limit = 2e-9;
+    round.lost_share = lost;
+    all.rounds.push_back(round);
   }
   return all;
 }
@@ -117,15 +117,15 @@ TEST(roofline, the_lower_roof_binds) {
 }
 
 TEST(measured_case, goals_of_time_are_upper_bounds) {
-  measured_case one;
-  one.time_to_beside = 1.5;
-  one.goal = {"time", 1.25};
-  EXPECT_LT(share_of_goal(one), 1.0);
-  one.time_to_beside = 1.1;
-  EXPECT_GT(share_of_goal(one), 1.0);
-  one.rate_to_beside = 0.75;
-  one.goal = {"rate", 0.75};
-  EXPECT_DOUBLE_EQ(share_of_goal(one), 1.0);
+  measured_case timing;
+  timing.time_to_beside = 1.5;
+  timing.goal = {"time", 1.25};
+  EXPECT_LT(share_of_goal(timing), 1.0);
+  timing.time_to_beside = 1.1;
+  EXPECT_GT(share_of_goal(timing), 1.0);
+  timing.rate_to_beside = 0.75;
+  timing.goal = {"rate", 0.75};
+  EXPECT_DOUBLE_EQ(share_of_goal(timing), 1.0);
 }
 
 TEST(measured_case, ratios_are_taken_within_a_round) {
@@ -133,25 +133,25 @@ TEST(measured_case, ratios_are_taken_within_a_round) {
   for (const double slow : {1.0, 4.0, 2.0}) {
     taken.rounds.push_back({.seconds = slow, .beside_seconds = 2 * slow, .limit = 10 / slow});
   }
-  measured_case one;
-  one.flops = 5e9;
-  one.bytes = 1;
-  summarise(one, taken, false, {100.0, 1.0}, 1e9);
-  EXPECT_DOUBLE_EQ(one.place.of_peak, 0.5) << "each round reached half of its own limit";
-  EXPECT_DOUBLE_EQ(one.time_to_beside, 0.5);
-  EXPECT_DOUBLE_EQ(one.rate_to_beside, 10.0);
-  EXPECT_DOUBLE_EQ(one.time.median, 2.0);
+  measured_case timing;
+  timing.flops = 5e9;
+  timing.bytes = 1;
+  summarise(timing, taken, false, {100.0, 1.0}, 1e9);
+  EXPECT_DOUBLE_EQ(timing.place.of_peak, 0.5) << "each round reached half of its own limit";
+  EXPECT_DOUBLE_EQ(timing.time_to_beside, 0.5);
+  EXPECT_DOUBLE_EQ(timing.rate_to_beside, 10.0);
+  EXPECT_DOUBLE_EQ(timing.time.median, 2.0);
 }
 
 TEST(measured_case, rounds_without_a_probe_are_held_to_the_ceilings_of_the_run) {
   alternation taken;
   taken.rounds = {{.seconds = 1.0, .limit = 0}};
-  measured_case one;
-  one.flops = 5e9;
-  one.bytes = 1;
-  summarise(one, taken, false, {20.0, 1.0}, 0);
-  EXPECT_DOUBLE_EQ(one.place.of_peak, 0.25);
-  EXPECT_DOUBLE_EQ(one.above.peak_gflops, 20.0);
+  measured_case timing;
+  timing.flops = 5e9;
+  timing.bytes = 1;
+  summarise(timing, taken, false, {20.0, 1.0}, 0);
+  EXPECT_DOUBLE_EQ(timing.place.of_peak, 0.25);
+  EXPECT_DOUBLE_EQ(timing.above.peak_gflops, 20.0);
 }
 
 TEST(alternation, rounds_whose_probes_were_disturbed_do_not_count) {

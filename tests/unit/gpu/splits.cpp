@@ -65,7 +65,7 @@ TEST(arrival_table, answers_threads_that_ask_at_once_alike) {
         }
       });
     }
-    for (std::thread& one : threads) one.join();
+    for (std::thread& first : threads) first.join();
     for (const std::vector<int>& mine : found) EXPECT_EQ(mine, found[0]);
     EXPECT_EQ(std::set<int>(found[0].begin(), found[0].end()).size(), workspaces);
   }

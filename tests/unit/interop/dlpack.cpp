@@ -125,21 +125,21 @@ TYPED_TEST(dlpack_import, types) {
     int code, bits;
     dtype type;
   };
-  for (const known one : {known{2, 64, dtype::f64},
-                          {2, 32, dtype::f32},
-                          {2, 16, dtype::f16},
-                          {4, 16, dtype::bf16},
-                          {0, 32, dtype::i32},
-                          {0, 64, dtype::i64},
-                          {1, 8, dtype::u8},
-                          {6, 8, dtype::u8},
-                          {10, 8, dtype::f8_e4m3},
-                          {12, 8, dtype::f8_e5m2}}) {
+  for (const known form : {known{2, 64, dtype::f64},
+                           {2, 32, dtype::f32},
+                           {2, 16, dtype::f16},
+                           {4, 16, dtype::bf16},
+                           {0, 32, dtype::i32},
+                           {0, 64, dtype::i64},
+                           {1, 8, dtype::u8},
+                           {6, 8, dtype::u8},
+                           {10, 8, dtype::f8_e4m3},
+                           {12, 8, dtype::f8_e5m2}}) {
     foreign<TypeParam> other;
-    other.managed.dl_tensor.dtype = {std::uint8_t(one.code), std::uint8_t(one.bits), 1};
+    other.managed.dl_tensor.dtype = {std::uint8_t(form.code), std::uint8_t(form.bits), 1};
     const auto taken = from_dlpack(&other.managed);
     ASSERT_TRUE(taken) << taken.message();
-    EXPECT_EQ(taken->view().type, one.type);
+    EXPECT_EQ(taken->view().type, form.type);
   }
 }
 
@@ -238,8 +238,8 @@ TEST(dlpack, export_keeps_the_owner_until_the_consumer_is_done) {
   // Not handed over: released with the handle.
   auto again = std::make_shared<int>(1);
   const std::weak_ptr<int> other = again;
-  const float one = 0;
-  to_dlpack(view(&one, {1}), std::move(again)).value().reset();
+  const float value = 0;
+  to_dlpack(view(&value, {1}), std::move(again)).value().reset();
   EXPECT_TRUE(other.expired());
 }
 
@@ -271,11 +271,11 @@ TEST(dlpack, what_is_exported_comes_back) {
 }
 
 TEST(dlpack, what_cannot_be_exported) {
-  const float one = 0;
-  EXPECT_EQ(to_dlpack<plain>(view(&one, {1}), 0, "v").message(),
+  const float value = 0;
+  EXPECT_EQ(to_dlpack<plain>(view(&value, {1}), 0, "v").message(),
             "v: is read-only, which a managed tensor without version cannot say");
   EXPECT_EQ(to_dlpack(tensor_view{}, 0, "v").message(), "v: is absent");
-  tensor_view wrong = view(&one, {1});
+  tensor_view wrong = view(&value, {1});
   wrong.rank = 9;
   EXPECT_EQ(to_dlpack(wrong, 0, "v").message(), "v: rank is 9, it can be 0 to 5");
 }

@@ -129,10 +129,10 @@ TEST(eigen, views_as_maps) {
   const auto scores = (*head * head->transpose()).eval();
   EXPECT_EQ(scores.rows(), 3);
 
-  const auto one = as_matrix<float>(q, {0, 0, 0, all});
-  ASSERT_TRUE(one) << one.message();
-  EXPECT_EQ(one->cols(), 1);
-  EXPECT_EQ((*one)(2, 0), 2.0f);
+  const auto column = as_matrix<float>(q, {0, 0, 0, all});
+  ASSERT_TRUE(column) << column.message();
+  EXPECT_EQ(column->cols(), 1);
+  EXPECT_EQ((*column)(2, 0), 2.0f);
   const float constant[] = {1, 2, 3, 4, 5, 6};
   const auto whole = as_matrix<const float>(view(constant, {2, 3}, {1, 2}));
   ASSERT_TRUE(whole) << whole.message();

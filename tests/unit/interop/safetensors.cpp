@@ -59,7 +59,7 @@ tensor_view typed_view(std::byte* data, dtype type, std::vector<std::int64_t> ex
 std::vector<std::byte> noise(std::size_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> made(size);
-  for (std::byte& one : made) one = static_cast<std::byte>(random() & 0xff);
+  for (std::byte& byte : made) byte = static_cast<std::byte>(random() & 0xff);
   return made;
 }
 
@@ -263,11 +263,11 @@ TEST(safetensors, a_refused_or_failed_write_leaves_the_old_file) {
 TEST(safetensors, a_write_replaces_the_file_behind_a_link_and_keeps_its_mode) {
   folder in;
   const std::vector<float> values{1, 2};
-  const std::vector<safetensors_entry> one{{"a", view(values.data(), {2})}};
+  const std::vector<safetensors_entry> entries{{"a", view(values.data(), {2})}};
   std::ofstream(in / "real") << "old";
   ASSERT_EQ(::chmod((in / "real").c_str(), 0600), 0);
   fs::create_symlink("real", in / "link");
-  ASSERT_TRUE(write_safetensors(in / "link", one));
+  ASSERT_TRUE(write_safetensors(in / "link", entries));
   EXPECT_TRUE(fs::is_symlink(in / "link"));
   EXPECT_EQ(fs::status(in / "real").permissions(), fs::perms(0600));
   EXPECT_TRUE(safetensors_file::open(in / "real"));
@@ -277,8 +277,8 @@ TEST(safetensors, a_write_replaces_the_file_behind_a_link_and_keeps_its_mode) {
 TEST(safetensors, an_input_may_be_overwritten_with_its_own_tensors) {
   folder in;
   const std::vector<float> values{1, 2, 3, 4};
-  const std::vector<safetensors_entry> one{{"a", view(values.data(), {4})}};
-  ASSERT_TRUE(write_safetensors(in / "f", one));
+  const std::vector<safetensors_entry> entries{{"a", view(values.data(), {4})}};
+  ASSERT_TRUE(write_safetensors(in / "f", entries));
   auto read = safetensors_file::open(in / "f");
   ASSERT_TRUE(read);
   ASSERT_TRUE(write_safetensors(in / "f", read->entries(), {{"again", "yes"}}));

@@ -183,8 +183,8 @@ const wrong_header wrong_headers[] = {
 };
 
 TEST(safetensors_hostile, every_refusal_says_what_is_wrong) {
-  for (const wrong_header& one : wrong_headers) {
-    EXPECT_EQ(refusal_of(one.header, one.data_bytes), one.sentence) << one.header;
+  for (const wrong_header& header : wrong_headers) {
+    EXPECT_EQ(refusal_of(header.header, header.data_bytes), header.sentence) << header.header;
   }
 }
 

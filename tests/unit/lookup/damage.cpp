@@ -22,14 +22,14 @@ constexpr int rows = 200;
 /// Records with short texts, an empty one and one with escapes: every byte of their file is tried.
 std::vector<lookup_record> short_records() {
   std::vector<lookup_record> all = records_of(0, rows);
-  for (lookup_record& one : all) {
-    one.device_class = "cpu_avx2";
-    one.identity = "type=f32";
-    one.size = one.size.substr(0, one.size.find(" kv_len"));
-    one.row = "attention.a";
-    one.default_row = "attention.b";
-    one.runner_up = "";
-    one.environment = "100 %";
+  for (lookup_record& record : all) {
+    record.device_class = "cpu_avx2";
+    record.identity = "type=f32";
+    record.size = record.size.substr(0, record.size.find(" kv_len"));
+    record.row = "attention.a";
+    record.default_row = "attention.b";
+    record.runner_up = "";
+    record.environment = "100 %";
   }
   return all;
 }
@@ -41,8 +41,8 @@ std::string whole_file(const std::vector<lookup_record>& records) {
 /// How many of `all` are missing in `some`; -1 if it has another record or another order.
 int missing(const std::vector<lookup_record>& some, const std::vector<lookup_record>& all) {
   std::size_t at = 0;
-  for (const lookup_record& one : all) {
-    if (at < some.size() && some[at] == one) ++at;
+  for (const lookup_record& record : all) {
+    if (at < some.size() && some[at] == record) ++at;
   }
   return at == some.size() ? static_cast<int>(all.size() - some.size()) : -1;
 }

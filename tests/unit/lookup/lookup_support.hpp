@@ -65,7 +65,7 @@ inline std::vector<lookup_record> records_of(std::int64_t begin, std::int64_t en
 
 inline std::string text_of(const std::vector<lookup_record>& records) {
   std::string text;
-  for (const lookup_record& one : records) text += line_of(one) + "\n";
+  for (const lookup_record& record : records) text += line_of(record) + "\n";
   return text;
 }
 

@@ -90,7 +90,7 @@ TEST(lookup_store, compaction_keeps_the_last_line_of_every_key_sorted) {
   std::vector<lookup_record> records = records_of(0, 50);
   std::reverse(records.begin(), records.end());
   ASSERT_TRUE(append(path, records));
-  for (lookup_record& one : records) one.row = "newer";
+  for (lookup_record& record : records) record.row = "newer";
   ASSERT_TRUE(append(path, {records.begin(), records.begin() + 20}));
   lookup_record other_code = record_of(3);
   other_code.code_version = "an older code";

@@ -124,7 +124,7 @@ TEST(lookup_table, records_are_sorted_with_sizes_as_numbers) {
   const lookup_table table(
       {sized("q=16"), sized("q=2"), sized("many words"), sized("q=128"), sized("p=9"), sized("")});
   std::vector<std::string> order;
-  for (const lookup_record& one : table.records()) order.push_back(one.size);
+  for (const lookup_record& record : table.records()) order.push_back(record.size);
   EXPECT_EQ(order, (std::vector<std::string>{"p=9", "q=2", "q=16", "q=128", "", "many words"}));
 }
 
@@ -238,15 +238,15 @@ TEST(lookup_files, later_files_win_and_every_file_has_a_state) {
   EXPECT_EQ(table.records().size(), 5u);
   EXPECT_EQ(found(table, 2)->row, "from the second file");
   ASSERT_EQ(table.files().size(), 3u);
-  const lookup_file_state& one = table.files()[0];
-  EXPECT_EQ(one.condition, lookup_file_condition::read);
-  EXPECT_EQ(one.rows, 6);
-  EXPECT_EQ(one.superseded, 2) << "one by a line of its own, one by the second file";
-  EXPECT_EQ(one.damaged, 1);
-  EXPECT_EQ(one.newest_schema, 1);
-  EXPECT_EQ(warning_of(one), first +
-                                 ": 1 of 7 lines is damaged and not used, first line 8 (schema: "
-                                 "does not begin with 'tessera/')");
+  const lookup_file_state& state = table.files()[0];
+  EXPECT_EQ(state.condition, lookup_file_condition::read);
+  EXPECT_EQ(state.rows, 6);
+  EXPECT_EQ(state.superseded, 2) << "one by a line of its own, one by the second file";
+  EXPECT_EQ(state.damaged, 1);
+  EXPECT_EQ(state.newest_schema, 1);
+  EXPECT_EQ(warning_of(state), first +
+                                   ": 1 of 7 lines is damaged and not used, first line 8 (schema: "
+                                   "does not begin with 'tessera/')");
   EXPECT_EQ(table.files()[1].condition, lookup_file_condition::absent);
   EXPECT_EQ(warning_of(table.files()[1]), "");
   EXPECT_EQ(warning_of(table.files()[2]), "");

@@ -32,7 +32,7 @@ struct problem {
   static std::vector<float> drawn(std::int64_t size, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<float> values(static_cast<std::size_t>(size));
-    for (float& one : values) one = float(random() % 2001) / 500.0f - 2.0f;
+    for (float& value : values) value = float(random() % 2001) / 500.0f - 2.0f;
     return values;
   }
   flash_attention_args args(std::vector<float>& out, std::vector<float>& lse) const {

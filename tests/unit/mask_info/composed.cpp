@@ -56,16 +56,16 @@ class walk {
   std::vector<std::int64_t> per_entry(std::int64_t least, std::int64_t most) {
     std::vector<std::int64_t> each(std::size_t(truth_.batch), pick(least, most));
     if (pick(0, 1) == 0) {
-      for (auto& one : each) one = pick(least, most);
+      for (auto& extent : each) extent = pick(least, most);
     }
     return each;
   }
   ids draw(std::int64_t length, std::int32_t most) {
     ids drawn(std::size_t(truth_.batch * length));
     std::int32_t id = 0;
-    for (auto& one : drawn) {
+    for (auto& entry_id : drawn) {
       if (pick(0, 2) == 0) id = std::int32_t(pick(-1, most));
-      one = id;
+      entry_id = id;
     }
     return drawn;
   }
@@ -148,7 +148,7 @@ class walk {
     const std::int64_t b_size = extent(truth_.batch), i_size = extent(truth_.q_len),
                        j_size = extent(truth_.kv_len);
     std::vector<std::uint8_t> values(std::size_t(b_size * i_size * j_size));
-    for (auto& one : values) one = pick(0, 3) == 0 ? 0 : 1;
+    for (auto& value : values) value = pick(0, 3) == 0 ? 0 : 1;
     note("tensor", mask_.apply_mask(view(values.data(), {b_size, 1, i_size, j_size})));
     truth_.keep([&](auto b, auto, auto i, auto j) {
       const std::int64_t row = (b_size > 1 ? b : 0) * i_size + (i_size > 1 ? i : 0);
@@ -187,14 +187,14 @@ class walk {
 TEST(mask_info, random_sequences_of_rules) {
   std::size_t not_empty = 0;
   for (unsigned seed = 0; seed < 4000; ++seed) {
-    walk one(seed);
+    walk walk(seed);
     const unsigned steps = 1 + seed % 5;
-    for (unsigned step = 0; step < steps; ++step) one.step();
-    const std::string what = "seed " + std::to_string(seed) + ": " + one.path();
-    expect_says(one.mask(), one.truth(), what);
-    expect_tiles(one.mask(), one.truth(), 1 + seed % 4, 1 + seed % 3, what);
+    for (unsigned step = 0; step < steps; ++step) walk.step();
+    const std::string what = "seed " + std::to_string(seed) + ": " + walk.path();
+    expect_says(walk.mask(), walk.truth(), what);
+    expect_tiles(walk.mask(), walk.truth(), 1 + seed % 4, 1 + seed % 3, what);
     if (HasFailure()) return;
-    not_empty += std::count(one.truth().seen.begin(), one.truth().seen.end(), 1) > 0 ? 1 : 0;
+    not_empty += std::count(walk.truth().seen.begin(), walk.truth().seen.end(), 1) > 0 ? 1 : 0;
   }
   EXPECT_GT(not_empty, 2000u);
 }

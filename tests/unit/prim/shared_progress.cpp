@@ -35,7 +35,7 @@ void share(int threads, int step) {
       missing[static_cast<std::size_t>(me)] = unseen;
     });
   }
-  for (std::thread& one : team) one.join();
+  for (std::thread& first : team) first.join();
   EXPECT_GE(shared.taken(), pieces);
   EXPECT_TRUE(shared.is_done(pieces));
   EXPECT_FALSE(shared.is_done(pieces + 1)) << "some piece was done twice";

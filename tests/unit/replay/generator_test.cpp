@@ -67,11 +67,11 @@ TEST(generator, requests_have_the_stated_distributions) {
   const std::vector<request> drawn = requests_of(many);
   std::vector<std::int64_t> prompts;
   double outputs = 0, shared = 0, first = 0;
-  for (const request& one : drawn) {
-    prompts.push_back(one.prompt - (one.shared ? one.shared->tokens : 0));
-    outputs += static_cast<double>(one.output);
-    shared += one.shared ? 1 : 0;
-    first += one.shared && one.shared->prefix == 0 ? 1 : 0;
+  for (const request& request : drawn) {
+    prompts.push_back(request.prompt - (request.shared ? request.shared->tokens : 0));
+    outputs += static_cast<double>(request.output);
+    shared += request.shared ? 1 : 0;
+    first += request.shared && request.shared->prefix == 0 ? 1 : 0;
   }
   std::ranges::sort(prompts);
   EXPECT_NEAR(drawn.back().arrival / 20000, 4, 0.1) << "a gap of 1 / rate on average";
@@ -90,11 +90,11 @@ TEST(generator, zipf_halves_and_constants_stay) {
       "generate requests=20000 seed=3\narrivals uniform rate=2\n"
       "prompt zipf exponent=1 min=5 max=8\noutput constant value=9\n");
   double counts[4] = {};
-  for (const request& one : drawn) {
-    ASSERT_GE(one.prompt, 5);
-    ASSERT_LE(one.prompt, 8);
-    counts[one.prompt - 5] += 1;
-    EXPECT_EQ(one.output, 9);
+  for (const request& request : drawn) {
+    ASSERT_GE(request.prompt, 5);
+    ASSERT_LE(request.prompt, 8);
+    counts[request.prompt - 5] += 1;
+    EXPECT_EQ(request.output, 9);
   }
   EXPECT_NEAR(counts[1] / counts[0], 1.0 / 2, 0.03);
   EXPECT_NEAR(counts[3] / counts[0], 1.0 / 4, 0.03);

@@ -13,14 +13,14 @@ using namespace tessera::testing;
 TEST(content, every_case_and_every_number_of_a_bench_record_is_in_its_row) {
   const made_page page = page_of_record(bench_record(three_cases()));
   for (const json::value& value : three_cases()) {
-    const json::object& one = value.get_object();
-    std::string name(one.at("name").as_string());
+    const json::object& object = value.get_object();
+    std::string name(object.at("name").as_string());
     name.erase(name.find("/manual_time"));
     const auto rows = rows_with(*page.root, name);
     ASSERT_EQ(rows.size(), 1u) << name;
-    EXPECT_NE(rows[0]->words().find(one.at("label").as_string().c_str()), std::string::npos);
+    EXPECT_NE(rows[0]->words().find(object.at("label").as_string().c_str()), std::string::npos);
     for (const char* counter : {"median_us", "GFLOP/s", "GB/s", "of_ceiling"}) {
-      EXPECT_TRUE(shows(*rows[0], one.at(counter).as_double())) << name << " lacks " << counter;
+      EXPECT_TRUE(shows(*rows[0], object.at(counter).as_double())) << name << " lacks " << counter;
     }
   }
   for (const double rate : {234.25, 468.5, 35.5, 52.25})
@@ -157,25 +157,26 @@ TEST(content, the_map_has_a_cell_for_every_problem) {
 TEST(content, gains_are_those_of_the_input_and_so_is_their_mean) {
   const made_page page = page_of({{"tune.jsonl", tune_results(problems())}});
   double logarithms = 0;
-  for (const json::object& one : problems()) {
-    const auto rows = rows_with(*page.root, std::string(one.at("problem").as_string()));
-    ASSERT_FALSE(rows.empty()) << one.at("problem");
-    const double gain = one.at("default_us").as_double() / one.at("median_us").as_double();
+  for (const json::object& object : problems()) {
+    const auto rows = rows_with(*page.root, std::string(object.at("problem").as_string()));
+    ASSERT_FALSE(rows.empty()) << object.at("problem");
+    const double gain = object.at("default_us").as_double() / object.at("median_us").as_double();
     EXPECT_TRUE(shows(*rows[0], gain));
-    EXPECT_TRUE(shows(*rows[0], one.at("median_us").as_double()));
-    EXPECT_TRUE(shows(*rows[0], one.at("default_us").as_double()));
+    EXPECT_TRUE(shows(*rows[0], object.at("median_us").as_double()));
+    EXPECT_TRUE(shows(*rows[0], object.at("default_us").as_double()));
     logarithms += std::log(gain);
   }
   const double mean = std::exp(logarithms / static_cast<double>(problems().size()));
   bool found = false;
-  for (const double one : numbers_of(*page.root)) found = found || std::abs(one / mean - 1) < 1e-12;
+  for (const double value : numbers_of(*page.root))
+    found = found || std::abs(value / mean - 1) < 1e-12;
   EXPECT_TRUE(found) << mean;
 }
 
 TEST(content, a_gain_that_was_measured_again_is_the_one_that_counts) {
-  std::vector<json::object> one{problems().front()};
-  one[0]["hold_out_gain"] = 1.0625;
-  const made_page page = page_of({{"tune.jsonl", tune_results(one)}});
+  std::vector<json::object> values{problems().front()};
+  values[0]["hold_out_gain"] = 1.0625;
+  const made_page page = page_of({{"tune.jsonl", tune_results(values)}});
   const node* row = page.root->with_id("gain-1");
   ASSERT_NE(row, nullptr);
   EXPECT_TRUE(shows(*row, 1.0625));
@@ -227,7 +228,7 @@ TEST(content, the_log_of_a_tune_gives_candidates_not_table_lines) {
   tessera::lookup_record decided = fast;
   decided.source = "tune decided: faster";
   std::string text(tessera::table_heading);
-  for (const auto* one : {&slow, &fast, &wrong, &decided}) text += "\n" + line_of(*one);
+  for (const auto* record : {&slow, &fast, &wrong, &decided}) text += "\n" + line_of(*record);
   const made_page page = page_of({{"measurements.txt", text + "\n"}}, "--json");
   EXPECT_EQ(json_of(page.ended).at("problems").as_int64(), 1);
   ASSERT_NE(page.root->with_id("gain-1"), nullptr);

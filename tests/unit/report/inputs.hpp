@@ -63,13 +63,13 @@ inline json::object tuned_problem(const std::string& size,
                                   const std::vector<std::pair<std::string, double>>& candidates) {
   json::array rows;
   auto best = candidates.front();
-  for (const auto& one : candidates) {
-    rows.push_back(json::object{{"row", one.first},
+  for (const auto& candidate : candidates) {
+    rows.push_back(json::object{{"row", candidate.first},
                                 {"state", "timed"},
-                                {"median_us", one.second},
-                                {"spread_us", one.second * 0.01},
+                                {"median_us", candidate.second},
+                                {"spread_us", candidate.second * 0.01},
                                 {"samples", 15}});
-    if (one.second < best.second) best = one;
+    if (candidate.second < best.second) best = candidate;
   }
   const bool tuned = best.first != candidates.front().first;
   return {{"op", "op"},
@@ -92,7 +92,7 @@ inline json::object tuned_problem(const std::string& size,
 inline std::string tune_results(const std::vector<json::object>& problems) {
   std::string text = R"({"tessera": "tune", "device": "machine of a test"})"
                      "\n";
-  for (const json::object& one : problems) text += json::serialize(one) + "\n";
+  for (const json::object& object : problems) text += json::serialize(object) + "\n";
   return text + R"({"summary": {"seconds": 12.5}})"
                 "\n";
 }
@@ -198,14 +198,14 @@ inline made_page page_of_record(const json::object& record) {
 /// Every number that the page carries with all its digits.
 inline std::vector<double> numbers_of(const node& page) {
   std::vector<double> found;
-  for (const node* one : page.all("data")) found.push_back(std::stod(one->attribute("value")));
+  for (const node* node : page.all("data")) found.push_back(std::stod(node->attribute("value")));
   return found;
 }
 
 /// True if the page has this number. JSON readers before Boost 1.82 may miss its last bit.
 inline bool shows(const node& page, double value) {
-  for (const double one : numbers_of(page)) {
-    if (std::abs(one - value) <= 0x1p-51 * std::abs(value)) return true;
+  for (const double number : numbers_of(page)) {
+    if (std::abs(number - value) <= 0x1p-51 * std::abs(value)) return true;
   }
   return false;
 }
@@ -221,7 +221,7 @@ inline std::vector<const node*> rows_with(const node& page, const std::string& t
 
 inline std::size_t count_of(const node& page, std::string_view element, std::string_view style) {
   std::size_t count = 0;
-  for (const node* one : page.all(element)) count += one->has_class(style) ? 1 : 0;
+  for (const node* node : page.all(element)) count += node->has_class(style) ? 1 : 0;
   return count;
 }
 

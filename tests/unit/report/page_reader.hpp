@@ -37,8 +37,8 @@ struct node {
 
   std::vector<const node*> all(std::string_view element) const {
     std::vector<const node*> found;
-    visit([&](const node& one) {
-      if (one.name == element) found.push_back(&one);
+    visit([&](const node& inner) {
+      if (inner.name == element) found.push_back(&inner);
     });
     return found;
   }
@@ -50,8 +50,8 @@ struct node {
 
   const node* with_id(const std::string& id) const {
     const node* found = nullptr;
-    visit([&](const node& one) {
-      if (one.attribute("id") == id) found = &one;
+    visit([&](const node& inner) {
+      if (inner.attribute("id") == id) found = &inner;
     });
     return found;
   }
@@ -98,12 +98,13 @@ class page_reader {
   std::string plain(std::string_view stops) {
     std::string found;
     while (at_ < text_.size() && stops.find(text_[at_]) == std::string_view::npos) {
-      const char one = text_[at_];
-      if (one == '>' || (static_cast<unsigned char>(one) < 0x20 && one != '\n' && one != '\t')) {
+      const char letter = text_[at_];
+      if (letter == '>' ||
+          (static_cast<unsigned char>(letter) < 0x20 && letter != '\n' && letter != '\t')) {
         fail("a character that is not escaped");
       }
-      if (one != '&') {
-        found += one;
+      if (letter != '&') {
+        found += letter;
         ++at_;
         continue;
       }
@@ -124,44 +125,44 @@ class page_reader {
     return found;
   }
 
-  void attributes_of(node& one) {
+  void attributes_of(node& node) {
     while (at_ < text_.size() && text_[at_] == ' ') {
       ++at_;
       const std::string key = name();
       take("=\"");
-      if (!one.attributes.emplace(key, plain("\"<")).second) fail("attribute twice: " + key);
+      if (!node.attributes.emplace(key, plain("\"<")).second) fail("attribute twice: " + key);
       take("\"");
     }
   }
 
   std::unique_ptr<node> element() {
     take("<");
-    auto one = std::make_unique<node>();
-    one->name = name();
-    attributes_of(*one);
+    auto tag = std::make_unique<node>();
+    tag->name = name();
+    attributes_of(*tag);
     if (at("/>")) {
       at_ += 2;
-      return one;
+      return tag;
     }
     take(">");
-    if (one->name == "style" || one->name == "script") {
+    if (tag->name == "style" || tag->name == "script") {
       const std::size_t end = text_.find("</", at_);
-      if (end == std::string_view::npos) fail("not closed: " + one->name);
-      one->text = text_.substr(at_, end - at_);
+      if (end == std::string_view::npos) fail("not closed: " + tag->name);
+      tag->text = text_.substr(at_, end - at_);
       at_ = end;
     }
     while (!at("</")) {
-      if (at_ == text_.size()) fail("not closed: " + one->name);
+      if (at_ == text_.size()) fail("not closed: " + tag->name);
       if (text_[at_] == '<') {
-        one->children.push_back(element());
+        tag->children.push_back(element());
       } else {
         auto words = std::make_unique<node>();
         words->text = plain("<");
-        one->children.push_back(std::move(words));
+        tag->children.push_back(std::move(words));
       }
     }
-    take("</" + one->name + ">");
-    return one;
+    take("</" + tag->name + ">");
+    return tag;
   }
 
   std::string_view text_;

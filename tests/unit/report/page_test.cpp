@@ -31,8 +31,8 @@ made_page full_page() {
 
 std::map<std::string, std::size_t> elements_of(const node& page) {
   std::map<std::string, std::size_t> counts;
-  page.visit([&](const node& one) {
-    if (!one.name.empty()) ++counts[one.name];
+  page.visit([&](const node& node) {
+    if (!node.name.empty()) ++counts[node.name];
   });
   counts.erase("wbr");  // follows the dots of names
   return counts;
@@ -41,8 +41,8 @@ std::map<std::string, std::size_t> elements_of(const node& page) {
 TEST(page, names_are_unique_and_links_lead_somewhere) {
   const made_page page = full_page();
   std::set<std::string> ids;
-  page.root->visit([&](const node& one) {
-    const std::string id = one.attribute("id");
+  page.root->visit([&](const node& node) {
+    const std::string id = node.attribute("id");
     EXPECT_TRUE(id.empty() || ids.insert(id).second) << id;
   });
   std::size_t links = 0;
@@ -57,19 +57,19 @@ TEST(page, names_are_unique_and_links_lead_somewhere) {
 
 TEST(page, nothing_is_fetched) {
   const made_page page = full_page();
-  page.root->visit([](const node& one) {
-    EXPECT_TRUE(one.name != "img" && one.name != "iframe" && one.name != "object") << one.name;
-    EXPECT_EQ(one.attribute("src"), "");
-    EXPECT_TRUE(one.name != "link" || one.attribute("href") == "data:,");
-    for (const auto& [key, value] : one.attributes) EXPECT_FALSE(key.starts_with("on")) << key;
+  page.root->visit([](const node& node) {
+    EXPECT_TRUE(node.name != "img" && node.name != "iframe" && node.name != "object") << node.name;
+    EXPECT_EQ(node.attribute("src"), "");
+    EXPECT_TRUE(node.name != "link" || node.attribute("href") == "data:,");
+    for (const auto& [key, value] : node.attributes) EXPECT_FALSE(key.starts_with("on")) << key;
   });
   for (const char* word :
        {"url(", "@import", "fetch(", "XMLHttpRequest", "//cdn", "localStorage"}) {
     EXPECT_EQ(page.text.find(word), std::string::npos) << word;
   }
   bool policy = false;
-  for (const node* one : page.root->all("meta")) {
-    policy = policy || one->attribute("content").starts_with("default-src 'none'");
+  for (const node* node : page.root->all("meta")) {
+    policy = policy || node->attribute("content").starts_with("default-src 'none'");
   }
   EXPECT_TRUE(policy);
 }
@@ -155,9 +155,9 @@ TEST(page, pictures_and_tables_have_labels) {
     }
   }
   std::vector<int> levels;
-  page.root->visit([&](const node& one) {
-    if (one.name.size() == 2 && one.name[0] == 'h' && std::isdigit(one.name[1]) != 0) {
-      levels.push_back(one.name[1] - '0');
+  page.root->visit([&](const node& node) {
+    if (node.name.size() == 2 && node.name[0] == 'h' && std::isdigit(node.name[1]) != 0) {
+      levels.push_back(node.name[1] - '0');
     }
   });
   ASSERT_FALSE(levels.empty());
@@ -187,18 +187,18 @@ TEST(page, colours_have_contrast_in_both_themes) {
   const std::string style = page.root->all("style").at(0)->text;
   const std::regex block(R"(color-scheme:(light|dark)((;--[a-z0-9-]+:#[0-9a-f]{6})+))");
   std::size_t themes = 0;
-  for (std::sregex_iterator found(style.begin(), style.end(), block), end; found != end; ++found) {
+  for (std::sregex_iterator theme(style.begin(), style.end(), block), end; theme != end; ++theme) {
     ++themes;
     std::map<std::string, std::string> colour;
-    const std::string pairs = (*found)[2];
+    const std::string pairs = (*theme)[2];
     const std::regex pair(R"(--([a-z0-9-]+):(#[0-9a-f]{6}))");
-    for (std::sregex_iterator one(pairs.begin(), pairs.end(), pair); one != end; ++one) {
-      colour[(*one)[1]] = (*one)[2];
+    for (std::sregex_iterator found(pairs.begin(), pairs.end(), pair); found != end; ++found) {
+      colour[(*found)[1]] = (*found)[2];
     }
     for (const char* ground : {"page", "panel", "under", "f1"}) {
       for (const char* text : {"ink", "soft", "link", "good", "bad"}) {
         EXPECT_GE(contrast(colour.at(text), colour.at(ground)), 4.5)
-            << (*found)[1] << ": " << text << " on " << ground;
+            << (*theme)[1] << ": " << text << " on " << ground;
       }
     }
     for (int at = 0; at <= 8; ++at) {

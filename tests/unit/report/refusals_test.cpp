@@ -65,18 +65,18 @@ TEST(refusals, numbers_that_contradict_each_other_are_named_both) {
 
 TEST(refusals, tune_results_are_refused_by_line_and_field) {
   const json::object sound = tuned_problem("a=1", {{"r.a", 10}, {"r.b", 8}});
-  json::object one = sound;
-  one.erase("problem");
-  expect_refused(tune_results({sound, one}), {".json:3", "problem is missing"});
-  one = sound;
-  one["median_us"] = 4;
-  expect_refused(tune_results({one}), {"median_us is 4", "candidate r.b has 8"});
-  one = sound;
-  one["row"] = nullptr;
-  expect_refused(tune_results({one}), {"row is missing", "decision is \"tuned\""});
-  one = sound;
-  one["candidates"].get_array()[1].get_object().erase("median_us");
-  expect_refused(tune_results({one}), {"candidates[1]", "median_us is missing"});
+  json::object object = sound;
+  object.erase("problem");
+  expect_refused(tune_results({sound, object}), {".json:3", "problem is missing"});
+  object = sound;
+  object["median_us"] = 4;
+  expect_refused(tune_results({object}), {"median_us is 4", "candidate r.b has 8"});
+  object = sound;
+  object["row"] = nullptr;
+  expect_refused(tune_results({object}), {"row is missing", "decision is \"tuned\""});
+  object = sound;
+  object["candidates"].get_array()[1].get_object().erase("median_us");
+  expect_refused(tune_results({object}), {"candidates[1]", "median_us is missing"});
   expect_refused(tune_results({sound}) + "{broken\n", {".json:4", "not JSON"});
 }
 

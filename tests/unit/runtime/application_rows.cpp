@@ -22,37 +22,37 @@ instance row_of_ours(const attention_config& config = d96) {
 TEST(ApplicationRows, TakePartInEveryTier) {
   const std::array mine{row_of_ours()};
   const application_rows own(mine);
-  question one(text);
-  EXPECT_EQ(one.answer()->reason, selection_reason::generic_fallback);
-  one.own_rows = &own;
-  EXPECT_EQ(one.row(), "mine.d96");
-  EXPECT_EQ(one.answer()->instance, mine.data());
-  one.row_of_call = "mine.*";
-  EXPECT_EQ(one.row(), "mine.d96");
-  one.row_of_call = {};
-  const explanation all = explain(one.asked());
+  question question(text);
+  EXPECT_EQ(question.answer()->reason, selection_reason::generic_fallback);
+  question.own_rows = &own;
+  EXPECT_EQ(question.row(), "mine.d96");
+  EXPECT_EQ(question.answer()->instance, mine.data());
+  question.row_of_call = "mine.*";
+  EXPECT_EQ(question.row(), "mine.d96");
+  question.row_of_call = {};
+  const explanation all = explain(question.asked());
   EXPECT_EQ(all.row, "mine.d96");
   EXPECT_EQ(all.eligible.size() + all.rejected.size(), rows().size() + 1);
-  const lookup_tables tables = tables_of({line_for(one, "mine.d96")});
-  one.tables = &tables;
-  EXPECT_EQ(one.answer()->tier, selection_tier::persistent);
-  one.own_rows = nullptr;
-  EXPECT_EQ(one.answer()->tier, selection_tier::heuristic) << "the line is stale without them";
+  const lookup_tables tables = tables_of({line_for(question, "mine.d96")});
+  question.tables = &tables;
+  EXPECT_EQ(question.answer()->tier, selection_tier::persistent);
+  question.own_rows = nullptr;
+  EXPECT_EQ(question.answer()->tier, selection_tier::heuristic) << "the line is stale without them";
 }
 
 TEST(ApplicationRows, AreNotRememberedForCallsWithoutThem) {
   selection_memory memory;
   const std::array mine{row_of_ours()};
-  question one(text);
-  one.memory = &memory;
+  question question(text);
+  question.memory = &memory;
   for (int i = 0; i < 2; ++i) {
     const application_rows own(mine);
-    one.own_rows = &own;
-    EXPECT_FALSE(one.answer()->remembered) << "other rows, at the same address or not";
-    EXPECT_TRUE(one.answer()->remembered);
+    question.own_rows = &own;
+    EXPECT_FALSE(question.answer()->remembered) << "other rows, at the same address or not";
+    EXPECT_TRUE(question.answer()->remembered);
   }
-  one.own_rows = nullptr;
-  EXPECT_NE(one.row(), "mine.d96");
+  question.own_rows = nullptr;
+  EXPECT_NE(question.row(), "mine.d96");
 }
 
 TEST(ApplicationRows, OfSeveralFamiliesStandInOneList) {
@@ -63,26 +63,26 @@ TEST(ApplicationRows, OfSeveralFamiliesStandInOneList) {
   const application_rows own(mine);
   const application_rows same(mine);
   EXPECT_NE(own.number(), same.number());
-  question one(text);
-  one.own_rows = &own;
-  EXPECT_EQ(one.answer()->instance, &mine[1]);
-  EXPECT_EQ(one.asked().row_count(), rows().size() + 1);
-  EXPECT_EQ(one.asked().row_named("mine.pooling"), nullptr);
-  one.row_of_call = "mine.pooling";
-  EXPECT_EQ(one.answer().code(), status_code::unknown_row);
+  question question(text);
+  question.own_rows = &own;
+  EXPECT_EQ(question.answer()->instance, &mine[1]);
+  EXPECT_EQ(question.asked().row_count(), rows().size() + 1);
+  EXPECT_EQ(question.asked().row_named("mine.pooling"), nullptr);
+  question.row_of_call = "mine.pooling";
+  EXPECT_EQ(question.answer().code(), status_code::unknown_row);
 }
 
 TEST(ApplicationRows, WinOverRowsOfTheSameName) {
-  question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
+  question question("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
   attention_config d64 = d96;
   d64.head_dim = d64.v_head_dim = 64;
   instance same = row_of_ours(d64);
-  same.name = one.answer()->instance->name;
+  same.name = question.answer()->instance->name;
   const std::array mine{same};
   const application_rows own(mine);
-  one.own_rows = &own;
-  one.row_of_call = same.name;
-  EXPECT_EQ(one.answer()->instance, mine.data());
+  question.own_rows = &own;
+  question.row_of_call = same.name;
+  EXPECT_EQ(question.answer()->instance, mine.data());
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ TEST(ConfigClasses, BecomePatternsThatChooseRows) {
   EXPECT_EQ(*row_pattern_of("GroupedMatmul", "block_m=128 block_k=64 bypass_xla_tiling=True"),
             "grouped_matmul.*.128x*x64");
   EXPECT_EQ(*row_pattern_of("DeepSeekAttn", "backend=cpu"), "latent_attention.cpu_*.selected.*");
-  question one("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
+  question question("flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]");
   const std::string narrow = pattern("q_blocksize=384");
-  one.row_of_call = narrow;
-  EXPECT_EQ(one.row(), "attention.cpu_avx2.f32.d64.384x256");
+  question.row_of_call = narrow;
+  EXPECT_EQ(question.row(), "attention.cpu_avx2.f32.d64.384x256");
 }
 
 TEST(ConfigClasses, OfRecurrencesChooseRowsOfTheirFamily) {
@@ -64,12 +64,12 @@ TEST(ConfigClasses, AreRefusedWithTheFact) {
 
 TEST(ConfigClasses, AreListedOnceAndEachPatternNamesAFamily) {
   std::set<std::string_view> names;
-  for (const config_class& one : config_classes) {
-    EXPECT_TRUE(names.insert(one.name).second) << one.name;
-    if (one.pattern.empty()) continue;
+  for (const config_class& configs : config_classes) {
+    EXPECT_TRUE(names.insert(configs.name).second) << configs.name;
+    if (configs.pattern.empty()) continue;
     bool known = false;
-    for (const family* kind : families()) known = known || one.pattern.starts_with(kind->name);
-    EXPECT_TRUE(known) << one.name;
+    for (const family* kind : families()) known = known || configs.pattern.starts_with(kind->name);
+    EXPECT_TRUE(known) << configs.name;
   }
 }
 

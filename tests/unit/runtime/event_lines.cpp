@@ -19,7 +19,7 @@ TEST(EventLines, AreJsonWhateverIsInThem) {
        {"\xFF", "\xC3", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE0\x80\x80", "\x80"}) {
     const std::string line = json_of({.message = broken});
     EXPECT_NE(line.find("\"message\":\"\\ufffd"), std::string::npos) << line;
-    for (const char one : line) EXPECT_LT(static_cast<unsigned char>(one), 0x80);
+    for (const char letter : line) EXPECT_LT(static_cast<unsigned char>(letter), 0x80);
   }
 }
 

@@ -7,9 +7,9 @@ namespace tessera::testing {
 namespace {
 
 TEST(Explain, AsksEveryTierAndJudgesEveryRow) {
-  const question one("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]",
-                     backend::cpu_avx512_bf16, 2);
-  const explanation all = explain(one.asked());
+  const question question("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]",
+                          backend::cpu_avx512_bf16, 2);
+  const explanation all = explain(question.asked());
   EXPECT_EQ(all.op, "flash_attention");
   EXPECT_EQ(all.row, "attention.cpu_avx512_bf16.bf16.d128.decode.16x128");
   EXPECT_EQ(all.tier, selection_tier::heuristic);
@@ -26,9 +26,9 @@ TEST(Explain, AsksEveryTierAndJudgesEveryRow) {
 }
 
 TEST(Explain, HasThreeLevels) {
-  const question one("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]",
-                     backend::cpu_avx512_bf16, 2);
-  const explanation all = explain(one.asked());
+  const question question("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]",
+                          backend::cpu_avx512_bf16, 2);
+  const explanation all = explain(question.asked());
   const std::string line =
       "flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128] -> "
       "attention.cpu_avx512_bf16.bf16.d128.decode.16x128 (heuristic: decode, 16 work items for 2 "
@@ -50,9 +50,9 @@ TEST(Explain, HasThreeLevels) {
 }
 
 TEST(Explain, NamesTheRowThatWouldServeBetter) {
-  const question one("flash_attention q=[1,512,8,96]bf16 k=[1,512,8,96] logits_soft_cap=5",
-                     backend::cpu_avx512);
-  const explanation all = explain(one.asked());
+  const question first_question(
+      "flash_attention q=[1,512,8,96]bf16 k=[1,512,8,96] logits_soft_cap=5", backend::cpu_avx512);
+  const explanation all = explain(first_question.asked());
   EXPECT_EQ(all.reason, selection_reason::generic_fallback);
   EXPECT_EQ(all.better_row, "attention.cpu_avx512.bf16.d96.soft_cap.896x256");
   const question f32("flash_attention q=[1,512,8,80]f32 k=[1,512,8,80] v=[1,512,8,40]");
@@ -60,11 +60,11 @@ TEST(Explain, NamesTheRowThatWouldServeBetter) {
 }
 
 TEST(Explain, TellsWhyNothingRuns) {
-  question one("flash_attention q=[1,512,8,64]f32 k=[1,512,8,64]");
-  one.row_of_call = "nothing";
-  const explanation all = explain(one.asked());
+  question question("flash_attention q=[1,512,8,64]f32 k=[1,512,8,64]");
+  question.row_of_call = "nothing";
+  const explanation all = explain(question.asked());
   EXPECT_TRUE(all.row.empty());
-  EXPECT_EQ(all.refusal, one.answer().message());
+  EXPECT_EQ(all.refusal, question.answer().message());
   EXPECT_EQ(all.tiers.size(), chain.size());
   EXPECT_EQ(to_text(all, 1), all.problem + " -> no row (" + all.refusal + ")");
 }

@@ -152,9 +152,9 @@ TEST(GpuChoices, HopperGetsRowsOfItsOwnWhereTheyHaveTheFeatures) {
 }
 
 TEST(GpuChoices, UnalignedTensorsGetRowsThatTakeThem) {
-  gpu_question one("flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] unaligned=true");
-  EXPECT_TRUE(has(one.row(), ".dany.every."));
-  const explanation all = explain(one.asked());
+  gpu_question question("flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] unaligned=true");
+  EXPECT_TRUE(has(question.row(), ".dany.every."));
+  const explanation all = explain(question.asked());
   EXPECT_TRUE(all.better_row.empty()) << all.better_row;
   EXPECT_TRUE(has(all.identity, "aligned16=false"));
   const auto tuned = std::find_if(all.rejected.begin(), all.rejected.end(), [](const auto& row) {
@@ -165,8 +165,8 @@ TEST(GpuChoices, UnalignedTensorsGetRowsThatTakeThem) {
 }
 
 TEST(GpuChoices, CpuRowsStayOnTheCpu) {
-  gpu_question one("flash_attention q=[1,64,8,128]bf16 k=[1,64,8,128]");
-  const explanation all = explain(one.asked());
+  gpu_question first_question("flash_attention q=[1,64,8,128]bf16 k=[1,64,8,128]");
+  const explanation all = explain(first_question.asked());
   for (const row_estimate& row : all.eligible) EXPECT_TRUE(has(std::string(row.row), ".cuda_sm"));
   for (const row_rejection& row : all.rejected) {
     if (row.row.find(".cpu_avx2.") == std::string::npos) continue;
@@ -211,9 +211,9 @@ TEST(GpuChoices, NearTiesGoToTheRowOfTheHeadDim) {
 }
 
 TEST(GpuChoices, RowsRepeatTheirBits) {
-  gpu_question one("flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]");
-  one.policy.promise = bits_promise::deterministic;
-  EXPECT_TRUE(has(one.row(), ".d128."));
+  gpu_question question("flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]");
+  question.policy.promise = bits_promise::deterministic;
+  EXPECT_TRUE(has(question.row(), ".d128."));
 }
 
 // How many parts the keys are cut into depends on the batch.
@@ -231,9 +231,9 @@ TEST(GpuChoices, PromisesThatNoRowKeepsAreRefused) {
 
 // Rows of Hopper cut no keys: a row's sums depend on its own sequence alone.
 TEST(GpuChoices, HopperPromptsDoNotDependOnTheBatch) {
-  gpu_question one("flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]");
-  one.policy.promise = bits_promise::batch_invariant;
-  EXPECT_TRUE(has(one.row(), ".cuda_sm90.bf16.d128."));
+  gpu_question question("flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]");
+  question.policy.promise = bits_promise::batch_invariant;
+  EXPECT_TRUE(has(question.row(), ".cuda_sm90.bf16.d128."));
 }
 
 TEST(GpuChoices, HopperRowsOfCommonHeadDimsModifyScores) {
@@ -272,19 +272,19 @@ TEST(GpuChoices, ReasonsCountBlocks) {
 
 TEST(GpuChoices, AreRememberedForEachDevice) {
   selection_memory memory;
-  gpu_question one("flash_attention q=[1,4096,8,192]bf16 k=[1,4096,8,192] v=[1,4096,8,128]");
-  one.memory = &memory;
-  EXPECT_TRUE(has(one.row(), ".d192v128."));
-  EXPECT_TRUE(select(one.asked())->remembered);
+  gpu_question question("flash_attention q=[1,4096,8,192]bf16 k=[1,4096,8,192] v=[1,4096,8,128]");
+  question.memory = &memory;
+  EXPECT_TRUE(has(question.row(), ".d192v128."));
+  EXPECT_TRUE(select(question.asked())->remembered);
   gpu_question other("flash_attention q=[1,4096,8,192]bf16 k=[1,4096,8,192] v=[1,4096,8,128]",
                      support::a10());
   other.device.ordinal = 1;
   other.memory = &memory;
   EXPECT_FALSE(select(other.asked())->remembered);
   EXPECT_TRUE(has(other.row(), ".dany."));
-  EXPECT_TRUE(select(one.asked())->remembered)
+  EXPECT_TRUE(select(question.asked())->remembered)
       << "choices of two devices do not push each other out";
-  EXPECT_TRUE(has(one.row(), ".d192v128."));
+  EXPECT_TRUE(has(question.row(), ".d192v128."));
 }
 
 /// Predictions beside what an H200 was measured to take (bench/results): within a factor of 1.6.

@@ -14,15 +14,16 @@
 namespace tessera::testing {
 
 /// A line that says `row` is the best for the question's problem.
-inline lookup_record line_for(const question& one, std::string_view row, double median_us = 10,
+inline lookup_record line_for(const question& question, std::string_view row, double median_us = 10,
                               bits_promise promise = bits_promise::none) {
-  const inquiry asked = one.asked();
-  const key_text key = key_text_of(asked.kind, asked.demand, one.threads, one.device.kind, promise);
+  const inquiry asked = question.asked();
+  const key_text key =
+      key_text_of(asked.kind, asked.demand, question.threads, question.device.kind, promise);
   lookup_record line;
   line.family = asked.kind.name;
   line.semantic_version = asked.kind.semantic_version;
-  line.code_version = asked.kind.code_version(one.device.kind);
-  line.device_class = device_class_of(one.device).view();
+  line.code_version = asked.kind.code_version(question.device.kind);
+  line.device_class = device_class_of(question.device).view();
   line.identity = key.identity.view();
   line.size = key.size.view();
   line.row = row;

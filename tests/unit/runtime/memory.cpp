@@ -18,10 +18,10 @@ constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64
 TEST(Memory, IsSharedBetweenThreads) {
   shared_memory shared;
   selection_memory mine;
-  question one(text);
-  one.memory = &mine;
-  one.process_memory = &shared;
-  EXPECT_FALSE(one.answer()->remembered);
+  question first_question(text);
+  first_question.memory = &mine;
+  first_question.process_memory = &shared;
+  EXPECT_FALSE(first_question.answer()->remembered);
   std::thread([&] {
     selection_memory theirs;
     question two(text);
@@ -32,22 +32,23 @@ TEST(Memory, IsSharedBetweenThreads) {
     EXPECT_TRUE(two.answer()->remembered) << "and by the thread itself from then on";
   }).join();
   forget_selections();
-  EXPECT_FALSE(one.answer()->remembered);
+  EXPECT_FALSE(first_question.answer()->remembered);
 }
 
 TEST(Memory, AChoiceMadeWithOldTablesIsNotRememberedForNewOnes) {
   selection_memory memory;
-  question one(text);
-  one.memory = &memory;
-  const inquiry slow = one.asked();  // reads the generation
-  forget_selections();               // the tables change meanwhile
+  question question(text);
+  question.memory = &memory;
+  const inquiry slow = question.asked();  // reads the generation
+  forget_selections();                    // the tables change meanwhile
   ASSERT_TRUE(select(slow));
-  EXPECT_FALSE(one.answer()->remembered);
+  EXPECT_FALSE(question.answer()->remembered);
 }
 
 TEST(Tables, InForceStayValidWhenOthersTakeTheirPlace) {
-  question one(text);
-  auto first = std::make_shared<const lookup_tables>(tables_of({line_for(one, one.row())}));
+  question question(text);
+  auto first =
+      std::make_shared<const lookup_tables>(tables_of({line_for(question, question.row())}));
   use_tables(first);
   const auto held = tables_in_force();
   EXPECT_EQ(held, first);
@@ -81,12 +82,12 @@ TEST(Threads, ChooseWhileTablesAndOverlaysComeAndGo) {
     threads.emplace_back([&, index] {
       selection_memory memory;
       for (int round = 0; !stop.load(std::memory_order_relaxed); ++round) {
-        question one(text);
-        one.memory = &memory;
-        one.process_memory = &shared;
+        question question(text);
+        question.memory = &memory;
+        question.process_memory = &shared;
         const bool scoped = (round + index) % 3 == 0;
         const auto ask = [&] {
-          inquiry asked = one.asked();
+          inquiry asked = question.asked();
           const auto tables = tables_in_force();
           asked.tables = tables.get();
           asked.overlays.of_thread = overlay_scope::innermost();
@@ -109,7 +110,7 @@ TEST(Threads, ChooseWhileTablesAndOverlaysComeAndGo) {
   }
   while (chosen.load() < 10 * selecting) std::this_thread::yield();
   stop = true;
-  for (std::thread& one : threads) one.join();
+  for (std::thread& first : threads) first.join();
   EXPECT_EQ(wrong.load(), 0);
   use_tables(filled);
   base.memory = nullptr;

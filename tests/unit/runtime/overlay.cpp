@@ -24,17 +24,17 @@ overlay rules(std::string_view lines) {
 }
 
 /// The row with the scopes of this thread in force.
-std::string row_here(question one = question(text)) {
-  one.overlays.of_thread = overlay_scope::innermost();
-  const auto chosen = one.answer();
+std::string row_here(question first_question = question(text)) {
+  first_question.overlays.of_thread = overlay_scope::innermost();
+  const auto chosen = first_question.answer();
   return chosen ? std::string(chosen->row()) : chosen.message();
 }
 
 TEST(Overlay, NamesARowForTheProblemsItMatches) {
   const overlay all = rules("flash_attention: type=f32 q_len=1..100 => " + std::string(narrow));
-  question one(text);
-  one.overlays.of_call = &all;
-  const auto chosen = one.answer();
+  question first_question(text);
+  first_question.overlays.of_call = &all;
+  const auto chosen = first_question.answer();
   ASSERT_TRUE(chosen) << chosen.message();
   EXPECT_EQ(chosen->row(), narrow);
   EXPECT_EQ(chosen->tier, selection_tier::overlay);
@@ -50,9 +50,9 @@ TEST(Overlay, NamesARowForTheProblemsItMatches) {
 TEST(Overlay, MatchesEveryFormOfCondition) {
   const auto decides = [](std::string_view conditions, std::string_view problem) {
     const overlay all = rules(std::string(conditions) + " => " + std::string(portable));
-    question one(problem);
-    one.overlays.of_call = &all;
-    return one.answer()->tier == selection_tier::overlay;
+    question question(problem);
+    question.overlays.of_call = &all;
+    return question.answer()->tier == selection_tier::overlay;
   };
   EXPECT_TRUE(decides("*:", text));
   EXPECT_TRUE(decides("attention: head_dim=64", text));
@@ -69,9 +69,9 @@ TEST(Overlay, MatchesEveryFormOfCondition) {
 
 TEST(Overlay, PatternsTakeTheCheapestRowOfThatForm) {
   const overlay all = rules("*: => attention.cpu_avx2.f32.*");
-  question one(text);
-  one.overlays.of_call = &all;
-  EXPECT_EQ(one.row(), narrow);
+  question question(text);
+  question.overlays.of_call = &all;
+  EXPECT_EQ(question.row(), narrow);
   EXPECT_TRUE(matches_pattern("attention.*.d6?.*x256", best));
   EXPECT_FALSE(matches_pattern("attention.*.d6?", best));
   EXPECT_TRUE(matches_pattern("*", ""));
@@ -80,40 +80,40 @@ TEST(Overlay, PatternsTakeTheCheapestRowOfThatForm) {
 }
 
 TEST(Overlay, RulesThatCannotRunRefuseOrArePassedOver) {
-  question one(text);
+  question question(text);
   const overlay refuses = rules("*: => attention.cpu_avx512.f32.d128.*");
-  one.overlays.of_call = &refuses;
-  EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
-  EXPECT_EQ(one.answer().message(),
+  question.overlays.of_call = &refuses;
+  EXPECT_EQ(question.answer().code(), status_code::ineligible_row);
+  EXPECT_EQ(question.answer().message(),
             "context.overlays: attention.cpu_avx512.f32.d128.* cannot run this problem: none of "
             "the 3 rows of that form fits; attention.cpu_avx512.f32.d128.896x256: head_dim is 64, "
             "the row "
             "has 128");
   const overlay unknown = rules("*: => nothing");
-  one.overlays.of_call = &unknown;
-  EXPECT_EQ(one.answer().code(), status_code::unknown_row);
+  question.overlays.of_call = &unknown;
+  EXPECT_EQ(question.answer().code(), status_code::unknown_row);
   const overlay passes =
       rules("*: =>? attention.cpu_avx512.f32.d128.*\n*: => " + std::string(narrow));
-  one.overlays.of_call = &passes;
-  EXPECT_EQ(one.row(), narrow);
-  one.overlays.of_call = &refuses;
-  one.policy.on_ineligible = ineligible_override::fall_through;
-  EXPECT_EQ(one.row(), best);
+  question.overlays.of_call = &passes;
+  EXPECT_EQ(question.row(), narrow);
+  question.overlays.of_call = &refuses;
+  question.policy.on_ineligible = ineligible_override::fall_through;
+  EXPECT_EQ(question.row(), best);
 }
 
 TEST(Overlay, TheCallsOwnComesFirstThenTheThreadsThenTheProcess) {
   const overlay mine = rules("*: => " + std::string(narrow));
   const overlay everyones = rules("*: => " + std::string(portable));
-  question one(text);
-  one.overlays.of_process = &everyones;
-  EXPECT_EQ(one.row(), portable);
+  question question(text);
+  question.overlays.of_process = &everyones;
+  EXPECT_EQ(question.row(), portable);
   const overlay_scope scope(mine);
-  one.overlays.of_thread = overlay_scope::innermost();
-  EXPECT_EQ(one.row(), narrow);
-  one.overlays.of_call = &everyones;
-  EXPECT_EQ(one.row(), portable);
-  one.row_of_call = best;
-  EXPECT_EQ(one.row(), best);
+  question.overlays.of_thread = overlay_scope::innermost();
+  EXPECT_EQ(question.row(), narrow);
+  question.overlays.of_call = &everyones;
+  EXPECT_EQ(question.row(), portable);
+  question.row_of_call = best;
+  EXPECT_EQ(question.row(), best);
 }
 
 TEST(Properties, OverlaysNestInnermostWinsUnwindAndLeaveOtherThreadsAlone) {
@@ -143,11 +143,11 @@ TEST(Overlay, RememberedChoicesHoldUnderTheirOverlayOnly) {
   shared_memory shared;
   const overlay mine = rules("*: => " + std::string(narrow));
   const auto ask = [&] {
-    question one(text);
-    one.memory = &memory;
-    one.process_memory = &shared;
-    one.overlays.of_thread = overlay_scope::innermost();
-    return *one.answer();
+    question question(text);
+    question.memory = &memory;
+    question.process_memory = &shared;
+    question.overlays.of_thread = overlay_scope::innermost();
+    return *question.answer();
   };
   EXPECT_EQ(ask().row(), best);
   EXPECT_TRUE(ask().remembered);
@@ -165,10 +165,10 @@ TEST(Overlay, RememberedChoicesHoldUnderTheirOverlayOnly) {
 }
 
 TEST(Overlay, ResultsOfTuningAreRules) {
-  question one(text);
-  const overlay found = overlay_of(std::vector{line_for(one, narrow)});
-  one.overlays.of_call = &found;
-  EXPECT_EQ(one.row(), narrow);
+  question first_question(text);
+  const overlay found = overlay_of(std::vector{line_for(first_question, narrow)});
+  first_question.overlays.of_call = &found;
+  EXPECT_EQ(first_question.row(), narrow);
   question other("flash_attention q=[1,200,8,64]f32 k=[1,200,8,64]");
   other.overlays.of_call = &found;
   EXPECT_EQ(other.row(), best);

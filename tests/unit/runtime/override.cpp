@@ -13,10 +13,10 @@ constexpr std::string_view best = "attention.cpu_avx512.f32.d64.896x256";
 
 TEST(Override, WinsUnderEveryPolicy) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
-    question one(text);
-    one.policy.on_ineligible = policy;
-    one.row_of_call = slow;
-    const auto chosen = one.answer();
+    question question(text);
+    question.policy.on_ineligible = policy;
+    question.row_of_call = slow;
+    const auto chosen = question.answer();
     ASSERT_TRUE(chosen) << chosen.message();
     EXPECT_EQ(chosen->row(), slow);
     EXPECT_EQ(chosen->tier, selection_tier::override);
@@ -26,36 +26,36 @@ TEST(Override, WinsUnderEveryPolicy) {
 }
 
 TEST(Override, OfTheCallWinsOverTheEnvironment) {
-  question one(text);
-  one.row_of_environment = slow;
-  EXPECT_EQ(one.answer()->reason, selection_reason::named_by_environment);
-  EXPECT_EQ(one.row(), slow);
-  one.row_of_call = best;
-  EXPECT_EQ(one.row(), best);
-  EXPECT_EQ(one.answer()->reason, selection_reason::named_by_call);
+  question question(text);
+  question.row_of_environment = slow;
+  EXPECT_EQ(question.answer()->reason, selection_reason::named_by_environment);
+  EXPECT_EQ(question.row(), slow);
+  question.row_of_call = best;
+  EXPECT_EQ(question.row(), best);
+  EXPECT_EQ(question.answer()->reason, selection_reason::named_by_call);
 }
 
 TEST(Override, LeavesNoTraceInTheMemory) {
   selection_memory memory;
-  question one(text);
-  one.memory = &memory;
-  one.row_of_call = slow;
-  ASSERT_TRUE(one.answer());
-  one.row_of_call = {};
-  const auto chosen = one.answer();
+  question question(text);
+  question.memory = &memory;
+  question.row_of_call = slow;
+  ASSERT_TRUE(question.answer());
+  question.row_of_call = {};
+  const auto chosen = question.answer();
   EXPECT_EQ(chosen->row(), best);
   EXPECT_FALSE(chosen->remembered);
-  EXPECT_TRUE(one.answer()->remembered);
-  one.row_of_call = slow;
-  EXPECT_EQ(one.row(), slow) << "an override is asked before the memory";
+  EXPECT_TRUE(question.answer()->remembered);
+  question.row_of_call = slow;
+  EXPECT_EQ(question.row(), slow) << "an override is asked before the memory";
 }
 
 TEST(Override, UnknownRowsAreRefused) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
-    question one(text);
-    one.policy.on_ineligible = policy;
-    one.row_of_call = "attention.cpu_avx512.f32.d64.112x512";
-    const auto chosen = one.answer();
+    question question(text);
+    question.policy.on_ineligible = policy;
+    question.row_of_call = "attention.cpu_avx512.f32.d64.112x512";
+    const auto chosen = question.answer();
     EXPECT_EQ(chosen.code(), status_code::unknown_row);
     EXPECT_EQ(chosen.message(),
               "context.row: 'attention.cpu_avx512.f32.d64.112x512' is not one of the " +
@@ -65,10 +65,10 @@ TEST(Override, UnknownRowsAreRefused) {
 }
 
 TEST(Override, IneligibleRowsAreRefusedWithTheDifference) {
-  question one(text);
-  one.row_of_environment = wide;
-  EXPECT_EQ(one.answer().code(), status_code::ineligible_row);
-  EXPECT_EQ(one.answer().message(),
+  question first_question(text);
+  first_question.row_of_environment = wide;
+  EXPECT_EQ(first_question.answer().code(), status_code::ineligible_row);
+  EXPECT_EQ(first_question.answer().message(),
             "TESSERA_ROW: attention.cpu_avx512.f32.d128.896x256 cannot run this problem: "
             "head_dim is 64, the row has 128");
   question other(text, backend::cpu_avx2);
@@ -79,25 +79,25 @@ TEST(Override, IneligibleRowsAreRefusedWithTheDifference) {
 }
 
 TEST(Override, MayFallThroughWhereThePolicySaysSo) {
-  question one(text);
-  one.row_of_call = wide;
-  one.policy.on_ineligible = ineligible_override::fall_through;
-  EXPECT_EQ(one.row(), best);
-  EXPECT_EQ(one.answer()->tier, selection_tier::heuristic);
+  question question(text);
+  question.row_of_call = wide;
+  question.policy.on_ineligible = ineligible_override::fall_through;
+  EXPECT_EQ(question.row(), best);
+  EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
 }
 
 TEST(Memory, KeepsTheTierAndForgetsOnDemand) {
   selection_memory memory;
-  question one(text);
-  one.memory = &memory;
-  EXPECT_FALSE(one.answer()->remembered);
-  const auto known = one.answer();
+  question question(text);
+  question.memory = &memory;
+  EXPECT_FALSE(question.answer()->remembered);
+  const auto known = question.answer();
   EXPECT_TRUE(known->remembered);
   EXPECT_EQ(known->tier, selection_tier::heuristic);
   EXPECT_EQ(known->row(), best);
   forget_selections();
-  EXPECT_FALSE(one.answer()->remembered);
-  EXPECT_TRUE(one.answer()->remembered);
+  EXPECT_FALSE(question.answer()->remembered);
+  EXPECT_TRUE(question.answer()->remembered);
 }
 
 TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
@@ -115,29 +115,30 @@ TEST(Memory, TellsApartEverythingAChoiceDependsOn) {
            "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64] logits_soft_cap=5",
        }) {
     selection_memory memory;
-    question one(base);
-    one.memory = &memory;
-    ASSERT_TRUE(one.answer());
+    question first_question(base);
+    first_question.memory = &memory;
+    ASSERT_TRUE(first_question.answer());
     question two(other);
     two.memory = &memory;
     EXPECT_FALSE(two.answer()->remembered) << other;
   }
   selection_memory memory;
-  question one(base);
-  one.memory = &memory;
-  ASSERT_TRUE(one.answer());
-  one.threads = 3;
-  EXPECT_FALSE(one.answer()->remembered) << "threads decide too";
+  question question(base);
+  question.memory = &memory;
+  ASSERT_TRUE(question.answer());
+  question.threads = 3;
+  EXPECT_FALSE(question.answer()->remembered) << "threads decide too";
 }
 
 TEST(Memory, IsBoundedAndStaysRight) {
   selection_memory memory;
   for (int round = 0; round < 2; ++round) {
     for (int length = 1; length < 500; ++length) {
-      question one("flash_attention q=[1," + std::to_string(length) + ",8,64]f32 k=[1,512,8,64]");
-      const std::string_view fresh = one.row();
-      one.memory = &memory;
-      EXPECT_EQ(one.row(), fresh) << length;
+      question question("flash_attention q=[1," + std::to_string(length) +
+                        ",8,64]f32 k=[1,512,8,64]");
+      const std::string_view fresh = question.row();
+      question.memory = &memory;
+      EXPECT_EQ(question.row(), fresh) << length;
     }
   }
 }

@@ -15,11 +15,11 @@ constexpr std::string_view measured = "attention.cpu_avx512.bf16.d128.896x256";
 constexpr std::string_view unfit = "attention.cpu_avx512.bf16.d64.896x256";
 
 TEST(Persistent, AMeasuredRowComesBeforeThePredictedOne) {
-  question one(prefill);
-  EXPECT_EQ(one.row(), best);
-  const lookup_tables tables = tables_of({line_for(one, measured, 12.5)});
-  one.tables = &tables;
-  const auto chosen = one.answer();
+  question question(prefill);
+  EXPECT_EQ(question.row(), best);
+  const lookup_tables tables = tables_of({line_for(question, measured, 12.5)});
+  question.tables = &tables;
+  const auto chosen = question.answer();
   ASSERT_TRUE(chosen) << chosen.message();
   EXPECT_EQ(chosen->row(), measured);
   EXPECT_EQ(chosen->tier, selection_tier::persistent);
@@ -29,24 +29,25 @@ TEST(Persistent, AMeasuredRowComesBeforeThePredictedOne) {
 }
 
 TEST(Persistent, UserComesBeforeSiteBeforeShipped) {
-  question one(prefill);
-  const lookup_tables all =
-      tables_of({line_for(one, measured)}, {line_for(one, best)}, {line_for(one, best)});
-  one.tables = &all;
-  EXPECT_EQ(one.row(), measured);
-  const lookup_tables two = tables_of({}, {line_for(one, measured)}, {line_for(one, best)});
-  one.tables = &two;
-  EXPECT_EQ(one.row(), measured);
-  one.policy.tables = table_use::shipped_only;
-  EXPECT_EQ(one.row(), best);
-  EXPECT_EQ(one.answer()->tier, selection_tier::persistent);
-  one.policy.tables = table_use::none;
-  EXPECT_EQ(one.answer()->tier, selection_tier::heuristic);
+  question question(prefill);
+  const lookup_tables all = tables_of({line_for(question, measured)}, {line_for(question, best)},
+                                      {line_for(question, best)});
+  question.tables = &all;
+  EXPECT_EQ(question.row(), measured);
+  const lookup_tables two =
+      tables_of({}, {line_for(question, measured)}, {line_for(question, best)});
+  question.tables = &two;
+  EXPECT_EQ(question.row(), measured);
+  question.policy.tables = table_use::shipped_only;
+  EXPECT_EQ(question.row(), best);
+  EXPECT_EQ(question.answer()->tier, selection_tier::persistent);
+  question.policy.tables = table_use::none;
+  EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
 }
 
 TEST(Persistent, SizesOfOneBucketShareALine) {
-  question one(prefill);
-  const lookup_tables tables = tables_of({line_for(one, measured)});
+  question first_question(prefill);
+  const lookup_tables tables = tables_of({line_for(first_question, measured)});
   question near("flash_attention q=[1,1500,32,128]bf16 k=[1,1100,8,128] causal=true");
   near.tables = &tables;
   EXPECT_EQ(near.row(), measured);
@@ -54,8 +55,8 @@ TEST(Persistent, SizesOfOneBucketShareALine) {
 }
 
 TEST(Persistent, NearSizesAnswerOnlyAsFarAsDeclaredAndSayHowFar) {
-  question one(prefill);
-  const lookup_tables tables = tables_of({line_for(one, measured)});
+  question first_question(prefill);
+  const lookup_tables tables = tables_of({line_for(first_question, measured)});
   question near("flash_attention q=[1,4000,32,128]bf16 k=[1,2048,8,128] causal=true");
   near.tables = &tables;
   const auto chosen = near.answer();
@@ -73,14 +74,14 @@ TEST(Persistent, NearSizesAnswerOnlyAsFarAsDeclaredAndSayHowFar) {
 TEST(Persistent, ASingleRowIsNeverNearTwo) {
   question two("flash_attention q=[1,2,32,128]bf16 k=[1,2048,8,128]");
   const lookup_tables tables = tables_of({line_for(two, measured)});
-  question one("flash_attention q=[1,1,32,128]bf16 k=[1,2048,8,128]");
-  one.tables = &tables;
-  EXPECT_EQ(one.answer()->tier, selection_tier::heuristic);
+  question question("flash_attention q=[1,1,32,128]bf16 k=[1,2048,8,128]");
+  question.tables = &tables;
+  EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
 }
 
 TEST(Persistent, OtherDevicesThreadsAndPromisesHaveLinesOfTheirOwn) {
-  const question one(prefill);
-  const lookup_tables tables = tables_of({line_for(one, measured)});
+  const question first_question(prefill);
+  const lookup_tables tables = tables_of({line_for(first_question, measured)});
   question smaller(prefill, backend::cpu_avx512_bf16, 2);
   smaller.tables = &tables;
   EXPECT_EQ(smaller.answer()->tier, selection_tier::heuristic);
@@ -94,8 +95,9 @@ TEST(Persistent, OtherDevicesThreadsAndPromisesHaveLinesOfTheirOwn) {
   EXPECT_EQ(cache.answer()->tier, selection_tier::heuristic);
   question promised(prefill);
   promised.policy.promise = bits_promise::deterministic;
-  const lookup_tables both = tables_of(
-      {line_for(one, best), line_for(promised, measured, 10, bits_promise::deterministic)});
+  const lookup_tables both =
+      tables_of({line_for(first_question, best),
+                 line_for(promised, measured, 10, bits_promise::deterministic)});
   promised.tables = &both;
   EXPECT_EQ(promised.row(), measured) << "a line of the promise comes first";
   promised.tables = &tables;
@@ -103,68 +105,68 @@ TEST(Persistent, OtherDevicesThreadsAndPromisesHaveLinesOfTheirOwn) {
 }
 
 TEST(Persistent, StaleLinesAreHintsAndAreTold) {
-  question one(prefill);
+  question question(prefill);
   struct {
     lookup_record line;
     std::string reason;
   } cases[] = {
-      {line_for(one, measured), "user table: the row was measured with other kernels"},
-      {line_for(one, "attention.gone"), "user table: the row is not in this build"},
-      {line_for(one, measured), "user table: the row is of another version of the family"},
-      {line_for(one, unfit),
+      {line_for(question, measured), "user table: the row was measured with other kernels"},
+      {line_for(question, "attention.gone"), "user table: the row is not in this build"},
+      {line_for(question, measured), "user table: the row is of another version of the family"},
+      {line_for(question, unfit),
        "user table: the row does not run this problem here: head_dim is 128, the row has 64"},
   };
   cases[0].line.code_version = "0123456789abcdef";
   cases[2].line.semantic_version += 1;
   for (const auto& [line, reason] : cases) {
     const lookup_tables tables = tables_of({line});
-    one.tables = &tables;
-    EXPECT_EQ(one.row(), best);
-    EXPECT_EQ(one.answer()->tier, selection_tier::heuristic);
-    const explanation all = explain(one.asked());
+    question.tables = &tables;
+    EXPECT_EQ(question.row(), best);
+    EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
+    const explanation all = explain(question.asked());
     ASSERT_EQ(all.stale.size(), 1u) << reason;
     EXPECT_EQ(all.stale[0].row, line.row);
     EXPECT_EQ(all.stale[0].reason, reason);
   }
   const lookup_tables tables = tables_of({cases[0].line});
-  one.tables = &tables;
-  EXPECT_EQ(hint_of(one.asked()), measured);
+  question.tables = &tables;
+  EXPECT_EQ(hint_of(question.asked()), measured);
 }
 
 TEST(Persistent, KernelsOfTheOtherKindOfDeviceDoNotCount) {
-  question one(prefill);
-  lookup_record line = line_for(one, measured);
+  question question(prefill);
+  lookup_record line = line_for(question, measured);
   ASSERT_EQ(line.code_version, attention_code_version(device_kind::cpu));
   ASSERT_NE(line.code_version, attention_code_version(device_kind::cuda));
   const lookup_tables tables = tables_of({line});
-  one.tables = &tables;
-  EXPECT_EQ(one.row(), measured);
+  question.tables = &tables;
+  EXPECT_EQ(question.row(), measured);
   line.code_version = attention_code_version(device_kind::cuda);
   const lookup_tables other = tables_of({line});
-  one.tables = &other;
-  EXPECT_EQ(one.row(), best) << "a CPU line with the code of CUDA rows is stale";
-  EXPECT_EQ(explain(one.asked()).stale.size(), 1u);
+  question.tables = &other;
+  EXPECT_EQ(question.row(), best) << "a CPU line with the code of CUDA rows is stale";
+  EXPECT_EQ(explain(question.asked()).stale.size(), 1u);
 }
 
 TEST(Persistent, AStaleLineOfTheUserLetsTheSiteAnswer) {
-  question one(prefill);
-  lookup_record old = line_for(one, best);
+  question question(prefill);
+  lookup_record old = line_for(question, best);
   old.code_version = "old";
-  const lookup_tables tables = tables_of({old}, {line_for(one, measured)});
-  one.tables = &tables;
-  EXPECT_EQ(one.row(), measured);
+  const lookup_tables tables = tables_of({old}, {line_for(question, measured)});
+  question.tables = &tables;
+  EXPECT_EQ(question.row(), measured);
 }
 
 TEST(Properties, RowForAnIneligibleInstanceIsNeverExecuted) {
   for (const backend highest : {backend::cpu_generic, backend::cpu_avx2, backend::cpu_avx512}) {
     for (const instance& row : rows()) {
-      question one(prefill, highest);
-      const lookup_tables tables = tables_of({line_for(one, row.name)});
-      one.tables = &tables;
-      const auto chosen = one.answer();
+      question question(prefill, highest);
+      const lookup_tables tables = tables_of({line_for(question, row.name)});
+      question.tables = &tables;
+      const auto chosen = question.answer();
       ASSERT_TRUE(chosen) << chosen.message();
-      EXPECT_TRUE(one.asked().fits(*chosen->instance));
-      const bool fits = one.asked().fits(row);
+      EXPECT_TRUE(question.asked().fits(*chosen->instance));
+      const bool fits = question.asked().fits(row);
       EXPECT_EQ(chosen->tier == selection_tier::persistent, fits) << row.name;
       if (fits) {
         EXPECT_EQ(chosen->instance, &row);
@@ -174,11 +176,11 @@ TEST(Properties, RowForAnIneligibleInstanceIsNeverExecuted) {
 }
 
 TEST(Explain, ShowsWhatEachTierWouldTake) {
-  question one(prefill);
-  const lookup_tables tables = tables_of({line_for(one, measured, 80)});
-  one.tables = &tables;
-  one.row_of_call = "attention.cpu_avx2.bf16.d128.*";
-  const explanation all = explain(one.asked());
+  question question(prefill);
+  const lookup_tables tables = tables_of({line_for(question, measured, 80)});
+  question.tables = &tables;
+  question.row_of_call = "attention.cpu_avx2.bf16.d128.*";
+  const explanation all = explain(question.asked());
   const auto of = [&](selection_tier tier) {
     for (const tier_answer& answered : all.tiers) {
       if (answered.tier == tier) return answered;

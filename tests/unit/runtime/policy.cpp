@@ -42,32 +42,32 @@ TEST(Properties, OverrideWinsUnderEveryPolicyValueAndLeavesNoTrace) {
   selection_memory memory;
   shared_memory shared;
   const autotuner tuner{&take_first, nullptr};
-  question one(text);
+  question question(text);
   const lookup_tables tables =
-      tables_of({line_for(one, "attention.cpu_avx512.f32.dany.every.896x256")});
-  one.tables = &tables;
-  one.tuner = &tuner;
+      tables_of({line_for(question, "attention.cpu_avx512.f32.dany.every.896x256")});
+  question.tables = &tables;
+  question.tuner = &tuner;
   for (const selection_policy& policy : every_policy()) {
-    one.policy = policy;
-    one.memory = nullptr;
-    one.process_memory = nullptr;
-    one.row_of_call = {};
-    const std::string before(one.row());
-    one.memory = &memory;
-    one.process_memory = &shared;
+    question.policy = policy;
+    question.memory = nullptr;
+    question.process_memory = nullptr;
+    question.row_of_call = {};
+    const std::string before(question.row());
+    question.memory = &memory;
+    question.process_memory = &shared;
     for (const std::string_view row :
          {narrow, std::string_view("attention.cpu_generic.f32.dany.every.256x256")}) {
-      one.row_of_call = row;
+      question.row_of_call = row;
       for (int i = 0; i < 2; ++i) {
-        const auto chosen = one.answer();
+        const auto chosen = question.answer();
         ASSERT_TRUE(chosen) << chosen.message();
         EXPECT_EQ(chosen->row(), row);
         EXPECT_EQ(chosen->tier, selection_tier::override);
         EXPECT_FALSE(chosen->remembered);
       }
     }
-    one.row_of_call = {};
-    const auto after = one.answer();
+    question.row_of_call = {};
+    const auto after = question.answer();
     ASSERT_TRUE(after) << after.message();
     EXPECT_FALSE(after->remembered);
     EXPECT_EQ(after->row(), before);
@@ -96,13 +96,13 @@ TEST(Policy, IsAValueOfTheProcessAndOfScopes) {
 
 TEST(Policy, PromisesKeepRowsOut) {
   std::vector<instance> some(rows());
-  const question one(text);
-  const std::string best(one.row());
+  const question question(text);
+  const std::string best(question.row());
   for (instance& row : some) {
     if (row.name == best) row.properties.deterministic = determinism::none;
     if (row.name == narrow) row.properties.batch_invariant = batch_invariance::none;
   }
-  inquiry asked = one.asked();
+  inquiry asked = question.asked();
   asked.instances = some;
   EXPECT_EQ(select(asked)->row(), best);
   for (const bits_promise promise : {bits_promise::deterministic, bits_promise::batch_invariant}) {
@@ -127,9 +127,9 @@ TEST(Policy, PromisesKeepRowsOut) {
 TEST(Policy, BatchInvariantChoicesDoNotSeeTheBatch) {
   const auto row = [](int batch, bits_promise promise) {
     const std::string size = "[" + std::to_string(batch) + ",600,2,128]";
-    question one("flash_attention q=" + size + "f32 k=" + size);
-    one.policy.promise = promise;
-    return std::string(one.row());
+    question question("flash_attention q=" + size + "f32 k=" + size);
+    question.policy.promise = promise;
+    return std::string(question.row());
   };
   for (const int batch : {2, 3, 8, 64, 1000}) {
     EXPECT_EQ(row(batch, bits_promise::batch_invariant), row(1, bits_promise::batch_invariant));
@@ -137,10 +137,10 @@ TEST(Policy, BatchInvariantChoicesDoNotSeeTheBatch) {
   const auto packed = [](int sequences, int tokens) {
     const std::string size = "[" + std::to_string(tokens) + ",8,64]";
     const std::string offsets = "[" + std::to_string(sequences + 1) + "]i32";
-    question one("flash_attention q=" + size + "f32 k=" + size + " cu_seqlens_q=" + offsets +
-                 " cu_seqlens_k=" + offsets);
-    one.policy.promise = bits_promise::batch_invariant;
-    return std::string(one.row());
+    question question("flash_attention q=" + size + "f32 k=" + size + " cu_seqlens_q=" + offsets +
+                      " cu_seqlens_k=" + offsets);
+    question.policy.promise = bits_promise::batch_invariant;
+    return std::string(question.row());
   };
   EXPECT_EQ(packed(1, 900), packed(7, 60));
 }
@@ -180,34 +180,34 @@ struct tuned {
 TEST(Autotune, IsAskedOnlyWhereThePolicyAllowsItAndNothingIsMeasured) {
   tuned state{.wanted = std::string(narrow)};
   const autotuner tuner{&tuned::tune, &state};
-  question one(text);
-  one.tuner = &tuner;
-  const std::string best(one.row());
+  question question(text);
+  question.tuner = &tuner;
+  const std::string best(question.row());
   EXPECT_EQ(state.calls, 0);
-  one.policy.autotune = autotune_use::on_miss;
-  const auto chosen = one.answer();
+  question.policy.autotune = autotune_use::on_miss;
+  const auto chosen = question.answer();
   EXPECT_EQ(state.calls, 1);
   EXPECT_EQ(chosen->row(), narrow);
   EXPECT_EQ(chosen->tier, selection_tier::autotune);
   EXPECT_DOUBLE_EQ(chosen->measured_seconds, 7e-6);
   EXPECT_EQ(state.fallback, best);
-  const explanation all = explain(one.asked(), &*chosen);
+  const explanation all = explain(question.asked(), &*chosen);
   EXPECT_EQ(all.row, narrow);
   EXPECT_EQ(all.tier, selection_tier::autotune);
   EXPECT_EQ(state.calls, 1) << "explaining measures nothing";
-  lookup_record old = line_for(one, narrow);
+  lookup_record old = line_for(question, narrow);
   old.code_version = "old";
   const lookup_tables stale = tables_of({old});
-  one.tables = &stale;
-  EXPECT_EQ(one.answer()->tier, selection_tier::autotune);
+  question.tables = &stale;
+  EXPECT_EQ(question.answer()->tier, selection_tier::autotune);
   EXPECT_EQ(state.hint, narrow);
-  const lookup_tables fresh = tables_of({line_for(one, best)});
-  one.tables = &fresh;
-  EXPECT_EQ(one.answer()->tier, selection_tier::persistent);
+  const lookup_tables fresh = tables_of({line_for(question, best)});
+  question.tables = &fresh;
+  EXPECT_EQ(question.answer()->tier, selection_tier::persistent);
   EXPECT_EQ(state.calls, 2);
-  one.tables = nullptr;
+  question.tables = nullptr;
   state.answers = false;
-  EXPECT_EQ(one.answer()->tier, selection_tier::heuristic);
+  EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
 }
 
 TEST(Properties, HeuristicResultsNeverReachDiskAndEnablingTuningLaterIsEffective) {
@@ -215,19 +215,19 @@ TEST(Properties, HeuristicResultsNeverReachDiskAndEnablingTuningLaterIsEffective
   shared_memory shared;
   tuned state{.wanted = std::string(narrow)};
   const autotuner tuner{&tuned::tune, &state};
-  question one(text);
-  one.memory = &memory;
-  one.process_memory = &shared;
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(one.answer()->tier, selection_tier::heuristic);
-  EXPECT_TRUE(one.answer()->remembered);
+  question question(text);
+  question.memory = &memory;
+  question.process_memory = &shared;
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
+  EXPECT_TRUE(question.answer()->remembered);
   // A choice has no way to a file: lookup tables in memory are constant, and the store is another
   // library. What is remembered must not keep the tuner from being asked.
-  one.policy.autotune = autotune_use::on_miss;
-  EXPECT_EQ(one.answer()->tier, selection_tier::heuristic) << "allowed, but there is no tuner";
-  one.tuner = &tuner;
-  EXPECT_EQ(one.answer()->tier, selection_tier::autotune);
-  EXPECT_EQ(one.answer()->row(), narrow);
-  EXPECT_TRUE(one.answer()->remembered);
+  question.policy.autotune = autotune_use::on_miss;
+  EXPECT_EQ(question.answer()->tier, selection_tier::heuristic) << "allowed, but there is no tuner";
+  question.tuner = &tuner;
+  EXPECT_EQ(question.answer()->tier, selection_tier::autotune);
+  EXPECT_EQ(question.answer()->row(), narrow);
+  EXPECT_TRUE(question.answer()->remembered);
   EXPECT_EQ(state.calls, 1);
 }
 

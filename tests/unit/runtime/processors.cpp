@@ -67,9 +67,9 @@ TEST(Processors, CachesOfEveryClusterThatThreadsFillCount) {
 }
 
 std::string attention_row(std::string_view text, int bf16_dot_percent, int threads = 16) {
-  question one(text, backend::cpu_avx512_bf16, threads);
-  one.device.bf16_dot_percent = bf16_dot_percent;
-  auto asked = one.asked();
+  question question(text, backend::cpu_avx512_bf16, threads);
+  question.device.bf16_dot_percent = bf16_dot_percent;
+  auto asked = question.asked();
   asked.instances = default_table();
   return std::string(select(asked)->row());
 }

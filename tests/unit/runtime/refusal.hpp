@@ -17,8 +17,8 @@ struct refusal {
   std::string sentence;
 };
 
-inline void PrintTo(const refusal& one, std::ostream* out) {
-  *out << one.name;
+inline void PrintTo(const refusal& refusal, std::ostream* out) {
+  *out << refusal.name;
 }
 
 inline std::string name_of_test(const ::testing::TestParamInfo<refusal>& info) {

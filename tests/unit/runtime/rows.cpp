@@ -70,8 +70,8 @@ void with_other_values(Member& member, const Visitor& visit) {
   } else if constexpr (std::is_same_v<Member, cuda_tiling>) {
     for_each_member(member, [&](std::string_view, auto& part) { with_other_values(part, visit); });
   } else {
-    for_each_enumerator<attention_feature>([&](std::string_view, attention_feature one) {
-      const auto bit = static_cast<decltype(before.bits)>(one);
+    for_each_enumerator<attention_feature>([&](std::string_view, attention_feature feature) {
+      const auto bit = static_cast<decltype(before.bits)>(feature);
       trial({static_cast<decltype(before.bits)>(before.bits ^ bit)});
     });
   }
@@ -155,12 +155,12 @@ TEST(Properties, EveryInstanceIsReachableByOverride) {
     if (config.keys != key_storage::contiguous) continue;
     const auto text = [](int dim, int other) { return std::to_string(dim != 0 ? dim : other); };
     const std::string type(name_of(config.type));
-    question one("flash_attention q=[1,16,4," + text(config.head_dim, 40) + "]" + type +
-                 " k=[1,16,4," + text(config.head_dim, 40) + "] v=[1,16,4," +
-                 text(config.v_head_dim, 40) + "]");
-    if (is_cuda(config.target)) one.device = support::h200();
-    if (has_tile_products(config.target)) one.device.highest = config.target;
-    inquiry asked = one.asked();
+    question question("flash_attention q=[1,16,4," + text(config.head_dim, 40) + "]" + type +
+                      " k=[1,16,4," + text(config.head_dim, 40) + "] v=[1,16,4," +
+                      text(config.v_head_dim, 40) + "]");
+    if (is_cuda(config.target)) question.device = support::h200();
+    if (has_tile_products(config.target)) question.device.highest = config.target;
+    inquiry asked = question.asked();
     asked.instances = default_table();
     asked.row_of_call = row.name;
     const auto chosen = select(asked);
@@ -239,10 +239,10 @@ TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
 }
 
 TEST(Keys, OfLinesLeadBackToDemands) {
-  const question one(
+  const question question(
       "flash_attention q=[2,1,32,64]bf16 k=[2,5000,8,64] causal=true window_left=127 "
       "sinks=[32,1]f32 logits_soft_cap=3");
-  const lookup_record line = line_for(one, "row");
+  const lookup_record line = line_for(question, "row");
   const key_text key = attention_key_text(demand_of_line(line), 8, device_kind::cpu);
   EXPECT_EQ(key.identity.view(), line.identity);
   EXPECT_EQ(key.size.view(), line.size);

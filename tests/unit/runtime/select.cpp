@@ -58,8 +58,8 @@ TEST(Select, SaysWhy) {
 
 TEST(Select, IsPure) {
   for (const std::string_view text : {prefill, prefill_bf16, decode}) {
-    const question one(text);
-    EXPECT_EQ(one.answer()->instance, one.answer()->instance);
+    const question question(text);
+    EXPECT_EQ(question.answer()->instance, question.answer()->instance);
   }
 }
 
@@ -71,9 +71,9 @@ TEST(Select, EveryRowIsReachableByName) {
     const std::string shape =
         "=[1,16,4," + size + "]" + std::string(name_of(row.config_as<attention_config>().type));
     const backend highest = is_cuda(row.target) ? row.target : backend::cpu_amx_bf16;
-    question one("flash_attention q" + shape + " k" + shape, highest);
-    one.row_of_call = row.name;
-    const auto chosen = one.answer();
+    question question("flash_attention q" + shape + " k" + shape, highest);
+    question.row_of_call = row.name;
+    const auto chosen = question.answer();
     ASSERT_TRUE(chosen) << chosen.message();
     EXPECT_EQ(chosen->instance, &row);
   }
@@ -82,18 +82,18 @@ TEST(Select, EveryRowIsReachableByName) {
 TEST(Select, NeverPicksWhatDoesNotFit) {
   for (const std::string_view text : {prefill, prefill_bf16, decode}) {
     for (const backend highest : all_backends) {
-      const question one(text, highest);
-      const auto chosen = one.answer();
+      const question question(text, highest);
+      const auto chosen = question.answer();
       ASSERT_TRUE(chosen) << chosen.message();
       EXPECT_LE(chosen->instance->config_as<attention_config>().target, highest);
-      EXPECT_TRUE(runs(chosen->instance->config_as<attention_config>(), one.problem));
+      EXPECT_TRUE(runs(chosen->instance->config_as<attention_config>(), question.problem));
     }
   }
 }
 
 TEST(Select, SpellsOutTheDifferenceIfNothingFits) {
-  const question one("flash_attention q=[1,16,4,96]f32 k=[1,16,4,96]", backend::cpu_avx2);
-  inquiry asked = one.asked();
+  const question question("flash_attention q=[1,16,4,96]f32 k=[1,16,4,96]", backend::cpu_avx2);
+  inquiry asked = question.asked();
   std::vector<instance> few;
   for (const instance& row : rows()) {
     const attention_config& config = row.config_as<attention_config>();

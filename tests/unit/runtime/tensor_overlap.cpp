@@ -48,7 +48,8 @@ TEST(ShareMemory, AgreesWithTheDefinition) {
     const tensor_view b = draw();
     const auto of_a = bytes_of(a, memory);
     bool expected = false;
-    for (const std::int64_t one : bytes_of(b, memory)) expected = expected || of_a.count(one) > 0;
+    for (const std::int64_t number : bytes_of(b, memory))
+      expected = expected || of_a.count(number) > 0;
     ASSERT_EQ(checks::share_memory(a, b), expected) << "round " << round;
     ASSERT_EQ(checks::share_memory(b, a), expected) << "round " << round;
     expected ? ++shared : ++apart;

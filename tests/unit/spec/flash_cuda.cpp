@@ -112,9 +112,10 @@ TEST(flash_cuda, alignment_is_part_of_key_and_text) {
 class call {
  public:
   explicit call(device_kind kind, std::int64_t head_stride = 64, std::size_t offset = 0) {
-    for (tessera::tensor_view* one : {&args_.q, &args_.k, &args_.v, &args_.out}) {
-      *one = tessera::view(memory_.data(), {1, 4, 2, 64},
-                           {8 * head_stride, 2 * head_stride, head_stride, 1}, device_id{kind, 0});
+    for (tessera::tensor_view* tensor : {&args_.q, &args_.k, &args_.v, &args_.out}) {
+      *tensor =
+          tessera::view(memory_.data(), {1, 4, 2, 64},
+                        {8 * head_stride, 2 * head_stride, head_stride, 1}, device_id{kind, 0});
     }
     args_.v.data = memory_.data() + offset;
   }

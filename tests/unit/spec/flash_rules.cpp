@@ -85,16 +85,16 @@ std::vector<violation> violations() {
 }
 
 TEST(flash_rules, each_violation_names_its_rule) {
-  for (const violation& one : violations()) {
-    EXPECT_EQ(broken_rule(one.config), one.rule)
-        << sentence_of(one.rule) << " / " << sentence_of(broken_rule(one.config));
+  for (const violation& violation : violations()) {
+    EXPECT_EQ(broken_rule(violation.config), violation.rule)
+        << sentence_of(violation.rule) << " / " << sentence_of(broken_rule(violation.config));
   }
 }
 
 TEST(flash_rules, each_rule_has_a_violation_and_a_sentence_of_its_own) {
   std::set<attention_rule> broken{attention_rule::none, attention_rule::table_rows_take_every_mask,
                                   attention_rule::table_rows_take_every_mask};
-  for (const violation& one : violations()) broken.insert(one.rule);
+  for (const violation& violation : violations()) broken.insert(violation.rule);
   std::set<std::string_view> sentences;
   const int last = static_cast<int>(attention_rule::cuda_tile_fits_in_shared_memory);
   for (int value = 0; value <= last; ++value) {
@@ -159,9 +159,9 @@ TEST(attention_config, features_behave_as_sets) {
             attention_features{} | attention_feature::mask);
   EXPECT_TRUE(attention_features{}.empty());
   attention_features all{};
-  for (const attention_feature one : tessera::all_attention_features) {
-    EXPECT_FALSE(all.has(one));
-    all = all | one;
+  for (const attention_feature feature : tessera::all_attention_features) {
+    EXPECT_FALSE(all.has(feature));
+    all = all | feature;
   }
   EXPECT_EQ(all, tessera::every_feature);
 }

@@ -53,8 +53,8 @@ TEST(tensor_view, zero_extents_have_no_elements) {
 }
 
 TEST(tensor_view, shape_forgets_pointer_and_strides) {
-  std::vector<float> one(6), other(12);
-  EXPECT_EQ(tessera::view(one.data(), {2, 3}).shape(),
+  std::vector<float> values(6), other(12);
+  EXPECT_EQ(tessera::view(values.data(), {2, 3}).shape(),
             tessera::view(other.data(), {2, 3}, {6, 2}).shape());
 }
 

@@ -75,10 +75,10 @@ TEST(replay, windows_and_sinks_are_right_at_every_step) {
 }
 
 TEST(replay, soft_caps_and_types_leave_the_schedule_as_it_is) {
-  const json::value one = replayed("gemma-2-2b");
+  const json::value element = replayed("gemma-2-2b");
   const json::value other = replayed("qwen3-0.6b", "--dtype f16 --threads 1");
-  EXPECT_EQ(one.at("totals"), other.at("totals"));
-  EXPECT_EQ(one.at("columns").at("tokens"), other.at("columns").at("tokens"));
+  EXPECT_EQ(element.at("totals"), other.at("totals"));
+  EXPECT_EQ(element.at("columns").at("tokens"), other.at("columns").at("tokens"));
   EXPECT_EQ(other.at("model").at("dtype").as_string(), "f16");
   EXPECT_EQ(other.at("workers").as_int64(), 1);
 }

@@ -62,15 +62,15 @@ TEST_F(Command, TuneTellsEveryCandidateAndResumesFromItsLog) {
   ASSERT_EQ(lines.size(), 4u);  // heading, two problems, summary
   EXPECT_EQ(lines[0].at("tessera").as_string(), "tune");
   for (std::size_t n = 1; n <= 2; ++n) {
-    const json::object& one = lines[n];
-    EXPECT_FALSE(one.at("skipped").as_bool());
-    EXPECT_GE(one.at("gain").to_number<double>(), 1.0);
-    EXPECT_GE(one.at("hold_out_gain").to_number<double>(), 0.0);
-    const json::array& candidates = one.at("candidates").as_array();
+    const json::object& object = lines[n];
+    EXPECT_FALSE(object.at("skipped").as_bool());
+    EXPECT_GE(object.at("gain").to_number<double>(), 1.0);
+    EXPECT_GE(object.at("hold_out_gain").to_number<double>(), 0.0);
+    const json::array& candidates = object.at("candidates").as_array();
     EXPECT_GE(candidates.size(), 2u);
-    const bool has_default =
-        std::any_of(candidates.begin(), candidates.end(),
-                    [&](const json::value& row) { return row.at("row") == one.at("default_row"); });
+    const bool has_default = std::any_of(
+        candidates.begin(), candidates.end(),
+        [&](const json::value& row) { return row.at("row") == object.at("default_row"); });
     EXPECT_TRUE(has_default);
     for (const json::value& row : candidates) {
       const std::string state(row.at("state").as_string());
@@ -96,14 +96,14 @@ TEST_F(Command, TheNextRunTakesWhatWasTuned) {
   const outcome tuned =
       tessera("tune --accept-disturbed --quiet --json --min-gain 1 --trace '" + trace + "'");
   ASSERT_EQ(tuned.status, 0) << tuned.err;
-  for (const json::object& one : lines_of(tuned)) {
-    if (!one.contains("decision")) continue;
+  for (const json::object& object : lines_of(tuned)) {
+    if (!object.contains("decision")) continue;
     const outcome explained = tessera("explain flash_attention --threads 2 --json --problem '" +
-                                      std::string(one.at("problem").as_string()) + "'");
+                                      std::string(object.at("problem").as_string()) + "'");
     ASSERT_EQ(explained.status, 0) << explained.err;
     const json::value answer = json_of(explained);
-    EXPECT_EQ(answer.at("row"), one.at("row"));
-    const bool in_table = one.at("decision").as_string() == "tuned";
+    EXPECT_EQ(answer.at("row"), object.at("row"));
+    const bool in_table = object.at("decision").as_string() == "tuned";
     EXPECT_EQ(answer.at("tier").as_string(), in_table ? "persistent" : "heuristic");
   }
 }

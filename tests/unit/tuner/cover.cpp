@@ -137,10 +137,10 @@ TEST(Cover, FurtherRowsBuyLessAndLess) {
     task.loss = 0.5;
     const cover found = smallest_cover(task);
     double before = found.seconds;
-    for (const further_row& one : further_rows(task, found.rows, 5)) {
-      EXPECT_LT(one.seconds, before);
-      EXPECT_GE(one.seconds, found.best_seconds * (1 - 1e-9));
-      before = one.seconds;
+    for (const further_row& row : further_rows(task, found.rows, 5)) {
+      EXPECT_LT(row.seconds, before);
+      EXPECT_GE(row.seconds, found.best_seconds * (1 - 1e-9));
+      before = row.seconds;
     }
   }
 }

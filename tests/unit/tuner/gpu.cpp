@@ -89,7 +89,7 @@ class Gpu : public ::testing::Test {
  protected:
   Gpu() {
     gpus().reset();
-    for (const instance& one : rows) names.push_back(one.name);
+    for (const instance& row : rows) names.push_back(row.name);
   }
   ~Gpu() override {
     use_tables(nullptr);
@@ -128,17 +128,17 @@ TEST_F(Gpu, RowsAreRacedByTheDevicesClockAndTheNextPlanTakesTheWinner) {
   EXPECT_EQ(planned->front().key.device_class, device_class_of(facts).view());
   const auto found = tuning.run(*planned);
   ASSERT_TRUE(found) << found.message();
-  const tuned_problem& one = found->front();
+  const tuned_problem& problem = found->front();
   const auto state = [&](const char* name) {
-    return one.row_named("attention.pretended." + std::string(name))->state;
+    return problem.row_named("attention.pretended." + std::string(name))->state;
   };
   const auto reason = [&](const char* name) {
-    return one.row_named("attention.pretended." + std::string(name))->reason;
+    return problem.row_named("attention.pretended." + std::string(name))->reason;
   };
-  EXPECT_EQ(one.kind, outcome_kind::tuned) << name_of(one.reason);
-  EXPECT_EQ(one.row, "attention.pretended.fast") << reason("a") << reason("fast");
-  EXPECT_NEAR(one.gain, 4, 1e-6);
-  EXPECT_NEAR(one.row_named(one.row)->seconds, 10e-6, 1e-12);
+  EXPECT_EQ(problem.kind, outcome_kind::tuned) << name_of(problem.reason);
+  EXPECT_EQ(problem.row, "attention.pretended.fast") << reason("a") << reason("fast");
+  EXPECT_NEAR(problem.gain, 4, 1e-6);
+  EXPECT_NEAR(problem.row_named(problem.row)->seconds, 10e-6, 1e-12);
   EXPECT_EQ(state("wrong"), row_state::wrong);
   EXPECT_EQ(state("beyond"), row_state::wrong);
   EXPECT_EQ(reason("beyond"), "writes beyond lse");
@@ -147,7 +147,7 @@ TEST_F(Gpu, RowsAreRacedByTheDevicesClockAndTheNextPlanTakesTheWinner) {
   // The rows that race after it are not lost with it.
   EXPECT_EQ(state("losing_late"), row_state::crashed);
   EXPECT_EQ(reason("losing_late"), "threw: unspecified launch failure");
-  EXPECT_FALSE(one.disturbed);
+  EXPECT_FALSE(problem.disturbed);
 
   use_tables(load_lookup_tables({.user = folder / "lookup.txt", .site = {}, .shipped = false}));
   context where = with_rows({.device = {device_kind::cuda, 0}}, mine);

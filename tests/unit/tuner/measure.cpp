@@ -24,8 +24,8 @@ struct measured {
     EXPECT_TRUE(done) << done.message();
   }
   const measured_row& operator[](std::string_view name) const {
-    for (const measured_row& one : found) {
-      if (problem.candidates()[one.row].name == name) return one;
+    for (const measured_row& row : found) {
+      if (problem.candidates()[row.row].name == name) return row;
     }
     ADD_FAILURE() << name << " is not there";
     return found.front();

@@ -83,7 +83,7 @@ TEST(Selecting, SaysWhatIsPredictedAndScalesItToWhatWasMeasured) {
   const auto row = [&](std::string_view name) {
     return static_cast<std::size_t>(
         std::find_if(times.rows.begin(), times.rows.end(),
-                     [&](const priced_row& one) { return one.name == name; }) -
+                     [&](const priced_row& priced) { return priced.name == name; }) -
         times.rows.begin());
   };
   // Both measured rows take five times their predictions of 1 and 2 ms.

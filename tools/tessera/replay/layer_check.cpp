@@ -78,7 +78,7 @@ class sequence_call {
         table_(range.pages.size()) {
     const paged_form& form = layer.form();
     for (const std::vector<token_tensor>* list : {&form.queries, &form.fresh}) {
-      for (const token_tensor& one : *list) cut(one.name, first_row, rows);
+      for (const token_tensor& tensor : *list) cut(tensor.name, first_row, rows);
     }
     cut(form.out.name, first_row, rows);
     for (std::size_t n = 0; n < form.pools.size(); ++n) copy_pages(n, range);
@@ -140,13 +140,13 @@ layer_verdict verdict_on(const paged_layer& layer, const std::vector<tensor_view
     const sequence_call part(layer, whole, range, first_row + begin, rows,
                              range.begin + begin + rows);
     const support::judged_output judged = part.judged();
-    layer_verdict one{.worst = judged.found};
+    layer_verdict layer{.worst = judged.found};
     if (!judged.found.passed) {
-      one.complaint =
+      layer.complaint =
           fmt::format("request {}, tokens {} to {}: {}", range.request + 1, range.begin + begin,
                       range.begin + begin + rows - 1, judged.complaint());
     }
-    verdict.add(one);
+    verdict.add(layer);
     if (range.tokens <= rows) break;
   }
   return verdict;
@@ -165,17 +165,17 @@ void layer_verdict::add(const layer_verdict& other) {
   if (complaint.empty()) complaint = other.complaint;
 }
 
-layer_verdict checked(const paged_layer& layer, const step_lists& lists, const replay::step& made,
+layer_verdict checked(const paged_layer& layer, const step_lists& lists, const replay::step& step,
                       const replay::trace& served) {
   layer_verdict all;
-  const std::vector<tensor_view> whole = layer.call(lists, made.tokens);
+  const std::vector<tensor_view> whole = layer.call(lists, step.tokens);
   std::int64_t first_row = 0;
-  for (const replay::token_range& range : made.ranges) {
-    layer_verdict one = verdict_on(layer, whole, range, first_row);
+  for (const replay::token_range& range : step.ranges) {
+    layer_verdict sequence = verdict_on(layer, whole, range, first_row);
     if (std::string lost = lost_key(layer, range, served); !lost.empty()) {
-      one.complaint = std::move(lost);
+      sequence.complaint = std::move(lost);
     }
-    all.add(one);
+    all.add(sequence);
     first_row += range.tokens;
   }
   return all;

@@ -21,7 +21,7 @@ struct layer_verdict {
 
 /// Judges every sequence of the step that a layer has run last and fetched, pools included: all
 /// keys in its pages, and of its rows the first and the last ones.
-layer_verdict checked(const paged_layer& layer, const step_lists& lists, const replay::step& made,
+layer_verdict checked(const paged_layer& layer, const step_lists& lists, const replay::step& step,
                       const replay::trace& served);
 
 }  // namespace tessera::tool

@@ -22,12 +22,12 @@ struct step_sums {
   double seconds = 0, bytes = 0, flops = 0;
   std::vector<double> times;  ///< ascending once they are all there
 
-  void add(const step_record& one) {
-    tokens += one.tokens;
-    seconds += one.seconds;
-    bytes += one.bytes;
-    flops += one.flops;
-    times.push_back(one.seconds);
+  void add(const step_record& step) {
+    tokens += step.tokens;
+    seconds += step.seconds;
+    bytes += step.bytes;
+    flops += step.flops;
+    times.push_back(step.seconds);
   }
   /// The time that `share` of the steps do not exceed.
   double quantile(double share) const {
@@ -41,9 +41,9 @@ struct step_sums {
 /// All steps; those in which every sequence decodes; the others, which have chunks of prompts.
 struct step_kinds {
   explicit step_kinds(const std::vector<step_record>& steps) {
-    for (const step_record& one : steps) {
-      all.add(one);
-      (one.generating == one.sequences ? decode : prefill).add(one);
+    for (const step_record& step : steps) {
+      all.add(step);
+      (step.generating == step.sequences ? decode : prefill).add(step);
     }
     for (step_sums* sums : {&all, &decode, &prefill}) std::ranges::sort(sums->times);
   }
@@ -52,13 +52,13 @@ struct step_kinds {
 
 double mean_of_pages(const std::vector<step_record>& steps) {
   double sum = 0;
-  for (const step_record& one : steps) sum += static_cast<double>(one.pages_used);
+  for (const step_record& step : steps) sum += static_cast<double>(step.pages_used);
   return steps.empty() ? 0 : sum / static_cast<double>(steps.size());
 }
 
 std::int64_t most_pages(const std::vector<step_record>& steps) {
   std::int64_t most = 0;
-  for (const step_record& one : steps) most = std::max(most, one.pages_used);
+  for (const step_record& step : steps) most = std::max(most, step.pages_used);
   return most;
 }
 
@@ -99,19 +99,19 @@ void print_rows(const replay_session& done) {
              {"GB/s", side::right},
              {"error", side::right},
              {"bound", side::right}});
-  for (const replayed_layer& one : done.layers()) {
+  for (const replayed_layer& layer : done.layers()) {
     bool first = true;
-    for (const row_use& row : one.layer->rows()) {
+    for (const row_use& row : layer.layer->rows()) {
       const auto once = [&](std::string text) { return first ? std::move(text) : std::string(); };
-      const style look = one.verdict.complaint.empty() ? style::plain : style::bad;
-      out.add({{once(fmt::format("{} x {}", one.kind.layers, one.kind.name)), style::bold},
+      const style look = layer.verdict.complaint.empty() ? style::plain : style::bad;
+      out.add({{once(fmt::format("{} x {}", layer.kind.layers, layer.kind.name)), style::bold},
                row.row,
                std::string(name_of(row.tier)),
                std::to_string(row.steps),
-               fmt::format("{:.0f}%", row.seconds / one.seconds * 100),
-               once(fmt::format("{:.1f}", one.bytes / one.seconds * 1e-9)),
-               {once(fmt::format("{:.1e}", one.verdict.worst.error)), look},
-               once(fmt::format("{:.1e}", one.verdict.worst.bound))});
+               fmt::format("{:.0f}%", row.seconds / layer.seconds * 100),
+               once(fmt::format("{:.1f}", layer.bytes / layer.seconds * 1e-9)),
+               {once(fmt::format("{:.1e}", layer.verdict.worst.error)), look},
+               once(fmt::format("{:.1e}", layer.verdict.worst.bound))});
       first = false;
     }
   }
@@ -125,8 +125,9 @@ std::string pages_text(const replay_session& done) {
     return fmt::format("{:.0f} ({:.0f}%)", used, used / static_cast<double>(pages) * 100);
   };
   double bytes = 0;
-  for (const replayed_layer& one : done.layers()) {
-    bytes += static_cast<double>(one.layer->pool_bytes()) * static_cast<double>(one.kind.layers);
+  for (const replayed_layer& layer : done.layers()) {
+    bytes +=
+        static_cast<double>(layer.layer->pool_bytes()) * static_cast<double>(layer.kind.layers);
   }
   return fmt::format(
       "Pages: {} of {} tokens, {:.1f} MiB in all layers; in use {} at most, {} on average.\n"
@@ -141,10 +142,10 @@ std::string pages_text(const replay_session& done) {
 std::string checks_text(const replay_session& done) {
   std::int64_t sequences = 0;
   std::string complaints;
-  for (const replayed_layer& one : done.layers()) {
-    sequences += one.verdict.sequences;
-    if (one.verdict.complaint.empty()) continue;
-    complaints += fmt::format("\n{} layers: {}", one.kind.name, one.verdict.complaint);
+  for (const replayed_layer& layer : done.layers()) {
+    sequences += layer.verdict.sequences;
+    if (layer.verdict.complaint.empty()) continue;
+    complaints += fmt::format("\n{} layers: {}", layer.kind.name, layer.verdict.complaint);
   }
   if (done.checked_steps() == 0 && complaints.empty()) {
     return "Outputs are finite; no step was checked against the definition.\n";
@@ -172,45 +173,45 @@ json::object json_of(const step_sums& sums, double ceiling) {
             {"max", sums.quantile(1) * 1e3}}}};
 }
 
-json::object json_of(const replayed_layer& one) {
+json::object json_of(const replayed_layer& layer) {
   const auto text = [](std::string_view view) { return json::string(view); };
   json::array rows;
-  for (const row_use& row : one.layer->rows()) {
+  for (const row_use& row : layer.layer->rows()) {
     rows.push_back(json::object{{"row", row.row},
                                 {"tier", text(name_of(row.tier))},
                                 {"reason", text(name_of(row.reason))},
                                 {"steps", row.steps},
                                 {"seconds", row.seconds}});
   }
-  return {{"kind", one.kind.name},
-          {"layers", one.kind.layers},
-          {"operation", one.layer->form().operation},
-          {"pool_bytes", one.layer->pool_bytes()},
-          {"seconds", one.seconds},
-          {"flops", one.flops},
-          {"bytes", one.bytes},
+  return {{"kind", layer.kind.name},
+          {"layers", layer.kind.layers},
+          {"operation", layer.layer->form().operation},
+          {"pool_bytes", layer.layer->pool_bytes()},
+          {"seconds", layer.seconds},
+          {"flops", layer.flops},
+          {"bytes", layer.bytes},
           {"rows", std::move(rows)},
-          {"checked_sequences", one.verdict.sequences},
-          {"error", one.verdict.worst.error},
-          {"error_bound", one.verdict.worst.bound},
-          {"complaint", one.verdict.complaint},
-          {"passed", one.verdict.complaint.empty()}};
+          {"checked_sequences", layer.verdict.sequences},
+          {"error", layer.verdict.worst.error},
+          {"error_bound", layer.verdict.worst.bound},
+          {"complaint", layer.verdict.complaint},
+          {"passed", layer.verdict.complaint.empty()}};
 }
 
 /// A list for each number of a step, as long as there are steps.
 json::object columns_of(const std::vector<step_record>& steps) {
   const auto column = [&](const auto& value) {
     json::array list;
-    for (const step_record& one : steps) list.emplace_back(value(one));
+    for (const step_record& step : steps) list.emplace_back(value(step));
     return list;
   };
-  return {{"clock", column([](const step_record& one) { return one.clock; })},
-          {"tokens", column([](const step_record& one) { return one.tokens; })},
-          {"sequences", column([](const step_record& one) { return one.sequences; })},
-          {"generating", column([](const step_record& one) { return one.generating; })},
-          {"pages_used", column([](const step_record& one) { return one.pages_used; })},
-          {"pages_kept", column([](const step_record& one) { return one.pages_kept; })},
-          {"milliseconds", column([](const step_record& one) { return one.seconds * 1e3; })}};
+  return {{"clock", column([](const step_record& step) { return step.clock; })},
+          {"tokens", column([](const step_record& step) { return step.tokens; })},
+          {"sequences", column([](const step_record& step) { return step.sequences; })},
+          {"generating", column([](const step_record& step) { return step.generating; })},
+          {"pages_used", column([](const step_record& step) { return step.pages_used; })},
+          {"pages_kept", column([](const step_record& step) { return step.pages_kept; })},
+          {"milliseconds", column([](const step_record& step) { return step.seconds * 1e3; })}};
 }
 
 json::object trace_of(const replay::trace& served) {
@@ -253,7 +254,7 @@ void print_replay(const replay_session& done, const model_description& model) {
   print_steps(done);
   print_rows(done);
   std::int64_t layers = 0;
-  for (const replayed_layer& one : done.layers()) layers += one.kind.layers;
+  for (const replayed_layer& layer : done.layers()) layers += layer.kind.layers;
   print(fmt::format(
       "\nTimes are those of attention in all {} layers: one of each kind is measured with cold "
       "caches\nand counts as often as the model has it. {:.0f} tokens generated a second. GB/s "
@@ -271,7 +272,7 @@ json::object document_of(const replay_session& done, const model_description& mo
   const double ceiling = done.place().read_gbytes();
   const step_kinds kinds(done.steps());
   json::array layers;
-  for (const replayed_layer& one : done.layers()) layers.push_back(json_of(one));
+  for (const replayed_layer& layer : done.layers()) layers.push_back(json_of(layer));
   return {{"tessera", "replay"},
           {"device", device_text(done.place().device())},
           {"workers", done.place().workers()},

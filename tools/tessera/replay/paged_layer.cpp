@@ -88,8 +88,9 @@ std::size_t paged_layer::pool_bytes() const noexcept {
 std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t tokens) const {
   std::vector<tensor_view> tensors(op().form->tensors.size());
   for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
-    for (const input& one : *inputs) {
-      tensors[number_of(one.form.name)] = view_of(one.memory.data(), type_, tokens, one.form.shape);
+    for (const input& input : *inputs) {
+      tensors[number_of(input.form.name)] =
+          view_of(input.memory.data(), type_, tokens, input.form.shape);
     }
   }
   tensors[number_of(form_.out.name)] = view_of(out_.data(), type_, tokens, form_.out.shape);
@@ -110,29 +111,29 @@ std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t
 
 status paged_layer::plan_step(const step_lists& lists) const {
   std::vector<tensor_view> tensors = call(lists, lists.shape().tokens);
-  for (tensor_view& one : tensors) one = place_.there(one);
+  for (tensor_view& tensor : tensors) tensor = place_.there(tensor);
   const result<operation_plan> planned = plan_operation(
       *found_.kind, problem_of(op(), tensors.data(), options(), place_.device()),
       {.threads = flags_.threads, .device = place_.device(), .stream = place_.stream()});
   return planned ? status() : planned.failure();
 }
 
-void paged_layer::load(const replay::step& made) {
+void paged_layer::load(const replay::step& step) {
   std::size_t row = 0;
-  for (const replay::token_range& range : made.ranges) {
+  for (const replay::token_range& range : step.ranges) {
     const replay::request& asked = served_.requests[range.request];
     for (std::int64_t position = range.begin; position < range.keys(); ++position, ++row) {
       const std::uint64_t identity = identity_of(asked, range.request, position);
       for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
-        for (const input& one : *inputs) {
-          std::memcpy(one.memory.data() + row * one.rows.bytes(), one.rows.row(identity),
-                      one.rows.bytes());
+        for (const input& input : *inputs) {
+          std::memcpy(input.memory.data() + row * input.rows.bytes(), input.rows.row(identity),
+                      input.rows.bytes());
         }
       }
     }
   }
   for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
-    for (const input& one : *inputs) place_.send(one.memory.first(row * one.rows.bytes()));
+    for (const input& input : *inputs) place_.send(input.memory.first(row * input.rows.bytes()));
   }
 }
 
@@ -140,10 +141,10 @@ paged_layer::chosen_plan& paged_layer::plan_of(const batch_shape& shape,
                                                const std::vector<tensor_view>& tensors) {
   const auto known = plans_.find(shape);
   if (known != plans_.end()) return known->second;
-  operation_plan made =
+  operation_plan ready =
       plan_for(*found_.kind, problem_of(op(), tensors.data(), options(), place_.device()), flags_,
                place_.device(), place_.stream(), subject_);
-  const selection& choice = made.choice();
+  const selection& choice = ready.choice();
   auto row = std::ranges::find(rows_, choice.row(), &row_use::row);
   if (row == rows_.end()) {
     rows_.push_back(
@@ -151,16 +152,16 @@ paged_layer::chosen_plan& paged_layer::plan_of(const batch_shape& shape,
     row = rows_.end() - 1;
   }
   const auto number = static_cast<std::size_t>(row - rows_.begin());
-  return plans_.emplace(shape, chosen_plan{std::move(made), number}).first->second;
+  return plans_.emplace(shape, chosen_plan{std::move(ready), number}).first->second;
 }
 
-layer_call_cost paged_layer::run(const step_lists& lists, const replay::step& made) {
+layer_call_cost paged_layer::run(const step_lists& lists, const replay::step& step) {
   std::vector<tensor_view> tensors = call(lists, lists.shape().tokens);
-  for (tensor_view& one : tensors) one = place_.there(one);
+  for (tensor_view& tensor : tensors) tensor = place_.there(tensor);
   chosen_plan& chosen = plan_of(lists.shape(), tensors);
   layer_call_cost cost;
   cost.seconds = place_.seconds_of([&] { return chosen.plan.run(tensors.data()); }, subject_);
-  const std::vector<tensor_view> counted = call(lists, made.tokens);
+  const std::vector<tensor_view> counted = call(lists, step.tokens);
   cost.work = reference::work_of(
       problem_view{.op = &op(), .tensors = counted.data(), .options = options()});
   row_use& row = rows_[chosen.row];
@@ -169,21 +170,21 @@ layer_call_cost paged_layer::run(const step_lists& lists, const replay::step& ma
   return cost;
 }
 
-void paged_layer::fetch(const replay::step& made, bool with_pools) {
+void paged_layer::fetch(const replay::step& step, bool with_pools) {
   const auto width = static_cast<std::size_t>(form_.out.elements()) * size_of(type_);
-  place_.fetch(out_.first(static_cast<std::size_t>(made.tokens) * width));
+  place_.fetch(out_.first(static_cast<std::size_t>(step.tokens) * width));
   for (const std::span<std::byte> pool : pools_) {
     if (with_pools) place_.fetch(pool);
   }
 }
 
-std::int64_t paged_layer::wild_elements(const replay::step& made) const {
-  const std::int64_t elements = made.tokens * form_.out.elements();
+std::int64_t paged_layer::wild_elements(const replay::step& step) const {
+  const std::int64_t elements = step.tokens * form_.out.elements();
   // All bits of the exponent are set in NaN and infinities.
   const auto count = [&]<class Bits>(Bits exponent) {
     const auto* const bits = reinterpret_cast<const Bits*>(out_.data());
     return std::count_if(bits, bits + elements,
-                         [&](Bits one) { return (one & exponent) == exponent; });
+                         [&](Bits bits) { return (bits & exponent) == exponent; });
   };
   if (type_ == dtype::f32) return count(std::uint32_t{0x7f800000});
   return count(static_cast<std::uint16_t>(type_ == dtype::f16 ? 0x7c00 : 0x7f80));

@@ -48,13 +48,13 @@ class paged_layer {
   status plan_step(const step_lists& lists) const;
 
   /// Writes the tokens of a step and sends them.
-  void load(const replay::step& made);
+  void load(const replay::step& step);
   /// Writes their keys into the pool and attends over it.
-  layer_call_cost run(const step_lists& lists, const replay::step& made);
+  layer_call_cost run(const step_lists& lists, const replay::step& step);
   /// What the last call made, in host memory, with the pools if they are asked for.
-  void fetch(const replay::step& made, bool with_pools);
+  void fetch(const replay::step& step, bool with_pools);
   /// Elements of `out` of the tokens of the last call that are NaN or infinite.
-  std::int64_t wild_elements(const replay::step& made) const;
+  std::int64_t wild_elements(const replay::step& step) const;
 
   const paged_form& form() const noexcept { return form_; }
   const operation& op() const noexcept { return *found_.op; }

@@ -66,9 +66,9 @@ std::span<std::byte> run_place::block(std::size_t bytes) {
     throw failure(fmt::format("the pools and tensors need {:.3g} bytes, this machine has {:.3g}",
                               host_->bytes, bench::physical_bytes()));
   }
-  const bench::buffer& made = host_->blocks.emplace_back(bytes);
-  std::memset(made.data(), 0xff, bytes);
-  const std::span<std::byte> span(made.data(), bytes);
+  const bench::buffer& buffer = host_->blocks.emplace_back(bytes);
+  std::memset(buffer.data(), 0xff, bytes);
+  const std::span<std::byte> span(buffer.data(), bytes);
   if (gpu_) require(gpu_->mirror.add(span), subject);
   return span;
 }

@@ -16,8 +16,8 @@ constexpr std::int64_t shown_parts = 10;
 
 std::int64_t longest_table(const replay::trace& served) {
   std::int64_t pages = 1;
-  for (const replay::request& one : served.requests) {
-    pages = std::max(pages, served.limits.pages_of(one.most_keys()));
+  for (const replay::request& request : served.requests) {
+    pages = std::max(pages, served.limits.pages_of(request.most_keys()));
   }
   return pages;
 }
@@ -39,7 +39,7 @@ replay_session::replay_session(const model_description& model, dtype pool_type,
   for (const layer_kind& kind : model.kinds) add_layer(model, kind, pool_type, flags);
   if (!layers_.empty()) return;
   std::string reasons;
-  for (const std::string& one : left_out_) reasons += "; " + one;
+  for (const std::string& text : left_out_) reasons += "; " + text;
   throw failure(fmt::format("{}: 0 of {} kinds of layers can be replayed{}", model.file,
                             model.kinds.size(), reasons));
 }
@@ -80,54 +80,54 @@ void replay_session::run(const replay_wishes& wishes, progress& shown) {
   const auto requests = static_cast<std::int64_t>(served_.requests.size());
   std::int64_t part = 0;
   while (wishes.max_steps == 0 || static_cast<std::int64_t>(steps_.size()) < wishes.max_steps) {
-    const std::optional<replay::step> made = scheduler_.next();
-    if (!made) break;
+    const std::optional<replay::step> step = scheduler_.next();
+    if (!step) break;
     const auto number = static_cast<std::int64_t>(steps_.size());
     for (; part < shown_parts && scheduler_.totals().finished * shown_parts >= part * requests;
          ++part) {
       shown.step(fmt::format("step {}, {} of {} requests are finished", number,
                              scheduler_.totals().finished, requests));
     }
-    step_record record{.clock = made->clock,
-                       .tokens = made->tokens,
-                       .generating = made->generating,
-                       .sequences = static_cast<std::int64_t>(made->ranges.size()),
-                       .pages_used = made->pages_used,
-                       .pages_kept = made->pages_kept};
-    lists_.load(*made);
+    step_record record{.clock = step->clock,
+                       .tokens = step->tokens,
+                       .generating = step->generating,
+                       .sequences = static_cast<std::int64_t>(step->ranges.size()),
+                       .pages_used = step->pages_used,
+                       .pages_kept = step->pages_kept};
+    lists_.load(*step);
     const bool is_checked = wishes.check_every > 0 && number % wishes.check_every == 0;
-    for (replayed_layer& one : layers_) run_layer(one, *made, is_checked, record);
+    for (replayed_layer& layer : layers_) run_layer(layer, *step, is_checked, record);
     checked_steps_ += is_checked ? 1 : 0;
     steps_.push_back(record);
-    scheduler_.complete(*made);
+    scheduler_.complete(*step);
   }
 }
 
-void replay_session::run_layer(replayed_layer& one, const replay::step& made, bool is_checked,
+void replay_session::run_layer(replayed_layer& layer, const replay::step& step, bool is_checked,
                                step_record& record) {
-  one.layer->load(made);
+  layer.layer->load(step);
   place_.sweep();
-  const layer_call_cost cost = one.layer->run(lists_, made);
-  const auto layers = static_cast<double>(one.kind.layers);
-  one.seconds += cost.seconds;
-  one.bytes += cost.work.bytes;
-  one.flops += cost.work.flops;
+  const layer_call_cost cost = layer.layer->run(lists_, step);
+  const auto layers = static_cast<double>(layer.kind.layers);
+  layer.seconds += cost.seconds;
+  layer.bytes += cost.work.bytes;
+  layer.flops += cost.work.flops;
   record.seconds += layers * cost.seconds;
   record.bytes += layers * cost.work.bytes;
   record.flops += layers * cost.work.flops;
-  one.layer->fetch(made, is_checked);
-  const std::int64_t wild = one.layer->wild_elements(made);
-  if (wild > 0 && one.verdict.complaint.empty()) {
-    one.verdict.complaint =
-        fmt::format("step {}: {} of {} elements of out are no finite numbers", made.clock, wild,
-                    made.tokens * one.layer->form().out.elements());
+  layer.layer->fetch(step, is_checked);
+  const std::int64_t wild = layer.layer->wild_elements(step);
+  if (wild > 0 && layer.verdict.complaint.empty()) {
+    layer.verdict.complaint =
+        fmt::format("step {}: {} of {} elements of out are no finite numbers", step.clock, wild,
+                    step.tokens * layer.layer->form().out.elements());
   }
-  if (is_checked) one.verdict.add(checked(*one.layer, lists_, made, served_));
+  if (is_checked) layer.verdict.add(checked(*layer.layer, lists_, step, served_));
 }
 
 bool replay_session::passed() const {
   return std::ranges::all_of(
-      layers_, [](const replayed_layer& one) { return one.verdict.complaint.empty(); });
+      layers_, [](const replayed_layer& layer) { return layer.verdict.complaint.empty(); });
 }
 
 }  // namespace tessera::tool

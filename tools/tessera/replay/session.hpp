@@ -67,7 +67,7 @@ class replay_session {
  private:
   void add_layer(const model_description& model, const layer_kind& kind, dtype pool_type,
                  const execution_flags& flags);
-  void run_layer(replayed_layer& one, const replay::step& made, bool is_checked,
+  void run_layer(replayed_layer& layer, const replay::step& step, bool is_checked,
                  step_record& record);
 
   const replay::trace& served_;

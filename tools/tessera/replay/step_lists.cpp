@@ -32,13 +32,13 @@ step_lists::step_lists(const replay::serving_limits& limits, std::int64_t longes
       starts_(numbers(place, limits.sequences + 1)),
       counts_(numbers(place, 3)) {}
 
-void step_lists::load(const replay::step& made) {
-  const auto sequences = static_cast<std::int64_t>(made.ranges.size());
+void step_lists::load(const replay::step& step) {
+  const auto sequences = static_cast<std::int64_t>(step.ranges.size());
   std::size_t most_pages = 1;
-  for (const replay::token_range& range : made.ranges) {
+  for (const replay::token_range& range : step.ranges) {
     most_pages = std::max(most_pages, range.pages.size());
   }
-  shape_ = {.tokens = rounded(made.tokens, limits_.tokens),
+  shape_ = {.tokens = rounded(step.tokens, limits_.tokens),
             .sequences = rounded(sequences, limits_.sequences),
             .pages = rounded(static_cast<std::int64_t>(most_pages), longest_table_)};
   // Nobody looks at entries behind those of the step: -1 is no page and no length.
@@ -47,14 +47,14 @@ void step_lists::load(const replay::step& made) {
   }
   std::int32_t row = 0;
   starts_[0] = 0;
-  for (std::size_t n = 0; n < made.ranges.size(); ++n) {
-    const replay::token_range& range = made.ranges[n];
+  for (std::size_t n = 0; n < step.ranges.size(); ++n) {
+    const replay::token_range& range = step.ranges[n];
     std::ranges::copy(range.pages, table_.begin() + static_cast<std::int64_t>(n) * shape_.pages);
     lengths_[n] = static_cast<std::int32_t>(range.keys());
     row += static_cast<std::int32_t>(range.tokens);
     starts_[n + 1] = row;
   }
-  counts_[0] = counts_[1] = static_cast<std::int32_t>(made.generating);
+  counts_[0] = counts_[1] = static_cast<std::int32_t>(step.generating);
   counts_[2] = static_cast<std::int32_t>(sequences);
   for (const std::span<std::int32_t> list : {table_, lengths_, starts_, counts_}) {
     place_.send(std::as_bytes(list));

@@ -29,7 +29,7 @@ class step_lists {
 
   /// Writes the lists of a step and sends them. Sequences that generate come first. Before the
   /// first step shapes are those of the largest one.
-  void load(const replay::step& made);
+  void load(const replay::step& step);
 
   const batch_shape& shape() const noexcept { return shape_; }
   tensor_view table() const { return view(table_.data(), {shape_.sequences, shape_.pages}); }

@@ -71,8 +71,12 @@ std::string words_of(const json::value& value) {
   std::string text;
   if (value.is_string()) return std::string(std::string_view(value.get_string()));
   if (const json::array* array = value.if_array()) {
-    for (const json::value& one : *array) {
-      text += fmt::format("{}{}", text.empty() ? "" : one.is_object() ? "; " : ", ", words_of(one));
+    for (const json::value& element : *array) {
+      text += fmt::format("{}{}",
+                          text.empty()          ? ""
+                          : element.is_object() ? "; "
+                                                : ", ",
+                          words_of(element));
     }
     return text;
   }
@@ -98,26 +102,26 @@ std::vector<std::pair<std::string, std::string>> context_of(const json::object& 
   return facts;
 }
 
-double microseconds_per(const fields& one) {
-  const std::string unit = one.text("time_unit");
+double microseconds_per(const fields& members) {
+  const std::string unit = members.text("time_unit");
   if (unit == "ns" || unit.empty()) return 1e-3;
   if (unit == "us") return 1;
   if (unit == "ms") return 1e3;
   if (unit == "s") return 1e6;
-  one.refuse("time_unit", fmt::format("is \"{}\", must be ns, us, ms or s", unit));
+  members.refuse("time_unit", fmt::format("is \"{}\", must be ns, us, ms or s", unit));
 }
 
-double counter_or_zero(const bench_case& one, std::string_view name) {
-  for (const auto& [key, value] : one.counters) {
+double counter_or_zero(const bench_case& timing, std::string_view name) {
+  for (const auto& [key, value] : timing.counters) {
     if (key == name) return value;
   }
   return 0;
 }
 
 /// True if the run says that limits of this kind hold the case, or does not say which.
-bool may_hold(const bench_case& one, limit kind) {
-  const double of_peak = counter_or_zero(one, "of_peak");
-  const double of_read = counter_or_zero(one, "of_read");
+bool may_hold(const bench_case& timing, limit kind) {
+  const double of_peak = counter_or_zero(timing, "of_peak");
+  const double of_read = counter_or_zero(timing, "of_read");
   if (of_peak == 0 || of_read == 0) return true;
   return (of_read > of_peak) == (kind == limit::memory);
 }
@@ -125,14 +129,14 @@ bool may_hold(const bench_case& one, limit kind) {
 /// The limit whose share is what the run calls its share of the ceiling. A run may take the limit
 /// again between the rounds of a case, and it moves with the machine: the nearest is meant, if it
 /// is not far.
-std::string limit_behind(const bench_case& one, const std::vector<ceiling>& ceilings) {
-  if (!one.of_ceiling || !(*one.of_ceiling > 0)) return {};
+std::string limit_behind(const bench_case& timing, const std::vector<ceiling>& ceilings) {
+  if (!timing.of_ceiling || !(*timing.of_ceiling > 0)) return {};
   double least = std::log(1.25);
   std::string found;
   for (const ceiling& roof : ceilings) {
-    const std::optional<double> rate = roof.kind == limit::compute ? one.gflops : one.gbytes;
-    if (!rate || !(*rate > 0) || !may_hold(one, roof.kind)) continue;
-    const double off = std::abs(std::log(*rate / roof.rate / *one.of_ceiling));
+    const std::optional<double> rate = roof.kind == limit::compute ? timing.gflops : timing.gbytes;
+    if (!rate || !(*rate > 0) || !may_hold(timing, roof.kind)) continue;
+    const double off = std::abs(std::log(*rate / roof.rate / *timing.of_ceiling));
     if (off >= least) continue;
     least = off;
     found = roof.name;
@@ -141,44 +145,46 @@ std::string limit_behind(const bench_case& one, const std::vector<ceiling>& ceil
 }
 
 /// Two ways to the same number: refuses if they differ by more than one percent.
-void check_product(const fields& one, std::string_view rate_name, std::optional<double> rate,
+void check_product(const fields& members, std::string_view rate_name, std::optional<double> rate,
                    std::string_view amount_name, std::optional<double> amount,
                    std::optional<double> median_us) {
   if (!rate || !amount || !median_us || *amount == 0) return;
-  const double made = *amount / *median_us * 1e-3;
-  if (std::abs(made / *rate - 1) <= 0.01) return;
-  one.refuse(rate_name, fmt::format("is {}, but {} {} in {} us make {:.6g}", *rate, amount_name,
-                                    *amount, *median_us, made));
+  const double product = *amount / *median_us * 1e-3;
+  if (std::abs(product / *rate - 1) <= 0.01) return;
+  members.refuse(rate_name, fmt::format("is {}, but {} {} in {} us make {:.6g}", *rate, amount_name,
+                                        *amount, *median_us, product));
 }
 
 /// Fills in what a case measured and refuses numbers that contradict each other.
-void read_numbers(const fields& one, bench_case& found) {
-  found.median_us = one.time("median_us");
+void read_numbers(const fields& members, bench_case& found) {
+  found.median_us = members.time("median_us");
   if (!found.median_us) {
-    if (const auto real = one.time("real_time")) found.median_us = *real * microseconds_per(one);
+    if (const auto real = members.time("real_time"))
+      found.median_us = *real * microseconds_per(members);
     found.is_mean = found.median_us.has_value();
   }
-  found.lower_us = one.time("lower_quartile_us");
-  found.upper_us = one.time("upper_quartile_us");
+  found.lower_us = members.time("lower_quartile_us");
+  found.upper_us = members.time("upper_quartile_us");
   if (found.lower_us && found.upper_us && *found.lower_us > *found.upper_us) {
-    one.refuse("lower_quartile_us", fmt::format("is {}, upper_quartile_us is {}: the lower must "
-                                                "not be above the upper",
-                                                *found.lower_us, *found.upper_us));
+    members.refuse("lower_quartile_us",
+                   fmt::format("is {}, upper_quartile_us is {}: the lower must "
+                               "not be above the upper",
+                               *found.lower_us, *found.upper_us));
   }
-  found.gflops = one.number("GFLOP/s");
-  found.gbytes = one.number("GB/s");
-  found.of_ceiling = one.number("of_ceiling");
-  for (const json::key_value_pair& member : one.object()) {
+  found.gflops = members.number("GFLOP/s");
+  found.gbytes = members.number("GB/s");
+  found.of_ceiling = members.number("of_ceiling");
+  for (const json::key_value_pair& member : members.object()) {
     const std::string_view key(member.key());
     if (!member.value().is_number() || among(frame_members, key) || among(shown_counters, key)) {
       continue;
     }
     found.counters.emplace_back(key, member.value().to_number<double>());
   }
-  const std::optional<double> flops = one.number("flops");
-  const std::optional<double> bytes = one.number("bytes");
-  check_product(one, "GFLOP/s", found.gflops, "flops", flops, found.median_us);
-  check_product(one, "GB/s", found.gbytes, "bytes", bytes, found.median_us);
+  const std::optional<double> flops = members.number("flops");
+  const std::optional<double> bytes = members.number("bytes");
+  check_product(members, "GFLOP/s", found.gflops, "flops", flops, found.median_us);
+  check_product(members, "GB/s", found.gbytes, "bytes", bytes, found.median_us);
   if (!found.gbytes && bytes && found.median_us) found.gbytes = *bytes / *found.median_us * 1e-3;
   if (!found.gflops && flops && found.median_us) found.gflops = *flops / *found.median_us * 1e-3;
 }
@@ -190,29 +196,30 @@ bench_case read_case(const fields& entry) {
     found.name.erase(std::min(found.name.find(frame), found.name.size()));
   }
   found.group = found.name.substr(0, found.name.find('/'));
-  const fields one(entry.object(), fmt::format("{} (\"{}\")", entry.subject(), found.name));
-  found.row = one.text("label");
-  const json::value* failed = one.object().if_contains("error_occurred");
-  found.error = one.text("error_message");
+  const fields members(entry.object(), fmt::format("{} (\"{}\")", entry.subject(), found.name));
+  found.row = members.text("label");
+  const json::value* failed = members.object().if_contains("error_occurred");
+  found.error = members.text("error_message");
   if (failed != nullptr && failed->is_bool() && failed->get_bool() && found.error.empty()) {
     found.error = "failed without a message";
   }
-  if (found.error.empty()) read_numbers(one, found);
+  if (found.error.empty()) read_numbers(members, found);
   return found;
 }
 
 void add_notes(const bench_run& run, std::vector<std::string>& notes) {
   const auto disturbed = std::count_if(run.cases.begin(), run.cases.end(),
-                                       [](const bench_case& one) { return one.disturbed; });
+                                       [](const bench_case& timing) { return timing.disturbed; });
   if (disturbed > 0) {
     notes.push_back(
         fmt::format("{}: {} of {} cases were disturbed by other programs while they "
                     "were measured; the numbers at the top leave them out",
                     run.path, disturbed, run.cases.size()));
   }
-  const auto above = std::count_if(run.cases.begin(), run.cases.end(), [](const bench_case& one) {
-    return one.of_ceiling && *one.of_ceiling > 1.02 && !one.disturbed;
-  });
+  const auto above =
+      std::count_if(run.cases.begin(), run.cases.end(), [](const bench_case& timing) {
+        return timing.of_ceiling && *timing.of_ceiling > 1.02 && !timing.disturbed;
+      });
   if (above > 0) {
     notes.push_back(fmt::format(
         "{}: {} of {} cases above the ceiling measured in the same run: the machine was busy while "
@@ -242,15 +249,15 @@ bench_run read_bench_run(const json::object& document, const std::string& path,
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const fields entry = whole.element(entries, at, "benchmarks");
     if (entry.text("run_type") == "aggregate") continue;
-    bench_case one = read_case(entry);
+    bench_case timing = read_case(entry);
     constexpr std::string_view peer = "peer:";
-    if (one.row.starts_with(peer) && one.median_us) {
-      run.peers[one.name].push_back({one.row.substr(peer.size()), *one.median_us});
+    if (timing.row.starts_with(peer) && timing.median_us) {
+      run.peers[timing.name].push_back({timing.row.substr(peer.size()), *timing.median_us});
       continue;
     }
-    one.held_to = limit_behind(one, run.ceilings);
-    one.disturbed = counter_or_zero(one, "disturbed") > 0;
-    run.cases.push_back(std::move(one));
+    timing.held_to = limit_behind(timing, run.ceilings);
+    timing.disturbed = counter_or_zero(timing, "disturbed") > 0;
+    run.cases.push_back(std::move(timing));
   }
   add_notes(run, notes);
   return run;

@@ -30,11 +30,11 @@ struct columns {
 
   explicit columns(const bench_run& run) : peers(!run.peers.empty()) {
     std::set<std::string> named;
-    for (const bench_case& one : run.cases) {
-      rates = rates || one.gflops;
-      bytes = bytes || one.gbytes;
-      share = share || one.of_ceiling;
-      for (const auto& [name, value] : one.counters) {
+    for (const bench_case& timing : run.cases) {
+      rates = rates || timing.gflops;
+      bytes = bytes || timing.gbytes;
+      share = share || timing.of_ceiling;
+      for (const auto& [name, value] : timing.counters) {
         if (!has_place(name) && named.insert(name).second) counters.push_back(name);
       }
     }
@@ -54,18 +54,18 @@ struct columns {
   }
 };
 
-const double* counter_of(const bench_case& one, std::string_view name) {
-  for (const auto& [key, value] : one.counters) {
+const double* counter_of(const bench_case& timing, std::string_view name) {
+  for (const auto& [key, value] : timing.counters) {
     if (key == name) return &value;
   }
   return nullptr;
 }
 
-void write_counters(markup& page, const bench_case& one) {
+void write_counters(markup& page, const bench_case& timing) {
   const auto details = page.element("details");
-  page.leaf("summary", counted(one.counters.size(), "more counter"));
+  page.leaf("summary", counted(timing.counters.size(), "more counter"));
   const auto list = page.element("dl", {{"class", "facts inline"}});
-  for (const auto& [name, value] : one.counters) {
+  for (const auto& [name, value] : timing.counters) {
     const auto pair = page.element("div");
     page.leaf("dt", name);
     const auto cell = page.element("dd");
@@ -73,31 +73,31 @@ void write_counters(markup& page, const bench_case& one) {
   }
 }
 
-void write_name(markup& page, const bench_case& one, bool with_counters) {
+void write_name(markup& page, const bench_case& timing, bool with_counters) {
   const auto cell = page.element("td", {{"class", "case"}, {"data-name", "case"}});
-  page.leaf("span", {{"class", "case-name"}}, one.name);
-  if (!one.row.empty()) {
+  page.leaf("span", {{"class", "case-name"}}, timing.name);
+  if (!timing.row.empty()) {
     const auto row = page.element("code", {{"class", "row-name"}});
-    page.breakable(one.row);
+    page.breakable(timing.row);
   }
-  if (!one.error.empty()) {
+  if (!timing.error.empty()) {
     const auto failed = page.element("strong", {{"class", "failed"}});
-    page.text("failed: " + one.error);
+    page.text("failed: " + timing.error);
   }
-  if (one.disturbed) page.leaf("span", {{"class", "badge"}}, "disturbed while measured");
-  if (with_counters && !one.counters.empty()) write_counters(page, one);
+  if (timing.disturbed) page.leaf("span", {{"class", "badge"}}, "disturbed while measured");
+  if (with_counters && !timing.counters.empty()) write_counters(page, timing);
 }
 
-void write_time(markup& page, const bench_case& one) {
+void write_time(markup& page, const bench_case& timing) {
   const auto cell = page.element("td", {{"class", "n"}, {"data-name", "median"}});
-  if (!one.median_us) return page.text("–");
-  number(page, *one.median_us, time_text(*one.median_us));
-  if (one.is_mean) page.leaf("small", "mean");
-  if (one.lower_us && one.upper_us) {
+  if (!timing.median_us) return page.text("–");
+  number(page, *timing.median_us, time_text(*timing.median_us));
+  if (timing.is_mean) page.leaf("small", "mean");
+  if (timing.lower_us && timing.upper_us) {
     const auto range = page.element("small");
-    number(page, *one.lower_us, time_text(*one.lower_us));
+    number(page, *timing.lower_us, time_text(*timing.lower_us));
     page.text(" – ");
-    number(page, *one.upper_us, time_text(*one.upper_us));
+    number(page, *timing.upper_us, time_text(*timing.upper_us));
   }
 }
 
@@ -114,52 +114,53 @@ void write_rate(markup& page, std::string_view name, std::optional<double> rate,
   }
 }
 
-void write_share(markup& page, const bench_case& one) {
+void write_share(markup& page, const bench_case& timing) {
   const auto cell = page.element("td", {{"class", "n share"}, {"data-name", "of ceiling"}});
-  if (!one.of_ceiling) return page.text("–");
-  number(page, *one.of_ceiling, percent_text(*one.of_ceiling));
-  bar(page, *one.of_ceiling);
-  if (!one.held_to.empty()) page.leaf("small", one.held_to);
-  if (const double* const of_goal = counter_of(one, "of_goal")) {
+  if (!timing.of_ceiling) return page.text("–");
+  number(page, *timing.of_ceiling, percent_text(*timing.of_ceiling));
+  bar(page, *timing.of_ceiling);
+  if (!timing.held_to.empty()) page.leaf("small", timing.held_to);
+  if (const double* const of_goal = counter_of(timing, "of_goal")) {
     const auto small = page.element("small", {{"class", *of_goal < 1 ? "failed" : "met"}});
     page.text(*of_goal < 1 ? "goal missed: " : "goal met: ");
     number(page, *of_goal, percent_text(*of_goal));
   }
 }
 
-void write_peers(markup& page, const bench_run& run, const bench_case& one) {
+void write_peers(markup& page, const bench_run& run, const bench_case& timing) {
   const auto cell = page.element("td", {{"class", "n"}, {"data-name", "peers"}});
-  const auto found = run.peers.find(one.name);
+  const auto found = run.peers.find(timing.name);
   if (found == run.peers.end()) return page.text("–");
   for (const peer_time& peer : found->second) {
     const auto line = page.element("span", {{"class", "line"}});
     number(page, peer.median_us, time_text(peer.median_us));
     std::string text = " " + peer.name;
-    if (one.median_us) text += fmt::format(", {}", gain_text(peer.median_us / *one.median_us));
+    if (timing.median_us)
+      text += fmt::format(", {}", gain_text(peer.median_us / *timing.median_us));
     page.leaf("small", text);
   }
 }
 
-void write_case(markup& page, const bench_run& run, const columns& shown, const bench_case& one,
+void write_case(markup& page, const bench_run& run, const columns& shown, const bench_case& timing,
                 std::size_t number_of_case) {
   const auto row = page.element("tr", {{"id", fmt::format("case-{}", number_of_case)}});
   page.leaf("th", {{"scope", "row"}, {"class", "n"}, {"data-name", "case"}},
             std::to_string(number_of_case));
-  write_name(page, one, shown.folded);
-  write_time(page, one);
+  write_name(page, timing, shown.folded);
+  write_time(page, timing);
   if (shown.rates) {
-    write_rate(page, "GFLOP/s", one.gflops, counter_of(one, "flops"), "MFLOP");
+    write_rate(page, "GFLOP/s", timing.gflops, counter_of(timing, "flops"), "MFLOP");
   }
-  if (shown.bytes) write_rate(page, "GB/s", one.gbytes, counter_of(one, "bytes"), "MB");
+  if (shown.bytes) write_rate(page, "GB/s", timing.gbytes, counter_of(timing, "bytes"), "MB");
   if (shown.rates && shown.bytes) {
-    const std::optional<double> intensity = one.intensity();
+    const std::optional<double> intensity = timing.intensity();
     number_cell(page, "FLOP/byte", intensity, readable(intensity.value_or(0)));
   }
-  if (shown.share) write_share(page, one);
-  if (shown.peers) write_peers(page, run, one);
+  if (shown.share) write_share(page, timing);
+  if (shown.peers) write_peers(page, run, timing);
   if (shown.folded) return;
   for (const std::string& name : shown.counters) {
-    const double* const value = counter_of(one, name);
+    const double* const value = counter_of(timing, name);
     number_cell(page, name, value == nullptr ? std::nullopt : std::optional(*value),
                 value == nullptr ? "" : readable(*value));
   }
@@ -206,7 +207,7 @@ void bench_section(markup& page, const input& from) {
     const columns shown(run);
     const table_scope table(page, fmt::format("Cases of {}", run.path), shown.headings(),
                             run.cases.size());
-    for (const bench_case& one : run.cases) write_case(page, run, shown, one, first++);
+    for (const bench_case& timing : run.cases) write_case(page, run, shown, timing, first++);
   }
 }
 

@@ -6,11 +6,11 @@
 namespace tessera::tool::report {
 
 void add_build_rows(input& to) {
-  for (const family* one : all_families()) {
-    for (const listed_row& listed : one->rows()) {
+  for (const family* family : all_families()) {
+    for (const listed_row& listed : family->rows()) {
       known_row& row = to.rows[std::string(listed.name)];
       row.name = listed.name;
-      row.family = one->name();
+      row.family = family->name();
       row.built = true;
       for (const boost::json::key_value_pair& member : listed.config) {
         row.config.emplace_back(std::string(std::string_view(member.key())),

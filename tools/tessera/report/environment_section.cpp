@@ -19,17 +19,18 @@ void write_facts(markup& page, const std::vector<std::pair<std::string, std::str
 void write_sources(markup& page, const input& from) {
   const table_scope table(page, "Files this page was made from",
                           {{"file"}, {"what it is"}, {"what it holds"}, {"size", true}});
-  for (const source& one : from.sources) {
+  for (const source& source : from.sources) {
     const auto row = page.element("tr");
-    code_cell(page, "file", one.path);
-    text_cell(page, "what it is", one.kind);
+    code_cell(page, "file", source.path);
+    text_cell(page, "what it is", source.kind);
     {
       const auto holds = page.element("td", {{"data-name", "what it holds"}});
-      page.text(one.contents);
-      for (const std::string& line : one.bad_lines) page.leaf("small", {{"class", "failed"}}, line);
+      page.text(source.contents);
+      for (const std::string& line : source.bad_lines)
+        page.leaf("small", {{"class", "failed"}}, line);
     }
-    number_cell(page, "size", static_cast<double>(one.bytes),
-                bytes_text(static_cast<double>(one.bytes)));
+    number_cell(page, "size", static_cast<double>(source.bytes),
+                bytes_text(static_cast<double>(source.bytes)));
   }
 }
 

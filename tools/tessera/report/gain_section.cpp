@@ -17,8 +17,8 @@ constexpr double gate = 1.05;  // a smaller gain does not replace the default
 
 ranked_problems ranked(const input& from) {
   ranked_problems list;
-  for (const tuned_problem& one : from.problems) {
-    if (one.gain()) list.push_back(&one);
+  for (const tuned_problem& problem : from.problems) {
+    if (problem.gain()) list.push_back(&problem);
   }
   std::stable_sort(list.begin(), list.end(), [](const tuned_problem* a, const tuned_problem* b) {
     return *a->gain() > *b->gain();
@@ -32,14 +32,14 @@ struct gain_range {
 };
 
 /// The gain with the chosen row's time one spread later and earlier.
-gain_range range_of(const tuned_problem& one) {
-  const double spread = std::min(one.spread_us.value_or(0) / *one.us, 0.9);
-  return {*one.gain() / (1 + spread), *one.gain() / (1 - spread)};
+gain_range range_of(const tuned_problem& problem) {
+  const double spread = std::min(problem.spread_us.value_or(0) / *problem.us, 0.9);
+  return {*problem.gain() / (1 + spread), *problem.gain() / (1 - spread)};
 }
 
-std::string name_of(const tuned_problem& one) {
-  if (!one.problem.empty()) return one.problem;
-  return fmt::format("{} {} {}", one.family, one.identity, one.size);
+std::string name_of(const tuned_problem& problem) {
+  if (!problem.problem.empty()) return problem.problem;
+  return fmt::format("{} {} {}", problem.family, problem.identity, problem.size);
 }
 
 /// "gain_too_small" as people write it.
@@ -51,15 +51,15 @@ std::string words_of(std::string text) {
 void draw_marks(markup& page, const ranked_problems& list, const axis& x, const axis& y,
                 double radius) {
   for (std::size_t at = 0; at < list.size(); ++at) {
-    const tuned_problem& one = *list[at];
+    const tuned_problem& problem = *list[at];
     const double cx = x.at(static_cast<double>(at) + 0.5);
-    const double gain = *one.gain();
-    const gain_range range = range_of(one);
-    const bool kept = one.row == one.default_row;
+    const double gain = *problem.gain();
+    const gain_range range = range_of(problem);
+    const bool kept = problem.row == problem.default_row;
     const auto link = page.element("a", {{"href", fmt::format("#gain-{}", at + 1)},
                                          {"class", kept ? "point kept" : "point c3"}});
-    page.leaf("title",
-              fmt::format("{}. {}: {}, {}", at + 1, name_of(one), gain_text(gain), one.row));
+    page.leaf("title", fmt::format("{}. {}: {}, {}", at + 1, name_of(problem), gain_text(gain),
+                                   problem.row));
     if (!kept) {
       draw_line(page, "stem", cx, y.at(std::max(range.low, y.low())), cx,
                 y.at(std::min(range.high, y.high())));
@@ -76,8 +76,8 @@ std::string gain_tick(double value) {
 
 void draw_in(markup& page, const ranked_problems& list, const canvas& area) {
   double low = 1, high = gate;
-  for (const tuned_problem* one : list) {
-    const gain_range range = range_of(*one);
+  for (const tuned_problem* problem : list) {
+    const gain_range range = range_of(*problem);
     low = std::min(low, range.low);
     high = std::max(high, range.high);
   }
@@ -112,9 +112,9 @@ void draw_in(markup& page, const ranked_problems& list, const canvas& area) {
 void write_facts(markup& page, const ranked_problems& list) {
   geometric_mean mean;
   std::size_t faster = 0;
-  for (const tuned_problem* one : list) {
-    mean.add(*one->gain(), one->count);
-    if (one->row != one->default_row) ++faster;
+  for (const tuned_problem* problem : list) {
+    mean.add(*problem->gain(), problem->count);
+    if (problem->row != problem->default_row) ++faster;
   }
   const tuned_problem& worst = *list.back();
   const auto paragraph = page.element("p");
@@ -129,61 +129,61 @@ void write_facts(markup& page, const ranked_problems& list) {
 }
 
 /// The row that will run and, where it is another, the default.
-void write_rows(markup& page, const tuned_problem& one) {
+void write_rows(markup& page, const tuned_problem& problem) {
   {
     const auto chosen = page.element("code", {{"class", "row-name"}});
-    page.breakable(one.row);
+    page.breakable(problem.row);
   }
-  if (one.row == one.default_row || one.default_row.empty()) return;
+  if (problem.row == problem.default_row || problem.default_row.empty()) return;
   const auto before = page.element("code", {{"class", "row-name"}});
   page.text("instead of ");
-  page.breakable(one.default_row);
+  page.breakable(problem.default_row);
 }
 
-void write_row(markup& page, const tuned_problem& one, std::size_t place, double most) {
+void write_row(markup& page, const tuned_problem& problem, std::size_t place, double most) {
   const auto row = page.element("tr", {{"id", fmt::format("gain-{}", place)}});
   page.leaf("th", {{"scope", "row"}, {"class", "n"}, {"data-name", "#"}}, std::to_string(place));
   {
     const auto cell = page.element("td", {{"class", "case"}, {"data-name", "problem"}});
-    page.leaf("span", {{"class", "case-name"}}, name_of(one));
-    write_rows(page, one);
+    page.leaf("span", {{"class", "case-name"}}, name_of(problem));
+    write_rows(page, problem);
   }
   {
     const auto cell = page.element("td", {{"class", "n"}, {"data-name", "tuned"}});
-    number(page, *one.us, time_text(*one.us));
-    if (one.spread_us) {
+    number(page, *problem.us, time_text(*problem.us));
+    if (problem.spread_us) {
       const auto small = page.element("small");
       page.text("± ");
-      number(page, *one.spread_us, time_text(*one.spread_us));
+      number(page, *problem.spread_us, time_text(*problem.spread_us));
     }
   }
-  number_cell(page, "default", one.default_us, time_text(*one.default_us));
+  number_cell(page, "default", problem.default_us, time_text(*problem.default_us));
   const auto cell = page.element("td", {{"class", "n share"}, {"data-name", "gain"}});
-  number(page, *one.gain(), gain_text(*one.gain()));
-  bar(page, (*one.gain() - 1) / most, *one.gain() < 1 ? "fill bad" : "fill good");
-  if (one.again) {
+  number(page, *problem.gain(), gain_text(*problem.gain()));
+  bar(page, (*problem.gain() - 1) / most, *problem.gain() < 1 ? "fill bad" : "fill good");
+  if (problem.again) {
     const auto small = page.element("small");
     page.text("in the race ");
-    number(page, *one.raced_gain(), gain_text(*one.raced_gain()));
+    number(page, *problem.raced_gain(), gain_text(*problem.raced_gain()));
   }
-  if (!one.reason.empty()) page.leaf("small", words_of(one.reason));
+  if (!problem.reason.empty()) page.leaf("small", words_of(problem.reason));
 }
 
 /// Problems that have no gain to show, by name and reason.
 void write_unmeasured(markup& page, const input& from) {
   const bool any = std::any_of(from.problems.begin(), from.problems.end(),
-                               [](const tuned_problem& one) { return !one.gain(); });
+                               [](const tuned_problem& problem) { return !problem.gain(); });
   if (!any) return;
   const table_scope table(page, "Problems without both times",
                           {{"problem"}, {"decision"}, {"why"}});
-  for (const tuned_problem& one : from.problems) {
-    if (one.gain()) continue;
+  for (const tuned_problem& problem : from.problems) {
+    if (problem.gain()) continue;
     const auto row = page.element("tr");
-    text_cell(page, "problem", name_of(one));
-    text_cell(page, "decision", one.decision);
+    text_cell(page, "problem", name_of(problem));
+    text_cell(page, "decision", problem.decision);
     text_cell(page, "why",
-              one.reason.empty() && !one.default_us ? "the default was not measured"
-                                                    : words_of(one.reason));
+              problem.reason.empty() && !problem.default_us ? "the default was not measured"
+                                                            : words_of(problem.reason));
   }
 }
 

@@ -59,13 +59,13 @@ std::map<std::string, std::string> short_names(const std::vector<std::string>& n
   std::size_t back =
       same([](const auto& parts, std::size_t at) { return parts[parts.size() - 1 - at]; });
   back = std::min(back, least - 1 - front);
-  for (std::size_t one = 0; one < names.size(); ++one) {
+  for (std::size_t index = 0; index < names.size(); ++index) {
     std::string text;
-    for (std::size_t at = front; at + back < all[one].size(); ++at) {
+    for (std::size_t at = front; at + back < all[index].size(); ++at) {
       if (!text.empty()) text += '.';
-      text += all[one][at];
+      text += all[index][at];
     }
-    found[names[one]] = text;
+    found[names[index]] = text;
   }
   return found;
 }

@@ -14,8 +14,8 @@ int write_head(markup& page, std::string_view caption, const std::vector<heading
   page.leaf("caption", caption);
   const auto head = page.element("thead");
   const auto row = page.element("tr");
-  for (const heading& one : headings) {
-    page.leaf("th", {{"scope", "col"}, {"class", one.numeric ? "n" : "t"}}, one.text);
+  for (const heading& heading : headings) {
+    page.leaf("th", {{"scope", "col"}, {"class", heading.numeric ? "n" : "t"}}, heading.text);
   }
   return 0;
 }

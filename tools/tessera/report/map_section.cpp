@@ -31,8 +31,8 @@ struct size_map {
   problem_list problems;
 };
 
-std::string value_of(const tuned_problem& one, std::string_view name) {
-  for (const auto& [key, value] : values_of(one.size)) {
+std::string value_of(const tuned_problem& problem, std::string_view name) {
+  for (const auto& [key, value] : values_of(problem.size)) {
     if (key == name) return value;
   }
   return {};
@@ -42,8 +42,8 @@ std::string value_of(const tuned_problem& one, std::string_view name) {
 std::vector<std::string> varying(const problem_list& problems) {
   std::vector<std::string> names;
   std::map<std::string, std::set<std::string>> values;
-  for (const tuned_problem* one : problems) {
-    for (const auto& [name, value] : values_of(one->size)) {
+  for (const tuned_problem* problem : problems) {
+    for (const auto& [name, value] : values_of(problem->size)) {
       if (values[name].empty()) names.push_back(name);
       values[name].insert(value);
     }
@@ -61,11 +61,11 @@ void add_maps(const problem_list& problems, std::vector<size_map>& maps) {
   const std::string across = names.empty() ? "" : names[0];
   const std::string down = names.size() < 2 ? "" : names[1];
   std::map<named_values, problem_list> facets;
-  for (const tuned_problem* one : problems) {
-    named_values rest = values_of(one->size);
+  for (const tuned_problem* problem : problems) {
+    named_values rest = values_of(problem->size);
     std::erase_if(rest,
                   [&](const auto& pair) { return pair.first == across || pair.first == down; });
-    facets[rest].push_back(one);
+    facets[rest].push_back(problem);
   }
   for (const auto& [rest, facet] : facets) {
     const tuned_problem& any = *facet.front();
@@ -77,8 +77,9 @@ void add_maps(const problem_list& problems, std::vector<size_map>& maps) {
 
 std::vector<size_map> maps_of(const input& from) {
   std::map<std::tuple<std::string, std::string, std::string>, problem_list> kinds;
-  for (const tuned_problem& one : from.problems) {
-    if (!one.row.empty()) kinds[{one.family, one.device_class, one.identity}].push_back(&one);
+  for (const tuned_problem& problem : from.problems) {
+    if (!problem.row.empty())
+      kinds[{problem.family, problem.device_class, problem.identity}].push_back(&problem);
   }
   std::vector<size_map> maps;
   for (const auto& [kind, problems] : kinds) add_maps(problems, maps);
@@ -88,7 +89,7 @@ std::vector<size_map> maps_of(const input& from) {
 /// The rows of a map, those that win most problems first; the place is the colour.
 std::vector<std::string> winners_of(const size_map& map) {
   std::map<std::string, std::size_t> wins;
-  for (const tuned_problem* one : map.problems) ++wins[one->row];
+  for (const tuned_problem* problem : map.problems) ++wins[problem->row];
   std::vector<std::string> rows;
   for (const auto& [row, count] : wins) rows.push_back(row);
   std::stable_sort(rows.begin(), rows.end(),
@@ -109,7 +110,7 @@ struct common_parts {
         return std::find(map.kind.begin(), map.kind.end(), pair) == map.kind.end();
       });
       const std::map<std::string, std::string> short_of = short_names(winners_of(map));
-      for (const tuned_problem* one : map.problems) ++wins[short_of.at(one->row)];
+      for (const tuned_problem* problem : map.problems) ++wins[short_of.at(problem->row)];
     }
     for (const auto& [name, count] : wins) names.push_back(name);
     std::stable_sort(names.begin(), names.end(),
@@ -133,22 +134,22 @@ std::string text_of(const named_values& pairs, const named_values& without = {})
   return text;
 }
 
-void write_cell(markup& page, const tuned_problem* one, const common_parts& common,
+void write_cell(markup& page, const tuned_problem* problem, const common_parts& common,
                 const std::map<std::string, std::string>& names) {
-  if (one == nullptr) {
+  if (problem == nullptr) {
     page.leaf("td", {{"class", "gap"}}, "");
     return;
   }
-  const std::string& name = names.at(one->row);
+  const std::string& name = names.at(problem->row);
   const auto cell = page.element(
-      "td", {{"class", fmt::format("tile {}", common.colour_of(name))}, {"title", one->row}});
+      "td", {{"class", fmt::format("tile {}", common.colour_of(name))}, {"title", problem->row}});
   {
     const auto label = page.element("b");
     page.breakable(name);
   }
-  if (one->decision == "default" || one->row == one->default_row) {
+  if (problem->decision == "default" || problem->row == problem->default_row) {
     page.leaf("small", "default");
-  } else if (const std::optional<double> gain = one->gain()) {
+  } else if (const std::optional<double> gain = problem->gain()) {
     const auto small = page.element("small");
     number(page, *gain, gain_text(*gain));
   }
@@ -175,11 +176,11 @@ void write_map(markup& page, const size_map& map, const common_parts& common) {
   std::set<std::string, by_size> columns;
   std::set<std::string, by_size> lines;
   std::map<std::pair<std::string, std::string>, const tuned_problem*> cells;
-  for (const tuned_problem* one : map.problems) {
-    const std::string x = value_of(*one, map.across), y = value_of(*one, map.down);
+  for (const tuned_problem* problem : map.problems) {
+    const std::string x = value_of(*problem, map.across), y = value_of(*problem, map.down);
     columns.insert(x);
     lines.insert(y);
-    cells[{y, x}] = one;
+    cells[{y, x}] = problem;
   }
   const std::vector<std::string> rows = winners_of(map);
   const std::map<std::string, std::string> names = short_names(rows);
@@ -246,12 +247,12 @@ void write_others(markup& page, const std::vector<size_map>& maps) {
                           {{"problem"}, {"sizes"}, {"best row"}, {"gain", true}});
   for (const size_map& map : maps) {
     if (map.problems.size() >= least_cells) continue;
-    for (const tuned_problem* one : map.problems) {
+    for (const tuned_problem* problem : map.problems) {
       const auto row = page.element("tr");
-      text_cell(page, "problem", one->identity.empty() ? one->problem : one->identity);
-      text_cell(page, "sizes", one->size);
-      code_cell(page, "best row", one->row);
-      const std::optional<double> gain = one->gain();
+      text_cell(page, "problem", problem->identity.empty() ? problem->problem : problem->identity);
+      text_cell(page, "sizes", problem->size);
+      code_cell(page, "best row", problem->row);
+      const std::optional<double> gain = problem->gain();
       number_cell(page, "gain", gain, gain_text(gain.value_or(1)));
     }
   }

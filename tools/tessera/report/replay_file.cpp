@@ -52,12 +52,12 @@ std::vector<double> column_of(const fields& columns, std::string_view name, std:
     columns.refuse(name, fmt::format("has {} steps, clock has {}", list.size(), count));
   }
   std::vector<double> values;
-  for (const json::value& one : list) {
-    if (!one.is_number() || one.to_number<double>() < 0) {
+  for (const json::value& element : list) {
+    if (!element.is_number() || element.to_number<double>() < 0) {
       columns.refuse(fmt::format("{}[{}]", name, values.size()),
-                     fmt::format("is {}, must be a number from 0", json_line(one)));
+                     fmt::format("is {}, must be a number from 0", json_line(element)));
     }
-    values.push_back(one.to_number<double>());
+    values.push_back(element.to_number<double>());
   }
   return values;
 }

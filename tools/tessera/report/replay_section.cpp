@@ -163,36 +163,36 @@ void write_sums(markup& page, const replay_run& run) {
                            {"p50", true},
                            {"p99", true},
                            {"longest", true}});
-  for (const replay_sums& one : run.sums) {
+  for (const replay_sums& sums : run.sums) {
     const auto row = page.element("tr");
-    text_cell(page, "steps", one.name);
-    number_cell(page, "count", one.steps, readable(one.steps));
-    number_cell(page, "tokens", one.tokens, readable(one.tokens));
-    number_cell(page, "tokens/s", one.tokens_per_second, readable(one.tokens_per_second));
-    number_cell(page, "GFLOP/s", one.gflops, readable(one.gflops.value_or(0)));
-    number_cell(page, "GB/s", one.gbytes, readable(one.gbytes.value_or(0)));
-    number_cell(page, "of read", one.of_read, percent_text(one.of_read.value_or(0)));
-    number_cell(page, "p50", one.p50_us, time_text(one.p50_us.value_or(0)));
-    number_cell(page, "p99", one.p99_us, time_text(one.p99_us.value_or(0)));
-    number_cell(page, "longest", one.max_us, time_text(one.max_us.value_or(0)));
+    text_cell(page, "steps", sums.name);
+    number_cell(page, "count", sums.steps, readable(sums.steps));
+    number_cell(page, "tokens", sums.tokens, readable(sums.tokens));
+    number_cell(page, "tokens/s", sums.tokens_per_second, readable(sums.tokens_per_second));
+    number_cell(page, "GFLOP/s", sums.gflops, readable(sums.gflops.value_or(0)));
+    number_cell(page, "GB/s", sums.gbytes, readable(sums.gbytes.value_or(0)));
+    number_cell(page, "of read", sums.of_read, percent_text(sums.of_read.value_or(0)));
+    number_cell(page, "p50", sums.p50_us, time_text(sums.p50_us.value_or(0)));
+    number_cell(page, "p99", sums.p99_us, time_text(sums.p99_us.value_or(0)));
+    number_cell(page, "longest", sums.max_us, time_text(sums.max_us.value_or(0)));
   }
 }
 
 void write_rows(markup& page, const replay_run& run) {
   double most = 0;
-  for (const replay_row& one : run.rows) most = std::max(most, one.us);
+  for (const replay_row& row : run.rows) most = std::max(most, row.us);
   const table_scope table(
       page, fmt::format("Rows that served {}", run.path),
       {{"layers"}, {"row"}, {"tier"}, {"steps", true}, {"time of a layer", true}});
-  for (const replay_row& one : run.rows) {
+  for (const replay_row& use : run.rows) {
     const auto row = page.element("tr");
-    text_cell(page, "layers", one.layers);
-    code_cell(page, "row", one.row);
-    text_cell(page, "tier", one.tier);
-    number_cell(page, "steps", one.steps, readable(one.steps));
+    text_cell(page, "layers", use.layers);
+    code_cell(page, "row", use.row);
+    text_cell(page, "tier", use.tier);
+    number_cell(page, "steps", use.steps, readable(use.steps));
     const auto cell = page.element("td", {{"class", "n share"}, {"data-name", "time of a layer"}});
-    number(page, one.us, time_text(one.us));
-    bar(page, most > 0 ? one.us / most : 0);
+    number(page, use.us, time_text(use.us));
+    bar(page, most > 0 ? use.us / most : 0);
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 /// A case with its place.
 struct placed {
-  const bench_case* one = nullptr;
+  const bench_case* timing = nullptr;
   std::size_t number = 0;  ///< as in the table
   std::size_t group = 0;
   double x = 0;
@@ -45,36 +45,36 @@ double fastest(const bench_run& run, limit kind) {
 }
 
 plan plan_of(const bench_run& run, std::size_t first) {
-  plan made;
-  made.low_x = made.low_y = 1e300;
+  plan plan;
+  plan.low_x = plan.low_y = 1e300;
   for (std::size_t at = 0; at < run.cases.size(); ++at) {
-    const bench_case& one = run.cases[at];
-    const std::optional<double> x = one.intensity();
+    const bench_case& timing = run.cases[at];
+    const std::optional<double> x = timing.intensity();
     if (!x) continue;
-    const auto group = std::find(made.groups.begin(), made.groups.end(), one.group);
-    const auto index = static_cast<std::size_t>(group - made.groups.begin());
-    if (group == made.groups.end()) made.groups.push_back(one.group);
-    made.points.push_back({&one, first + at, index, *x, *one.gflops});
-    made.low_x = std::min(made.low_x, *x);
-    made.high_x = std::max(made.high_x, *x);
-    made.low_y = std::min(made.low_y, *one.gflops);
-    made.high_y = std::max(made.high_y, *one.gflops);
+    const auto group = std::find(plan.groups.begin(), plan.groups.end(), timing.group);
+    const auto index = static_cast<std::size_t>(group - plan.groups.begin());
+    if (group == plan.groups.end()) plan.groups.push_back(timing.group);
+    plan.points.push_back({&timing, first + at, index, *x, *timing.gflops});
+    plan.low_x = std::min(plan.low_x, *x);
+    plan.high_x = std::max(plan.high_x, *x);
+    plan.low_y = std::min(plan.low_y, *timing.gflops);
+    plan.high_y = std::max(plan.high_y, *timing.gflops);
   }
-  if (made.points.empty()) return made;
+  if (plan.points.empty()) return plan;
   const double compute = fastest(run, limit::compute);
   const double memory = fastest(run, limit::memory);
-  if (compute > 0) made.high_y = std::max(made.high_y, compute);
+  if (compute > 0) plan.high_y = std::max(plan.high_y, compute);
   // The ridge, where both limits meet, belongs into the picture.
   if (compute > 0 && memory > 0) {
-    made.low_x = std::min(made.low_x, compute / memory * 0.5);
-    made.high_x = std::max(made.high_x, compute / memory * 4);
+    plan.low_x = std::min(plan.low_x, compute / memory * 0.5);
+    plan.high_x = std::max(plan.high_x, compute / memory * 4);
   }
-  if (memory > 0) made.low_y = std::min(made.low_y, made.low_x * memory);
-  made.low_x /= 1.5;
-  made.high_x *= 1.5;
-  made.low_y /= 1.6;
-  made.high_y *= 1.7;
-  return made;
+  if (memory > 0) plan.low_y = std::min(plan.low_y, plan.low_x * memory);
+  plan.low_x /= 1.5;
+  plan.high_x *= 1.5;
+  plan.low_y /= 1.6;
+  plan.high_y *= 1.7;
+  return plan;
 }
 
 /// Where names of roofs already are, so that the next finds a free place.
@@ -162,12 +162,13 @@ void draw_memory_roof(markup& page, const bench_run& run, const ceiling& roof, c
 }
 
 std::string sentence_of(const placed& point) {
-  const bench_case& one = *point.one;
-  std::string text = fmt::format("{}. {}: {} GFLOP/s at {} FLOP per byte", point.number, one.name,
-                                 readable(point.y), readable(point.x));
-  if (one.median_us) text += ", " + time_text(*one.median_us);
-  if (one.of_ceiling) text += fmt::format(", {} of its ceiling", percent_text(*one.of_ceiling));
-  if (!one.row.empty()) text += "; " + one.row;
+  const bench_case& timing = *point.timing;
+  std::string text = fmt::format("{}. {}: {} GFLOP/s at {} FLOP per byte", point.number,
+                                 timing.name, readable(point.y), readable(point.x));
+  if (timing.median_us) text += ", " + time_text(*timing.median_us);
+  if (timing.of_ceiling)
+    text += fmt::format(", {} of its ceiling", percent_text(*timing.of_ceiling));
+  if (!timing.row.empty()) text += "; " + timing.row;
   return text;
 }
 
@@ -181,29 +182,30 @@ std::array<box, 8> label_places(double x, double y, double width) {
           at(x + r - 2, y + r - h + 6), at(x - r - w + 2, y + r - h + 6)};
 }
 
-void draw_points(markup& page, const plan& made, const canvas& area, const axis& x, const axis& y,
+void draw_points(markup& page, const plan& plan, const canvas& area, const axis& x, const axis& y,
                  boxes taken) {
   const double radius = area.narrow() ? 5 : 6;
-  for (const placed& one : made.points) {
-    const double cx = x.at(one.x), cy = y.at(one.y);
+  for (const placed& point : plan.points) {
+    const double cx = x.at(point.x), cy = y.at(point.y);
     taken.push_back({cx - radius, cy - radius, cx + radius, cy + radius});
   }
-  for (const placed& one : made.points) {
-    const double cx = x.at(one.x), cy = y.at(one.y);
+  for (const placed& point : plan.points) {
+    const double cx = x.at(point.x), cy = y.at(point.y);
     const auto link =
-        page.element("a", {{"href", fmt::format("#case-{}", one.number)},
-                           {"class", fmt::format("point c{}{}", one.group % palette_size + 1,
-                                                 one.one->disturbed ? " hollow" : "")}});
-    page.leaf("title", sentence_of(one));
-    if (one.one->of_ceiling && *one.one->of_ceiling > 0 && *one.one->of_ceiling < 1) {
-      const double top = y.at(std::min(one.y / *one.one->of_ceiling, y.high()));
+        page.element("a", {{"href", fmt::format("#case-{}", point.number)},
+                           {"class", fmt::format("point c{}{}", point.group % palette_size + 1,
+                                                 point.timing->disturbed ? " hollow" : "")}});
+    page.leaf("title", sentence_of(point));
+    if (point.timing->of_ceiling && *point.timing->of_ceiling > 0 &&
+        *point.timing->of_ceiling < 1) {
+      const double top = y.at(std::min(point.y / *point.timing->of_ceiling, y.high()));
       draw_line(page, "stem", cx, cy, cx, top);
       draw_line(page, "stem", cx - 3, top, cx + 3, top);
     }
     page.empty("circle",
                {{"class", "reach"}, {"cx", px(cx)}, {"cy", px(cy)}, {"r", px(radius * 2)}});
-    page.empty("path", {{"class", "mark"}, {"d", mark_path(one.group, cx, cy, radius)}});
-    const std::string number = std::to_string(one.number);
+    page.empty("path", {{"class", "mark"}, {"d", mark_path(point.group, cx, cy, radius)}});
+    const std::string number = std::to_string(point.number);
     for (const box& place : label_places(cx, cy, 7.0 * static_cast<double>(number.size()))) {
       const bool inside = place.left > area.left && place.right < area.right &&
                           place.top > area.top && place.bottom < area.bottom;
@@ -217,14 +219,14 @@ void draw_points(markup& page, const plan& made, const canvas& area, const axis&
   }
 }
 
-void draw_in(markup& page, const bench_run& run, const plan& made, const canvas& area) {
-  const axis x(spacing::logarithmic, made.low_x, made.high_x, area.left, area.right);
-  const axis y(spacing::logarithmic, made.low_y, made.high_y, area.bottom, area.top);
+void draw_in(markup& page, const bench_run& run, const plan& plan, const canvas& area) {
+  const axis x(spacing::logarithmic, plan.low_x, plan.high_x, area.left, area.right);
+  const axis y(spacing::logarithmic, plan.low_y, plan.high_y, area.bottom, area.top);
   const double compute = fastest(run, limit::compute);
   const double memory = fastest(run, limit::memory);
   const auto image = picture(page, area,
                              fmt::format("Roofline of {}: {} cases under {} measured ceilings",
-                                         run.path, made.points.size(), run.ceilings.size()));
+                                         run.path, plan.points.size(), run.ceilings.size()));
   if (compute > 0 && memory > 0) {
     const double left = std::max(x.low(), y.low() / memory);
     const double ridge = std::clamp(compute / memory, x.low(), x.high());
@@ -246,12 +248,12 @@ void draw_in(markup& page, const bench_run& run, const plan& made, const canvas&
       place += 0.2;
     }
   }
-  draw_points(page, made, area, x, y, std::move(taken));
+  draw_points(page, plan, area, x, y, std::move(taken));
 }
 
-void draw_legend(markup& page, const plan& made) {
+void draw_legend(markup& page, const plan& plan) {
   const auto list = page.element("ul", {{"class", "legend"}});
-  for (std::size_t group = 0; group < made.groups.size(); ++group) {
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
     const auto item = page.element("li");
     {
       const auto key =
@@ -260,12 +262,12 @@ void draw_legend(markup& page, const plan& made) {
                                {"aria-hidden", "true"}});
       page.empty("path", {{"class", "mark"}, {"d", mark_path(group, 8, 8, 6)}});
     }
-    const auto of_group = std::count_if(made.points.begin(), made.points.end(),
-                                        [&](const placed& one) { return one.group == group; });
-    page.text(fmt::format("{} ({})", made.groups[group], of_group));
+    const auto of_group = std::count_if(plan.points.begin(), plan.points.end(),
+                                        [&](const placed& point) { return point.group == group; });
+    page.text(fmt::format("{} ({})", plan.groups[group], of_group));
   }
-  if (std::any_of(made.points.begin(), made.points.end(),
-                  [](const placed& one) { return one.one->disturbed; })) {
+  if (std::any_of(plan.points.begin(), plan.points.end(),
+                  [](const placed& point) { return point.timing->disturbed; })) {
     page.leaf("li", "hollow: disturbed by other programs while measured");
   }
 }
@@ -273,12 +275,12 @@ void draw_legend(markup& page, const plan& made) {
 }  // namespace
 
 void draw_roofline(markup& page, const bench_run& run, std::size_t first) {
-  const plan made = plan_of(run, first);
-  if (made.points.empty()) return;
+  const plan plan = plan_of(run, first);
+  if (plan.points.empty()) return;
   const auto figure = page.element("figure");
-  draw_legend(page, made);
-  draw_in(page, run, made, wide_canvas(560));
-  draw_in(page, run, made, narrow_canvas(430));
+  draw_legend(page, plan);
+  draw_in(page, run, plan, wide_canvas(560));
+  draw_in(page, run, plan, narrow_canvas(430));
   page.leaf("figcaption",
             "Each mark is a case, numbered as in the table below; higher is faster. The stem above "
             "a mark ends at the ceiling that holds the case. Sloped roofs are memory bandwidth, "

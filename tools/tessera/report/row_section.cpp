@@ -42,9 +42,10 @@ void draw_steps_in(markup& page, const std::vector<cover_step>& steps, const can
   const auto x_of = [&](std::size_t at) {
     return bytes ? *steps[at].bytes / 1024 : static_cast<double>(at + 1);
   };
-  const auto first = static_cast<std::size_t>(
-      std::count_if(steps.begin(), steps.end(), [](const cover_step& one) { return one.needed; }) -
-      1);
+  const auto first =
+      static_cast<std::size_t>(std::count_if(steps.begin(), steps.end(),
+                                             [](const cover_step& step) { return step.needed; }) -
+                               1);
   const double high = std::max(steps[first].loss * 100, 1.0) * 1.1;
   const axis x(spacing::linear, 0, x_of(steps.size() - 1) * 1.04, area.left, area.right);
   const axis y(spacing::linear, 0, high, area.bottom, area.top);
@@ -92,20 +93,20 @@ void write_steps(markup& page, const std::vector<cover_step>& steps) {
                            {"time of all problems", true},
                            {"lost", true}});
   for (std::size_t at = 0; at < steps.size(); ++at) {
-    const cover_step& one = steps[at];
+    const cover_step& step = steps[at];
     const auto row = page.element("tr", {{"id", fmt::format("step-{}", at + 1)}});
     page.leaf("th", {{"scope", "row"}, {"class", "n"}, {"data-name", "#"}}, std::to_string(at + 1));
     {
       const auto cell = page.element("td", {{"data-name", "row"}});
       const auto code = page.element("code");
-      page.breakable(one.row);
-      if (one.needed) page.leaf("span", {{"class", "badge"}}, "needed");
+      page.breakable(step.row);
+      if (step.needed) page.leaf("span", {{"class", "badge"}}, "needed");
     }
-    number_cell(page, "size so far", one.bytes, bytes_text(one.bytes.value_or(0)));
-    number_cell(page, "compile time so far", one.seconds,
-                fmt::format("{:.1f} s", one.seconds.value_or(0)));
-    number_cell(page, "time of all problems", one.us, time_text(one.us));
-    number_cell(page, "lost", one.loss, percent_text(one.loss));
+    number_cell(page, "size so far", step.bytes, bytes_text(step.bytes.value_or(0)));
+    number_cell(page, "compile time so far", step.seconds,
+                fmt::format("{:.1f} s", step.seconds.value_or(0)));
+    number_cell(page, "time of all problems", step.us, time_text(step.us));
+    number_cell(page, "lost", step.loss, percent_text(step.loss));
   }
 }
 
@@ -130,29 +131,29 @@ std::string registers_text(const row_cost& cost) {
   return text;
 }
 
-void write_row(markup& page, const listed& one, const totals& all, const row_columns& shown) {
+void write_row(markup& page, const listed& entry, const totals& all, const row_columns& shown) {
   const auto row = page.element("tr");
   {
     const auto cell = page.element("td", {{"data-name", "row"}});
     const auto code = page.element("code");
-    page.breakable(one.row->name);
-    if (!one.row->built) page.leaf("span", {{"class", "badge"}}, "not in this build");
+    page.breakable(entry.row->name);
+    if (!entry.row->built) page.leaf("span", {{"class", "badge"}}, "not in this build");
   }
-  const row_cost& cost = one.row->cost;
+  const row_cost& cost = entry.row->cost;
   write_cost(page, "compile time", cost.seconds, fmt::format("{:.2f} s", cost.seconds.value_or(0)),
              all.most_seconds);
   write_cost(page, "size", cost.bytes, bytes_text(cost.bytes.value_or(0)), all.most_bytes);
   if (shown.registers) number_cell(page, "registers", cost.registers, registers_text(cost));
-  number_cell(page, "bench cases", static_cast<double>(one.worth.cases),
-              std::to_string(one.worth.cases));
+  number_cell(page, "bench cases", static_cast<double>(entry.worth.cases),
+              std::to_string(entry.worth.cases));
   if (!shown.measured) return;
-  number_cell(page, "fastest for", static_cast<double>(one.worth.problems),
-              std::to_string(one.worth.problems));
-  const bool compared = one.worth.problems > one.worth.alone;
-  number_cell(page, "over next best", compared ? std::optional(one.worth.gain) : std::nullopt,
-              gain_text(one.worth.gain));
-  number_cell(page, "time saved", compared ? std::optional(one.worth.saved_us) : std::nullopt,
-              time_text(one.worth.saved_us));
+  number_cell(page, "fastest for", static_cast<double>(entry.worth.problems),
+              std::to_string(entry.worth.problems));
+  const bool compared = entry.worth.problems > entry.worth.alone;
+  number_cell(page, "over next best", compared ? std::optional(entry.worth.gain) : std::nullopt,
+              gain_text(entry.worth.gain));
+  number_cell(page, "time saved", compared ? std::optional(entry.worth.saved_us) : std::nullopt,
+              time_text(entry.worth.saved_us));
 }
 
 std::vector<heading> row_headings(const row_columns& shown) {
@@ -176,49 +177,49 @@ std::vector<listed> listed_rows(const input& from) {
     list.push_back({&row, found == worth.end() ? row_worth{} : found->second});
   }
   std::stable_sort(list.begin(), list.end(), [](const listed& a, const listed& b) {
-    const auto rank = [](const listed& one) {
-      return std::tuple(one.worth.saved_us, one.worth.problems, one.worth.cases);
+    const auto rank = [](const listed& entry) {
+      return std::tuple(entry.worth.saved_us, entry.worth.problems, entry.worth.cases);
     };
     return rank(a) > rank(b);
   });
   return list;
 }
 
-bool used(const listed& one) {
-  return one.worth.cases > 0 || one.worth.problems > 0;
+bool used(const listed& entry) {
+  return entry.worth.cases > 0 || entry.worth.problems > 0;
 }
 
 /// The columns for those rows of the list that were used, or were not.
 row_columns columns_for(const std::vector<listed>& list, bool of_used, bool measured) {
-  const bool registers = std::any_of(list.begin(), list.end(), [&](const listed& one) {
-    return used(one) == of_used && one.row->cost.registers.has_value();
+  const bool registers = std::any_of(list.begin(), list.end(), [&](const listed& entry) {
+    return used(entry) == of_used && entry.row->cost.registers.has_value();
   });
   return {.registers = registers, .measured = measured};
 }
 
 void write_rows(markup& page, const std::vector<listed>& list, const totals& all, bool measured) {
   const auto idle = static_cast<std::size_t>(
-      std::count_if(list.begin(), list.end(), [](const listed& one) { return !used(one); }));
+      std::count_if(list.begin(), list.end(), [](const listed& entry) { return !used(entry); }));
   if (idle < list.size()) {
     const row_columns shown = columns_for(list, true, measured);
     const table_scope table(page, "Rows that these files ran", row_headings(shown),
                             list.size() - idle);
-    for (const listed& one : list) {
-      if (used(one)) write_row(page, one, all, shown);
+    for (const listed& entry : list) {
+      if (used(entry)) write_row(page, entry, all, shown);
     }
   }
   if (idle == 0) return;
   totals unused;
-  for (const listed& one : list) {
-    if (!used(one)) unused.add(one.row->cost);
+  for (const listed& entry : list) {
+    if (!used(entry)) unused.add(entry.row->cost);
   }
   const auto details = page.element("details");
   page.leaf("summary", fmt::format("{} that nothing in these files ran: {:.1f} s, {}",
                                    counted(idle, "row"), unused.seconds, bytes_text(unused.bytes)));
   const row_columns shown = columns_for(list, false, false);
   const table_scope table(page, "Rows that nothing in these files ran", row_headings(shown), idle);
-  for (const listed& one : list) {
-    if (!used(one)) write_row(page, one, all, shown);
+  for (const listed& entry : list) {
+    if (!used(entry)) write_row(page, entry, all, shown);
   }
 }
 
@@ -234,7 +235,7 @@ void row_section(markup& page, const input& from) {
   page.leaf("h3", "Every row");
   const std::vector<listed> list = listed_rows(from);
   totals all;
-  for (const listed& one : list) all.add(one.row->cost);
+  for (const listed& entry : list) all.add(entry.row->cost);
   {
     const auto paragraph = page.element("p");
     page.text(fmt::format("{}: ", counted(list.size(), "row")));

@@ -211,7 +211,7 @@ constexpr std::string_view behaviour = R"js(
           return { row: row, value: valueOf(row, column) };
         }).sort(function (a, b) {
           return before(a.value, b.value) * (up ? 1 : -1);
-        }).forEach(function (one) { body.appendChild(one.row); });
+        }).forEach(function (entry) { body.appendChild(entry.row); });
       });
     });
   });
@@ -248,7 +248,7 @@ constexpr std::string_view behaviour = R"js(
 std::string variables(std::string_view selector, std::string_view scheme,
                       std::string_view colour::*theme) {
   std::string text = fmt::format("{}{{color-scheme:{}", selector, scheme);
-  for (const colour& one : colours) text += fmt::format(";--{}:{}", one.name, one.*theme);
+  for (const colour& colour : colours) text += fmt::format(";--{}:{}", colour.name, colour.*theme);
   return text + "}\n";
 }
 

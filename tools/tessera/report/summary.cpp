@@ -57,17 +57,17 @@ struct case_totals {
 
   explicit case_totals(const input& from) {
     for (const bench_run& run : from.runs) {
-      for (const bench_case& one : run.cases) {
+      for (const bench_case& timing : run.cases) {
         ++cases;
-        if (!one.error.empty()) ++failed;
-        if (!one.of_ceiling || one.disturbed) continue;
-        shares.push_back(*one.of_ceiling);
-        if (best == nullptr || *one.of_ceiling > *best->of_ceiling) {
-          best = &one;
+        if (!timing.error.empty()) ++failed;
+        if (!timing.of_ceiling || timing.disturbed) continue;
+        shares.push_back(*timing.of_ceiling);
+        if (best == nullptr || *timing.of_ceiling > *best->of_ceiling) {
+          best = &timing;
           best_number = cases;
         }
-        if (worst == nullptr || *one.of_ceiling < *worst->of_ceiling) {
-          worst = &one;
+        if (worst == nullptr || *timing.of_ceiling < *worst->of_ceiling) {
+          worst = &timing;
           worst_number = cases;
         }
       }
@@ -82,7 +82,7 @@ struct case_totals {
 };
 
 void tile(markup& page, std::string_view name, std::string_view text, std::string_view small) {
-  const auto one = page.element("div");
+  const auto frame = page.element("div");
   page.leaf("dt", name);
   const auto value = page.element("dd");
   page.text(text);
@@ -91,7 +91,7 @@ void tile(markup& page, std::string_view name, std::string_view text, std::strin
 
 void tile(markup& page, std::string_view name, double exact_value, std::string_view text,
           std::string_view small) {
-  const auto one = page.element("div");
+  const auto frame = page.element("div");
   page.leaf("dt", name);
   const auto value = page.element("dd");
   number(page, exact_value, text);
@@ -99,14 +99,14 @@ void tile(markup& page, std::string_view name, double exact_value, std::string_v
 }
 
 /// A share of the ceiling with a link to its case.
-void case_tile(markup& page, std::string_view name, const bench_case& one, std::size_t place) {
+void case_tile(markup& page, std::string_view name, const bench_case& timing, std::size_t place) {
   const auto whole = page.element("div");
   page.leaf("dt", name);
   const auto value = page.element("dd");
-  number(page, *one.of_ceiling, percent_text(*one.of_ceiling));
+  number(page, *timing.of_ceiling, percent_text(*timing.of_ceiling));
   const auto small = page.element("small");
   page.leaf("a", {{"href", fmt::format("#case-{}", place)}}, fmt::format("case {}", place));
-  page.text(", " + one.group);
+  page.text(", " + timing.group);
 }
 
 void case_tiles(markup& page, const case_totals& total, std::size_t runs) {
@@ -125,10 +125,10 @@ void gain_tiles(markup& page, const input& from) {
   geometric_mean mean;
   double worst = 0;
   std::size_t count = 0;
-  for (const tuned_problem& one : from.problems) {
-    const std::optional<double> gain = one.gain();
+  for (const tuned_problem& problem : from.problems) {
+    const std::optional<double> gain = problem.gain();
     if (!gain) continue;
-    mean.add(*gain, one.count);
+    mean.add(*gain, problem.count);
     worst = count == 0 ? *gain : std::min(worst, *gain);
     ++count;
   }

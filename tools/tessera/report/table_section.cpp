@@ -10,30 +10,31 @@
 namespace tessera::tool::report {
 namespace {
 
-void write_line(markup& page, const tuned_problem& one) {
+void write_line(markup& page, const tuned_problem& problem) {
   const auto row = page.element("tr");
   {
     const auto cell = page.element("td", {{"class", "case"}, {"data-name", "key"}});
-    page.leaf("span", {{"class", "case-name"}}, fmt::format("{} {}", one.family, one.identity));
-    page.leaf("span", {{"class", "case-name"}}, one.size);
-    page.leaf("small", one.device_class);
+    page.leaf("span", {{"class", "case-name"}},
+              fmt::format("{} {}", problem.family, problem.identity));
+    page.leaf("span", {{"class", "case-name"}}, problem.size);
+    page.leaf("small", problem.device_class);
   }
   {
     const auto cell = page.element("td", {{"class", "case"}, {"data-name", "row"}});
     {
       const auto chosen = page.element("code", {{"class", "case-name"}});
-      page.breakable(one.row);
+      page.breakable(problem.row);
     }
     const auto standard = page.element("code", {{"class", "row-name"}});
     page.text("default: ");
-    page.breakable(one.default_row);
+    page.breakable(problem.default_row);
   }
-  number_cell(page, "median", one.us, time_text(one.us.value_or(0)));
-  number_cell(page, "spread", one.spread_us, time_text(one.spread_us.value_or(0)));
-  number_cell(page, "default", one.default_us, time_text(one.default_us.value_or(0)));
+  number_cell(page, "median", problem.us, time_text(problem.us.value_or(0)));
+  number_cell(page, "spread", problem.spread_us, time_text(problem.spread_us.value_or(0)));
+  number_cell(page, "default", problem.default_us, time_text(problem.default_us.value_or(0)));
   const auto cell = page.element("td", {{"class", "case"}, {"data-name", "evidence"}});
   std::string text;
-  for (const auto& [name, value] : one.details) {
+  for (const auto& [name, value] : problem.details) {
     if (value.empty()) continue;
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", name, value);
   }
@@ -56,7 +57,7 @@ void write_lookup(markup& page, const input& from) {
                            {"default", true},
                            {"evidence"}},
                           from.table.size());
-  for (const tuned_problem& one : from.table) write_line(page, one);
+  for (const tuned_problem& problem : from.table) write_line(page, problem);
 }
 
 /// Rows of one family share the members of their configs, which are the columns.
@@ -70,10 +71,10 @@ void write_family(markup& page, const std::string& family,
   std::vector<heading> headings{{"row"}};
   for (const std::string& member : members) headings.push_back({member});
   const table_scope table(page, fmt::format("Rows of {}", family), headings, rows.size());
-  for (const known_row* one : rows) {
+  for (const known_row* known : rows) {
     const auto row = page.element("tr");
-    code_cell(page, "row", one->name);
-    for (const auto& [name, value] : one->config) text_cell(page, name, value);
+    code_cell(page, "row", known->name);
+    for (const auto& [name, value] : known->config) text_cell(page, name, value);
   }
 }
 

@@ -22,32 +22,32 @@ std::string_view first_line(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-measurement read_candidate(const fields& one) {
+measurement read_candidate(const fields& members) {
   measurement found;
-  found.row = one.required_text("row");
-  found.state = one.required_text("state");
-  found.reason = one.text("reason");
-  found.us = one.time("median_us");
-  found.spread_us = one.number("spread_us");
+  found.row = members.required_text("row");
+  found.state = members.required_text("state");
+  found.reason = members.text("reason");
+  found.us = members.time("median_us");
+  found.spread_us = members.number("spread_us");
   if (found.state == "timed" && !found.us) {
-    one.refuse("median_us", "is missing, a candidate whose state is \"timed\" has one");
+    members.refuse("median_us", "is missing, a candidate whose state is \"timed\" has one");
   }
   return found;
 }
 
 /// The time that the candidates give for a row; empty if they do not have it.
 std::optional<double> time_of(const std::vector<measurement>& measured, const std::string& row) {
-  for (const measurement& one : measured) {
-    if (one.row == row && one.us) return one.us;
+  for (const measurement& measurement : measured) {
+    if (measurement.row == row && measurement.us) return measurement.us;
   }
   return std::nullopt;
 }
 
-void check_agreement(const fields& one, std::string_view field, std::optional<double> said,
+void check_agreement(const fields& members, std::string_view field, std::optional<double> said,
                      const std::vector<measurement>& measured, const std::string& row) {
   const std::optional<double> among = time_of(measured, row);
   if (!said || !among || std::abs(*said / *among - 1) <= 0.001) return;
-  one.refuse(field, fmt::format("is {}, the candidate {} has {}", *said, row, *among));
+  members.refuse(field, fmt::format("is {}, the candidate {} has {}", *said, row, *among));
 }
 
 /// Zero is how a file says that something was not measured.
@@ -55,32 +55,32 @@ std::optional<double> above_zero(std::optional<double> value) {
   return value && *value > 0 ? value : std::nullopt;
 }
 
-tuned_problem read_problem(const fields& one) {
+tuned_problem read_problem(const fields& members) {
   tuned_problem found;
-  found.family = one.required_text("family");
-  found.device_class = one.text("device_class");
-  found.identity = one.text("identity");
-  found.size = one.text("size");
-  found.problem = one.required_text("problem");
-  found.decision = one.required_text("decision");
-  found.reason = one.text("reason");
-  found.row = one.text("row");
-  found.default_row = one.text("default_row");
-  found.us = above_zero(one.number("median_us"));
-  found.spread_us = one.number("spread_us");
-  found.default_us = above_zero(one.number("default_us"));
-  if (found.row != found.default_row) found.again = above_zero(one.number("hold_out_gain"));
-  found.count = one.number("count").value_or(1);
-  if (const json::array* all = one.array("candidates")) {
+  found.family = members.required_text("family");
+  found.device_class = members.text("device_class");
+  found.identity = members.text("identity");
+  found.size = members.text("size");
+  found.problem = members.required_text("problem");
+  found.decision = members.required_text("decision");
+  found.reason = members.text("reason");
+  found.row = members.text("row");
+  found.default_row = members.text("default_row");
+  found.us = above_zero(members.number("median_us"));
+  found.spread_us = members.number("spread_us");
+  found.default_us = above_zero(members.number("default_us"));
+  if (found.row != found.default_row) found.again = above_zero(members.number("hold_out_gain"));
+  found.count = members.number("count").value_or(1);
+  if (const json::array* all = members.array("candidates")) {
     for (std::size_t at = 0; at < all->size(); ++at) {
-      found.measured.push_back(read_candidate(one.element(*all, at, "candidates")));
+      found.measured.push_back(read_candidate(members.element(*all, at, "candidates")));
     }
   }
-  check_agreement(one, "median_us", found.us, found.measured, found.row);
-  check_agreement(one, "default_us", found.default_us, found.measured, found.default_row);
+  check_agreement(members, "median_us", found.us, found.measured, found.row);
+  check_agreement(members, "default_us", found.default_us, found.measured, found.default_row);
   if (found.decision != "failed" && (found.row.empty() || !found.us)) {
-    one.refuse(found.row.empty() ? "row" : "median_us",
-               fmt::format("is missing, decision is \"{}\"", found.decision));
+    members.refuse(found.row.empty() ? "row" : "median_us",
+                   fmt::format("is missing, decision is \"{}\"", found.decision));
   }
   return found;
 }
@@ -127,9 +127,10 @@ void take_log_line(const lookup_record& record, const std::string& path,
   const std::string_view said = std::string_view(record.source).substr(log_source.size());
   const std::string_view state = said.substr(0, said.find(": "));
   const std::string_view reason = said.substr(std::min(state.size() + 2, said.size()));
-  const auto same_key = [&](const tuned_problem& one) {
-    return one.path == path && one.family == record.family && one.identity == record.identity &&
-           one.size == record.size && one.device_class == record.device_class;
+  const auto same_key = [&](const tuned_problem& problem) {
+    return problem.path == path && problem.family == record.family &&
+           problem.identity == record.identity && problem.size == record.size &&
+           problem.device_class == record.device_class;
   };
   auto found = std::find_if(problems.rbegin(), problems.rend(), same_key);
   if (found == problems.rend()) {
@@ -151,13 +152,14 @@ void take_log_line(const lookup_record& record, const std::string& path,
     found->reason = reason;
     return;
   }
-  std::erase_if(found->measured, [&](const measurement& one) { return one.row == record.row; });
-  measurement one{record.row, std::string(state), std::string(reason), {}, {}};
+  std::erase_if(found->measured,
+                [&](const measurement& measurement) { return measurement.row == record.row; });
+  measurement measurement{record.row, std::string(state), std::string(reason), {}, {}};
   if (record.samples > 0) {  // else the time is a prediction
-    one.us = record.median_us;
-    one.spread_us = record.spread_us;
+    measurement.us = record.median_us;
+    measurement.spread_us = record.spread_us;
   }
-  found->measured.push_back(std::move(one));
+  found->measured.push_back(std::move(measurement));
 }
 
 }  // namespace
@@ -190,10 +192,11 @@ std::size_t read_tune_result(std::string_view text, const std::string& path, inp
       const json::object& facts =
           summary != nullptr && summary->is_object() ? summary->get_object() : object;
       for (const json::key_value_pair& fact : facts) {
-        const json::value& one = fact.value();
-        to.tuning.emplace_back(
-            std::string(std::string_view(fact.key())),
-            one.is_string() ? std::string(std::string_view(one.get_string())) : json_line(one));
+        const json::value& element = fact.value();
+        to.tuning.emplace_back(std::string(std::string_view(fact.key())),
+                               element.is_string()
+                                   ? std::string(std::string_view(element.get_string()))
+                                   : json_line(element));
       }
       continue;
     }
@@ -240,19 +243,19 @@ void gather_problems(input& to) {
   using key = std::tuple<std::string, std::string, std::string, std::string>;
   std::map<key, std::size_t> place;
   std::vector<tuned_problem> gathered;
-  const auto take = [&](const tuned_problem& one) {
+  const auto take = [&](const tuned_problem& problem) {
     // Without the parts of a key, the problem's own text tells problems apart.
-    const std::string& size = one.size.empty() ? one.problem : one.size;
-    const auto [found, fresh] =
-        place.try_emplace({one.family, one.device_class, one.identity, size}, gathered.size());
+    const std::string& size = problem.size.empty() ? problem.problem : problem.size;
+    const auto [found, fresh] = place.try_emplace(
+        {problem.family, problem.device_class, problem.identity, size}, gathered.size());
     if (fresh) {
-      gathered.push_back(one);
+      gathered.push_back(problem);
     } else {
-      gathered[found->second] = one;
+      gathered[found->second] = problem;
     }
   };
-  for (const tuned_problem& one : to.table) take(one);
-  for (const tuned_problem& one : to.problems) take(one);
+  for (const tuned_problem& problem : to.table) take(problem);
+  for (const tuned_problem& problem : to.problems) take(problem);
   to.problems = std::move(gathered);
 }
 

@@ -19,13 +19,13 @@ struct podium {
 
 podium podium_of(const tuned_problem& problem) {
   podium found;
-  for (const measurement& one : problem.measured) {
-    if (!one.us) continue;
-    if (found.best == nullptr || *one.us < *found.best->us) {
+  for (const measurement& measurement : problem.measured) {
+    if (!measurement.us) continue;
+    if (found.best == nullptr || *measurement.us < *found.best->us) {
       if (found.best != nullptr) found.next_us = *found.best->us;
-      found.best = &one;
+      found.best = &measurement;
     } else {
-      found.next_us = std::min(found.next_us, *one.us);
+      found.next_us = std::min(found.next_us, *measurement.us);
     }
   }
   return found;
@@ -40,30 +40,30 @@ struct named_task {
 named_task task_of(const input& from) {
   std::map<std::string, std::size_t> place;
   for (const tuned_problem& problem : from.problems) {
-    for (const measurement& one : problem.measured) {
-      if (one.us) place.try_emplace(one.row, 0);
+    for (const measurement& measurement : problem.measured) {
+      if (measurement.us) place.try_emplace(measurement.row, 0);
     }
   }
-  named_task made;
+  named_task task;
   for (auto& [row, index] : place) {
-    index = made.rows.size();
-    made.rows.push_back(row);
+    index = task.rows.size();
+    task.rows.push_back(row);
     const auto known = from.rows.find(row);
-    made.task.costs.push_back(known == from.rows.end() ? 0 : known->second.cost.bytes.value_or(0));
+    task.task.costs.push_back(known == from.rows.end() ? 0 : known->second.cost.bytes.value_or(0));
   }
   for (const tuned_problem& problem : from.problems) {
-    std::vector<double> seconds(made.rows.size(), tuner::unserved);
+    std::vector<double> seconds(task.rows.size(), tuner::unserved);
     bool any = false;
-    for (const measurement& one : problem.measured) {
-      if (!one.us) continue;
-      seconds[place.at(one.row)] = *one.us * 1e-6;
+    for (const measurement& measurement : problem.measured) {
+      if (!measurement.us) continue;
+      seconds[place.at(measurement.row)] = *measurement.us * 1e-6;
       any = true;
     }
     if (!any || !(problem.count > 0)) continue;
-    made.task.weights.push_back(problem.count);
-    made.task.seconds.push_back(std::move(seconds));
+    task.task.weights.push_back(problem.count);
+    task.task.seconds.push_back(std::move(seconds));
   }
-  return made;
+  return task;
 }
 
 /// `sum` and one more part; empty once a part is unknown.
@@ -77,8 +77,8 @@ std::optional<double> plus(std::optional<double> sum, std::optional<double> part
 std::map<std::string, row_worth> worth_of_rows(const input& from) {
   std::map<std::string, row_worth> found;
   for (const bench_run& run : from.runs) {
-    for (const bench_case& one : run.cases) {
-      if (from.rows.contains(one.row)) ++found[one.row].cases;
+    for (const bench_case& timing : run.cases) {
+      if (from.rows.contains(timing.row)) ++found[timing.row].cases;
     }
   }
   std::map<std::string, geometric_mean> gains;
