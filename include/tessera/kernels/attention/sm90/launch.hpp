@@ -39,18 +39,25 @@ namespace tessera::kernels::attention::sm90 {
 
 using schedule_sm90::schedule;
 
-/// How tiles of keys are classified: `classes` is empty where nothing hides whole tiles, and where
-/// there would be too many words.
+/// How tiles of keys are classified, and for how many words there is room.
+struct class_plan {
+  schedule_sm90::class_schedule classes{};
+  std::int64_t room = 0;
+};
+
+/// Nothing where nothing hides whole tiles, and where there would be too many words.
 template <class Kernel, class Hooks>
-schedule_sm90::class_schedule classes_for(const attention_kernel_args& args, const schedule& cut) {
+class_plan classes_for(const attention_kernel_args& args, const schedule& cut) {
   using traits = kernel_traits<Kernel, Hooks>;
   constexpr bool masks = traits::has(attention_feature::mask);
   constexpr bool segments = traits::has(attention_feature::segments);
   constexpr bool asks = prim::classifies_tiles<decltype(Hooks::mask)>;
   const bool masked = masks && args.mask.data != nullptr;
   if (!asks && !masked && !(segments && args.q_segments.data != nullptr)) return {};
-  return schedule_sm90::classes_of(Kernel::config, schedule_sm90::sizes_of(args), cut,
-                                   asks || (masked && args.mask.head != 0));
+  const schedule_sm90::call_sizes sizes = schedule_sm90::sizes_of(args);
+  const bool by_head = asks || (masked && args.mask.head != 0);
+  return {schedule_sm90::classes_of(Kernel::config, sizes, cut, by_head),
+          schedule_sm90::room_for_classes(Kernel::config, sizes, cut)};
 }
 
 /// Bytes of values that lie across.
@@ -62,18 +69,38 @@ std::size_t values_across_bytes(const attention_kernel_args& args) {
          Traits::v_bytes;
 }
 
+/// How a call is cut, and where its workspace holds what.
+struct call_plan {
+  schedule cut{};
+  class_plan classes{};
+  schedule_sm90::split_schedule split{};
+  std::size_t values = 0, parts = 0, bytes = 0;  ///< where values and parts lie; of all
+};
+
+template <class Kernel, class Hooks>
+call_plan plan_of(const attention_kernel_args& args, int multiprocessors) {
+  const schedule_sm90::call_sizes sizes = schedule_sm90::sizes_of(args);
+  call_plan plan;
+  plan.cut = schedule_sm90::schedule_of(Kernel::config, sizes);
+  plan.classes = classes_for<Kernel, Hooks>(args, plan.cut);
+  plan.split = schedule_sm90::splits_of(Kernel::config, sizes, plan.cut,
+                                        args.causal && args.top_left, multiprocessors);
+  plan.values = schedule_sm90::workspace_of(plan.classes.room);
+  plan.parts = plan.values + values_across_bytes<kernel_traits<Kernel, Hooks>>(args);
+  plan.bytes = plan.parts + schedule_sm90::part_bytes(Kernel::config, plan.split);
+  return plan;
+}
+
 /// Bytes of device memory that `launch_with` needs.
 template <class Kernel, class Hooks>
-std::size_t workspace_bytes_with(const attention_kernel_args& args) {
-  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
-  return schedule_sm90::workspace_of(classes_for<Kernel, Hooks>(args, cut)) +
-         values_across_bytes<kernel_traits<Kernel, Hooks>>(args);
+std::size_t workspace_bytes_with(const attention_kernel_args& args, int multiprocessors) {
+  return plan_of<Kernel, Hooks>(args, multiprocessors).bytes;
 }
 
 /// Bytes of device memory that `launch` needs.
 template <class Kernel>
-std::size_t workspace_bytes(const attention_kernel_args& args, int) {
-  return workspace_bytes_with<Kernel, flash_hooks<>>(args);
+std::size_t workspace_bytes(const attention_kernel_args& args, int multiprocessors) {
+  return workspace_bytes_with<Kernel, flash_hooks<>>(args, multiprocessors);
 }
 
 /// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
@@ -272,7 +299,16 @@ cudaError_t set_counter(launch_args& launched, std::byte* workspace, cudaStream_
   launched.counter_place = kernel_counters<Kernel>::table.place_of(workspace, 1);
   if (launched.counter_place >= 0) return cudaSuccess;
   launched.counter_word = reinterpret_cast<unsigned*>(workspace);
-  return cudaMemsetAsync(workspace, 0, sizeof(unsigned), stream);
+  return cudaMemsetAsync(workspace, 0, schedule_sm90::counter_bytes, stream);
+}
+
+/// The last work tiles become parts.
+inline void share_last_tiles(launch_args& launched, const call_plan& plan, std::byte* workspace) {
+  const int tiles = plan.split.tiles;
+  launched.whole_tiles = launched.tiles - tiles;
+  launched.parts = divisor::of(static_cast<std::uint32_t>(plan.split.parts));
+  launched.sums_of_parts = reinterpret_cast<float4*>(workspace + plan.parts);
+  launched.tiles += tiles * (plan.split.parts - 1);
 }
 
 /// Queues the kernel that classifies tiles, where there is something to classify by.
@@ -300,7 +336,7 @@ cudaError_t launch_across(launch_args& launched, std::byte* workspace, cudaStrea
                           bool dependent) {
   if constexpr (Traits::codes_of_heads) {
     const std::int64_t tiles = value_tiles_of(launched.call, Traits::block_kv);
-    launched.values = workspace + schedule_sm90::workspace_of({});
+    launched.values = workspace;
     launched.value_tiles = static_cast<int>(tiles);
     if (launched.call.kv_len == 0) return cudaSuccess;
     const auto blocks = std::min(tiles * launched.call.kv_heads, most_across_blocks);
@@ -318,11 +354,9 @@ template <class Kernel, class Hooks>
 status launch_with(const attention_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
   using traits = kernel_traits<Kernel, Hooks>;
-  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
-  const schedule_sm90::class_schedule classes = classes_for<Kernel, Hooks>(args, cut);
-  if (status done = prim::check_workspace(
-          {context.workspace, context.workspace_bytes},
-          schedule_sm90::workspace_of(classes) + values_across_bytes<traits>(args));
+  const call_plan plan = plan_of<Kernel, Hooks>(args, context.threads);
+  const schedule& cut = plan.cut;
+  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, plan.bytes);
       !done) {
     return done;
   }
@@ -336,19 +370,21 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
             "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
   }
   launch_args launched = launch_args_of<Kernel, Hooks>(args, cut);
+  share_last_tiles(launched, plan, context.workspace);
   const tensor_maps maps = maps_of<traits>(args, cut, launched);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t code = set_counter<Kernel>(launched, context.workspace, stream);
   const bool dependent =
       launched.counter_place >= 0 && device_readiness<Kernel, Hooks>::dependent(device);
   if (code == cudaSuccess) {
-    code = launch_classify<Kernel>(launched, hooks, classes, context.workspace, stream, dependent);
+    code = launch_classify<Kernel>(launched, hooks, plan.classes.classes, context.workspace, stream,
+                                   dependent);
   }
   if (code == cudaSuccess) {
-    code = launch_across<Kernel, traits>(launched, context.workspace, stream, dependent);
+    code =
+        launch_across<Kernel, traits>(launched, context.workspace + plan.values, stream, dependent);
   }
-  const auto blocks =
-      static_cast<unsigned>(std::min(cut.work_tiles, std::int64_t{std::max(1, context.threads)}));
+  const auto blocks = static_cast<unsigned>(std::min(launched.tiles, std::max(1, context.threads)));
   if (code == cudaSuccess) {
     code = prim::cuda::launch_kernel(&forward_kernel<Kernel, Hooks>, dim3(blocks), traits::threads,
                                      static_cast<int>(sizeof(shared_plan<traits>)), stream,
