@@ -69,7 +69,7 @@ TEST_P(empty_axes, are_served_by_every_row) {
       wishes.attempts = 200;
       wishes.work = 2e4;
       random_source random = stream(21 + axes, index);
-      const std::unique_ptr<call_data> data = drawn_call(op, random, wishes);
+      const std::unique_ptr<call_data> data = call_here_for(GetParam(), random, wishes);
       if (data == nullptr) continue;
       SCOPED_TRACE(data->text());
       ASSERT_TRUE(data->refusal()) << data->refusal().message();

@@ -120,7 +120,7 @@ TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
     std::unique_ptr<call_data> data;
     if (named && random.chance(0.85)) data = call_for(row, *tested.op, random, wishes);
     if (data == nullptr) {
-      data = drawn_call(*tested.op, random, wishes, {.aligned = random.chance(0.5)});
+      data = call_here_for(tested, random, wishes, {.aligned = random.chance(0.5)});
     }
     ASSERT_NE(data, nullptr) << tested.op->name << ": no legal call is drawn";
     ASSERT_TRUE(data->refusal()) << data->text() << ": " << data->refusal().message();

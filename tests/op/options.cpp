@@ -35,7 +35,7 @@ TEST_P(options, are_right_alone_and_in_pairs) {
         wishes.work = 6e4;
         wishes.attempts = 300;
         random_source random = stream(5, 4 * pair + static_cast<std::uint64_t>(type));
-        const std::unique_ptr<call_data> data = drawn_call(op, random, wishes);
+        const std::unique_ptr<call_data> data = call_here_for(GetParam(), random, wishes);
         if (data == nullptr) continue;  // they exclude each other
         ASSERT_TRUE(data->refusal()) << data->text() << ": " << data->refusal().message();
         is_reached = true;

@@ -1,8 +1,15 @@
 #include "call_run.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
+
+#include "../reference/operations.hpp"
 
 namespace tessera::support {
 
@@ -51,6 +58,63 @@ std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
   return data->refusal() && runs(*row.kind, *row.row, problem_here(data->problem()))
              ? std::move(data)
              : nullptr;
+}
+
+namespace {
+
+/// What a row was compiled for of the operation's dims, 0: any extent.
+std::vector<std::int64_t> extents_of(const operation& op, const instance& row) {
+  std::vector<std::int64_t> extents(op.form->dims.size());
+  const reference::operation_reference* const known = reference::reference_of(op.name);
+  if (known == nullptr || known->row_extent == nullptr) return extents;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    extents[i] = std::max<std::int64_t>(0, known->row_extent(row.config, op.form->dims[i].symbol));
+  }
+  return extents;
+}
+
+/// What calls that a row runs are like.
+struct calls_of_row {
+  std::vector<std::int64_t> extents{};
+  bool aligned = false;  ///< rows of tensors begin at multiples of 16 bytes
+};
+
+/// Those of each row here that runs calls of the operation; none if some row takes any.
+std::vector<calls_of_row> calls_here(const tested_operation& tested) {
+  std::vector<calls_of_row> all;
+  for (const bool fixed : {false, true}) {
+    for (const instance& row : tested.kind->rows()) {
+      const std::vector<std::int64_t> extents = extents_of(*tested.op, row);
+      const bool has_some = std::ranges::any_of(extents, [](std::int64_t x) { return x > 0; });
+      if (!runs_here(row.target) || has_some != fixed) continue;
+      random_source random(3);
+      const call_wishes wishes{.density = 0.0, .attempts = 60, .kind = tested.kind, .row = &row};
+      const std::optional<owned_problem> problem = drawn_problem(*tested.op, random, wishes);
+      if (!problem) continue;
+      if (!fixed) return {};
+      problem_view unaligned = problem->view();
+      unaligned.unaligned = true;
+      all.push_back({extents, !runs(*tested.kind, row, unaligned)});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<call_data> call_here_for(const tested_operation& tested, random_source& random,
+                                         call_wishes wishes, memory_wishes memory) {
+  static std::map<const operation*, std::vector<calls_of_row>> known;
+  const auto [at, is_new] = known.try_emplace(tested.op);
+  if (is_new) at->second = calls_here(tested);
+  if (!at->second.empty()) {
+    const calls_of_row& like = random.pick(std::span(std::as_const(at->second)));
+    for (std::size_t i = 0; i < like.extents.size(); ++i) {
+      if (like.extents[i] > 0 && !wishes.extents[i]) wishes.extents[i] = like.extents[i];
+    }
+    memory.aligned = memory.aligned || like.aligned;
+  }
+  return drawn_call(*tested.op, random, wishes, memory);
 }
 
 namespace {

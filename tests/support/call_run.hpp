@@ -43,6 +43,11 @@ std::vector<tested_row> tested_rows();
 std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
                                     random_source& random, call_wishes wishes = {});
 
+/// A random legal call as `wishes` want it that rows run here: where each of them was compiled for
+/// extents of its own, those of one of them.
+std::unique_ptr<call_data> call_here_for(const tested_operation& tested, random_source& random,
+                                         call_wishes wishes, memory_wishes memory = {});
+
 /// What is wrong with a call under these circumstances: its result, bytes around it, other bits
 /// than `first` (filled if empty) where the row promises the same. Empty: nothing.
 std::string complaints_of_call(const family& kind, call_data& data,

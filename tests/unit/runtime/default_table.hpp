@@ -39,6 +39,9 @@ inline const std::vector<instance>& default_table() {
       instance row{.name = name, .family = "attention", .target = config.target, .config = &config};
       // As the registry says: how keys are split over blocks depends on how many there are.
       if (row.target == backend::cuda_sm80) row.properties.batch_invariant = batch_invariance::none;
+      if (row.target == backend::cuda_sm90) {
+        row.properties.batch_invariant = batch_invariance::on_request;
+      }
       rows.push_back(row);
     }
     return rows;

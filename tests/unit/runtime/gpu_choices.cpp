@@ -229,7 +229,8 @@ TEST(GpuChoices, PromisesThatNoRowKeepsAreRefused) {
   }
 }
 
-// Rows of Hopper cut no keys: a row's sums depend on its own sequence alone.
+// Rows of Hopper cut the keys of the last tiles alone, and not where a promise is asked for: then a
+// row's sums depend on its own sequence.
 TEST(GpuChoices, HopperPromptsDoNotDependOnTheBatch) {
   gpu_question question("flash_attention q=[1,2048,8,128]bf16 k=[1,2048,8,128]");
   question.policy.promise = bits_promise::batch_invariant;

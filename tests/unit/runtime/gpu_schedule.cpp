@@ -251,7 +251,6 @@ TEST(GpuSchedule, HopperTilesHoldEveryRow) {
       EXPECT_EQ(cut.work_tiles, sizes.batch * heads * cut.row_blocks);
       EXPECT_LE(cut.section, std::max<std::int64_t>(1, sizes.batch * heads));
     }
-    EXPECT_EQ(estimate_of(hopper, sizes).splits, 1);
   }
 }
 
@@ -275,12 +274,55 @@ TEST(GpuSchedule, HopperClassifiesTilesOfEveryBlockOfRows) {
       if (classes.words() == 0) continue;
       EXPECT_EQ(std::int64_t{classes.blocks} * head_blocks, cut.work_tiles);
       EXPECT_EQ(classes.heads, by_head ? head_blocks : 1);
-      EXPECT_EQ(schedule_sm90::workspace_of(classes),
+      EXPECT_LE(classes.words(), schedule_sm90::room_for_classes(
+                                     hopper, schedule_sm90::sizes_of(sizes.args()), cut));
+      EXPECT_EQ(schedule_sm90::workspace_of(classes.words()),
                 schedule_sm90::counter_bytes +
                     static_cast<std::size_t>(classes.words()) * schedule_sm90::class_word_bytes);
     }
   }
-  EXPECT_EQ(schedule_sm90::workspace_of({}), schedule_sm90::counter_bytes);
+  EXPECT_EQ(schedule_sm90::workspace_of(0), schedule_sm90::counter_bytes);
+}
+
+schedule_sm90::split_schedule hopper_splits_of(const call& sizes, bool top_left = false) {
+  return schedule_sm90::splits_of(hopper, schedule_sm90::sizes_of(sizes.args()),
+                                  hopper_schedule_of(sizes), top_left, 132);
+}
+
+TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
+  for (const call& sizes : calls()) {
+    const auto cut = hopper_schedule_of(sizes);
+    const auto split = hopper_splits_of(sizes);
+    EXPECT_LE(split.tiles, cut.work_tiles);
+    EXPECT_LT(split.tiles, 132) << "less than a wave";
+    EXPECT_TRUE(!sizes.packed || split.tiles == 0) << "bits do not depend on other sequences";
+    EXPECT_EQ(split.tiles == 0, split.parts == 1);
+    EXPECT_EQ(
+        schedule_sm90::part_bytes(hopper, split),
+        static_cast<std::size_t>(split.tiles * split.parts * (split.tiles > 0)) * 192 * 136 * 4);
+    const bool all = split.tiles == cut.work_tiles;
+    EXPECT_EQ(estimate_of(hopper, sizes).splits, all ? split.parts : 1);
+  }
+  // 32 heads of 43 tiles: 1320 fill ten waves, and 56 are left.
+  const auto last_wave =
+      hopper_splits_of({.batch = 2, .q_len = 8192, .kv_len = 8192, .q_heads = 16, .kv_heads = 16});
+  EXPECT_EQ(last_wave.tiles, 56);
+  EXPECT_EQ(last_wave.parts, 2);
+  EXPECT_EQ(hopper_splits_of({.batch = 2,
+                              .q_len = 8192,
+                              .kv_len = 8192,
+                              .q_heads = 16,
+                              .kv_heads = 16,
+                              .causal = true})
+                .tiles,
+            0)
+      << "the last tiles are the shortest";
+  const call few{.q_len = 64, .kv_len = 8192};
+  EXPECT_EQ(hopper_splits_of(few).tiles, 8);
+  EXPECT_GE(hopper_splits_of(few).parts, 4);
+  call first_rows = few;
+  first_rows.causal = true;
+  EXPECT_EQ(hopper_splits_of(first_rows, true).tiles, 0) << "rows see 64 keys at most";
 }
 
 }  // namespace

@@ -116,10 +116,11 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
 }
 
 /// What a cuda_sm90 row does: tiles of block_q rows, of which a multiprocessor has one at a time.
-inline work_estimate estimate_on_sm90(const attention_config& config,
-                                      const attention_facts& facts) noexcept {
+inline work_estimate estimate_on_sm90(const attention_config& config, const attention_facts& facts,
+                                      int multiprocessors) noexcept {
   const attention_sizes& sizes = facts.demand.sizes;
-  const auto cut = schedule_sm90::schedule_of(config, schedule_sm90::sizes_of(facts.demand));
+  const schedule_sm90::call_sizes cut_by = schedule_sm90::sizes_of(facts.demand);
+  const auto cut = schedule_sm90::schedule_of(config, cut_by);
   const auto tiles = static_cast<double>(cut.busy_tiles);
   // A warpgroup of 64 rows passes over tiles that none of its rows sees.
   const double spread =
@@ -149,12 +150,15 @@ inline work_estimate estimate_on_sm90(const attention_config& config,
   const double visits = facts.heads > 0 ? tiles / facts.heads : 1.0;
   work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (visits - 1)) + facts.rows);
   work.items = cut.busy_tiles;
+  const auto split = schedule_sm90::splits_of(
+      config, cut_by, cut, facts.demand.causal && facts.demand.top_left, multiprocessors);
+  if (split.tiles == cut.work_tiles) work.splits = split.parts;
   return work;
 }
 
 inline work_estimate estimate_of(const attention_config& config, const attention_facts& facts,
                                  int workers) noexcept {
-  if (config.target == backend::cuda_sm90) return estimate_on_sm90(config, facts);
+  if (config.target == backend::cuda_sm90) return estimate_on_sm90(config, facts, workers);
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts, workers);
   const attention_sizes& sizes = facts.demand.sizes;
   const bool decode = config.phase == attention_phase::decode;

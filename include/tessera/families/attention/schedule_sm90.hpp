@@ -81,6 +81,79 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   return cut;
 }
 
+/// The last work tiles, which would leave multiprocessors idle, shared out by their keys: each part
+/// is a block's work, and the block that ends last makes the rows of all parts
+/// (kernels/attention/sm90/key_parts.hpp).
+struct split_schedule {
+  int tiles = 0;  ///< the last so many work tiles
+  int parts = 1;  ///< of each
+
+  /// What blocks are handed out instead of the tiles.
+  constexpr std::int64_t pieces() const noexcept { return std::int64_t{tiles} * parts; }
+};
+
+inline constexpr int most_parts = 8;
+inline constexpr int most_split_tiles = 160;
+
+/// Time of the tiles of a wave that is not full, cut into so many parts, in that of a tile of keys.
+/// As measured on an H100 (bench/results): multiprocessors make products at 5.3 TFLOP/s each and,
+/// all at once, write or read parts at 22 GB/s each; one alone reads five times as fast. A work
+/// tile begins and ends in the time of 1.5 tiles of keys.
+constexpr double time_of_parts(const attention_config& kernel, std::int64_t tiles,
+                               std::int64_t key_tiles, int parts, int multiprocessors) noexcept {
+  const std::int64_t waves = (tiles * parts + multiprocessors - 1) / multiprocessors;
+  const std::int64_t keys = (key_tiles + parts - 1) / parts;
+  const double whole = static_cast<double>(keys) + 1.5;
+  if (parts == 1) return static_cast<double>(waves) * whole;
+  const double columns = kernel.head_dim + kernel.v_head_dim;
+  const double of_tile = 2.0 * kernel.block_kv * columns / 5.3e12;
+  const double to_write = 4.0 * (kernel.v_head_dim + 8) / 22e9 / of_tile;
+  const double busy = static_cast<double>(tiles) / multiprocessors;
+  const double to_read = (parts - 1) * to_write * (busy > 0.2 ? busy : 0.2);
+  return static_cast<double>(waves) * (whole + to_write) + to_read;
+}
+
+/// Of dense calls whose bits may depend on the batch. Where rows do not see about as many keys as
+/// others, the last tiles are the shortest, and are only cut if every tile has a multiprocessor.
+constexpr split_schedule splits_of(const attention_config& config, const call_sizes& sizes,
+                                   const schedule& cut, bool top_left,
+                                   int multiprocessors) noexcept {
+  if (sizes.packed || sizes.batch_invariant || multiprocessors < 1) return {};
+  const attention_config kernel = resolved(config);
+  const bool alike = sizes.keys_right >= sizes.kv_len || sizes.keys_left < sizes.kv_len ||
+                     (!top_left && sizes.q_len <= sizes.kv_len / 4);
+  const bool one_wave = cut.work_tiles < multiprocessors;
+  if (!alike && !one_wave) return {};
+  const std::int64_t tiles = cut.work_tiles % multiprocessors;
+  if (tiles == 0 || tiles > most_split_tiles) return {};
+  const std::int64_t keys = top_left && sizes.keys_right < sizes.kv_len
+                                ? std::min(sizes.q_len, sizes.kv_len)
+                                : sizes.kv_len;
+  call_sizes seen = sizes;
+  seen.kv_len = keys;
+  const std::int64_t key_tiles = schedule_sm80::keys_of_tile(kernel, seen) / kernel.block_kv;
+  const double whole = time_of_parts(kernel, tiles, key_tiles, 1, multiprocessors);
+  double best = whole;
+  split_schedule split;
+  for (int parts = 2; parts <= most_parts && 2 * parts <= key_tiles; ++parts) {
+    const double time = time_of_parts(kernel, tiles, key_tiles, parts, multiprocessors);
+    if (time >= 0.95 * best) continue;
+    best = time;
+    split = {static_cast<int>(tiles), parts};
+  }
+  return split;
+}
+
+/// Bytes of the parts of work tiles in the workspace: sums of values in f32, and four more numbers
+/// for each thread of a consumer, 32 columns.
+constexpr std::size_t part_bytes(const attention_config& config,
+                                 const split_schedule& split) noexcept {
+  const attention_config kernel = resolved(config);
+  const auto columns = static_cast<std::size_t>(sm90_columns(kernel.v_head_dim) + 8);
+  return static_cast<std::size_t>(split.tiles > 0 ? split.pieces() : 0) *
+         static_cast<std::size_t>(kernel.block_q) * columns * sizeof(float);
+}
+
 /// How many words tell which tiles of keys a mask, segments or a functor hide as a whole: one for
 /// each block of rows, 32 tiles of keys and, where heads do not see the same, block of heads.
 struct class_schedule {
@@ -111,11 +184,20 @@ constexpr class_schedule classes_of(const attention_config& config, const call_s
   return classes.words() <= most_class_words ? classes : class_schedule{};
 }
 
-/// Bytes of workspace where blocks count tiles if no other place is left.
-inline constexpr std::size_t counter_bytes = 64;
+/// The most words that tensors of these sizes may take: whether the heads of a mask see the same is
+/// for its strides to say, which a plan does not know where the mask has no element.
+constexpr std::int64_t room_for_classes(const attention_config& config, const call_sizes& sizes,
+                                        const schedule& cut) noexcept {
+  return std::max(classes_of(config, sizes, cut, false).words(),
+                  classes_of(config, sizes, cut, true).words());
+}
 
-constexpr std::size_t workspace_of(const class_schedule& classes) noexcept {
-  return counter_bytes + static_cast<std::size_t>(classes.words()) * class_word_bytes;
+/// Bytes of workspace where blocks count tiles, and parts of tiles, if no other place is left.
+inline constexpr std::size_t counter_bytes = 64 + most_split_tiles * sizeof(std::uint32_t);
+
+/// Bytes of the counters, and of so many words behind them.
+constexpr std::size_t workspace_of(std::int64_t class_words) noexcept {
+  return counter_bytes + static_cast<std::size_t>(class_words) * class_word_bytes;
 }
 
 }  // namespace tessera::schedule_sm90

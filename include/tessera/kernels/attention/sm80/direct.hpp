@@ -37,7 +37,7 @@ namespace kernels::attention::sm80 {
 template <class Kernel, class Hooks>
 std::size_t workspace_bytes_of(const attention_kernel_args& args, int multiprocessors) {
   if constexpr (Kernel::config.target == backend::cuda_sm90) {
-    return sm90::workspace_bytes_with<Kernel, Hooks>(args);
+    return sm90::workspace_bytes_with<Kernel, Hooks>(args, multiprocessors);
   } else {
     return workspace_bytes<Kernel>(args, multiprocessors);
   }

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
+#include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
@@ -109,7 +110,12 @@ class consumer {
       release_values();
     }
     pass_tiles(planned, uniform(of_block.first), first);
-    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(own.first < own.last);
+    bool any_sums = own.first < own.last;
+    if (planned.piece >= 0) {
+      any_sums = key_parts<Traits>(args_, planned, shared_, lane_, warpgroup_).merge(any_sums);
+      if (!any_sums) return;
+    }
+    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(any_sums);
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax

@@ -24,6 +24,7 @@
 #include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/common/dropout_mask.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/sm90/call_plan.hpp>
 #include <tessera/kernels/attention/sm90/classify.hpp>
 #include <tessera/kernels/attention/sm90/forward.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -36,45 +37,6 @@
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::attention::sm90 {
-
-using schedule_sm90::schedule;
-
-/// How tiles of keys are classified: `classes` is empty where nothing hides whole tiles, and where
-/// there would be too many words.
-template <class Kernel, class Hooks>
-schedule_sm90::class_schedule classes_for(const attention_kernel_args& args, const schedule& cut) {
-  using traits = kernel_traits<Kernel, Hooks>;
-  constexpr bool masks = traits::has(attention_feature::mask);
-  constexpr bool segments = traits::has(attention_feature::segments);
-  constexpr bool asks = prim::classifies_tiles<decltype(Hooks::mask)>;
-  const bool masked = masks && args.mask.data != nullptr;
-  if (!asks && !masked && !(segments && args.q_segments.data != nullptr)) return {};
-  return schedule_sm90::classes_of(Kernel::config, schedule_sm90::sizes_of(args), cut,
-                                   asks || (masked && args.mask.head != 0));
-}
-
-/// Bytes of values that lie across.
-template <class Traits>
-std::size_t values_across_bytes(const attention_kernel_args& args) {
-  if constexpr (!Traits::codes_of_heads) return 0;
-  const std::int64_t tiles = value_tiles_of(args, Traits::block_kv);
-  return static_cast<std::size_t>(tiles) * static_cast<std::size_t>(args.kv_heads) *
-         Traits::v_bytes;
-}
-
-/// Bytes of device memory that `launch_with` needs.
-template <class Kernel, class Hooks>
-std::size_t workspace_bytes_with(const attention_kernel_args& args) {
-  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
-  return schedule_sm90::workspace_of(classes_for<Kernel, Hooks>(args, cut)) +
-         values_across_bytes<kernel_traits<Kernel, Hooks>>(args);
-}
-
-/// Bytes of device memory that `launch` needs.
-template <class Kernel>
-std::size_t workspace_bytes(const attention_kernel_args& args, int) {
-  return workspace_bytes_with<Kernel, flash_hooks<>>(args);
-}
 
 /// True if every row of a tensor starts at a multiple of 16 bytes. Strides of axes with one element
 /// do not count.
@@ -272,7 +234,16 @@ cudaError_t set_counter(launch_args& launched, std::byte* workspace, cudaStream_
   launched.counter_place = kernel_counters<Kernel>::table.place_of(workspace, 1);
   if (launched.counter_place >= 0) return cudaSuccess;
   launched.counter_word = reinterpret_cast<unsigned*>(workspace);
-  return cudaMemsetAsync(workspace, 0, sizeof(unsigned), stream);
+  return cudaMemsetAsync(workspace, 0, schedule_sm90::counter_bytes, stream);
+}
+
+/// The last work tiles become parts.
+inline void share_last_tiles(launch_args& launched, const call_plan& plan, std::byte* workspace) {
+  const int tiles = plan.split.tiles;
+  launched.whole_tiles = launched.tiles - tiles;
+  launched.parts = divisor::of(static_cast<std::uint32_t>(plan.split.parts));
+  launched.sums_of_parts = reinterpret_cast<float4*>(workspace + plan.parts);
+  launched.tiles += tiles * (plan.split.parts - 1);
 }
 
 /// Queues the kernel that classifies tiles, where there is something to classify by.
@@ -300,7 +271,7 @@ cudaError_t launch_across(launch_args& launched, std::byte* workspace, cudaStrea
                           bool dependent) {
   if constexpr (Traits::codes_of_heads) {
     const std::int64_t tiles = value_tiles_of(launched.call, Traits::block_kv);
-    launched.values = workspace + schedule_sm90::workspace_of({});
+    launched.values = workspace;
     launched.value_tiles = static_cast<int>(tiles);
     if (launched.call.kv_len == 0) return cudaSuccess;
     const auto blocks = std::min(tiles * launched.call.kv_heads, most_across_blocks);
@@ -318,11 +289,9 @@ template <class Kernel, class Hooks>
 status launch_with(const attention_kernel_args& args, const Hooks& hooks,
                    const launch_context& context) {
   using traits = kernel_traits<Kernel, Hooks>;
-  const schedule cut = schedule_sm90::schedule_of(Kernel::config, schedule_sm90::sizes_of(args));
-  const schedule_sm90::class_schedule classes = classes_for<Kernel, Hooks>(args, cut);
-  if (status done = prim::check_workspace(
-          {context.workspace, context.workspace_bytes},
-          schedule_sm90::workspace_of(classes) + values_across_bytes<traits>(args));
+  const call_plan plan = plan_of<Kernel, Hooks>(args, context.threads);
+  const schedule& cut = plan.cut;
+  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, plan.bytes);
       !done) {
     return done;
   }
@@ -336,19 +305,21 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
             "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
   }
   launch_args launched = launch_args_of<Kernel, Hooks>(args, cut);
+  share_last_tiles(launched, plan, context.workspace);
   const tensor_maps maps = maps_of<traits>(args, cut, launched);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t code = set_counter<Kernel>(launched, context.workspace, stream);
   const bool dependent =
       launched.counter_place >= 0 && device_readiness<Kernel, Hooks>::dependent(device);
   if (code == cudaSuccess) {
-    code = launch_classify<Kernel>(launched, hooks, classes, context.workspace, stream, dependent);
+    code = launch_classify<Kernel>(launched, hooks, plan.classes.classes, context.workspace, stream,
+                                   dependent);
   }
   if (code == cudaSuccess) {
-    code = launch_across<Kernel, traits>(launched, context.workspace, stream, dependent);
+    code =
+        launch_across<Kernel, traits>(launched, context.workspace + plan.values, stream, dependent);
   }
-  const auto blocks =
-      static_cast<unsigned>(std::min(cut.work_tiles, std::int64_t{std::max(1, context.threads)}));
+  const auto blocks = static_cast<unsigned>(std::min(launched.tiles, std::max(1, context.threads)));
   if (code == cudaSuccess) {
     code = prim::cuda::launch_kernel(&forward_kernel<Kernel, Hooks>, dim3(blocks), traits::threads,
                                      static_cast<int>(sizeof(shared_plan<traits>)), stream,

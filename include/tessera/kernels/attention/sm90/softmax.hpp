@@ -188,7 +188,6 @@ __device__ __forceinline__ void round_weights(lane_tile<Traits>& lane) {
       const float* const x = lane.scores + i / 2 * 8 + i % 2 * 2;
       lane.weights[i] = Traits::words::pack(x[0], x[1], x[4], x[5]);
     }
-    return;
   } else {
 #pragma unroll
     for (int i = 0; i < Traits::block_kv / 4; ++i) {

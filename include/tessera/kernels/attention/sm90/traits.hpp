@@ -54,6 +54,7 @@ struct row_keys {
 template <class Kernel, class Hooks = flash_hooks<>>
 struct kernel_traits {
   static constexpr attention_config config = resolved(Kernel::config);
+  using kernel = Kernel;
   using hooks = Hooks;
   using element = element_t<config.type>;
   /// q, k and v are f8_e4m3, with scales of heads; out is of 16 bits.
@@ -149,6 +150,7 @@ struct modified_traits : Traits {
 template <class Traits>
 struct planned_tile {
   work_tile work;
+  int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
   int query_offset = 0;                  ///< from a query to the key position that it stands at
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
@@ -165,8 +167,9 @@ struct shared_plan {
   alignas(1024) unsigned char v[Traits::stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
-  std::uint64_t next_wanted;            ///< the producer is about to end a tile
-  float2 factors[Traits::block_q / 2];  ///< of rows whose references have moved, two a quad
+  std::uint64_t next_wanted;             ///< the producer is about to end a tile
+  float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
+  bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
   prim::cuda::ring_barriers<Traits::q_stages> of_q;
   prim::cuda::ring_barriers<Traits::stages> of_k;
   prim::cuda::ring_barriers<Traits::stages> of_v;
@@ -208,9 +211,12 @@ struct product_cap {
 /// others).
 struct launch_args {
   attention_kernel_args call{};
-  int tiles = 0;           ///< work tiles
-  int tokens_of_tile = 0;  ///< query positions of a work tile
-  int row_blocks = 0;      ///< work tiles of a dense entry and `heads_of_tile` heads
+  int tiles = 0;                    ///< work tiles, and parts of those that are shared
+  int whole_tiles = 0;              ///< those before them
+  divisor parts{};                  ///< of each of the others
+  float4* sums_of_parts = nullptr;  ///< [shared tile][part][warpgroup][v_columns / 8 + 1][thread]
+  int tokens_of_tile = 0;           ///< query positions of a work tile
+  int row_blocks = 0;               ///< work tiles of a dense entry and `heads_of_tile` heads
   divisor heads_of_tile{};
   divisor group{};          ///< query heads of a key/value head
   divisor head_blocks{};    ///< q_heads / heads_of_tile

@@ -130,6 +130,31 @@ __device__ __forceinline__ query_span queries_of(const launch_args& args, const 
           work.first_query + args.heads_of_tile.quotient(end - 1)};
 }
 
+/// Which part of its tile an item is.
+template <class Traits>
+__device__ __forceinline__ int part_of(const launch_args& args,
+                                       const planned_tile<Traits>& planned) {
+  const int tile = args.parts.quotient(planned.piece);
+  return planned.piece - tile * static_cast<int>(args.parts.value);
+}
+
+/// Cuts the ranges of tiles of keys to the part of the block's that the item has. By one thread.
+template <class Traits>
+__device__ __forceinline__ void leave_part(const launch_args& args, planned_tile<Traits>& planned) {
+  const int begin = planned.tiles[Traits::consumers].first;
+  const int tiles = planned.tiles[Traits::consumers].last - begin;
+  const int part = part_of(args, planned);
+  const int first = begin + args.parts.quotient(tiles * part);
+  const int last = begin + args.parts.quotient(tiles * part + tiles);
+#pragma unroll 1
+  for (int n = 0; n <= Traits::consumers; ++n) {
+    tile_range& range = planned.tiles[n];
+    range.first = max(range.first, first);
+    range.last = min(range.last, last);
+    if (range.first >= range.last) range.first = range.last = 0;
+  }
+}
+
 /// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
 /// few registers, so that the tile is written first, and read again for what follows from it.
 template <class Traits>
@@ -139,13 +164,19 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   {
     work_tile found;
+    const int piece = index - args.whole_tiles;
     if (index >= args.tiles) {
       found.sequence = -1;
+    } else if (args.call.cu_seqlens_q != nullptr) {
+      found = packed_work_tile(args, index);
     } else {
-      found = args.call.cu_seqlens_q != nullptr ? packed_work_tile(args, index)
-                                                : dense_work_tile(args, index);
+      const int tile = piece < 0 ? index : args.whole_tiles + args.parts.quotient(piece);
+      found = dense_work_tile(args, tile);
     }
-    if (lane == 0) planned.work = found;
+    if (lane == 0) {
+      planned.work = found;
+      planned.piece = piece;
+    }
     __syncwarp();
   }
   const work_tile& work = planned.work;
@@ -184,10 +215,6 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
     }
     planned.tiles[lane] = range;
   }
-  if constexpr (Traits::classifies) {
-    __syncwarp();
-    leave_hidden_tiles(planned);
-  }
 #pragma unroll 1
   for (int row = lane; row < Traits::block_q; row += prim::cuda::warp_size) {
     row_keys keys;
@@ -197,6 +224,12 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
       keys = {static_cast<int>(seen.begin), static_cast<int>(seen.end)};
     }
     planned.keys[row] = keys;
+  }
+  __syncwarp();
+  if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
+  if constexpr (Traits::classifies) {
+    __syncwarp();
+    leave_hidden_tiles(planned);
   }
 }
 

@@ -1,0 +1,163 @@
+// The last work tiles of a launch, whose keys several blocks share (schedule_sm90.hpp): each leaves
+// the sums of its part in the workspace, and the one that ends last makes rows of all of them. The
+// order of parts is that of keys, whoever is last, so that bits do not depend on it.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/attention/schedule_sm90.hpp>
+#include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// Words, 0 between launches, in which parts of a shared tile are counted: ten bits a warpgroup.
+template <class Kernel>
+__device__ __forceinline__ unsigned* part_words_of(const launch_args& args) {
+  static __device__ unsigned words[prim::cuda::arrival_places][schedule_sm90::most_split_tiles];
+  return args.counter_place >= 0 ? words[args.counter_place] : args.counter_word + 16;
+}
+
+/// A warpgroup's rows of one part.
+template <class Traits>
+class key_parts {
+ public:
+  __device__ __forceinline__ key_parts(const launch_args& args, const planned_tile<Traits>& planned,
+                                       shared_plan<Traits>& shared, lane_tile<Traits>& lane,
+                                       int warpgroup)
+      : args_(args), planned_(planned), shared_(shared), lane_(lane), warpgroup_(warpgroup) {}
+
+  /// Leaves the warpgroup's sums; `any_keys`: there are such. True if those of all other parts are
+  /// there: then the lane has the sums of all.
+  __device__ __forceinline__ bool merge(bool any_keys) const {
+    if (warpgroup_ * rows_of_warpgroup >= planned_.work.rows) return false;
+    leave(any_keys);
+    if (!is_last()) return false;
+    add_up();
+    return true;
+  }
+
+ private:
+  static constexpr int fours = Traits::v_columns / 8;
+
+  static __device__ __forceinline__ int thread() {
+    return static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warpgroup_size;
+  }
+  /// The first four sums of the thread in a piece; the next are a warpgroup's threads on.
+  __device__ __forceinline__ float4* place_of(int piece) const {
+    const int block = piece * Traits::consumers + warpgroup_;
+    return args_.sums_of_parts +
+           static_cast<std::int64_t>(block) * ((fours + 1) * prim::cuda::warpgroup_size) + thread();
+  }
+
+  __device__ __forceinline__ void leave(bool any_keys) const {
+    float4* const place = place_of(planned_.piece);
+    if (!any_keys) {
+#pragma unroll
+      for (float& sum : lane_.out) sum = 0.0f;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        lane_.reference[half] = nothing_seen;
+        lane_.sum[half] = 0.0f;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < fours; ++i) {
+      place[i * prim::cuda::warpgroup_size] = make_float4(
+          lane_.out[4 * i], lane_.out[4 * i + 1], lane_.out[4 * i + 2], lane_.out[4 * i + 3]);
+    }
+    place[fours * prim::cuda::warpgroup_size] =
+        make_float4(lane_.reference[0], lane_.reference[1], lane_.sum[0], lane_.sum[1]);
+  }
+
+  /// Counts the part; true for the last.
+  __device__ __forceinline__ bool is_last() const {
+    __threadfence();
+    prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
+    if (thread() == 0) {
+      unsigned* const word =
+          part_words_of<typename Traits::kernel>(args_) + args_.parts.quotient(planned_.piece);
+      const int shift = 10 * warpgroup_;
+      const unsigned before = atomicAdd(word, 1u << shift) >> shift & 1023u;
+      const bool last = before + 1 == args_.parts.value;
+      if (last) atomicSub(word, args_.parts.value << shift);
+      __threadfence();
+      shared_.is_last_part[warpgroup_] = last;
+    }
+    prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
+    return shared_.is_last_part[warpgroup_];
+  }
+
+  __device__ __forceinline__ void add_up() const {
+    const int own = planned_.piece;
+    const int first_piece = own - part_of(args_, planned_);
+    const int end = first_piece + static_cast<int>(args_.parts.value);
+    const auto state_of = [&](int piece) {
+      return __ldcg(place_of(piece) + fours * prim::cuda::warpgroup_size);
+    };
+    float most[2] = {nothing_seen, nothing_seen};
+#pragma unroll 1
+    for (int piece = first_piece; piece < end; ++piece) {
+      const float4 state = state_of(piece);
+      most[0] = fmaxf(most[0], state.x);
+      most[1] = fmaxf(most[1], state.y);
+    }
+    lane_.sum[0] = lane_.sum[1] = 0.0f;
+    // A few sums at a time through all parts: so many loads are on their way at once.
+    constexpr int at_once = fours < 8 ? fours : 8;
+#pragma unroll
+    for (int begin = 0; begin < fours; begin += at_once) {
+      const int count = min(at_once, fours - begin);
+      float4 sums[at_once];
+#pragma unroll
+      for (float4& four : sums) four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+      for (int piece = first_piece; piece < end; ++piece) {
+        const float4* const place = place_of(piece) + begin * prim::cuda::warpgroup_size;
+        const float4 state = state_of(piece);
+        const float first = prim::cuda::exp2_fast(state.x - most[0]);
+        const float second = prim::cuda::exp2_fast(state.y - most[1]);
+        if (begin == 0) {
+          lane_.sum[0] = fmaf(first, state.z, lane_.sum[0]);
+          lane_.sum[1] = fmaf(second, state.w, lane_.sum[1]);
+        }
+        float4 found[at_once];
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+          const float* const held = lane_.out + 4 * (begin + i);
+          found[i] = piece == own ? make_float4(held[0], held[1], held[2], held[3])
+                                  : __ldcg(place + i * prim::cuda::warpgroup_size);
+        }
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+          sums[i].x = fmaf(first, found[i].x, sums[i].x);
+          sums[i].y = fmaf(first, found[i].y, sums[i].y);
+          sums[i].z = fmaf(second, found[i].z, sums[i].z);
+          sums[i].w = fmaf(second, found[i].w, sums[i].w);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        float* const held = lane_.out + 4 * (begin + i);
+        held[0] = sums[i].x;
+        held[1] = sums[i].y;
+        held[2] = sums[i].z;
+        held[3] = sums[i].w;
+      }
+    }
+    lane_.reference[0] = most[0];
+    lane_.reference[1] = most[1];
+  }
+
+  const launch_args& args_;
+  const planned_tile<Traits>& planned_;
+  shared_plan<Traits>& shared_;
+  lane_tile<Traits>& lane_;
+  const int warpgroup_;
+};
+
+}  // namespace tessera::kernels::attention::sm90
