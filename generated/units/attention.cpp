@@ -272,8 +272,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e1cb539ee25836e7";
-  if (kind == device_kind::cuda) return "96964ae9383b5ffc";
+  if (kind == device_kind::cpu) return "d111002b78472b1f";
+  if (kind == device_kind::cuda) return "2af29f2cf2552c8e";
   return {};
 }
 
