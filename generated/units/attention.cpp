@@ -162,6 +162,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_every_128x32_w4b2, 7640, 565632, 250, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_64x48_w4b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_soft_cap_segments_128x64_w4b2, 5940, 440192, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d192_64x48_w4b2, 6010, 269184, 188, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d192v128_128x64_w8b1, 5890, 253312, 166, 0>
@@ -195,6 +196,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_every_128x32_w4b2, 7330, 565632, 250, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_64x48_w4b3, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_soft_cap_segments_128x64_w4b2, 5700, 440192, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d192_64x48_w4b2, 6310, 269184, 188, 0>
     , table_row<rows::attention_cuda_sm80_f16_d192v128_128x64_w8b1, 5950, 253312, 166, 0>
@@ -229,6 +231,7 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA_SM90)
     , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_paged_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_segments_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_192x80_w16b1, 0, 0, 0, 0>
@@ -238,6 +241,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_192x128_w16b1, 0, 0, 0, 0>
@@ -246,6 +250,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_paged_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_segments_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d192_128x96_w12b1, 0, 0, 0, 0>
@@ -254,6 +259,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d72_192x112_w16b1, 0, 0, 0, 0>
@@ -272,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e1cb539ee25836e7";
-  if (kind == device_kind::cuda) return "96964ae9383b5ffc";
+  if (kind == device_kind::cpu) return "d111002b78472b1f";
+  if (kind == device_kind::cuda) return "2af29f2cf2552c8e";
   return {};
 }
 

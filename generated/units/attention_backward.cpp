@@ -77,8 +77,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "40908345a3495798";
-  if (kind == device_kind::cuda) return "4efd91c6cfbdc9c3";
+  if (kind == device_kind::cpu) return "ded3e3d7e68c77b4";
+  if (kind == device_kind::cuda) return "0889fa870c4d280b";
   return {};
 }
 

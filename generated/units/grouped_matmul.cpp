@@ -57,8 +57,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a71aa63ab162b86b";
-  if (kind == device_kind::cuda) return "f42fd689ce32805b";
+  if (kind == device_kind::cpu) return "ac2051275447e96a";
+  if (kind == device_kind::cuda) return "619fb195d4e6233c";
   return {};
 }
 

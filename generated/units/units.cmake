@@ -403,21 +403,25 @@ set(tessera_units_cuda_sm80
 set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_bf16_d112.cu
   units/cuda_sm90/attention_bf16_d128.cu
+  units/cuda_sm90/attention_bf16_d128_paged.cu
   units/cuda_sm90/attention_bf16_d192.cu
   units/cuda_sm90/attention_bf16_d192v128.cu
   units/cuda_sm90/attention_bf16_d256.cu
   units/cuda_sm90/attention_bf16_d40.cu
   units/cuda_sm90/attention_bf16_d64.cu
+  units/cuda_sm90/attention_bf16_d64_paged.cu
   units/cuda_sm90/attention_bf16_d72.cu
   units/cuda_sm90/attention_bf16_d80.cu
   units/cuda_sm90/attention_bf16_d96.cu
   units/cuda_sm90/attention_f16_d112.cu
   units/cuda_sm90/attention_f16_d128.cu
+  units/cuda_sm90/attention_f16_d128_paged.cu
   units/cuda_sm90/attention_f16_d192.cu
   units/cuda_sm90/attention_f16_d192v128.cu
   units/cuda_sm90/attention_f16_d256.cu
   units/cuda_sm90/attention_f16_d40.cu
   units/cuda_sm90/attention_f16_d64.cu
+  units/cuda_sm90/attention_f16_d64_paged.cu
   units/cuda_sm90/attention_f16_d72.cu
   units/cuda_sm90/attention_f16_d80.cu
   units/cuda_sm90/attention_f16_d96.cu

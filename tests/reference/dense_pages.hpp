@@ -71,8 +71,8 @@ class dense_pages {
     if (options.k_scale) {
       options_.softmax_scale = options.softmax_scale.value_or(1.0 / root) * *options.k_scale;
     }
-    gather(paged, options, paged.k_pages, paged.k_scales, args_.k, keys_);
-    gather(paged, options, paged.v_pages, paged.v_scales, args_.v, values_);
+    gather(paged, options, paged.k_pages, {paged.k_scales, paged.k_token_scales}, args_.k, keys_);
+    gather(paged, options, paged.v_pages, {paged.v_scales, paged.v_token_scales}, args_.v, values_);
     const auto with_axis = [](const tensor_view& view, tensor_view& to, std::size_t added) {
       to.data = view.data;
       for (std::size_t axis = 0, from = 0; axis < static_cast<std::size_t>(to.rank); ++axis) {
@@ -91,8 +91,12 @@ class dense_pages {
   const flash_attention_options& options() const noexcept { return options_; }
 
  private:
+  struct scale_tensors {
+    const tensor_view& of_heads;
+    const tensor_view& of_tokens;
+  };
   static void gather(const page_attention_args& paged, const page_attention_options& options,
-                     const tensor_view& pool, const tensor_view& scales, tensor_view& tokens,
+                     const tensor_view& pool, const scale_tensors& scales, tensor_view& tokens,
                      std::vector<std::byte>& memory) {
     const std::size_t bytes = size_of(tokens.type);
     memory.resize(static_cast<std::size_t>(tokens.elements()) * bytes);
@@ -116,7 +120,9 @@ class dense_pages {
                                     j % page_size * stride_of('T') + h * stride_of('H');
           const std::int64_t to =
               n * tokens.stride[0] + j * tokens.stride[1] + h * tokens.stride[2];
-          gather_row(pool, from, scale_of_head(scales, h), tokens, to, tokens.extent[3]);
+          const double scale = scale_of_head(scales.of_heads, h) *
+                               scale_of_slot(scales.of_tokens, page_size, page, j % page_size, h);
+          gather_row(pool, from, scale, tokens, to, tokens.extent[3]);
         }
       }
     }

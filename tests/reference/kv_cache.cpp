@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -105,20 +106,30 @@ class append_definition {
     }
   }
 
-  /// Writes keys (channel 0) or values into what a pool held before.
-  void write(const paged_pool& pool, std::int64_t channel, std::vector<double>& values) const {
+  /// Writes keys (channel 0) or values into what a pool held before, and their scales, where tokens
+  /// have some, into what those were.
+  void write(const paged_pool& pool, std::int64_t channel, std::vector<double>& values,
+             std::vector<double>& token_scales) const {
     const tensor_view& from = channel == 0 ? args_.k_new : args_.v_new;
     const tensor_view& scales = channel == 0 ? args_.k_scales : args_.v_scales;
     const auto scale = static_cast<float>(channel == 0 ? wanted_.k_scale : wanted_.v_scale);
     for_each_token([&](std::int64_t token, std::int64_t page, std::int64_t slot) {
       for (std::int64_t h = 0; h < pool.heads(from.extent[1]); ++h) {
+        float by = scale;
+        if (h < from.extent[1]) {
+          if (scales.present()) by *= static_cast<float>(read(scales, h * scales.stride[0]));
+          if (!token_scales.empty()) {
+            const float own = scale_of_row(from, token, h, by, pool.view.type);
+            const std::int64_t heads = from.extent[1];
+            token_scales[static_cast<std::size_t>((page * pool.page_size() + slot) * heads + h)] =
+                static_cast<double>(own);
+            by *= own;
+          }
+        }
         for (std::int64_t d = 0; d < pool.width(); ++d) {
           double value = 0;
           if (h < from.extent[1] && d < from.extent[2]) {
             const auto x = static_cast<float>(element(from, token, h, d));
-            const float by = scales.present()
-                                 ? scale * static_cast<float>(read(scales, h * scales.stride[0]))
-                                 : scale;
             value = static_cast<double>(by == 1.0f ? x : x / by);
           }
           values[pool.flat(pool.index(page, slot, h, channel, d))] =
@@ -134,23 +145,48 @@ class append_definition {
     return read(view, token * view.stride[0] + head * view.stride[1] + column * view.stride[2]);
   }
 
+  /// What makes the largest element of a row that is divided by `by` the largest number of the
+  /// pool's type; the smallest normal number at least.
+  static float scale_of_row(const tensor_view& from, std::int64_t token, std::int64_t head,
+                            float by, dtype pool) {
+    float largest = 0;
+    for (std::int64_t d = 0; d < from.extent[2]; ++d) {
+      const auto x = static_cast<float>(element(from, token, head, d));
+      if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+    }
+    const float most = pool == dtype::i8 ? 127.0f : pool == dtype::f8_e4m3 ? 448.0f : 57344.0f;
+    return std::clamp(largest / by / most, std::numeric_limits<float>::min(),
+                      std::numeric_limits<float>::max());
+  }
+
   const args& args_;
   const options& wanted_;
 };
 
-constexpr std::array<std::size_t, 3> pools{2, 3, 4};  // k_pages, v_pages, kv_pages
+constexpr std::array<std::size_t, 3> pools{2, 3, 4};        // k_pages, v_pages, kv_pages
+constexpr std::array<std::size_t, 2> token_scales{13, 14};  // k_token_scales, v_token_scales
 
 expected_tensors appended(const bound_call& call) {
   const append_definition definition(call);
   const auto& wanted = call.options_as<options>();
   expected_tensors all;
+  std::array<std::vector<double>, 2> scales;
+  for (const std::size_t half : {std::size_t{0}, std::size_t{1}}) {
+    const std::size_t tensor = token_scales[half];
+    if (call.has(tensor)) scales[half] = to_doubles(call.tensors[tensor]);
+  }
   for (const std::size_t tensor : pools) {
     if (!call.has(tensor)) continue;
     const paged_pool pool{tensor, call.tensors[tensor], wanted};
     std::vector<double> values = to_doubles(pool.view);
-    if (tensor != 3) definition.write(pool, 0, values);
-    if (tensor != 2) definition.write(pool, 1, values);
+    if (tensor != 3) definition.write(pool, 0, values, scales[0]);
+    if (tensor != 2) definition.write(pool, 1, values, scales[1]);
     all.push_back({.tensor = tensor, .values = std::move(values), .copied = true});
+  }
+  for (const std::size_t half : {std::size_t{0}, std::size_t{1}}) {
+    const std::size_t tensor = token_scales[half];
+    if (!call.has(tensor)) continue;
+    all.push_back({.tensor = tensor, .values = std::move(scales[half]), .copied = true});
   }
   return all;
 }
@@ -169,6 +205,9 @@ void mark_appended(const bound_call& call, seen_tensors seen) {
     }
   });
   for (const std::size_t tensor : pools) {
+    if (call.has(tensor)) seen[tensor] = seen_elements(call.tensors[tensor]);
+  }
+  for (const std::size_t tensor : token_scales) {
     if (call.has(tensor)) seen[tensor] = seen_elements(call.tensors[tensor]);
   }
   for (const std::size_t scales : {std::size_t{9}, std::size_t{10}}) {

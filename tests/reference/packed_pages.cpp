@@ -59,6 +59,8 @@ void set_common(const Args& args, const Options& options, paged_batch& batch) {
   batch.sinks = args.sinks;
   batch.k_scales = args.k_scales;
   batch.v_scales = args.v_scales;
+  batch.k_token_scales = args.k_token_scales;
+  batch.v_token_scales = args.v_token_scales;
   batch.out = args.out;
   batch.lse = args.lse;
   batch.v_scale = options.v_scale.value_or(1.0);
@@ -107,11 +109,14 @@ std::int64_t paged_batch::sequences() const {
   return num_seqs.present() ? entry(num_seqs, 0) : seqlens_k.extent[0];
 }
 
+std::int64_t paged_batch::page(std::int64_t n, std::int64_t j) const {
+  return static_cast<std::int64_t>(
+      read(block_table, n * block_table.stride[0] + j / page_size() * block_table.stride[1]));
+}
+
 std::int64_t paged_batch::offset(const tensor_view& pool, std::int64_t n, std::int64_t j,
                                  std::int64_t head) const {
-  const auto page = static_cast<std::int64_t>(
-      read(block_table, n * block_table.stride[0] + j / page_size() * block_table.stride[1]));
-  return page * pool.stride[0] + j % page_size() * pool.stride[1] + head * pool.stride[2];
+  return page(n, j) * pool.stride[0] + j % page_size() * pool.stride[1] + head * pool.stride[2];
 }
 
 packed_pages::packed_pages(const paged_batch& batch, gathering what)
@@ -128,8 +133,8 @@ packed_pages::packed_pages(const paged_batch& batch, gathering what)
   args_.v = tokens(batch.v_pages);
   if (what == gathering::nothing) return;
   if (batch.q_scale) divide_queries();
-  gather(batch.k_pages, batch.k_new, batch.k_scales, args_.k, keys_);
-  gather(batch.v_pages, batch.v_new, batch.v_scales, args_.v, values_);
+  gather({batch.k_pages, batch.k_new, batch.k_scales, batch.k_token_scales}, args_.k, keys_);
+  gather({batch.v_pages, batch.v_new, batch.v_scales, batch.v_token_scales}, args_.v, values_);
 }
 
 void packed_pages::count_keys() {
@@ -162,9 +167,9 @@ void packed_pages::divide_queries() {
 }
 
 /// The last keys of a sequence are its rows of `fresh`, where there are some.
-void packed_pages::gather(const tensor_view& pool, const tensor_view& fresh,
-                          const tensor_view& scales, tensor_view& tokens,
+void packed_pages::gather(const pool_tensors& from_tensors, tensor_view& tokens,
                           std::vector<std::byte>& memory) const {
+  const auto& [pool, fresh, scales, token_scales] = from_tensors;
   tokens.stride = contiguous_strides(tokens.extent, tokens.rank);
   const std::size_t size = size_of(tokens.type);
   memory.resize(std::max<std::size_t>(static_cast<std::size_t>(tokens.elements()) * size, 1));
@@ -180,13 +185,16 @@ void packed_pages::gather(const tensor_view& pool, const tensor_view& fresh,
         const std::int64_t token = batch_.row_begin(n) + j - first_written;
         const std::int64_t at =
             is_new ? token * fresh.stride[0] + h * fresh.stride[1] : batch_.offset(pool, n, j, h);
+        const std::int64_t page_size = batch_.page_size();
+        const double scale =
+            scale_of_head(scales, h) *
+            scale_of_slot(token_scales, page_size, batch_.page(n, j), j % page_size, h);
         if (from.type == pool.type) {
-          gather_row(from, at, scale_of_head(scales, h), tokens, to, pool.extent[3]);
+          gather_row(from, at, scale, tokens, to, pool.extent[3]);
           continue;
         }
         for (std::int64_t d = 0; d < pool.extent[3]; ++d) {  // rounded as it is written
-          store(tokens, to + d,
-                nearest_element(pool.type, read(from, at + d)) * scale_of_head(scales, h));
+          store(tokens, to + d, nearest_element(pool.type, read(from, at + d)) * scale);
         }
       }
     }

@@ -23,7 +23,7 @@ namespace tessera::reference {
 /// whatever their layout.
 struct paged_batch {
   tensor_view q, k_pages, v_pages, block_table, seqlens_k, cu_seqlens_q, num_seqs, k_new, v_new,
-      sinks, alibi_slopes, qq_bias, k_scales, v_scales, out, lse;
+      sinks, alibi_slopes, qq_bias, k_scales, v_scales, k_token_scales, v_token_scales, out, lse;
   flash_attention_options options{};
   std::optional<double> q_scale;
   double v_scale = 1;
@@ -39,6 +39,8 @@ struct paged_batch {
   std::int64_t length(std::int64_t n) const { return entry(seqlens_k, n); }
   std::int64_t row_begin(std::int64_t n) const { return entry(cu_seqlens_q, n); }
   std::int64_t rows(std::int64_t n) const { return row_begin(n + 1) - row_begin(n); }
+  /// The page of key j of sequence n.
+  std::int64_t page(std::int64_t n, std::int64_t j) const;
   /// Elements from a pool's first to slot (key j, head) of sequence n.
   std::int64_t offset(const tensor_view& pool, std::int64_t n, std::int64_t j,
                       std::int64_t head) const;
@@ -90,8 +92,13 @@ class packed_pages {
  private:
   void count_keys();
   void divide_queries();
-  void gather(const tensor_view& pool, const tensor_view& fresh, const tensor_view& scales,
-              tensor_view& tokens, std::vector<std::byte>& memory) const;
+  struct pool_tensors {
+    const tensor_view& pool;
+    const tensor_view& fresh;
+    const tensor_view& scales;        ///< of heads
+    const tensor_view& token_scales;  ///< of slots
+  };
+  void gather(const pool_tensors& from, tensor_view& tokens, std::vector<std::byte>& memory) const;
 
   paged_batch batch_;
   flash_attention_args args_;

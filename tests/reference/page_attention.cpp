@@ -58,7 +58,10 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   constexpr std::array pools{number_of("k_pages"), number_of("v_pages")};
   seen_elements& queries = seen[number_of("q")];
   queries = seen_elements(args.q);
-  for (const std::size_t pool : pools) seen[pool] = seen_elements(call.tensors[pool]);
+  constexpr std::array scales{number_of("k_token_scales"), number_of("v_token_scales")};
+  for (const std::size_t tensor : {pools[0], pools[1], scales[0], scales[1]}) {
+    if (call.has(tensor)) seen[tensor] = seen_elements(call.tensors[tensor]);
+  }
   const auto number_at = [](const tensor_view& view, std::int64_t offset) {
     return static_cast<std::int64_t>(read(view, offset));
   };
@@ -84,6 +87,12 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
           seen[pool].mark(page * page_distance(view, options) +
                               j % page_size * stride_of(view, 'T') + h * stride_of(view, 'H'),
                           view.extent[pool_axis(options.pool_layout, 'D')]);
+        }
+      }
+      for (const std::size_t tensor : scales) {
+        for (std::int64_t h = 0; call.has(tensor) && h < heads; ++h) {
+          seen[tensor].mark(
+              place_of_scale(call.tensors[tensor], page_size, page, j % page_size, h));
         }
       }
     }

@@ -145,6 +145,21 @@ double ordinary(const bound_call& call, std::size_t tensor, std::int64_t at,
   return type == dtype::i8 ? nearest_element(type, 32.0 * bell) : bell;
 }
 
+struct key_of_sequence {
+  std::int64_t sequence, key;
+};
+void mark_scales_of_slot(const bound_call& call, const paged_batch& batch,
+                         const std::array<std::size_t, 2>& tensors, key_of_sequence at,
+                         seen_tensors seen) {
+  const std::int64_t page_size = batch.page_size();
+  for (const std::size_t tensor : tensors) {
+    for (std::int64_t h = 0; call.has(tensor) && h < batch.k_pages.extent[2]; ++h) {
+      seen[tensor].mark(place_of_scale(call.tensors[tensor], page_size,
+                                       batch.page(at.sequence, at.key), at.key % page_size, h));
+    }
+  }
+}
+
 /// The keys of each sequence inside the windows of its rows that were there before the call, and
 /// the queries that stand at keys.
 void mark_seen(const bound_call& call, seen_tensors seen) {
@@ -156,6 +171,11 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   const std::array<std::size_t, 2> numbers{first, two ? first + 1 : first};
   const std::array<const tensor_view*, 2> pools{&batch.k_pages, &batch.v_pages};
   for (const std::size_t number : numbers) seen[number] = seen_elements(call.tensors[number]);
+  const std::array<std::size_t, 2> scales{number_of(call, "k_token_scales"),
+                                          number_of(call, "v_token_scales")};
+  for (const std::size_t number : scales) {
+    if (call.has(number)) seen[number] = seen_elements(call.tensors[number]);
+  }
   for (std::int64_t n = 0; n < batch.sequences(); ++n) {
     const std::int64_t length = batch.length(n), rows = batch.rows(n);
     const std::int64_t context = length - rows;
@@ -170,7 +190,9 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
     const std::int64_t position = std::max<std::int64_t>(context, 0);
     const std::int64_t before = std::min(batch.options.window_left.value_or(length), length);
     const std::int64_t end = batch.k_new.present() ? context : length;
-    for (std::int64_t j = std::max<std::int64_t>(position - before, 0); j < end; ++j) {
+    for (std::int64_t j = std::max<std::int64_t>(position - before, 0); j < length; ++j) {
+      mark_scales_of_slot(call, batch, scales, {n, j}, seen);
+      if (j >= end) continue;
       for (std::size_t which = 0; which < pools.size(); ++which) {
         const tensor_view& pool = *pools[which];
         const std::int64_t base =

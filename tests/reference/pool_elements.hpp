@@ -45,6 +45,21 @@ inline double scale_of_head(const tensor_view& scales, std::int64_t head) noexce
   return scales.present() ? read(scales, head * scales.stride[0]) : 1.0;
 }
 
+/// Where the scale of a slot of a page is in a tensor [P,T,Hkv] or [P T,Hkv].
+inline std::int64_t place_of_scale(const tensor_view& scales, std::int64_t page_size,
+                                   std::int64_t page, std::int64_t slot,
+                                   std::int64_t head) noexcept {
+  const auto& stride = scales.stride;
+  if (scales.rank == 2) return (page * page_size + slot) * stride[0] + head * stride[1];
+  return page * stride[0] + slot * stride[1] + head * stride[2];
+}
+/// It; 1 where a call has no such tensor.
+inline double scale_of_slot(const tensor_view& scales, std::int64_t page_size, std::int64_t page,
+                            std::int64_t slot, std::int64_t head) noexcept {
+  if (!scales.present()) return 1.0;
+  return read(scales, place_of_scale(scales, page_size, page, slot, head));
+}
+
 /// One row of tokens to another place, as elements of the type `to` has. Codes are multiplied.
 inline void gather_row(const tensor_view& from, std::int64_t at, double scale,
                        const tensor_view& to, std::int64_t place, std::int64_t columns) {

@@ -6,9 +6,15 @@ namespace rows {
 struct attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2 {
   static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::paged, base_features | attention_feature::soft_cap, 128, 48, {4, 2, false}};
 };
+struct attention_cuda_sm80_bf16_d128_paged_soft_cap_64x48_w4b3 {
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::paged, base_features | attention_feature::soft_cap, 64, 48, {4, 3, false}};
+};
 }  // namespace rows
 
 template std::size_t kernels::attention::sm80::workspace_bytes<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2>(const attention_kernel_args&, int);
 template status kernels::attention::sm80::launch<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2>(const attention_kernel_args&, const launch_context&);
 template status kernels::attention::sm80::prepare<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2>();
+template std::size_t kernels::attention::sm80::workspace_bytes<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_64x48_w4b3>(const attention_kernel_args&, int);
+template status kernels::attention::sm80::launch<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_64x48_w4b3>(const attention_kernel_args&, const launch_context&);
+template status kernels::attention::sm80::prepare<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_64x48_w4b3>();
 }  // namespace tessera

@@ -17,6 +17,11 @@
 // v_scales), rounded to the pool's type: to the nearest, ties to even; f8_e4m3, f8_e5m2 and i8
 // saturate. With scale 1 and the same type bits are copied.
 //
+// With k_token_scales or v_token_scales the row of a token and head has a scale of its own beside
+// that one: what makes its largest finite element the largest number of the type (448, 57344, 127),
+// and at least the smallest normal number. It is written to the row's slot. Pages of such tensors
+// are copied like those of any pool, by a call with them as k_pages and v_pages [P,T,Hkv,1].
+//
 // In host memory, tables are refused that name pages there are not, sequences shorter than their
 // new tokens, and pages that are written and in use twice. On a GPU nobody looks at them before the
 // kernel, which writes no token that has no place.
@@ -38,7 +43,7 @@
 namespace tessera {
 
 /// Writes new keys and values: k_new, v_new, a pool (k_pages and v_pages, or kv_pages), block_table
-/// and seqlens_k; cu_seqlens_q, num_seqs, k_scales and v_scales may be absent.
+/// and seqlens_k; cu_seqlens_q, num_seqs and all scales may be absent.
 status kv_cache_append(const kv_cache_args& args, const kv_cache_options& options = {},
                        const context& context = {});
 

@@ -12,13 +12,14 @@
 // For each sequence n, query head h (reading key/value head h / (Hq / Hkv)) and key
 // j < seqlens_k[n], which lies in slot j % T of page block_table[n, j / T]:
 //
-//   s[j]      = softmax_scale * k_scale * k_scales[h'] * <q[n, h], k[j]>
+//   s[j]      = softmax_scale * k_scale * k_scales[h'] * <q[n, h], k_token_scales[j, h'] k[j]>
 //   s[j]      = logits_soft_cap ? cap * tanh(s[j] / cap) : s[j]
-//   out[n, h] = v_scale * v_scales[h'] * sum_j softmax(s)[j] * v[j]    over the last
-//   lse[n, h] = log sum exp(s)                                         window_left + 1 keys
+//   out[n, h] = v_scale * v_scales[h'] * sum_j softmax(s)[j] * v_token_scales[j, h'] v[j]
+//   lse[n, h] = log sum exp(s)                              over the last window_left + 1 keys
 //
 // where h' is that head of keys; scales that are not given are 1. Pools of 8 bits hold numbers of
-// f8_e4m3, f8_e5m2 or i8, as kv_cache_append writes them with the same scales; CPUs read them.
+// f8_e4m3, f8_e5m2 or i8, as kv_cache_append writes them with the same scales; a token's are those
+// of its slot, and rows may round their products with keys and values to the type of q.
 // The token of q is the last key. A sequence without keys gives out 0 and lse -inf. Of a chunk of C
 // tokens, row i stands at key seqlens_k - C + i and sees that one and those before; rows before key
 // 0 see nothing. Where calls run, what is checked and how errors are told: api/flash_attention.hpp.

@@ -14,10 +14,10 @@
 // stands at key c + i with c = seqlens_k[n] - R. For query head h (reading key/value head
 // h / (Hq / Hkv)) and key j <= c + i, which lies in slot j % T of page block_table[n, j / T]:
 //
-//   s[j]      = softmax_scale * k_scale * k_scales[h'] * <q[i, h], k[j]>
+//   s[j]      = softmax_scale * k_scale * k_scales[h'] * <q[i, h], k_token_scales[j, h'] k[j]>
 //   s[j]      = logits_soft_cap ? cap * tanh(s[j] / cap) : s[j]
 //   s[j]     += alibi_slopes[h] * (j - c) + (i < E and 0 <= j - c < E ? qq_bias[i, j - c] : 0)
-//   out[i, h] = v_scale * v_scales[h'] * sum_j p[j] * v[j]
+//   out[i, h] = v_scale * v_scales[h'] * sum_j p[j] * v_token_scales[j, h'] v[j]
 //          p  = exp(s) / (sum_j exp(s[j]) + sum_t exp(sinks[h, t]))
 //   lse[h, i] = log of that denominator
 //

@@ -19,6 +19,8 @@ struct cpu {
   /// Scratch memory, 64-byte aligned, as much as the row's `workspace_bytes` says. Empty: a buffer
   /// of the calling thread that grows as needed and is kept.
   std::span<std::byte> workspace{};
+  /// The bits of an entry do not depend on the others: pages that sequences share are read by each.
+  bool batch_invariant = false;
 };
 
 namespace direct {

@@ -11,6 +11,7 @@
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/row_properties.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
@@ -25,6 +26,9 @@ struct cuda {
   /// Empty: taken and given back in the order of the stream.
   std::span<std::byte> workspace{};
   int multiprocessors = 0;  ///< 0: asked of the device
+  /// The bits of an entry do not depend on the others, nor on how many there are. Rows that cannot
+  /// promise it are refused (status_code::ineligible_row). The row's workspace is another one.
+  bool batch_invariant = false;
 };
 
 namespace direct {
@@ -58,6 +62,18 @@ class device_workspace {
   cudaStream_t stream_ = nullptr;
 };
 
+/// Refuses rows that cannot promise bits which do not depend on the batch, where that is asked for.
+template <class Config>
+status check_promise(const Config& config, bool batch_invariant) {
+  if constexpr (requires { properties_of(config); }) {
+    if (batch_invariant && properties_of(config).batch_invariant == batch_invariance::none) {
+      return {status_code::ineligible_row,
+              "batch_invariant is true, how the row cuts its work depends on the whole batch"};
+    }
+  }
+  return {};
+}
+
 /// Runs a validated call on a device, which becomes the current one meanwhile:
 /// `run(launch_context)` in as much memory as `bytes(multiprocessors)` says.
 template <class Config, class Problem, class Bytes, class Run>
@@ -67,6 +83,7 @@ status launch_on_device(const Config& config, const Problem& problem, device_id 
     return {status_code::invalid_argument, "q: device is cpu:0, the row runs on GPUs"};
   }
   if (status done = check_row(config, problem); !done) return done;
+  if (status done = check_promise(config, where.batch_invariant); !done) return done;
   const prim::cuda::device_scope scope(device.ordinal);
   if (!scope.entered()) return scope.entered();
   int multiprocessors = where.multiprocessors;

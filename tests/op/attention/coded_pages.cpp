@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -42,6 +43,7 @@ struct coded_call {
   std::vector<std::int32_t> table = std::vector<std::int32_t>(sequences * slots);
   std::vector<std::int32_t> lengths{611, 333, 0}, offsets{0, 1, 41, 41};
   std::vector<float> k_scales{}, v_scales{};
+  std::vector<float> k_token_scales{}, v_token_scales{};  ///< [pages, page_size, kv_heads]
 
   coded_call() {
     for (std::size_t at = 0; at < table.size(); ++at) {
@@ -70,6 +72,11 @@ struct coded_call {
                                .out = view(out.data(), {rows, q_heads, head_dim})};
     if (!k_scales.empty()) all.k_scales = view(k_scales.data(), {kv_heads});
     if (!v_scales.empty()) all.v_scales = view(v_scales.data(), {kv_heads});
+    const auto of_tokens = [](std::vector<float>& scales) {
+      return scales.empty() ? tensor_view{} : view(scales.data(), {pages, page_size, kv_heads});
+    };
+    all.k_token_scales = of_tokens(k_token_scales);
+    all.v_token_scales = of_tokens(v_token_scales);
     return all;
   }
   /// The same on pools of f32.
@@ -78,6 +85,13 @@ struct coded_call {
     std::ranges::transform(k_pages, k.begin(), prim::float_of<Code>);
     std::ranges::transform(v_pages, v.begin(), prim::float_of<Code>);
     unified_attention_args wide = args();
+    const auto multiply = [](std::vector<float>& elements, const std::vector<float>& scales) {
+      for (std::size_t at = 0; !scales.empty() && at < elements.size(); ++at) {
+        elements[at] *= scales[at / head_dim];
+      }
+    };
+    multiply(k, k_token_scales), multiply(v, v_token_scales);
+    wide.k_token_scales = {}, wide.v_token_scales = {};
     wide.k_pages = pool_of(k), wide.v_pages = pool_of(v);
     const status done = unified_attention(wide, options);
     EXPECT_TRUE(done) << done.message();
@@ -114,6 +128,88 @@ TEST(coded_pages, scales_of_heads_are_scales) {
     const bool second = at / head_dim % q_heads >= q_heads / kv_heads;
     EXPECT_EQ(call.out[at], second ? 2.0f * expected[at] : expected[at]) << at;
   }
+}
+
+/// Scales of tokens, not a number where nobody sees one.
+template <class Code>
+void give_token_scales(coded_call<Code>& call) {
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  call.k_token_scales.assign(pages * page_size * kv_heads, none);
+  call.v_token_scales = call.k_token_scales;
+  random_source random(9);
+  for (std::size_t n = 0; n < sequences; ++n) {
+    for (std::size_t j = 0; j < static_cast<std::size_t>(call.lengths[n]); ++j) {
+      const auto page = static_cast<std::size_t>(call.table[n * slots + j / page_size]);
+      for (std::size_t h = 0; h < kv_heads; ++h) {
+        const std::size_t at = (page * page_size + j % page_size) * kv_heads + h;
+        call.k_token_scales[at] = random.pick({0.5f, 0.03f, 1.0f, 2.0f});
+        call.v_token_scales[at] = random.pick({0.5f, 0.001f, 1.0f, 20.0f});
+      }
+    }
+  }
+}
+
+TEST(coded_pages, scales_of_tokens_multiply_keys_and_values) {
+  coded_call<f8_e4m3> call;
+  give_token_scales(call);
+  const std::vector<float> expected = call.out_of_numbers();
+  std::ranges::fill(call.out, -1.0f);
+  const status done = unified_attention(call.args());
+  ASSERT_TRUE(done) << done.message();
+  EXPECT_EQ(call.out, expected);
+  EXPECT_TRUE(std::ranges::none_of(expected, [](float x) { return std::isnan(x); }));
+}
+
+TEST(coded_pages, a_scale_that_is_no_number_reaches_those_who_see_it) {
+  coded_call<std::int8_t> call;
+  give_token_scales(call);
+  const auto page = static_cast<std::size_t>(call.table[slots + 310 / page_size]);  // of a chunk
+  call.v_token_scales[(page * page_size + 310 % page_size) * kv_heads] =
+      std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(unified_attention(call.args()));
+  for (std::size_t row = 0; row < call.rows; ++row) {
+    const bool sees = row >= 1 && 333 - 40 + row - 1 >= 310;
+    const float* const out = call.out.data() + row * q_heads * head_dim;
+    EXPECT_EQ(std::isnan(out[5]), sees) << row;
+    EXPECT_FALSE(std::isnan(out[(q_heads - 1) * head_dim + 5])) << "the other head of keys";
+  }
+}
+
+TEST(coded_pages, appended_scales_make_the_largest_element_the_largest_code) {
+  coded_call<std::int8_t> call;
+  std::vector<float> k_new = bells(call.rows * kv_heads * head_dim, 7);
+  std::vector<float> v_new(k_new.size(), 0.0f);  // zeros have a scale too
+  call.k_token_scales.assign(pages * page_size * kv_heads, -1.0f);
+  call.v_token_scales = call.k_token_scales;
+  const unified_attention_args args = call.args();
+  const status done = kv_cache_append({.k_new = view(k_new.data(), {call.rows, kv_heads, head_dim}),
+                                       .v_new = view(v_new.data(), {call.rows, kv_heads, head_dim}),
+                                       .k_pages = args.k_pages,
+                                       .v_pages = args.v_pages,
+                                       .block_table = args.block_table,
+                                       .seqlens_k = args.seqlens_k,
+                                       .cu_seqlens_q = args.cu_seqlens_q,
+                                       .k_token_scales = args.k_token_scales,
+                                       .v_token_scales = args.v_token_scales},
+                                      {.k_scale = 0.5, .pool_layout = cache_layout::PTHD});
+  ASSERT_TRUE(done) << done.message();
+  const auto page = static_cast<std::size_t>(call.table[610 / page_size]);  // of the first token
+  const std::size_t row = (page * page_size + 610 % page_size) * kv_heads;
+  float largest = 0.0f;
+  for (std::size_t d = 0; d < head_dim; ++d) largest = std::max(largest, std::abs(k_new[d]));
+  EXPECT_EQ(call.k_token_scales[row], largest / 0.5f / 127.0f);
+  EXPECT_EQ(call.v_token_scales[row], std::numeric_limits<float>::min());
+  std::int8_t most = 0;
+  for (std::size_t d = 0; d < head_dim; ++d) {
+    const std::int8_t code = call.k_pages[row * head_dim + d];
+    most = std::max<std::int8_t>(most, static_cast<std::int8_t>(std::abs(code)));
+    const float read = 0.5f * call.k_token_scales[row] * static_cast<float>(code);
+    EXPECT_NEAR(read, k_new[d], 0.51f * largest / 127.0f);
+    EXPECT_EQ(call.v_pages[row * head_dim + d], 0);
+  }
+  EXPECT_EQ(most, 127);
+  EXPECT_EQ(std::ranges::count(call.k_token_scales, -1.0f),
+            (pages * page_size - call.rows) * kv_heads);
 }
 
 TEST(coded_pages, neither_threads_nor_plans_change_a_bit) {
@@ -217,6 +313,10 @@ TEST(coded_pages, refusals_say_what_fits) {
       }),
       "v_scales: is given, the pool has the type of q; scales of heads belong to pools of "
       "f8_e4m3, f8_e5m2 or i8");
+  EXPECT_EQ(refusal([&](auto& args) {
+              args.v_token_scales = view(scales.data(), {pages, page_size, 1});
+            }),
+            "v_token_scales: heads is 1, k_pages has 2");
   EXPECT_EQ(refusal([&](auto& args) {
               args.k_new = args.v_new = view(codes.data(), {call.rows, kv_heads, head_dim});
             }),

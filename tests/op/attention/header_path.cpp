@@ -110,4 +110,32 @@ TEST(header_path_row, of_pages_gives_the_bits_of_contiguous_keys) {
             "seqlens_k: entry 0 is 50, must be 0 to 48: block_table has 6 pages of 8 tokens");
 }
 
+TEST(header_path_row, of_pages_reads_shared_ones_for_each_sequence_where_bits_are_its_own) {
+  constexpr std::int64_t sequences = 3, pages = 9, dim = 16, page_size = 8;
+  std::vector<float> q(sequences * dim), k(pages * page_size * dim), v(k.size()), out(q.size());
+  random_source random(2);
+  for (std::vector<float>* values : {&q, &k, &v}) {
+    for (float& value : *values) value = random.bell();
+  }
+  const std::vector<std::int32_t> table{4, 1, 7, 4, 1, 3, 4, 1, 0}, lengths{24, 20, 17};
+  const std::vector<std::int32_t> groups{0, 3}, shared{2};
+  tessera::page_attention_args args{.q = tessera::view(q.data(), {sequences, 1, dim}),
+                                    .k_pages = tessera::view(k.data(), {pages, 1, page_size, dim}),
+                                    .v_pages = tessera::view(v.data(), {pages, 1, page_size, dim}),
+                                    .block_table = tessera::view(table.data(), {sequences, 3}),
+                                    .seqlens_k = tessera::view(lengths.data(), {sequences}),
+                                    .out = tessera::view(out.data(), {sequences, 1, dim})};
+  constexpr auto op = tessera::page_op::page_attention;
+  const tessera::cpu alone{.batch_invariant = true};
+  ASSERT_TRUE(tessera::launch<paged_row>(op, args, {}, alone));
+  const std::vector<float> expected = out;
+  args.cu_prefix_seqs = tessera::view(groups.data(), {2});
+  args.prefix_pages = tessera::view(shared.data(), {1});
+  out.assign(out.size(), -1.0f);
+  ASSERT_TRUE(tessera::launch<paged_row>(op, args, {}, alone));
+  EXPECT_EQ(out, expected);
+  ASSERT_TRUE(tessera::launch<paged_row>(op, args, {}));
+  for (std::size_t at = 0; at < out.size(); ++at) EXPECT_NEAR(out[at], expected[at], 1e-5);
+}
+
 }  // namespace

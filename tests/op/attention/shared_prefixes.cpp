@@ -88,7 +88,8 @@ TEST_P(shared_prefixes, are_right_on_every_row) {
 
 INSTANTIATE_TEST_SUITE_P(operations, shared_prefixes,
                          testing::Values("page_attention", "decode_attention", "unified_attention",
-                                         "chunked_prefill_paged_decode"),
+                                         "chunked_prefill_paged_decode", "ragged_page_attention_v2",
+                                         "ragged_page_attention_v3"),
                          [](const auto& named) { return std::string(named.param); });
 
 }  // namespace

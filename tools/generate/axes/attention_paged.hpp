@@ -189,6 +189,23 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .tiles = {{128, 48, {.warps = 4, .blocks_per_sm = 2}}},
       },
       {
+          .about = "sm80, pages: a few tokens of each sequence, head dim 128",
+          .targets = {cuda_sm80},
+          .types = halves,
+          .dims = {{128}},
+          .keys = pages,
+          .features = features,
+          .tiles = {{64, 48, {.warps = 4, .blocks_per_sm = 3}}},
+      },
+      {
+          .about = "sm90, pages of whole boxes of 16 tokens: chunks with common head dims",
+          .targets = {cuda_sm90},
+          .types = halves,
+          .dims = {{64}, {128}},
+          .keys = pages,
+          .tiles = {{0, 0}},
+      },
+      {
           .about = "sm80, pages of 8 bits: chunks with head dim 64",
           .targets = {cuda_sm80},
           .types = halves,

@@ -233,6 +233,12 @@ typedef struct tessera_page_attention_args {
   const tessera_tensor* lse; /* written; [N,Hq]; f32 */
   const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
   const tessera_tensor* prefix_pages; /* [F]; i32 */
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* k_token_scales;
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* v_token_scales;
 } tessera_page_attention_args;
 
 /* Bits of `given`. */
@@ -261,7 +267,7 @@ typedef struct tessera_page_attention_options {
 } tessera_page_attention_options;
 
 /* page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales, v_scales,
- * cu_prefix_seqs, prefix_pages, lse. */
+ * cu_prefix_seqs, prefix_pages, k_token_scales, v_token_scales, lse. */
 static inline int32_t tessera_page_attention(const tessera_page_attention_args* args,
     const tessera_page_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -279,7 +285,7 @@ static inline int32_t tessera_run_page_attention(const tessera_plan* plan,
 }
 
 /* decode_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales,
- * v_scales, cu_prefix_seqs, prefix_pages, lse. */
+ * v_scales, cu_prefix_seqs, prefix_pages, k_token_scales, v_token_scales, lse. */
 static inline int32_t tessera_decode_attention(const tessera_page_attention_args* args,
     const tessera_page_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -319,6 +325,12 @@ typedef struct tessera_prefill_page_attention_args {
   const tessera_tensor* lse; /* written; [Hq,C]; f32 */
   const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
   const tessera_tensor* prefix_pages; /* [F]; i32 */
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* k_token_scales;
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* v_token_scales;
 } tessera_prefill_page_attention_args;
 
 /* Bits of `given`. */
@@ -347,7 +359,7 @@ typedef struct tessera_prefill_page_attention_options {
 } tessera_prefill_page_attention_options;
 
 /* prefill_page_attention: needs q, k_pages, v_pages, block_table, seqlens_k, out; takes k_scales,
- * v_scales, lse. */
+ * v_scales, k_token_scales, v_token_scales, lse. */
 static inline int32_t tessera_prefill_page_attention(
     const tessera_prefill_page_attention_args* args,
     const tessera_prefill_page_attention_options* options, const tessera_context* context,
@@ -448,6 +460,12 @@ typedef struct tessera_unified_attention_args {
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
   const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
   const tessera_tensor* prefix_pages; /* [F]; i32 */
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* k_token_scales;
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* v_token_scales;
 } tessera_unified_attention_args;
 
 /* Bits of `given`. */
@@ -476,7 +494,8 @@ typedef struct tessera_unified_attention_options {
 } tessera_unified_attention_options;
 
 /* unified_attention: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k, out; takes
- * num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales, cu_prefix_seqs, prefix_pages, lse. */
+ * num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales, cu_prefix_seqs, prefix_pages,
+ * k_token_scales, v_token_scales, lse. */
 static inline int32_t tessera_unified_attention(const tessera_unified_attention_args* args,
     const tessera_unified_attention_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -523,6 +542,12 @@ typedef struct tessera_chunked_prefill_paged_decode_args {
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
   const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
   const tessera_tensor* prefix_pages; /* [F]; i32 */
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* k_token_scales;
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
+   * [P,T,Hkv]; f32 */
+  const tessera_tensor* v_token_scales;
 } tessera_chunked_prefill_paged_decode_args;
 
 /* Bits of `given`. */
@@ -552,7 +577,7 @@ typedef struct tessera_chunked_prefill_paged_decode_options {
 
 /* chunked_prefill_paged_decode: needs q, k_pages, v_pages, cu_seqlens_q, block_table, seqlens_k,
  * k_new, v_new, out; takes num_seqs, sinks, alibi_slopes, qq_bias, k_scales, v_scales,
- * cu_prefix_seqs, prefix_pages, lse. */
+ * cu_prefix_seqs, prefix_pages, k_token_scales, v_token_scales, lse. */
 static inline int32_t tessera_chunked_prefill_paged_decode(
     const tessera_chunked_prefill_paged_decode_args* args,
     const tessera_chunked_prefill_paged_decode_options* options, const tessera_context* context,
@@ -576,7 +601,7 @@ static inline int32_t tessera_run_chunked_prefill_paged_decode(const tessera_pla
 /* ---- ragged_page_attention_v2: family attention ---- */
 
 /* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
- * head_dim; n number of sinks; L lanes; C channel groups; Dp columns. */
+ * head_dim; n number of sinks; L lanes; C channel groups; Dp columns; F groups of sequences. */
 typedef struct tessera_ragged_page_attention_v2_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -594,6 +619,12 @@ typedef struct tessera_ragged_page_attention_v2_args {
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,D]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+  const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
+  const tessera_tensor* prefix_pages; /* [F]; i32 */
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv]; f32 */
+  const tessera_tensor* k_token_scales;
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv]; f32 */
+  const tessera_tensor* v_token_scales;
 } tessera_ragged_page_attention_v2_args;
 
 /* Bits of `given`. */
@@ -622,7 +653,8 @@ typedef struct tessera_ragged_page_attention_v2_options {
 } tessera_ragged_page_attention_v2_options;
 
 /* ragged_page_attention_v2: needs q, kv_pages, cu_seqlens_q, block_table, seqlens_k, out; takes
- * num_seqs, sinks, k_scales, v_scales, lse; has no option q_scale. */
+ * num_seqs, sinks, k_scales, v_scales, cu_prefix_seqs, prefix_pages, k_token_scales,
+ * v_token_scales, lse; has no option q_scale. */
 static inline int32_t tessera_ragged_page_attention_v2(
     const tessera_ragged_page_attention_v2_args* args,
     const tessera_ragged_page_attention_v2_options* options, const tessera_context* context,
@@ -645,7 +677,7 @@ static inline int32_t tessera_run_ragged_page_attention_v2(const tessera_plan* p
 /* ---- ragged_page_attention_v3: family attention ---- */
 
 /* Axes: Tq length; N sequences; P pages; T page size; M pages of a sequence; Hq heads; Hkv heads; D
- * head_dim; n number of sinks; L lanes; C channel groups; Dp columns. */
+ * head_dim; n number of sinks; L lanes; C channel groups; Dp columns; F groups of sequences. */
 typedef struct tessera_ragged_page_attention_v3_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -663,6 +695,12 @@ typedef struct tessera_ragged_page_attention_v3_args {
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* out; /* written; [Tq,Hq,D]; type of q */
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
+  const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
+  const tessera_tensor* prefix_pages; /* [F]; i32 */
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv]; f32 */
+  const tessera_tensor* k_token_scales;
+  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv]; f32 */
+  const tessera_tensor* v_token_scales;
 } tessera_ragged_page_attention_v3_args;
 
 /* Bits of `given`. */
@@ -691,7 +729,8 @@ typedef struct tessera_ragged_page_attention_v3_options {
 } tessera_ragged_page_attention_v3_options;
 
 /* ragged_page_attention_v3: needs q, k_new, v_new, kv_pages, cu_seqlens_q, block_table, seqlens_k,
- * out; takes num_seqs, sinks, k_scales, v_scales, lse. */
+ * out; takes num_seqs, sinks, k_scales, v_scales, cu_prefix_seqs, prefix_pages, k_token_scales,
+ * v_token_scales, lse. */
 static inline int32_t tessera_ragged_page_attention_v3(
     const tessera_ragged_page_attention_v3_args* args,
     const tessera_ragged_page_attention_v3_options* options, const tessera_context* context,
@@ -1036,6 +1075,12 @@ typedef struct tessera_kv_cache_append_args {
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
   const tessera_tensor* source_pages; /* ; i32 */
   const tessera_tensor* target_pages; /* ; i32 */
+  /* written; PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv],
+   * PTCLD [P,T,Hkv]; f32 */
+  const tessera_tensor* k_token_scales;
+  /* written; PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv],
+   * PTCLD [P,T,Hkv]; f32 */
+  const tessera_tensor* v_token_scales;
 } tessera_kv_cache_append_args;
 
 /* Bits of `given`. */
@@ -1058,7 +1103,7 @@ typedef struct tessera_kv_cache_append_options {
 } tessera_kv_cache_append_options;
 
 /* kv_cache_append: needs k_new, v_new, k_pages, v_pages, kv_pages, seqlens_k, block_table; takes
- * num_seqs, cu_seqlens_q, k_scales, v_scales. */
+ * num_seqs, cu_seqlens_q, k_scales, v_scales, k_token_scales, v_token_scales. */
 static inline int32_t tessera_kv_cache_append(const tessera_kv_cache_append_args* args,
     const tessera_kv_cache_append_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -1101,6 +1146,8 @@ typedef struct tessera_kv_cache_copy_args {
   const tessera_tensor* v_scales; /* ;  */
   const tessera_tensor* source_pages; /* [A]; i32 */
   const tessera_tensor* target_pages; /* [A]; i32 */
+  const tessera_tensor* k_token_scales; /* ;  */
+  const tessera_tensor* v_token_scales; /* ;  */
 } tessera_kv_cache_copy_args;
 
 /* Bits of `given`. */

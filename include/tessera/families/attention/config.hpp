@@ -24,6 +24,9 @@ enum class key_storage : std::uint8_t {
   coded,       ///< such a pool whose elements have 8 bits
 };
 
+/// Tokens of a page that rows of cuda_sm90 copy at a time: pages hold whole ones.
+inline constexpr int box_of_page = 16;
+
 /// True for keys in pages.
 constexpr bool are_paged(key_storage keys) noexcept {
   return keys != key_storage::contiguous;
@@ -244,6 +247,12 @@ constexpr void resolve_sm90_tiles(attention_config& config) noexcept {
   }
   if (config.tiling.warps == 0) config.tiling.warps = config.block_q / 16 + 4;
   if (config.tiling.blocks_per_sm == 0) config.tiling.blocks_per_sm = 1;
+}
+
+/// Rows that read pools of 8 bits; those for any head dim besides pools of their own type.
+constexpr bool takes_codes(const attention_config& config) noexcept {
+  return config.keys == key_storage::coded ||
+         (config.keys == key_storage::paged && config.head_dim == 0);
 }
 
 /// The config with every default filled in.

@@ -254,6 +254,7 @@ constexpr attention_demand demand_of(ragged_page_op, const ragged_page_args& arg
   const bool writes = args.k_new.present();
   pool.sizes.kv_heads = writes ? args.k_new.extent[1] : args.kv_pages.extent[2] / 2;
   pool.sizes.v_head_dim = static_cast<std::int32_t>(args.q.extent[2]);
+  if (!options.window_left) pool.prefix_groups = args.prefix_pages.extent[0];
   return demand_of_batch(args, options, unaligned, pool);
 }
 

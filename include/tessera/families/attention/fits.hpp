@@ -7,6 +7,7 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/row_properties.hpp>
 
 namespace tessera {
 
@@ -95,6 +96,16 @@ struct fits_of<attention_config> {
                  return "the pool holds " + std::string(name_of(wanted.pool_type)) +
                         ", the row reads pages of q's type, " + std::string(name_of(row.type));
                }},
+      rule{.name = "page size",
+           .holds =
+               [](const config& row, const asked& wanted) noexcept {
+                 return row.target != backend::cuda_sm90 || wanted.page_size % box_of_page == 0;
+               },
+           .obstacle =
+               [](const config&, const asked& wanted) {
+                 return "pages hold " + std::to_string(wanted.page_size) +
+                        " tokens, the row copies " + std::to_string(box_of_page) + " at a time";
+               }},
       rule{.name = "features",
            .holds =
                [](const config& row, const asked& wanted) noexcept {
@@ -116,6 +127,14 @@ struct fits_of<attention_config> {
            }},
   };
 };
+
+/// How rows of sm80 split keys over blocks depends on how many there are, unless they lie in pages
+/// and the length of a sequence alone is to decide.
+constexpr row_properties properties_of(const attention_config& config) noexcept {
+  if (config.target != backend::cuda_sm80) return {};
+  return {.batch_invariant =
+              are_paged(config.keys) ? batch_invariance::on_request : batch_invariance::none};
+}
 
 /// True for rows that take head dims as they come: the last resort of a backend.
 constexpr bool is_generic(const attention_config& config) noexcept {

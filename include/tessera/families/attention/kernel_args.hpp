@@ -60,6 +60,13 @@ struct position_bias {
   std::int64_t extent = 0;
 };
 
+/// Numbers of the slots of a pool, indexed by (page, slot, head): what elements of 8 bits of the
+/// slot are multiplied by.
+struct slot_scales {
+  const float* data = nullptr;  ///< null: 1
+  row_strides strides{};        ///< batch: the distance of pages
+};
+
 /// Keys and values of the tokens of q, indexed by (row, head), which a launch writes to the pool
 /// before it attends: token t of a sequence of n takes the place of its key k_len - n + t.
 struct new_tokens {
@@ -95,7 +102,8 @@ struct attention_kernel_args {
   /// Keys and values of 8 bits: the same of k and v.
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
-  new_tokens written{};  ///< paged
+  slot_scales k_token_scales{}, v_token_scales{};  ///< paged, beside those
+  new_tokens written{};                            ///< paged
   row_statistics lse{}, row_max{};
 
   score_tensor bias_pre{}, bias_post{}, mask{};

@@ -9,13 +9,15 @@
 // | block_table | [N,M]; [1,M]: page m holds keys [m T, m T + T) of the sequence | i32 |
 // | seqlens_k | [N]; [1]: keys of the sequence, the tokens of q included; 0 to M T | i32 |
 // | k_scales, v_scales | [Hkv]: what a pool of 8 bits was divided by, head by head | f32 |
+// | k_token_scales, v_token_scales | [P,T,Hkv], (PT)HD: [P T,Hkv]: the same, slot by slot | f32 |
 // | out | [N,Hq,Dv]; [C,Hq,Dv] | that of q |
 // | lse | [N,Hq]; [Hq,C] | f32, natural logarithm |
 // | cu_prefix_seqs | [F+1]: sequences of the groups that share pages; starts at 0 | i32 |
 // | prefix_pages | [F]: pages that a group shares, before that of the last key | i32 |
 //
-// The last axis of q, pools, block_table and out has stride 1; every other stride is free. Entries
-// of block_table behind ceil(seqlens_k / T) are never read, nor what pages hold behind seqlens_k.
+// The last axis of q, pools, block_table and out has stride 1; every other stride is free, of
+// scales of tokens too: those of a head are read fastest where slots lie side by side. Entries of
+// block_table behind ceil(seqlens_k / T) are never read, nor what pages hold behind seqlens_k.
 //
 // Sequences cu_prefix_seqs[g] to cu_prefix_seqs[g + 1] - 1 have the same first prefix_pages[g]
 // entries of block_table, which are read once for all of them (cascade attention); results are
@@ -52,6 +54,8 @@ struct page_attention_args {
 
   tensor_view cu_prefix_seqs{};  ///< optional, both: groups of sequences with the same first pages
   tensor_view prefix_pages{};
+  tensor_view k_token_scales{};  ///< optional, pools of 8 bits: beside k_scale and k_scales
+  tensor_view v_token_scales{};
 };
 
 /// The axes of a pool of pages, outermost first: P page, H key/value head, T token, D head dim.

@@ -56,7 +56,7 @@ constexpr tensor_text pool_of_values(pool_use use) {
 }
 
 /// By the shapes of those that differ.
-consteval std::array<tensor_text, 11> tensors_for(std::string_view q, std::string_view table,
+consteval std::array<tensor_text, 13> tensors_for(std::string_view q, std::string_view table,
                                                   std::string_view lengths, std::string_view out,
                                                   std::string_view lse) {
   return {first_operand("q", everywhere(q)),
@@ -69,7 +69,9 @@ consteval std::array<tensor_text, 11> tensors_for(std::string_view q, std::strin
           result_of("out", everywhere(out)),
           statistic("lse", everywhere(lse)),
           groups_of_sequences(),
-          pages_of_groups({})};
+          pages_of_groups({}),
+          scales_of_tokens("k_token_scales"),
+          scales_of_tokens("v_token_scales")};
 }
 inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
 inline constexpr auto of_chunks =
@@ -95,6 +97,8 @@ consteval std::int8_t tensor(std::string_view name) {
 inline constexpr std::array rules{
     of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
     of_coded_pool<tensor("k_pages")>(tensor("v_scales")),
+    of_tokens_in_codes<tensor("k_pages")>(tensor("k_token_scales")),
+    of_tokens_in_codes<tensor("k_pages")>(tensor("v_token_scales")),
     goes_with<tensor("prefix_pages")>(tensor("cu_prefix_seqs"), needs_prefix_pages),
     goes_with<tensor("cu_prefix_seqs")>(tensor("prefix_pages"), needs_groups)};
 inline constexpr std::array multiples{
@@ -160,6 +164,8 @@ consteval auto bindings_for(const signature& of, std::string_view entries,
           prefix_pages,
           binding_text{"k_scales", offsetof(kernel, k_scales)},
           binding_text{"v_scales", offsetof(kernel, v_scales)},
+          token_scale_bindings[0],
+          token_scale_bindings[1],
       },
       of);
 }
@@ -170,7 +176,8 @@ inline constexpr auto chunk_bindings = bindings_for(chunk_form, "", "C");
 
 /// Slots become tokens of pages.
 inline void make_pages_of_slots(kernel& filled) noexcept {
-  for (row_strides* strides : {&filled.k_strides, &filled.v_strides}) {
+  for (row_strides* strides : {&filled.k_strides, &filled.v_strides, &filled.k_token_scales.strides,
+                               &filled.v_token_scales.strides}) {
     strides->row = strides->batch;
     strides->batch *= filled.pages.page_size;
   }
@@ -181,7 +188,7 @@ inline void make_pages_of_slots(kernel& filled) noexcept {
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
-  filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
+  filled.kv_len = room_for_keys(filled, call.dims[declared::dim_named(dims, "M")]);
   filled.causal = wanted.window_left.has_value() || &call.form() == &chunk_form;
   set_scaled_scores(wanted, filled);
   if (wanted.pool_layout == page_layout::PT_HD) make_pages_of_slots(filled);
@@ -193,13 +200,13 @@ inline constexpr lowering lower_chunk =
 
 inline constexpr std::string_view tensors_of_batches =
     "q! k_pages! v_pages! block_table! seqlens_k! k_scales v_scales cu_prefix_seqs prefix_pages "
-    "out! lse";
+    "k_token_scales v_token_scales out! lse";
 inline constexpr std::array operations{
     declared::operation_of("page_attention", 0, form, lower, tensors_of_batches),
     declared::operation_of("decode_attention", 1, form, lower, tensors_of_batches),
     declared::operation_of("prefill_page_attention", 2, chunk_form, lower_chunk,
-                           "q! k_pages! v_pages! block_table! seqlens_k! k_scales v_scales out! "
-                           "lse"),
+                           "q! k_pages! v_pages! block_table! seqlens_k! k_scales v_scales "
+                           "k_token_scales v_token_scales out! lse"),
 };
 
 }  // namespace tessera::paged_table

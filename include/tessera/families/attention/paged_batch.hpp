@@ -92,6 +92,16 @@ constexpr tensor_text scales_of_heads(std::string_view name) {
           .free = true};
 }
 
+/// Of each token of a pool and head, wherever those lie in the pool itself. `slots`: the shape
+/// beside (PT)HD pools.
+constexpr tensor_text scales_of_tokens(std::string_view name,
+                                       std::string_view slots = "P*T:slots Hkv") {
+  return {.name = name,
+          .shapes = {"P T Hkv", "P T Hkv", "P T Hkv", slots, "P T Hkv", "P T Hkv"},
+          .types = dtype::f32,
+          .free = true};
+}
+
 /// Sequences that share their first pages: groups of them, and how many pages each shares.
 constexpr tensor_text groups_of_sequences() {
   tensor_text text = list("cu_prefix_seqs", "F+1", tensor_contents::groups, "N");
@@ -124,6 +134,15 @@ consteval tensor_rule of_coded_pool(std::int8_t scales) {
           "is given, the pool has the type of q; scales of heads belong to pools of f8_e4m3, "
           "f8_e5m2 or i8"};
 }
+/// So do those of tokens.
+template <std::int8_t Pool>
+consteval tensor_rule of_tokens_in_codes(std::int8_t scales) {
+  tensor_rule rule = of_coded_pool<Pool>(scales);
+  rule.sentence =
+      "is given, the pool has the type of q; scales of tokens belong to pools of f8_e4m3, f8_e5m2 "
+      "or i8";
+  return rule;
+}
 
 /// New tokens of 8 bits are those of the pool.
 inline bool new_tokens_fit(const bound_call& call, std::size_t fresh, std::size_t pool,
@@ -142,6 +161,8 @@ constexpr tensor_text sinks() {
 
 inline constexpr std::size_t pages = offsetof(kernel, pages);
 inline constexpr std::size_t written = offsetof(kernel, written);
+inline constexpr std::size_t prefixes = offsetof(kernel, prefixes);
+inline constexpr size_text prefix_count{"F", prefixes + offsetof(shared_prefixes, count)};
 inline constexpr kernel batch_defaults{.sink_stride = 0, .causal = true};
 inline constexpr std::array batch_sizes{
     size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
@@ -152,9 +173,8 @@ inline constexpr std::array batch_sizes{
     size_text{"T", pages + offsetof(page_table, page_size)},
     size_text{"P", pages + offsetof(page_table, page_count)},
     size_text{"n", offsetof(kernel, sink_count), sizeof(int)},
+    prefix_count,
 };
-inline constexpr std::size_t prefixes = offsetof(kernel, prefixes);
-inline constexpr size_text prefix_count{"F", prefixes + offsetof(shared_prefixes, count)};
 inline constexpr binding_text prefix_sequences{"cu_prefix_seqs",
                                                prefixes + offsetof(shared_prefixes, sequences)};
 inline constexpr binding_text prefix_pages{"prefix_pages",
@@ -168,6 +188,14 @@ consteval binding_text pages_of(std::string_view name, std::size_t data, std::si
                                 std::string_view heads) {
   return with_type(rows_of(name, data, strides, "P", "T", heads), offsetof(kernel, pool_type));
 }
+consteval binding_text token_scales_at(std::string_view name, std::size_t at) {
+  return rows_of(name, at + offsetof(slot_scales, data), at + offsetof(slot_scales, strides), "P",
+                 "T", "Hkv");
+}
+inline constexpr std::array token_scale_bindings{
+    token_scales_at("k_token_scales", offsetof(kernel, k_token_scales)),
+    token_scales_at("v_token_scales", offsetof(kernel, v_token_scales)),
+};
 inline constexpr std::array batch_bindings{
     rows_of("q", offsetof(kernel, q), offsetof(kernel, q_strides), "", "Tq", "Hq"),
     rows_of("out", offsetof(kernel, out), offsetof(kernel, out_strides), "", "Tq", "Hq"),
@@ -186,7 +214,16 @@ inline constexpr std::array batch_bindings{
             "", "Tq", "Hkv"),
     binding_text{"k_scales", offsetof(kernel, k_scales)},
     binding_text{"v_scales", offsetof(kernel, v_scales)},
+    prefix_sequences,
+    prefix_pages,
+    token_scale_bindings[0],
+    token_scale_bindings[1],
 };
+
+/// Keys that a sequence has room for, whose table has so many pages: none in a pool without any.
+inline std::int64_t room_for_keys(const kernel& filled, std::int64_t table_pages) noexcept {
+  return filled.pages.page_count > 0 ? table_pages * filled.pages.page_size : 0;
+}
 
 /// Scores and out of what pools hold: the scale of keys is a factor of the one, that of values of
 /// the other. `factor`: another one of scores.

@@ -8,15 +8,18 @@
 // | kv_pages | PTCD: [P,T,2 Hkv,D]; PTCLD: [P,T,C,L,Dp] | that of q; f8_e4m3, f8_e5m2, i8 |
 // | k_new, v_new | written to the pool (ragged_page_attention_v3): [Tq,Hkv,D] | that of q or pool |
 // | k_scales, v_scales | [Hkv]: what a pool of 8 bits was divided by, head by head | f32 |
+// | k_token_scales, v_token_scales | [P,T,Hkv]: the same, slot by slot | f32 |
 // | out | [Tq,Hq,D] | that of q |
 // | block_table, seqlens_k, cu_seqlens_q, num_seqs, sinks, lse | as in unified_args.hpp | |
+// | cu_prefix_seqs, prefix_pages | [F+1], [F]: likewise | i32 |
 //
 // Channel 2h of a token is K of head h, channel 2h + 1 its V. PTCLD keeps channel c in lane c % L
 // of group c / L: L = 4 / (bytes of an element) lanes, C = ceil(2 Hkv / L) groups, and columns
 // Dp = D rounded up to 128. What no channel has becomes 0 where a slot is written. With four lanes
 // and more than two heads, groups lie four lanes apart.
 //
-// Strides, rows behind the last sequence and what is never looked at: as in unified_args.hpp.
+// Strides, rows behind the last sequence, pages that sequences share and what is never looked at:
+// as in unified_args.hpp.
 //
 #pragma once
 
@@ -45,6 +48,11 @@ struct ragged_page_args {
 
   tensor_view out{};
   tensor_view lse{};  ///< optional output: log sum exp of the row, before v_scale
+
+  tensor_view cu_prefix_seqs{};  ///< optional, both: groups of sequences with the same first pages
+  tensor_view prefix_pages{};
+  tensor_view k_token_scales{};  ///< optional, pools of 8 bits: beside k_scale and k_scales
+  tensor_view v_token_scales{};
 };
 
 struct ragged_page_options {

@@ -56,13 +56,14 @@ inline constexpr std::array dims{
             [](const bound_call& call) {
               return (call.dims[7] + column_block - 1) / column_block * column_block;
             }},
+    prefix_groups,
 };
 static_assert(dims[6].symbol == "Hkv" && dims[7].symbol == "D");
 inline constexpr texts pools{"-", "-", "-", "-", "P T 2Hkv:channels D", "P T C L Dp"};
 inline constexpr std::string_view no_pool =
     "is given, PHTD, HPTD, PTHD and (PT)HD are layouts of two pools; kv_pages has PTCD or PTCLD";
 
-consteval std::array<tensor_text, 13> tensors_for(pool_use use) {
+consteval std::array<tensor_text, 17> tensors_for(pool_use use) {
   return {first_operand("q", everywhere("Tq Hq D")),
           pool("kv_pages", pools, use, no_pool),
           block_table(),
@@ -75,7 +76,11 @@ consteval std::array<tensor_text, 13> tensors_for(pool_use use) {
           scales_of_heads("k_scales"),
           scales_of_heads("v_scales"),
           result_of("out", everywhere("Tq Hq D")),
-          statistic("lse", everywhere("Hq Tq"))};
+          statistic("lse", everywhere("Hq Tq")),
+          groups_of_sequences(),
+          pages_of_groups("cu_seqlens_q"),
+          scales_of_tokens("k_token_scales", "-"),
+          scales_of_tokens("v_token_scales", "-")};
 }
 inline constexpr auto read_texts = tensors_for(pool_use::read);
 inline constexpr auto written_texts = tensors_for(pool_use::written);
@@ -99,8 +104,13 @@ inline constexpr std::array option_forms{
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
-inline constexpr std::array rules{of_coded_pool<kv_pages>(tensor("k_scales")),
-                                  of_coded_pool<kv_pages>(tensor("v_scales"))};
+inline constexpr std::array rules{
+    of_coded_pool<kv_pages>(tensor("k_scales")),
+    of_coded_pool<kv_pages>(tensor("v_scales")),
+    of_tokens_in_codes<kv_pages>(tensor("k_token_scales")),
+    of_tokens_in_codes<kv_pages>(tensor("v_token_scales")),
+    goes_with<tensor("prefix_pages")>(tensor("cu_prefix_seqs"), needs_prefix_pages),
+    goes_with<tensor("cu_prefix_seqs")>(tensor("prefix_pages"), needs_groups)};
 
 /// Channels of heads that lie two to a group are as far apart as those of the next group.
 inline bool groups_follow(const bound_call& call, status& failure) {
@@ -156,7 +166,7 @@ inline void finish(const bound_call& call, void* to) {
   const options& wanted = call.options_as<options>();
   const tensor_view& pool = call.tensors[kv_pages];
   constexpr std::size_t channel = 2, lane = 3;  // axes
-  filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
+  filled.kv_len = room_for_keys(filled, call.dims[declared::dim_named(dims, "M")]);
   filled.v_head_dim = filled.head_dim;
   const bool grouped = wanted.pool_layout == page_layout::PTCLD;
   const std::int64_t lanes = grouped ? pool.extent[lane] : 1;
@@ -180,11 +190,13 @@ inline constexpr lowering lower =
 inline constexpr std::array operations{
     declared::operation_of("ragged_page_attention_v2", 0, form, lower,
                            "q! kv_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! sinks "
-                           "k_scales v_scales out! lse",
+                           "k_scales v_scales cu_prefix_seqs prefix_pages k_token_scales "
+                           "v_token_scales out! lse",
                            "q_scale"),
     declared::operation_of("ragged_page_attention_v3", 1, written_form, lower,
                            "q! k_new! v_new! kv_pages! num_seqs cu_seqlens_q! block_table! "
-                           "seqlens_k! sinks k_scales v_scales out! lse"),
+                           "seqlens_k! sinks k_scales v_scales cu_prefix_seqs prefix_pages "
+                           "k_token_scales v_token_scales out! lse"),
 };
 
 }  // namespace tessera::ragged_page_table

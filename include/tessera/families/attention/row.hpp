@@ -7,6 +7,7 @@
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/status.hpp>
@@ -69,13 +70,7 @@ struct table_entry<attention_config> {
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
         row.finish = &finish<&target::write_dropout_mask<Kernel>>;
       }
-      // How keys are split over blocks depends on how many there are, unless they lie in pages and
-      // the length of a sequence alone is to decide.
-      row.properties.batch_invariant = batch_invariance::none;
-      if (are_paged(Kernel::config.keys)) {
-        row.properties.batch_invariant = batch_invariance::on_request;
-        row.keep_batch_invariant = &split_by_length;
-      }
+      if (are_paged(Kernel::config.keys)) row.keep_batch_invariant = &split_by_length;
       return row;
     } else {
       namespace target = kernels::attention::cpu;

@@ -37,6 +37,7 @@ enum class attention_rule : std::uint8_t {
   sm90_block_kv_fits_in_registers,
   sm90_block_kv_of_codes,
   sm90_codes_are_plain,
+  sm90_pages_are_plain,
   sm90_writes_no_weights,
   sm90_masks_are_read_in_words,
   sm90_tile_fits_in_shared_memory,
@@ -97,7 +98,8 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::cuda_tile_fits_in_shared_memory:
       return "the tiles of a CUDA row take at most 166912 bytes of shared memory";
     case attention_rule::sm90_takes_16_bit_prompts:
-      return "cuda_sm90 rows have type f16, bf16 or f8_e4m3, phase prefill and contiguous keys";
+      return "cuda_sm90 rows have type f16, bf16 or f8_e4m3, phase prefill and contiguous or "
+             "paged keys";
     case attention_rule::sm90_head_dims_are_tuned:
       return "head_dim of a cuda_sm90 row is a multiple of 8 from 32 to 256, v_head_dim one whose "
              "next multiple of 16 is 48, 64, 80, 96, 112, 128, 192 or 256";
@@ -115,6 +117,9 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::sm90_codes_are_plain:
       return "a cuda_sm90 row of type f8_e4m3 has varlen, lengths, sinks and unnormalized, and no "
              "other feature";
+    case attention_rule::sm90_pages_are_plain:
+      return "a cuda_sm90 row with paged keys has type f16 or bf16, varlen, lengths, sinks and "
+             "unnormalized, and no other feature but soft_cap";
     case attention_rule::sm90_writes_no_weights:
       return "cuda_sm90 rows do not write weights";
     case attention_rule::sm90_masks_are_read_in_words:
@@ -163,7 +168,7 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
   const auto is_one_of = [](int value, auto... allowed) { return ((value == allowed) || ...); };
   const bool codes = config.type == dtype::f8_e4m3;
   if ((size_of(config.type) != 2 && !codes) || config.phase != attention_phase::prefill ||
-      config.keys != key_storage::contiguous) {
+      config.keys == key_storage::coded) {
     return attention_rule::sm90_takes_16_bit_prompts;
   }
   const int v_columns = sm90_columns(config.v_head_dim);
@@ -190,6 +195,10 @@ constexpr attention_rule broken_sm90_rule(const attention_config& config) noexce
     return attention_rule::sm90_block_kv_fits_in_registers;
   }
   if (codes && config.features != base_features) return attention_rule::sm90_codes_are_plain;
+  const attention_features capped = base_features | attention_feature::soft_cap;
+  if (are_paged(config.keys) && (codes || !capped.contains(config.features))) {
+    return attention_rule::sm90_pages_are_plain;
+  }
   if (config.features.has(attention_feature::weights)) {
     return attention_rule::sm90_writes_no_weights;
   }

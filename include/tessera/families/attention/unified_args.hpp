@@ -13,15 +13,17 @@
 // | num_seqs | [1]: sequences in use, 0 to N. Absent: N | i32 |
 // | k_new, v_new | written to the pools: [Tq,Hkv,D], [Tq,Hkv,Dv] | that of q or pools |
 // | sinks, alibi_slopes; k_scales, v_scales | [Hq or 1,n], [Hq]; [Hkv], of pools of 8 bits | f32 |
+// | k_token_scales, v_token_scales | [P,T,Hkv], (PT)HD: [P T,Hkv], of pools of 8 bits | f32 |
 // | qq_bias | [E,E]: of tokens of q among each other; -inf hides | f32 |
 // | out | [Tq,Hq,Dv] | that of q |
 // | lse | [Hq,Tq] | f32, natural logarithm |
 // | cu_prefix_seqs | [F+1]: sequences of the groups that share pages; starts at 0 | i32 |
 // | prefix_pages | [F]: pages that a group shares, before those of its tokens of q | i32 |
 //
-// The last axis of all but sinks and lse has stride 1, other strides are free. Tokens of q behind
-// the last sequence in use have out 0 and lse -inf. Nobody looks at entries of lists behind
-// num_seqs, at pages behind ceil(seqlens_k / T), or at what pages hold behind seqlens_k.
+// The last axis of all but sinks, scales of tokens and lse has stride 1, other strides are free.
+// Tokens of q behind the last sequence in use have out 0 and lse -inf. Nobody looks at entries of
+// lists behind num_seqs, at pages behind ceil(seqlens_k / T), or at what pages hold behind
+// seqlens_k.
 //
 // Sequences cu_prefix_seqs[g] to cu_prefix_seqs[g + 1] - 1 have the same first prefix_pages[g]
 // entries of block_table, which are read once for all of them where that can be done (cascade
@@ -60,6 +62,8 @@ struct unified_attention_args {
 
   tensor_view cu_prefix_seqs{};  ///< optional, both: groups of sequences with the same first pages
   tensor_view prefix_pages{};
+  tensor_view k_token_scales{};  ///< optional, pools of 8 bits: beside k_scale and k_scales
+  tensor_view v_token_scales{};
 };
 
 struct unified_attention_options {

@@ -29,7 +29,7 @@ inline constexpr std::array dims{
     dim{.symbol = "E", .label = "length", .most = most},
     prefix_groups,
 };
-consteval std::array<tensor_text, 18> tensors_for(pool_use use) {
+consteval std::array<tensor_text, 20> tensors_for(pool_use use) {
   return {first_operand("q", everywhere("Tq Hq D")),
           paged_table::pool_of_keys(use),
           paged_table::pool_of_values(use),
@@ -53,7 +53,9 @@ consteval std::array<tensor_text, 18> tensors_for(pool_use use) {
           result_of("out", everywhere("Tq Hq Dv")),
           statistic("lse", everywhere("Hq Tq")),
           groups_of_sequences(),
-          pages_of_groups("cu_seqlens_q")};
+          pages_of_groups("cu_seqlens_q"),
+          scales_of_tokens("k_token_scales"),
+          scales_of_tokens("v_token_scales")};
 }
 inline constexpr auto read_texts = tensors_for(pool_use::read);
 inline constexpr auto written_texts = tensors_for(pool_use::written);
@@ -66,6 +68,8 @@ consteval std::int8_t tensor(std::string_view name) {
 inline constexpr std::array rules{
     of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
     of_coded_pool<tensor("k_pages")>(tensor("v_scales")),
+    of_tokens_in_codes<tensor("k_pages")>(tensor("k_token_scales")),
+    of_tokens_in_codes<tensor("k_pages")>(tensor("v_token_scales")),
     goes_with<tensor("prefix_pages")>(tensor("cu_prefix_seqs"), needs_prefix_pages),
     goes_with<tensor("cu_prefix_seqs")>(tensor("prefix_pages"), needs_groups)};
 inline constexpr std::array multiples{
@@ -95,14 +99,13 @@ inline constexpr signature written_form = form_of(written_tensors);
 // Where a kernel finds them.
 
 inline constexpr std::size_t positions = offsetof(kernel, positions);
-inline constexpr auto sizes =
-    declared::sizes_in(declared::with(batch_sizes, prefix_count,
-                                      size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
-                                      size_text{"E", positions + offsetof(position_bias, extent)}),
-                       form);
+inline constexpr auto sizes = declared::sizes_in(
+    declared::with(batch_sizes, size_text{"Dv", offsetof(kernel, v_head_dim), sizeof(int)},
+                   size_text{"E", positions + offsetof(position_bias, extent)}),
+    form);
 inline constexpr auto bindings = declared::bindings_in(
     declared::with(
-        batch_bindings, prefix_sequences, prefix_pages,
+        batch_bindings,
         pages_of("k_pages", offsetof(kernel, k), offsetof(kernel, k_strides), "Hkv"),
         rows_of("v_pages", offsetof(kernel, v), offsetof(kernel, v_strides), "P", "T", "Hkv"),
         binding_text{"alibi_slopes", positions + offsetof(position_bias, slopes)},
@@ -112,7 +115,7 @@ inline constexpr auto bindings = declared::bindings_in(
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
-  filled.kv_len = call.dims[declared::dim_named(dims, "M")] * filled.pages.page_size;
+  filled.kv_len = room_for_keys(filled, call.dims[declared::dim_named(dims, "M")]);
   set_scaled_scores(wanted, filled);
   if (wanted.pool_layout == page_layout::PT_HD) paged_table::make_pages_of_slots(filled);
   const tensor_view& bias = call.tensors[tensor("qq_bias")];
@@ -125,11 +128,12 @@ inline constexpr std::array operations{
     declared::operation_of(
         "unified_attention", 0, form, lower,
         "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
-        "sinks alibi_slopes qq_bias k_scales v_scales cu_prefix_seqs prefix_pages out! lse"),
+        "sinks alibi_slopes qq_bias k_scales v_scales cu_prefix_seqs prefix_pages k_token_scales "
+        "v_token_scales out! lse"),
     declared::operation_of("chunked_prefill_paged_decode", 1, written_form, lower,
                            "q! k_pages! v_pages! num_seqs cu_seqlens_q! block_table! seqlens_k! "
                            "k_new! v_new! sinks alibi_slopes qq_bias k_scales v_scales "
-                           "cu_prefix_seqs prefix_pages out! lse"),
+                           "cu_prefix_seqs prefix_pages k_token_scales v_token_scales out! lse"),
 };
 
 }  // namespace tessera::unified_table

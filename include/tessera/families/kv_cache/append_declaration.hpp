@@ -47,7 +47,7 @@ inline constexpr dim value_dim{
 
 // Appending.
 
-inline constexpr std::size_t kv_pages = 4;  ///< its number among the tensors
+inline constexpr std::size_t k_pages = 2, kv_pages = 4;  ///< their numbers among the tensors
 
 /// Lanes of a group of channels: four bytes of elements.
 inline std::int64_t lanes_of(const bound_call& call) {
@@ -93,6 +93,15 @@ inline constexpr std::string_view separate =
     "is given, pools of keys and values together have kv_pages";
 inline constexpr std::string_view together =
     "is given, pools of keys and of values are k_pages and v_pages";
+
+/// Beside a pool of 8 bits, however that lies.
+constexpr tensor_text scales_of_tokens(std::string_view name) {
+  return {.name = name,
+          .shapes = {"P T Hkv", "P T Hkv", "P T Hkv", "P*T:slots Hkv", "P T Hkv", "P T Hkv"},
+          .types = dtype::f32,
+          .use = tensor_use::input_and_output,
+          .free = true};
+}
 
 inline constexpr std::array tensor_texts{
     tensor_text{.name = "k_new",
@@ -165,10 +174,12 @@ inline constexpr std::array tensor_texts{
                 .shapes = everywhere("-"),
                 .types = dtype::i32,
                 .contiguous_rows = true},
+    scales_of_tokens("k_token_scales"),
+    scales_of_tokens("v_token_scales"),
 };
 inline constexpr auto shapes = declared::shapes_in<cache_layout_names.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-static_assert(tensors[kv_pages].name == "kv_pages");
+static_assert(tensors[k_pages].name == "k_pages" && tensors[kv_pages].name == "kv_pages");
 
 inline constexpr std::array option_forms{
     option_form{.name = "k_scale",
@@ -216,12 +227,24 @@ inline bool is_append(const bound_call& call, status& failure) {
                         " sequences; without cu_seqlens_q each has one");
 }
 
+inline bool has_codes(const bound_call& call) {
+  const dtype type = call.tensors[call.has(kv_pages) ? kv_pages : k_pages].type;
+  return size_of(type) == 1;
+}
+consteval tensor_rule of_coded_pool(std::string_view name) {
+  return {declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name),
+          &has_codes,
+          "is given; scales of tokens are written beside pools of f8_e4m3, f8_e5m2 or i8"};
+}
+inline constexpr std::array rules{of_coded_pool("k_token_scales"), of_coded_pool("v_token_scales")};
+
 inline constexpr signature form = declared::signature_of<kv_cache_problem>({
     .tensors = tensors,
     .shapes = declared::each_once<shapes>,
     .dims = dims,
     .layouts = cache_layout_names,
     .options = append_option_forms,
+    .rules = rules,
     .layout_of = &declared::layout_named<&options::pool_layout>,
     .hook = &is_append,
 });
@@ -239,29 +262,39 @@ inline constexpr std::size_t k_strides = append + offsetof(kv_append_args, k_str
 inline constexpr std::size_t v_strides = append + offsetof(kv_append_args, v_strides);
 inline constexpr std::size_t k_new_strides = append + offsetof(kv_append_args, k_new_strides);
 inline constexpr std::size_t v_new_strides = append + offsetof(kv_append_args, v_new_strides);
+consteval binding_text token_scales_at(std::string_view name, std::size_t at) {
+  return {name,
+          at + offsetof(token_scales, data),
+          {{{"P", at + offsetof(token_scales, page)},
+            {"T", at + offsetof(token_scales, slot)},
+            {"Hkv", at + offsetof(token_scales, head)}}}};
+}
 inline constexpr auto bindings = declared::bindings_in(
-    std::array{binding_text{"k_new",
-                            append + offsetof(kv_append_args, k_new),
-                            {{{"R", k_new_strides + offsetof(new_token_strides, token)},
-                              {"Hkv", k_new_strides + offsetof(new_token_strides, head)}}},
-                            append + offsetof(kv_append_args, new_type)},
-               binding_text{"v_new",
-                            append + offsetof(kv_append_args, v_new),
-                            {{{"R", v_new_strides + offsetof(new_token_strides, token)},
-                              {"Hkv", v_new_strides + offsetof(new_token_strides, head)}}}},
-               binding_text{"k_pages", append + offsetof(kv_append_args, k), strides_of(k_strides),
-                            append + offsetof(kv_append_args, pool_type)},
-               binding_text{"v_pages", append + offsetof(kv_append_args, v), strides_of(v_strides)},
-               binding_text{"kv_pages", append + offsetof(kv_append_args, k), strides_of(k_strides),
-                            append + offsetof(kv_append_args, pool_type)},
-               binding_text{"block_table",
-                            append + offsetof(kv_append_args, table),
-                            {{{"N", append + offsetof(kv_append_args, table_row)}}}},
-               binding_text{"seqlens_k", append + offsetof(kv_append_args, seqlens_k)},
-               binding_text{"cu_seqlens_q", append + offsetof(kv_append_args, cu_seqlens_q)},
-               binding_text{"num_seqs", append + offsetof(kv_append_args, num_seqs)},
-               binding_text{"k_scales", append + offsetof(kv_append_args, k_scales)},
-               binding_text{"v_scales", append + offsetof(kv_append_args, v_scales)}},
+    std::array{
+        binding_text{"k_new",
+                     append + offsetof(kv_append_args, k_new),
+                     {{{"R", k_new_strides + offsetof(new_token_strides, token)},
+                       {"Hkv", k_new_strides + offsetof(new_token_strides, head)}}},
+                     append + offsetof(kv_append_args, new_type)},
+        binding_text{"v_new",
+                     append + offsetof(kv_append_args, v_new),
+                     {{{"R", v_new_strides + offsetof(new_token_strides, token)},
+                       {"Hkv", v_new_strides + offsetof(new_token_strides, head)}}}},
+        binding_text{"k_pages", append + offsetof(kv_append_args, k), strides_of(k_strides),
+                     append + offsetof(kv_append_args, pool_type)},
+        binding_text{"v_pages", append + offsetof(kv_append_args, v), strides_of(v_strides)},
+        binding_text{"kv_pages", append + offsetof(kv_append_args, k), strides_of(k_strides),
+                     append + offsetof(kv_append_args, pool_type)},
+        binding_text{"block_table",
+                     append + offsetof(kv_append_args, table),
+                     {{{"N", append + offsetof(kv_append_args, table_row)}}}},
+        binding_text{"seqlens_k", append + offsetof(kv_append_args, seqlens_k)},
+        binding_text{"cu_seqlens_q", append + offsetof(kv_append_args, cu_seqlens_q)},
+        binding_text{"num_seqs", append + offsetof(kv_append_args, num_seqs)},
+        binding_text{"k_scales", append + offsetof(kv_append_args, k_scales)},
+        binding_text{"v_scales", append + offsetof(kv_append_args, v_scales)},
+        token_scales_at("k_token_scales", append + offsetof(kv_append_args, k_token_scales)),
+        token_scales_at("v_token_scales", append + offsetof(kv_append_args, v_token_scales))},
     form);
 inline constexpr auto sizes =
     declared::sizes_in(std::array{size_text{"P", append + offsetof(kv_append_args, page_count)},
@@ -302,6 +335,10 @@ inline void finish_append(const bound_call& call, void* to) {
       for (pool_strides* pool : {&filled.k_strides, &filled.v_strides}) {
         pool->token = pool->page;
         pool->page *= filled.page_size;
+      }
+      for (token_scales* scales : {&filled.k_token_scales, &filled.v_token_scales}) {
+        scales->slot = scales->page;
+        scales->page *= filled.page_size;
       }
       return;
     case cache_layout::PTCD:

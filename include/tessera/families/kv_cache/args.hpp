@@ -11,13 +11,14 @@
 // | cu_seqlens_q | [N+1]: rows of the new tokens of the sequences; absent: one each | i32 |
 // | num_seqs | [1]: sequences in use, the first ones; absent: all | i32 |
 // | k_scales, v_scales | [Hkv]: what keys and values of a head are divided by | f32 |
+// | k_token_scales, v_token_scales | [P,T,Hkv], (PT)HD: [P T,Hkv]: written, pools of 8 bits | f32 |
 // | source_pages, target_pages | kv_cache_copy: [A] pages | i32 |
 //
 // Channel 2h of a pool of both holds K of head h, 2h + 1 its V. In PTCLD channel c is lane c % L of
 // group c / L, L = 4 / bytes of an element, and W is D rounded up to 128; channels and columns that
 // hold nothing become 0 in every slot that is written.
 //
-// The last axis of every tensor has stride 1; every other stride is free.
+// The last axis of every tensor but scales of tokens has stride 1; every other stride is free.
 #pragma once
 
 #include <tessera/spec/tensor_view.hpp>
@@ -39,6 +40,8 @@ struct kv_cache_args {
   tensor_view v_scales{};
   tensor_view source_pages{};
   tensor_view target_pages{};
+  tensor_view k_token_scales{};  ///< optional; scales of new tokens go to their slots
+  tensor_view v_token_scales{};
 };
 
 }  // namespace tessera

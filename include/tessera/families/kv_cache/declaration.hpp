@@ -16,7 +16,7 @@ inline constexpr std::array operations = declared::joined(
     std::array{declared::operation_of(
         "kv_cache_append", 0, form, lower,
         "k_new! v_new! k_pages! v_pages! kv_pages! seqlens_k! num_seqs cu_seqlens_q block_table! "
-        "k_scales v_scales")},
+        "k_scales v_scales k_token_scales v_token_scales")},
     std::array{declared::operation_of("kv_cache_copy", 1, copy_form, lower_copy,
                                       "k_pages! v_pages! kv_pages! source_pages! target_pages!",
                                       "k_scale v_scale")});

@@ -24,6 +24,14 @@ struct new_token_strides {
   std::int64_t head = 0;
 };
 
+/// Where scales of the tokens of a pool are written, indexed by (page, slot, head).
+struct token_scales {
+  float* data = nullptr;  ///< null: tokens have none
+  std::int64_t page = 0;
+  std::int64_t slot = 0;
+  std::int64_t head = 0;
+};
+
 /// New keys and values, and where they go: token t of sequence n takes the place of its key
 /// seqlens_k[n] - q_len + t, slot key % page_size of page table[n * table_row + key / page_size].
 ///
@@ -65,6 +73,9 @@ struct kv_append_args {
   float k_scale = 1.0f, v_scale = 1.0f;
   const float* k_scales = nullptr;  ///< of each head, beside k_scale; null: 1
   const float* v_scales = nullptr;
+  /// Pools of 8 bits: of each row, beside those, what makes its largest element the largest code
+  /// (prim/common/code_scale.hpp).
+  token_scales k_token_scales{}, v_token_scales{};
 };
 
 /// The pages of a pool as bytes: each is extents[0] x extents[1] x extents[2] runs of `run` bytes.

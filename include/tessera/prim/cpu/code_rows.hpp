@@ -151,6 +151,17 @@ TESSERA_INLINE void widen_row(const Code* from, int count, Element* to) {
   code_widener<Isa>::widen(last, to + at);
 }
 
+/// `count` elements times a factor, rounded; a multiple of `code_block`.
+template <class Isa, class Element>
+TESSERA_INLINE void scale_row(Element* row, int count, float factor) {
+  using vec = simd<Isa>;
+  static_assert(code_block % vec::width == 0);
+  const auto by = vec::broadcast(factor);
+  for (int at = 0; at < count; at += vec::width) {
+    vec::store_as(row + at, vec::mul(vec::load_as(row + at), by));
+  }
+}
+
 /// The nearest number that a type of 8 bits has.
 template <class Isa>
 TESSERA_INLINE float nearest_of_codes(dtype type, float x) {

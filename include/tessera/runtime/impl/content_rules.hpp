@@ -52,6 +52,8 @@ struct content_rule {
   std::int64_t beyond = 0;  ///< entries that are looked at besides
   std::int64_t limit = 0;   ///< the dim that numbers lie in
   std::int64_t page = 1;    ///< tokens of a page
+  /// Of each page of a written pool, the entries in use that hold it; null: entries are compared.
+  const std::uint32_t* uses = nullptr;
 };
 
 namespace content_rules {
@@ -122,9 +124,10 @@ TESSERA_HD inline bool is_wrong_length(const content_rule& rule, std::int64_t n)
          (rule.written && rows_of(rule.covers, n) > length);
 }
 
-/// Another entry in use has the number of this one.
+/// Another entry in use has the number of this one, which is a page of the pool.
 TESSERA_HD inline bool is_shared(const content_rule& rule, std::int64_t sequences, std::int64_t n,
                                  std::int64_t m) noexcept {
+  if (rule.uses != nullptr) return rule.uses[rule.numbers.at(n, m)] > 1;
   for (std::int64_t i = 0; i < sequences; ++i) {
     const std::int64_t length = tokens_of(rule.numbers, rule.used_by, rule.page, i);
     for (std::int64_t j = 0; j * rule.page < length; ++j) {
@@ -132,6 +135,14 @@ TESSERA_HD inline bool is_shared(const content_rule& rule, std::int64_t sequence
     }
   }
   return false;
+}
+
+/// The page that entry m of a sequence holds; -1 where it is not in use or holds none.
+TESSERA_HD inline std::int64_t page_in_use(const content_rule& rule, std::int64_t n,
+                                           std::int64_t m) noexcept {
+  if (m * rule.page >= tokens_of(rule.numbers, rule.used_by, rule.page, n)) return -1;
+  const std::int64_t number = rule.numbers.at(n, m);
+  return number < rule.limit ? number : -1;
 }
 
 TESSERA_HD inline bool is_wrong_page(const content_rule& rule, std::int64_t sequences,

@@ -1,6 +1,7 @@
 // Keys and values of 8 bits in pages. No loop reads them where they lie: a few rows at a time are
 // widened to the row's type and read from a buffer that stays in the first-level cache, so that
-// memory gives half the bytes of 16-bit keys and the loops are the same.
+// memory gives half the bytes of 16-bit keys and the loops are the same. There a row is multiplied
+// by the scale of its token too, and rounded to the type.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +37,11 @@ class coded_tokens {
   static constexpr bool in_place = false;
   static constexpr int most_rows = 16;  ///< that are loaded together
 
-  coded_tokens(const void* pool, const row_strides& strides, const attention_kernel_args& args,
-               const prim::sequence& seq, int columns)
+  coded_tokens(const void* pool, const row_strides& strides, const slot_scales& scales,
+               const attention_kernel_args& args, const prim::sequence& seq, int columns)
       : codes_(pool, strides, args.pages, seq),
+        scales_(scales.data, scales.strides, args.pages, seq),
+        has_scales_(scales.data != nullptr),
         type_(args.pool_type),
         columns_(columns),
         stride_((columns + prim::code_block - 1) / prim::code_block * prim::code_block) {}
@@ -87,13 +90,16 @@ class coded_tokens {
                                                 int head) const {
     const auto from = codes_.rows(j, head);
     for (int i = begin; i < end; ++i) {
-      prim::widen_row<Isa>(reinterpret_cast<const Code*>(from.row(i)), columns_,
-                           buffer_ + (i - begin) * stride_);
+      Element* const row = buffer_ + (i - begin) * stride_;
+      prim::widen_row<Isa>(reinterpret_cast<const Code*>(from.row(i)), columns_, row);
+      if (has_scales_) prim::scale_row<Isa>(row, stride_, *scales_.row(j + i, head));
     }
     return {buffer_, stride_, begin};
   }
 
   paged_tokens<stored> codes_;
+  paged_tokens<float> scales_;  ///< a number for each token and head
+  bool has_scales_;
   dtype type_;
   int columns_;
   int stride_;
@@ -109,8 +115,8 @@ struct coded_source {
 
   static TESSERA_INLINE coded_source of(const attention_kernel_args& args,
                                         const prim::sequence& seq) {
-    return {{args.k, args.k_strides, args, seq, args.head_dim},
-            {args.v, args.v_strides, args, seq, args.v_head_dim}};
+    return {{args.k, args.k_strides, args.k_token_scales, args, seq, args.head_dim},
+            {args.v, args.v_strides, args.v_token_scales, args, seq, args.v_head_dim}};
   }
 };
 

@@ -30,8 +30,9 @@ namespace kernels::attention::cpu {
 
 /// `launch` of a validated call.
 template <class Kernel, class Problem, class Hooks>
-status launch_direct(const Problem& problem, const attention_kernel_args& lowered,
+status launch_direct(const Problem& problem, attention_kernel_args& lowered,
                      const tessera::cpu& where, const Hooks& hooks) {
+  lowered.batch_invariant = where.batch_invariant;
   using isa_type = typename traits<Kernel>::isa_type;
   if (status done = direct::check_row(traits<Kernel>::config, problem); !done) return done;
   if constexpr (traits<Kernel>::tiles) {

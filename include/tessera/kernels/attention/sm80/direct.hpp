@@ -55,8 +55,9 @@ status launch_of(const attention_kernel_args& args, const Hooks& hooks,
 /// `launch` on a device, which becomes the current one meanwhile, of a validated call;
 /// `finish(lowered, stream)` writes what the kernel does not.
 template <class Kernel, class Problem, class Hooks, class Finish>
-status launch_direct(const Problem& problem, const attention_kernel_args& lowered, device_id device,
+status launch_direct(const Problem& problem, attention_kernel_args& lowered, device_id device,
                      const cuda& where, const Hooks& hooks, const Finish& finish) {
+  lowered.batch_invariant = where.batch_invariant;
   return direct::launch_on_device(
       resolved(Kernel::config), problem, device, where,
       [&](int multiprocessors) {

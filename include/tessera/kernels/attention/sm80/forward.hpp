@@ -197,6 +197,10 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         const auto keys_ahead = kv.locate_keys(next);
         qk.template steps<most_steps, Traits::dim_groups>(copy_some);
         qk.finish();
+        if constexpr (Traits::codes) {
+          if (args.call.k_token_scales.data != nullptr) scale_scores(warp, kv.key_scales());
+          warp.value_scales = kv.value_scales();
+        }
 
         kv.wait_for_values();
         kv.prefetch_keys(keys_ahead);

@@ -267,6 +267,24 @@ class gemm_qk {
                                 [Traits::use_3xtf32 ? Traits::key_tiles : 1];
 };
 
+/// Products with keys of 8 bits times the scales of their tokens.
+template <class Traits, class State>
+__device__ __forceinline__ void scale_scores(warp_tile<Traits, State>& warp,
+                                             const lane_scales<Traits::block_kv>& scales) {
+#pragma unroll
+  for (int n = 0; n < Traits::key_tiles; ++n) {
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const float scale = scales.of(n * 8 + warp.lane() % 4 * 2 + odd);
+#pragma unroll
+      for (int m = 0; m < Traits::row_tiles; ++m) {
+        warp.scores[m][n].at[odd] *= scale;
+        warp.scores[m][n].at[2 + odd] *= scale;
+      }
+    }
+  }
+}
+
 /// out += P V of one tile at `v_tile` in shared memory. P of 16 keys is computed from their scores
 /// among the products of the 16 keys before. `Rescales`: the sums are still relative to the old
 /// maxima, and what `rescale_out` does is done among the products.
@@ -345,12 +363,15 @@ __device__ __forceinline__ void add_not_finite(warp_tile<Traits, State>& warp, i
       }
     }
     const auto* row = warp.block.v.row(Traits::places_of(call, call.v_strides.row), key0 + j);
+    float scale = 1.0f;
+    if constexpr (takes_codes(Traits::config)) scale = warp.block.v.scale_of(key0 + j);
 #pragma unroll
     for (int d = 0; d < Traits::v_tiles; ++d) {
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
         const int column = column_of_sum<Traits>(lane, d, odd);
-        const float value = column < call.v_head_dim ? value_at<Traits>(call, row, column) : 0.0f;
+        const float value =
+            column < call.v_head_dim ? value_at<Traits>(call, row, column) * scale : 0.0f;
         if (isfinite(value)) continue;
 #pragma unroll
         for (int m = 0; m < Traits::row_tiles; ++m) {

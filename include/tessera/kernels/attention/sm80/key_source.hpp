@@ -80,11 +80,51 @@ struct contiguous_tokens {
   }
 };
 
+/// Warps whose lanes are as many as these rows.
+template <int Rows>
+inline constexpr int warps_of = (Rows + prim::cuda::warp_size - 1) / prim::cuda::warp_size;
+
+/// Scales of the tokens of a tile, of which a lane has every 32nd.
+template <int Rows>
+struct lane_scales {
+  float part[warps_of<Rows>];
+
+  /// That of token `in_tile`; all lanes ask, for tokens of the same 32.
+  __device__ __forceinline__ float of(int in_tile) const {
+    float own = part[0];
+#pragma unroll
+    for (int other = 1; other < warps_of<Rows>; ++other) {
+      if (in_tile / prim::cuda::warp_size == other) own = part[other];
+    }
+    return __shfl_sync(prim::cuda::all_lanes, own, in_tile % prim::cuda::warp_size);
+  }
+};
+
+/// Scales of the slots of a pool, of one head.
+template <bool Scaled>
+struct slots_of_scales {
+  __device__ __forceinline__ void set_scales(const slot_scales&, int) {}
+};
+template <>
+struct slots_of_scales<true> {
+  const float* scale0;  ///< of slot 0 of page 0; null: all are 1
+  std::int64_t scale_page, scale_slot;
+
+  __device__ __forceinline__ void set_scales(const slot_scales& scales, int head) {
+    scale0 = scales.data == nullptr ? nullptr : scales.data + head * scales.strides.head;
+    scale_page = scales.strides.batch;
+    scale_slot = scales.strides.row;
+  }
+  __device__ __forceinline__ float scale_at(std::uint32_t page, int slot) const {
+    return scale0 == nullptr ? 1.0f : scale0[page * scale_page + slot * scale_slot];
+  }
+};
+
 /// The key source of a pool of pages: token j lies in the page that the sequence's line of the
 /// block table says. Tokens behind the last are taken to be the last, and numbers of no page to be
-/// one: nobody has looked at tables in device memory.
-template <class Place>
-struct paged_tokens {
+/// one: nobody has looked at tables in device memory. `Scaled`: tokens may have scales.
+template <class Place, bool Scaled>
+struct paged_tokens : slots_of_scales<Scaled> {
   const Place* page0;           ///< slot 0 of page 0, of the head
   const std::int32_t* numbers;  ///< of the sequence's pages
   std::int64_t page_stride;
@@ -94,26 +134,30 @@ struct paged_tokens {
 
   template <class Traits>
   static __device__ __forceinline__ paged_tokens of(const void* pool, const row_strides& strides,
+                                                    const slot_scales& scales,
                                                     const launch_args& args,
                                                     const work_tile& work) {
     const page_table& pages = args.call.pages;
-    return {
-        static_cast<const Place*>(pool) + Traits::places_of(args.call, work.kv_head * strides.head),
-        pages.numbers + work.seq.index * pages.row,
-        Traits::places_of(args.call, strides.batch),
-        args.page,
-        max(0, static_cast<int>(work.seq.k_len) - 1),
-        static_cast<std::uint32_t>(pages.page_count - 1)};
+    paged_tokens tokens;
+    tokens.set_scales(scales, work.kv_head);
+    tokens.page0 =
+        static_cast<const Place*>(pool) + Traits::places_of(args.call, work.kv_head * strides.head);
+    tokens.numbers = pages.numbers + work.seq.index * pages.row;
+    tokens.page_stride = Traits::places_of(args.call, strides.batch);
+    tokens.page = args.page;
+    tokens.last_token = max(0, static_cast<int>(work.seq.k_len) - 1);
+    tokens.last_page = static_cast<std::uint32_t>(pages.page_count - 1);
+    return tokens;
   }
   template <class Traits>
   static __device__ __forceinline__ paged_tokens keys_of(const launch_args& args,
                                                          const work_tile& work) {
-    return of<Traits>(args.call.k, args.call.k_strides, args, work);
+    return of<Traits>(args.call.k, args.call.k_strides, args.call.k_token_scales, args, work);
   }
   template <class Traits>
   static __device__ __forceinline__ paged_tokens values_of(const launch_args& args,
                                                            const work_tile& work) {
-    return of<Traits>(args.call.v, args.call.v_strides, args, work);
+    return of<Traits>(args.call.v, args.call.v_strides, args.call.v_token_scales, args, work);
   }
 
   /// Page and slot of a token, as they lie in the table.
@@ -132,6 +176,12 @@ struct paged_tokens {
     return page0 + min(place.number, last_page) * page_stride + place.slot * stride;
   }
 
+  /// Where tokens may have scales: that of this one.
+  __device__ __forceinline__ float scale_of(int token) const {
+    const token_place place = place_of(token);
+    return this->scale_at(min(place.number, last_page), place.slot);
+  }
+
   template <int Rows>
   struct tile;
   template <int Rows>
@@ -141,10 +191,10 @@ struct paged_tokens {
 /// The tokens of one tile: each warp has looked all of them up, a lane each. The reads are under
 /// way when the tile is located, and waited for when its rows are copied. All lanes ask together,
 /// for rows of the same 32.
-template <class Place>
+template <class Place, bool Scaled>
 template <int Rows>
-struct paged_tokens<Place>::tile {
-  static constexpr int parts = (Rows + prim::cuda::warp_size - 1) / prim::cuda::warp_size;
+struct paged_tokens<Place, Scaled>::tile : slots_of_scales<Scaled> {
+  static constexpr int parts = warps_of<Rows>;
   const Place* page0;
   std::int64_t page_stride;
   std::uint32_t last_page;
@@ -161,6 +211,17 @@ struct paged_tokens<Place>::tile {
       if (parts == 1 || in_tile / prim::cuda::warp_size == part) offset = own;
     }
     return page0 + __shfl_sync(prim::cuda::all_lanes, offset, in_tile % prim::cuda::warp_size);
+  }
+
+  /// Where tokens may have scales: those of the lane's tokens.
+  __device__ __forceinline__ lane_scales<Rows> scales() const {
+    lane_scales<Rows> of_lane;
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const token_place& place = places[part];
+      of_lane.part[part] = this->scale_at(min(place.number, last_page), place.slot);
+    }
+    return of_lane;
   }
 
   /// A walk down the rows as one thread copies them.
@@ -186,10 +247,16 @@ struct paged_tokens<Place>::tile {
   }
 };
 
-template <class Place>
+template <class Place, bool Scaled>
 template <int Rows>
-__device__ __forceinline__ auto paged_tokens<Place>::located(int first) const -> tile<Rows> {
-  tile<Rows> found{page0, page_stride, last_page, first, {}};
+__device__ __forceinline__ auto paged_tokens<Place, Scaled>::located(int first) const
+    -> tile<Rows> {
+  tile<Rows> found;
+  static_cast<slots_of_scales<Scaled>&>(found) = *this;
+  found.page0 = page0;
+  found.page_stride = page_stride;
+  found.last_page = last_page;
+  found.first = first;
 #pragma unroll
   for (int part = 0; part < tile<Rows>::parts; ++part) {
     found.places[part] =
@@ -202,6 +269,8 @@ __device__ __forceinline__ auto paged_tokens<Place>::located(int first) const ->
 /// The kind of key source that a kernel has.
 template <class Traits>
 using key_source_of =
-    std::conditional_t<Traits::paged, paged_tokens<typename Traits::place>, contiguous_tokens>;
+    std::conditional_t<Traits::paged,
+                       paged_tokens<typename Traits::place, takes_codes(Traits::config)>,
+                       contiguous_tokens>;
 
 }  // namespace tessera::kernels::attention::sm80

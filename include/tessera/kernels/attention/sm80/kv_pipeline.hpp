@@ -163,14 +163,31 @@ class kv_pipeline : public kv_tiles<Traits, State> {
  public:
   using base::base;
 
-  __device__ __forceinline__ void begin(const key_pass<source>&, const key_tile&) {
+  __device__ __forceinline__ void begin(const key_pass<source>& pass, const key_tile& now) {
     pipeline_ = {};  // the first tile lies in stage 0
+    if constexpr (Traits::codes) {
+      const int first = now.index * Traits::block_kv;
+      if (pass.k.scale0 != nullptr) {
+        scales_of_keys_[0] = pass.k.template located<Traits::block_kv>(first).scales();
+      }
+      if (pass.v.scale0 != nullptr) {
+        scales_of_values_[0] = pass.v.template located<Traits::block_kv>(first).scales();
+      }
+    }
   }
   __device__ __forceinline__ const key_range& range() const { return this->block_.keys; }
 
   __device__ __forceinline__ std::uint32_t keys() const { return this->k_tile(pipeline_.stage()); }
   __device__ __forceinline__ std::uint32_t values() const {
     return this->v_tile(pipeline_.stage());
+  }
+
+  /// Elements of 8 bits: scales of the tile's keys, and of its values.
+  __device__ __forceinline__ const lane_scales<Traits::block_kv>& key_scales() const {
+    return scales_of_keys_[0];
+  }
+  __device__ __forceinline__ const lane_scales<Traits::block_kv>& value_scales() const {
+    return scales_of_values_[0];
   }
 
   struct located_tile {
@@ -192,14 +209,26 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
   __device__ __forceinline__ void prefetch_values(const located_tile& tile) {
     this->copy_values(tile.from, tile.first, tile.limit, pipeline_.next_stage());
+    if constexpr (Traits::codes) {
+      if (tile.from.scale0 != nullptr) scales_of_values_[1] = tile.from.scales();
+    }
     if constexpr (Traits::stages == 1) pipeline_.commit();
   }
   __device__ __forceinline__ void prefetch_among(int) {}
   __device__ __forceinline__ void prefetch_keys(const located_tile& tile) {
     this->copy_keys(tile.from, tile.first, tile.limit, pipeline_.next_stage());
+    if constexpr (Traits::codes) {
+      if (tile.from.scale0 != nullptr) scales_of_keys_[1] = tile.from.scales();
+    }
     pipeline_.commit();
   }
-  __device__ __forceinline__ void advance() { pipeline_.advance(); }
+  __device__ __forceinline__ void advance() {
+    pipeline_.advance();
+    if constexpr (Traits::codes) {
+      scales_of_keys_[0] = scales_of_keys_[1];
+      scales_of_values_[0] = scales_of_values_[1];
+    }
+  }
 
  private:
   __device__ __forceinline__ located_tile located(const source& from, int tile) const {
@@ -209,6 +238,9 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
 
   prim::cuda::pipeline<Traits::stages> pipeline_;
+  /// Of the tile that is worked on and of the next one.
+  lane_scales<Traits::block_kv> scales_of_keys_[Traits::codes ? 2 : 1];
+  lane_scales<Traits::block_kv> scales_of_values_[Traits::codes ? 2 : 1];
 };
 
 /// Keeps in registers where a thread's part of the next tile comes from (walks down keys and

@@ -25,8 +25,8 @@
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/common/dropout_mask.hpp>
-#include <tessera/kernels/attention/common/new_tokens.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/common/written_tokens.hpp>
 #include <tessera/kernels/attention/sm80/alignment.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/row_kernels.hpp>
@@ -34,7 +34,6 @@
 #include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
 #include <tessera/kernels/attention/sm80/weights.hpp>
 #include <tessera/kernels/attention/sm80/work_planner.hpp>
-#include <tessera/kernels/kv_cache/sm80/append.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
@@ -169,6 +168,10 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.partial_stride = schedule_sm80::partial_stride(args.v_head_dim);
   launched.partial_out = reinterpret_cast<float*>(workspace);
   launched.partial_stats = launched.partial_out + cut.rows * cut.splits * launched.partial_stride;
+  if constexpr (config.keys == key_storage::coded) {
+    using traits = kernel_traits<Kernel, 0, aligned_codes<std::int8_t>>;
+    if (args.v_token_scales.data != nullptr) launched.call.out_factor /= weight_unit<traits>;
+  }
   launched.arrivals = arrivals_for<Kernel>(cut, workspace);
   launched.combine_blocks = cut.combine_blocks;
   launched.slices_of_block = cut.slices_of_block;
@@ -316,23 +319,6 @@ inline status check_lengths(const attention_kernel_args& args, const schedule& c
           "rows and keys are " + std::to_string(args.q_len) + " and " +
               std::to_string(args.kv_len) + ", the row takes less than " +
               std::to_string(longest_length) + " (rows times query heads per k head)"};
-}
-
-/// Queues the writes of a launch that has new tokens, before it attends to them.
-template <class Kernel>
-status write_new_tokens(const attention_kernel_args& args, cudaStream_t stream) {
-  if (args.written.k == nullptr) return {};
-  using element = element_t<Kernel::config.type>;
-  const kv_append_args writes = append_args_of(args);
-  cudaError_t code = cudaSuccess;
-  if constexpr (takes_codes(Kernel::config)) {
-    code = kv_cache::sm80::append_to_any_pool<element>(writes, stream);
-  } else {
-    code = kv_cache::sm80::append_unchanged<element>(writes, stream);
-  }
-  if (code == cudaSuccess) return {};
-  cudaGetLastError();
-  return prim::cuda::device_failure("kernel launch", code);
 }
 
 /// Runs the row's kernel with user hooks on `context.stream` of the current device.

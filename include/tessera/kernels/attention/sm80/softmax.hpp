@@ -90,6 +90,20 @@ __device__ __forceinline__ bool update_row_max(warp_tile<Traits, State>& warp) {
   return moved;
 }
 
+/// P of eight keys times the scales of their values. A weight of 0 stays 0, whatever the scale of a
+/// value that nobody sees.
+template <class Traits, class State>
+__device__ __forceinline__ void scale_weights(const warp_tile<Traits, State>& warp, int n,
+                                              float (&p)[4]) {
+  const int key = n * 8 + warp.lane() % 4 * 2;
+#pragma unroll
+  for (int odd = 0; odd < 2; ++odd) {
+    const float scale = warp.value_scales.of(key + odd) * weight_unit<Traits>;
+    p[odd] = p[odd] == 0.0f ? 0.0f : p[odd] * scale;
+    p[2 + odd] = p[2 + odd] == 0.0f ? 0.0f : p[2 + odd] * scale;
+  }
+}
+
 /// The scores of eight keys become P, packed for 16-bit elements, and enter the row sums.
 template <class Traits, class State>
 __device__ __forceinline__ void exponentiate(warp_tile<Traits, State>& warp,
@@ -105,6 +119,9 @@ __device__ __forceinline__ void exponentiate(warp_tile<Traits, State>& warp,
   warp.row_sum[m][1] += p[2] + p[3];
 #pragma unroll
   for (int e = 0; e < 4; ++e) p[e] = kept.has(m, n, e) ? p[e] : 0.0f;
+  if constexpr (Traits::codes) {
+    if (warp.args.call.v_token_scales.data != nullptr) scale_weights(warp, n, p);
+  }
   if constexpr (Traits::use_3xtf32) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) warp.scores[m][n].at[e] = p[e];

@@ -69,12 +69,6 @@ constexpr int round_up_to(int value, int step) {
   return (value + step - 1) / step * step;
 }
 
-/// Rows that read pools of 8 bits; those for any head dim besides pools of their own type.
-constexpr bool takes_codes(const attention_config& config) noexcept {
-  return config.keys == key_storage::coded ||
-         (config.keys == key_storage::paged && config.head_dim == 0);
-}
-
 /// The widths that a config for any head dimension is compiled for.
 inline constexpr int any_widths[] = {64, 128, 256};
 
@@ -280,6 +274,12 @@ __device__ __forceinline__ float scale_of_head(const launch_args& args, int head
   }
   return call.softmax_scale;
 }
+
+/// What weights are multiplied by besides the scales of the tokens of 8-bit values, so that those
+/// of f16, which may be 2^16 before, hold what is left of them; finished rows are divided by it.
+template <class Traits>
+inline constexpr float weight_unit =
+    Traits::codes&& std::is_same_v<typename Traits::element, f16> ? 0x1p-10f : 1.0f;
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
 

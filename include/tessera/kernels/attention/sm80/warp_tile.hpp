@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -39,6 +40,8 @@ struct warp_tile {
   /// In powers of 2; of the keys up to the last time that it moved, less headroom.
   float row_max[row_tiles][2];
   float row_sum[row_tiles][2];
+  /// Of the tokens of a tile of 8-bit values, if they have some.
+  lane_scales<Traits::block_kv> value_scales;
   float rescale[row_tiles][2];  ///< factor of `out`, where a maximum has just moved
 
   __device__ __forceinline__ warp_tile(const launch_args& launched, const State& known)

@@ -7,6 +7,7 @@
 
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/attention/common/score_mod_row.hpp>
+#include <tessera/kernels/attention/sm90/pages.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
@@ -15,11 +16,6 @@
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
-
-/// Index of a tile's sequence in tensors: packed ones have one entry.
-__device__ __forceinline__ int entry_of(const attention_kernel_args& call, const work_tile& work) {
-  return call.cu_seqlens_q != nullptr ? 0 : work.sequence;
-}
 
 __device__ __forceinline__ prim::softmax_result finished(const attention_kernel_args& call,
                                                          int head,
@@ -84,8 +80,7 @@ class careful_row {
       if constexpr (Traits::drops) {
         if (!keeps_weight(args_, work_.sequence, at_, key)) weight = 0.0f;
       }
-      const stored* v = token_row<stored>(call_.v, call_.v_strides, entry_of(call_, work_),
-                                          work_.k_begin + key, work_.kv_head);
+      const stored* v = key_row<Traits>(args_, work_, call_.v, call_.v_strides, key);
 #pragma unroll
       for (int i = 0; i < v_columns; ++i) {
         sums[i] = fmaf(weight, element(v, i, Traits::v_head_dim), sums[i]);
@@ -115,8 +110,7 @@ class careful_row {
   }
 
   __device__ __forceinline__ float logit_of(int key) const {
-    const stored* k = token_row<stored>(call_.k, call_.k_strides, entry_of(call_, work_),
-                                        work_.k_begin + key, work_.kv_head);
+    const stored* k = key_row<Traits>(args_, work_, call_.k, call_.k_strides, key);
     float score = 0.0f;
 #pragma unroll
     for (int i = 0; i < qk_columns; ++i) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
@@ -67,7 +68,7 @@ class consumer {
     const int full_last = uniform(own.full_last);
 
     q_place().wait_full(barriers_of_q());
-    if (!Traits::codes_of_heads && args_.negative_scale) negate_queries();
+    if (!Traits::codes_of_heads && changes_queries()) change_queries();
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -234,8 +235,23 @@ class consumer {
     for (float& score : lane_.scores) score = -score;
   }
 
-  /// Turns the signs of this warpgroup's queries.
-  __device__ __forceinline__ void negate_queries() {
+  __device__ __forceinline__ bool changes_queries() const {
+    return args_.negative_scale || (Traits::paged && args_.call.q_divisor != 1.0f);
+  }
+  /// Two elements of q, divided where that is asked for, and their signs turned.
+  __device__ __forceinline__ std::uint32_t changed_word(std::uint32_t word) const {
+    if constexpr (Traits::paged) {
+      using words = typename Traits::words;
+      const auto part = [&](std::uint32_t bits) {
+        return divided<typename Traits::element>(words::unpack(static_cast<std::uint16_t>(bits)),
+                                                 args_.call.q_divisor);
+      };
+      word = words::pack(part(word), part(word >> 16));
+    }
+    return args_.negative_scale ? word ^ 0x80008000u : word;
+  }
+  /// Changes this warpgroup's queries.
+  __device__ __forceinline__ void change_queries() {
     const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
     const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
                                warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
@@ -245,7 +261,7 @@ class consumer {
       const std::uint32_t at = rows + i / chunks * Traits::q_panel_bytes + i % chunks * 16;
       std::uint32_t four[4];
       prim::cuda::load_shared_16(four, at);
-      for (std::uint32_t& word : four) word ^= 0x80008000u;
+      for (std::uint32_t& word : four) word = changed_word(word);
       prim::cuda::store_shared_16(at, four);
     }
     share_writes();

@@ -24,6 +24,7 @@
 #include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/common/dropout_mask.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/common/written_tokens.hpp>
 #include <tessera/kernels/attention/sm90/call_plan.hpp>
 #include <tessera/kernels/attention/sm90/classify.hpp>
 #include <tessera/kernels/attention/sm90/forward.hpp>
@@ -49,7 +50,17 @@ inline bool rows_are_aligned(const void* data, const row_strides& strides, std::
          fits(rows, strides.row) && fits(heads, strides.head);
 }
 
+/// Tokens of k and v are those of slots of a page where they lie in pages.
 inline bool tokens_are_aligned(const attention_kernel_args& args, std::size_t bytes) {
+  if (args.pages.page_size > 0) {
+    const page_table& pages = args.pages;
+    const auto pool = [&](const void* data, const row_strides& strides) {
+      return rows_are_aligned(data, strides, pages.page_count, pages.page_size, args.kv_heads,
+                              bytes);
+    };
+    return rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads, bytes) &&
+           pool(args.k, args.k_strides) && pool(args.v, args.v_strides);
+  }
   return rows_are_aligned(args.q, args.q_strides, args.batch, args.q_len, args.q_heads, bytes) &&
          rows_are_aligned(args.k, args.k_strides, args.batch, args.kv_len, args.kv_heads, bytes) &&
          rows_are_aligned(args.v, args.v_strides, args.batch, args.kv_len, args.kv_heads, bytes);
@@ -107,6 +118,19 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
   launched.boxed_q = prim::cuda::make_tensor_map(
       maps.q, boxes_of<stored>(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len,
                                entries, cut.heads_of_tile, cut.tokens_of_tile));
+  if constexpr (Traits::paged) {
+    const page_table& pages = args.pages;
+    const auto pool = [&](CUtensorMap& map, const void* data, const row_strides& strides,
+                          int columns) {
+      return pages.page_size % box_of_page == 0 &&
+             prim::cuda::make_tensor_map(
+                 map, boxes_of<stored>(data, strides, columns, args.kv_heads, pages.page_size,
+                                       pages.page_count, 1, box_of_page));
+    };
+    launched.boxed_k = pool(maps.k, args.k, args.k_strides, args.head_dim);
+    launched.boxed_v = pool(maps.v, args.v, args.v_strides, args.v_head_dim);
+    return maps;
+  }
   launched.boxed_k = prim::cuda::make_tensor_map(
       maps.k, boxes_of<stored>(args.k, args.k_strides, args.head_dim, args.kv_heads, args.kv_len,
                                entries, 1, Traits::block_kv));
@@ -169,6 +193,9 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.section_tiles =
       divisor::of(std::max(1u, section * static_cast<std::uint32_t>(cut.row_blocks)));
   launched.last_section = divisor::of(all % section == 0 ? section : all % section);
+  if constexpr (are_paged(config.keys)) {
+    launched.page = divisor::of(static_cast<std::uint32_t>(args.pages.page_size));
+  }
   launched.negative_scale = args.softmax_scale < 0.0f;
   // A scale of 0 would make NaN of hidden scores, 0 * -inf.
   launched.log2_scale = std::max(std::fabs(args.softmax_scale) * prim::log2_e, 1e-30f);
@@ -304,10 +331,13 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
     return {status_code::ineligible_row,
             "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
   }
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if constexpr (traits::paged) {
+    if (status done = write_new_tokens<Kernel>(args, stream); !done) return done;
+  }
   launch_args launched = launch_args_of<Kernel, Hooks>(args, cut);
   share_last_tiles(launched, plan, context.workspace);
   const tensor_maps maps = maps_of<traits>(args, cut, launched);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
   cudaError_t code = set_counter<Kernel>(launched, context.workspace, stream);
   const bool dependent =
       launched.counter_place >= 0 && device_readiness<Kernel, Hooks>::dependent(device);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm90/pages.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/values_across.hpp>
@@ -16,7 +17,8 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys.
+/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
+/// or of a part of a page.
 struct tensor_maps {
   CUtensorMap q, k, v;
 };
@@ -196,6 +198,24 @@ class producer {
     v_place_.advance();
   }
 
+  /// The boxes of a tile of keys or values in pages, a lane each; those behind the last key are its
+  /// own again. `place` is that of the lane's first token.
+  template <int Panels>
+  __device__ __forceinline__ void bring_pages(const token_place& place, int kv_head,
+                                              std::uint32_t to, std::uint32_t full,
+                                              const CUtensorMap& map) {
+    if (lane() == 0) prim::cuda::arrive_expecting(full, Panels * Traits::kv_panel_bytes);
+    __syncwarp();
+    if (lane() >= Traits::block_kv / box_of_page) return;
+    to += lane() * box_of_page * prim::cuda::panel_row_bytes;
+#pragma unroll
+    for (int panel = 0; panel < Panels; ++panel) {
+      prim::cuda::copy_box(to + panel * Traits::kv_panel_bytes, map, full,
+                           {panel * prim::cuda::panel_columns, kv_head, place.slot, place.page},
+                           prim::cuda::cache_hint::evict_last);
+    }
+  }
+
   /// A tile of keys or values. Rows behind the sequence are those of others, or zeros.
   template <int Panels>
   __device__ __forceinline__ void bring(const work_tile& work, int key0, std::uint32_t barriers,
@@ -204,9 +224,20 @@ class producer {
                                         const CUtensorMap& map, const void* data,
                                         const row_strides& strides, int width) {
     const std::uint32_t full = place.full(barriers);
+    if constexpr (Traits::paged) {
+      if (boxed) {
+        // Looked up while the place is still in use.
+        const int token = min(key0 + lane() * box_of_page, work.k_len - 1);
+        const token_place at = place_of(args_, work.sequence, token / box_of_page * box_of_page);
+        place.wait_empty(barriers);
+        bring_pages<Panels>(at, work.kv_head, to, full, map);
+        place.advance();
+        return;
+      }
+    }
     place.wait_empty(barriers);
-    const int entry = args_.call.cu_seqlens_q != nullptr ? 0 : work.sequence;
     if (boxed) {
+      const int entry = entry_of(args_.call, work);
       if (lane() == 0) {
         prim::cuda::arrive_expecting(full, Panels * Traits::kv_panel_bytes);
 #pragma unroll
@@ -221,8 +252,8 @@ class producer {
       copy_rows<Panels>(to, Traits::block_kv, Traits::kv_panel_bytes, width,
                         [&](int row) -> const std::uint16_t* {
                           if (key0 + row >= work.k_len) return nullptr;
-                          return pairs_of_row(data, strides, entry, work.k_begin + key0 + row,
-                                              work.kv_head);
+                          return reinterpret_cast<const std::uint16_t*>(
+                              key_row<Traits>(args_, work, data, strides, key0 + row));
                         });
       if (lane() == 0) prim::cuda::arrive(full);
     }

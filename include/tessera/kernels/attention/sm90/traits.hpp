@@ -68,6 +68,8 @@ struct kernel_traits {
   static constexpr bool has_biases = has(attention_feature::bias);
   static constexpr bool has_position_biases = false;
   static constexpr bool codes = false;
+  /// Keys and values lie in pages (pages.hpp).
+  static constexpr bool paged = are_paged(config.keys);
   static constexpr bool use_3xtf32 = false;
   static constexpr int key_tiles = config.block_kv / 8;
 
@@ -223,6 +225,7 @@ struct launch_args {
   divisor section{};        ///< of these, whose keys and values are worked on at the same time
   divisor section_tiles{};  ///< work tiles of a whole section
   divisor last_section{};   ///< head blocks of the last section
+  divisor page{};           ///< tokens of a page
   float log2_scale = 1;     ///< scores, or what a cap made of them, times this are powers of 2
   float inverse_scale = 1;  ///< 1 / log2_scale
   float rescale_above = 0;  ///< by how much a score passes the maximum before sums are rescaled
@@ -267,7 +270,7 @@ __device__ __forceinline__ float value_scale_of_head(const launch_args& args, in
     if (args.call.v_scales != nullptr) return args.call.v_scales[args.group.quotient(head)];
     return 1.0f;
   }
-  return Traits::drops ? args.call.out_factor : 1.0f;
+  return Traits::drops || Traits::paged ? args.call.out_factor : 1.0f;
 }
 
 /// Two elements of out.

@@ -244,6 +244,11 @@ __device__ __forceinline__ query_row query_of(const launch_args& args, const wor
           work.first_head + row - query * static_cast<int>(args.heads_of_tile.value)};
 }
 
+/// Index of a tile's sequence in tensors: packed ones have one entry.
+__device__ __forceinline__ int entry_of(const attention_kernel_args& call, const work_tile& work) {
+  return call.cu_seqlens_q != nullptr ? 0 : work.sequence;
+}
+
 /// Element (sequence, row of the tensor, head, 0).
 template <class Stored = std::uint16_t>
 __device__ __forceinline__ Stored* token_row(const void* data, const row_strides& strides,

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include <tessera/families/kv_cache/kernel_args.hpp>
+#include <tessera/prim/common/code_scale.hpp>
 #include <tessera/prim/common/element_cast.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
@@ -27,13 +28,14 @@ struct half_of_token {
   std::int64_t columns = 0, width = 0;
   float scale = 1.0f;
   const float* scales = nullptr;
+  token_scales token_scale{};
 };
 
 template <class Isa>
 half_of_token keys_of(const kv_append_args& args) {
   return {args.k_new,     args.k_new_strides, static_cast<std::byte*>(args.k),
           args.k_strides, args.k_columns,     args.k_width,
-          args.k_scale,   args.k_scales};
+          args.k_scale,   args.k_scales,      args.k_token_scales};
 }
 template <class Isa>
 half_of_token values_of(const kv_append_args& args) {
@@ -46,7 +48,18 @@ half_of_token values_of(const kv_append_args& args) {
           args.v_columns,
           args.v_width,
           args.v_scale,
-          args.v_scales};
+          args.v_scales,
+          args.v_token_scales};
+}
+
+/// The scale of a row that is divided by `factor` too.
+template <class To, class From>
+float scale_of_row(const From* from, std::int64_t count, float factor) {
+  float largest = 0.0f;
+  for (std::int64_t i = 0; i < count; ++i) {
+    largest = prim::largest_finite(largest, prim::float_of(from[i]));
+  }
+  return prim::code_scale<To>(largest, factor);
 }
 
 /// to[0, count) = from / scale, rounded.
@@ -146,9 +159,18 @@ class append_launch {
         To* const row = to + h / args_.heads_per_group * half.to_strides.group +
                         h % args_.heads_per_group * half.to_strides.head;
         const std::int64_t columns = h < args_.heads ? half.columns : 0;
-        const float scale =
+        const From* const of_head = from + h * half.from_strides.head;
+        float scale =
             half.scales != nullptr && columns > 0 ? half.scale * half.scales[h] : half.scale;
-        store_row<Isa>(from + h * half.from_strides.head, row, columns, scale);
+        if constexpr (sizeof(To) == 1 && sizeof(From) > 1) {
+          const token_scales& out = half.token_scale;
+          if (out.data != nullptr && h < args_.heads) {
+            const float own = scale_of_row<To>(of_head, columns, scale);
+            out.data[page * out.page + slot * out.slot + h * out.head] = own;
+            scale *= own;
+          }
+        }
+        store_row<Isa>(of_head, row, columns, scale);
         std::memset(static_cast<void*>(row + columns), 0,
                     static_cast<std::size_t>(half.width - columns) * sizeof(To));
       }

@@ -3,8 +3,9 @@
 //
 // A thread block has a few tokens. First a thread each finds where one goes; then all threads move
 // pieces of their rows: 16 bytes of the narrower side at a time where every row allows it, else
-// element by element. No value of lengths, offsets or page numbers is trusted: what has no place is
-// written nowhere.
+// element by element. Where tokens have scales of their own, a warp has a row at a time, which it
+// looks at before it moves it. No value of lengths, offsets or page numbers is trusted: what has no
+// place is written nowhere.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,10 @@
 #include <cuda_runtime.h>
 
 #include <tessera/families/kv_cache/kernel_args.hpp>
+#include <tessera/prim/common/code_scale.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/warp.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/float8.hpp>
 
@@ -35,6 +38,7 @@ struct token_half {
   std::int64_t columns = 0;
   float scale = 1.0f;
   const float* scales = nullptr;
+  token_scales token_scale{};
   std::uint32_t pieces = 0;  ///< of a row of the pool
 };
 
@@ -118,6 +122,25 @@ __device__ __forceinline__ void move_piece(const From* from, To* to, float scale
   *reinterpret_cast<target*>(to) = written;
 }
 
+/// The places of a block's tokens, which a thread each finds.
+__device__ __forceinline__ void find_places(const append_launch& launch, std::int64_t first,
+                                            token_place (&places)[most_block_tokens]) {
+  if (threadIdx.x < launch.block_tokens) {
+    const std::int64_t token = first + threadIdx.x;
+    places[threadIdx.x] = token < launch.call.tokens ? place_of(launch.call, token) : token_place{};
+  }
+  __syncthreads();
+}
+
+/// The row of a head at a place of the pool.
+template <class To>
+__device__ __forceinline__ To* row_of(const append_launch& launch, const token_half& half,
+                                      token_place at, std::uint32_t head) {
+  return static_cast<To*>(half.to) + at.page * half.to_strides.page +
+         at.slot * half.to_strides.token + head / launch.heads_per_group * half.to_strides.group +
+         head % launch.heads_per_group * half.to_strides.head;
+}
+
 /// Elements of a piece: 16 bytes of the narrower side.
 template <class From, class To>
 constexpr int wide_piece = 16 /
@@ -127,13 +150,8 @@ template <int Count, class From, class To>
 __global__ void __launch_bounds__(append_threads)
     append_tokens(const __grid_constant__ append_launch launch) {
   __shared__ token_place places[most_block_tokens];
-  const kv_append_args& args = launch.call;
   const std::int64_t first = std::int64_t{blockIdx.x} * launch.block_tokens;
-  if (threadIdx.x < launch.block_tokens) {
-    const std::int64_t token = first + threadIdx.x;
-    places[threadIdx.x] = token < args.tokens ? place_of(args, token) : token_place{};
-  }
-  __syncthreads();
+  find_places(launch, first, places);
   const std::uint32_t pieces = launch.block_tokens * launch.token_pieces;
   const std::uint32_t of_keys = launch.pool_heads * launch.halves[0].pieces;
   for (std::uint32_t i = threadIdx.x; i < pieces; i += append_threads) {
@@ -146,10 +164,7 @@ __global__ void __launch_bounds__(append_threads)
     const token_half& half = launch.halves[values ? 1 : 0];
     const std::uint32_t head = inside / half.pieces;
     const std::int64_t column = std::int64_t{inside - head * half.pieces} * Count;
-    To* const to = static_cast<To*>(half.to) + at.page * half.to_strides.page +
-                   at.slot * half.to_strides.token +
-                   head / launch.heads_per_group * half.to_strides.group +
-                   head % launch.heads_per_group * half.to_strides.head + column;
+    To* const to = row_of<To>(launch, half, at, head) + column;
     if (head >= launch.heads || column >= half.columns) {
       *reinterpret_cast<prim::cuda::element_vector<To, Count>*>(to) = {};
       continue;
@@ -159,6 +174,65 @@ __global__ void __launch_bounds__(append_threads)
                              head * half.from_strides.head + column;
     const float scale = half.scales != nullptr ? half.scale * half.scales[head] : half.scale;
     move_piece<Count>(from, to, scale);
+  }
+}
+
+/// The scale of a row, which a warp looks at, beside `factor`.
+template <int Count, class To, class From>
+__device__ __forceinline__ float scale_of_row(const From* from, std::int64_t columns,
+                                              float factor) {
+  using source = prim::cuda::element_vector<From, Count>;
+  float largest = 0.0f;
+  for (std::int64_t at = threadIdx.x % 32 * Count; at < columns; at += 32 * Count) {
+    const source read = *reinterpret_cast<const source*>(from + at);
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      largest = prim::largest_finite(largest, prim::cuda::float_of(read.x[i]));
+    }
+  }
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(prim::cuda::all_lanes, largest, lanes));
+  }
+  return prim::code_scale<To>(largest, factor);
+}
+
+/// The same as append_tokens, where the keys or values of tokens have scales of their own.
+template <int Count, class From, class To>
+__global__ void __launch_bounds__(append_threads)
+    append_scaled(const __grid_constant__ append_launch launch) {
+  __shared__ token_place places[most_block_tokens];
+  const std::int64_t first = std::int64_t{blockIdx.x} * launch.block_tokens;
+  find_places(launch, first, places);
+  const std::uint32_t rows = launch.block_tokens * 2 * launch.pool_heads;
+  for (std::uint32_t i = threadIdx.x / 32; i < rows; i += append_threads / 32) {
+    const std::uint32_t token = i / (2 * launch.pool_heads);
+    const token_place at = places[token];
+    if (at.page < 0) continue;
+    const std::uint32_t head = i / 2 % launch.pool_heads;
+    const token_half& half = launch.halves[i % 2];
+    To* const to = row_of<To>(launch, half, at, head);
+    const From* const from = static_cast<const From*>(half.from) +
+                             (first + token) * half.from_strides.token +
+                             head * half.from_strides.head;
+    const bool present = head < launch.heads;
+    float scale = half.scales != nullptr && present ? half.scale * half.scales[head] : half.scale;
+    if (half.token_scale.data != nullptr && present) {
+      const token_scales& out = half.token_scale;
+      const float own = scale_of_row<Count, To>(from, half.columns, scale);
+      if (threadIdx.x % 32 == 0) {
+        out.data[at.page * out.page + at.slot * out.slot + head * out.head] = own;
+      }
+      scale *= own;
+    }
+    for (std::uint32_t piece = threadIdx.x % 32; piece < half.pieces; piece += 32) {
+      const std::int64_t column = std::int64_t{piece} * Count;
+      if (!present || column >= half.columns) {
+        *reinterpret_cast<prim::cuda::element_vector<To, Count>*>(to + column) = {};
+      } else {
+        move_piece<Count>(from + column, to + column, scale);
+      }
+    }
   }
 }
 
@@ -180,7 +254,8 @@ inline bool is_wide(const token_half& half, std::int64_t width, int count, std::
          are_wide(half.to, to.page | to.token | to.group | to.head, width, count, to_bytes);
 }
 
-template <class From, class To>
+/// `Scales`: tokens may have scales of their own.
+template <class From, class To, bool Scales = false>
 cudaError_t append_as(append_launch& launch, cudaStream_t stream) {
   const kv_append_args& args = launch.call;
   constexpr int wide = wide_piece<From, To>;
@@ -196,7 +271,12 @@ cudaError_t append_as(append_launch& launch, cudaStream_t stream) {
   launch.block_tokens = std::clamp(static_cast<std::uint32_t>(block_pieces) / launch.token_pieces,
                                    1u, static_cast<std::uint32_t>(most_block_tokens));
   const std::int64_t blocks = (args.tokens + launch.block_tokens - 1) / launch.block_tokens;
-  auto* const kernel = is_wide_call ? &append_tokens<wide, From, To> : &append_tokens<1, From, To>;
+  auto* kernel = is_wide_call ? &append_tokens<wide, From, To> : &append_tokens<1, From, To>;
+  if constexpr (Scales && sizeof(To) == 1) {
+    if (args.k_token_scales.data != nullptr || args.v_token_scales.data != nullptr) {
+      kernel = is_wide_call ? &append_scaled<wide, From, To> : &append_scaled<1, From, To>;
+    }
+  }
   return prim::cuda::launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), append_threads, 0,
                                    stream, false, launch);
 }
@@ -213,10 +293,11 @@ inline append_launch launch_of(const kv_append_args& args) {
   const auto pool_bytes = static_cast<std::int64_t>(size_of(args.pool_type));
   void* const v =
       args.v != nullptr ? args.v : static_cast<char*>(args.k) + args.v_offset * pool_bytes;
-  launch.halves[0] = {args.k_new,     args.k_new_strides, args.k,       args.k_strides,
-                      args.k_columns, args.k_scale,       args.k_scales};
-  launch.halves[1] = {args.v_new,   args.v_new_strides, v, args.v_strides, args.v_columns,
-                      args.v_scale, args.v_scales};
+  launch.halves[0] = {args.k_new,     args.k_new_strides, args.k,        args.k_strides,
+                      args.k_columns, args.k_scale,       args.k_scales, args.k_token_scales};
+  launch.halves[1] = {args.v_new,     args.v_new_strides, v,
+                      args.v_strides, args.v_columns,     args.v_scale,
+                      args.v_scales,  args.v_token_scales};
   launch.heads = static_cast<std::uint32_t>(args.heads);
   launch.pool_heads = static_cast<std::uint32_t>(args.pool_heads);
   launch.heads_per_group = static_cast<std::uint32_t>(args.heads_per_group);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include <cuda_runtime.h>
@@ -35,6 +36,54 @@ __global__ void __launch_bounds__(counting_threads)
   }
 }
 
+/// How many entries in use hold each page.
+__global__ void __launch_bounds__(counting_threads)
+    count_uses_kernel(const __grid_constant__ content_rule rule, std::uint32_t* uses) {
+  using namespace content_rules;  // NOLINT: how tables are read
+  const std::int64_t slots = rule.numbers.extent[1];
+  const std::int64_t entries = entries_in_use(rule, rule.numbers.extent[0], rule.beyond) * slots;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * counting_threads;
+  for (std::int64_t entry = static_cast<std::int64_t>(blockIdx.x) * counting_threads + threadIdx.x;
+       entry < entries; entry += threads) {
+    const std::int64_t page = page_in_use(rule, entry / slots, entry % slots);
+    if (page >= 0) atomicAdd(uses + page, 1u);
+  }
+}
+
+/// Uses of the pages of a large table, in memory of the stream, so that a page that is there twice
+/// is found without comparing all entries. Without that memory they are compared.
+class page_uses {
+  static constexpr std::int64_t least_entries = 4096;
+  static constexpr std::int64_t most_pages = std::int64_t{1} << 26;
+
+ public:
+  page_uses(content_rule& rule, unsigned grid, cudaStream_t stream) : stream_(stream) {
+    const bool wanted = rule.holds == tensor_contents::page_numbers && rule.written &&
+                        !rule.of_lengths && entries_of(rule) >= least_entries && rule.limit > 0 &&
+                        rule.limit <= most_pages;
+    if (!wanted) return;
+    const std::size_t bytes = static_cast<std::size_t>(rule.limit) * sizeof *uses_;
+    void* memory = nullptr;
+    if (cudaMallocAsync(&memory, bytes, stream) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return;
+    }
+    uses_ = static_cast<std::uint32_t*>(memory);
+    if (cudaMemsetAsync(memory, 0, bytes, stream) != cudaSuccess) return;
+    count_uses_kernel<<<grid, counting_threads, 0, stream>>>(rule, uses_);
+    rule.uses = uses_;
+  }
+  ~page_uses() {
+    if (uses_ != nullptr) cudaFreeAsync(uses_, stream_);
+  }
+  page_uses(const page_uses&) = delete;
+  page_uses& operator=(const page_uses&) = delete;
+
+ private:
+  std::uint32_t* uses_ = nullptr;
+  cudaStream_t stream_;
+};
+
 }  // namespace
 
 status count_faults(const content_rule& rule, std::uint64_t* faults, void* stream) {
@@ -42,8 +91,11 @@ status count_faults(const content_rule& rule, std::uint64_t* faults, void* strea
   const std::int64_t blocks = (entries_of(rule) + counting_threads - 1) / counting_threads;
   const auto grid = static_cast<unsigned>(std::min(blocks, most_counting_blocks));
   if (grid == 0) return {};
-  count_faults_kernel<<<grid, counting_threads, 0, static_cast<cudaStream_t>(stream)>>>(
-      rule, reinterpret_cast<unsigned long long*>(faults));
+  const auto queue = static_cast<cudaStream_t>(stream);
+  content_rule counted = rule;
+  const page_uses uses(counted, grid, queue);
+  count_faults_kernel<<<grid, counting_threads, 0, queue>>>(
+      counted, reinterpret_cast<unsigned long long*>(faults));
   return answer_of("counting faults", cudaGetLastError());
 }
 
