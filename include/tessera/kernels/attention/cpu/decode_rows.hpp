@@ -164,7 +164,7 @@ class decode_rows {
     return vec::sum(bits) != 0.0f;
   }
 
-  /// The sums of a whole tile, leaving out keys of weight zero.
+  /// The sums of a whole tile, each row leaving out the keys that it has no use for.
   template <class Tokens>
   void add_seen_values(const Tokens& values, prim::key_interval keys) const {
     const auto rows = values.rows(keys.begin, queries_.kv_head());
@@ -172,7 +172,7 @@ class decode_rows {
       const element* const value = rows.row(key);
       for (int r = 0; r < queries_.count(); ++r) {
         const float weight = words::element(scratch_.score_row(r), key);
-        if (weight == 0.0f) continue;
+        if (weight == 0.0f && !queries_.uses(r, keys.begin + key)) continue;
         float* sum = sum_row(r);
         for (int d = 0; d < shape::v_head_dim(queries_.args()); ++d) {
           sum[words::interleaved_column(d)] += weight * static_cast<float>(value[d]);

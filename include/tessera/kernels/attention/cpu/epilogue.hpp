@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
@@ -83,12 +84,15 @@ void store_weights(const attention_kernel_args& args, const score_row& row,
   const auto shift = vec::broadcast(result.shift);
   const auto scale =
       vec::broadcast(result.weight_scale * (args.dropout ? args.dropout_scale : 1.0f));
+  // A row of NaN has zeros where it hides or drops a key.
+  const auto lowest = vec::broadcast(std::numeric_limits<float>::lowest());
   kept_weights<vec> kept(args, row.at, row.key0 + row.low);
   for (int c = row.low; c < row.high && c < row.columns; c += vec::width) {
-    auto weight = vec::mul(
-        prim::exp_of<typename shape::isa_type>(vec::sub(vec::load(row.scores + c), shift)), scale);
+    const auto score = vec::load(row.scores + c);
+    auto weight = vec::mul(prim::exp_of<typename shape::isa_type>(vec::sub(score, shift)), scale);
+    weight = vec::select_below(score, lowest, vec::zero(), weight);
     if constexpr (shape::has(attention_feature::dropout)) {
-      if (args.dropout) weight = vec::mul(weight, kept.next());
+      if (args.dropout) weight = vec::select_below(vec::zero(), kept.next(), weight, vec::zero());
     }
     const int count = row.columns - c < vec::width ? row.columns - c : vec::width;
     if (args.weights_type == dtype::f32) {

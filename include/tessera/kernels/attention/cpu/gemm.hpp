@@ -170,19 +170,19 @@ TESSERA_INLINE void gemm_pv(const attention_kernel_args& args, row_tile rows, fl
   }
 }
 
-/// Keys whose values stayed out of the panels: added row by row, where their weight is not zero.
-template <class Kernel, class Rows>
-void add_nonfinite_values(const attention_kernel_args& args, row_tile rows, const Rows& values,
-                          const key_columns& used, const bool* nonfinite,
+/// Keys whose values stayed out of the panels: added row by row, where the row has use for them.
+template <class Kernel, class Hooks, class Rows>
+void add_nonfinite_values(const query_rows<Kernel, Hooks>& queries, row_tile rows,
+                          const Rows& values, const key_columns& used, const bool* nonfinite,
                           const prefill_scratch<Kernel>& scratch) {
   using words = typename traits<Kernel>::words;
-  const int v_head_dim = traits<Kernel>::v_head_dim(args);
+  const int v_head_dim = traits<Kernel>::v_head_dim(queries.args());
   for (int key = used.begin; key < used.end; ++key) {
     if (!nonfinite[key]) continue;
     const auto* const value = values.row(key);
     for (int r = 0; r < rows.rows; ++r) {
       const float weight = words::element(scratch.score_row(r), key);
-      if (weight == 0.0f) continue;
+      if (weight == 0.0f && !queries.uses(rows.first + r, used.key0 + key)) continue;
       float* out = scratch.out_row(rows.first + r);
       for (int d = 0; d < v_head_dim; ++d) {
         out[d] += weight * static_cast<float>(value[d]);

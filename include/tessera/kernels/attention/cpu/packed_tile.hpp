@@ -34,7 +34,6 @@ struct packed_tile {
   int queued = 0;             ///< columns up to here are on their way
   int taken = 0;
   int buffer = 0;      ///< of the scratch memory
-  bool whole = false;  ///< every row sees every key
   bool finite = true;  ///< no key's values are kept out of the panels
 
   TESSERA_INLINE bool empty() const { return keys.empty(); }
@@ -61,7 +60,6 @@ class tile_packer {
     tile.keys = keys;
     tile.buffer = buffer;
     if (keys.empty()) return tile;
-    tile.whole = rows_.all_see(keys.keys(), keys.seen);
     if (shared_.any()) {
       const std::int64_t index = keys.key0 / shape::block_kv;
       tile.progress = shared_.progress_of(index);
@@ -114,12 +112,11 @@ class tile_packer {
     tile.finite = !tile.progress->nonfinite.load(std::memory_order_relaxed);
   }
 
-  /// Values that are not finite must not meet a weight of 0: unless every row sees every key, such
-  /// keys leave the panels. Shared ones stay as they are, and the item has its own of the values.
+  /// Values that are not finite must not meet the weight 0 of a hidden key: such keys leave the
+  /// panels, whoever sees them, so that which rows an item has changes no bit. Shared panels stay
+  /// as they are, and the item has its own of the values.
   void keep_nonfinite_out(tile_type& tile) const {
     if (tile.finite) return;
-    tile.finite = tile.whole;
-    if (tile.whole) return;
     tile.v = scratch_.v[tile.buffer];
     tile.nonfinite = scratch_.nonfinite[tile.buffer];
     for (int begin = tile.used.begin; begin < tile.used.end; begin += group) {

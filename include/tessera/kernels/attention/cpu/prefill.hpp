@@ -183,8 +183,8 @@ void prefill(const query_rows<Kernel, Hooks>& queries, const Source& source,
         softmax(queries, rows, used, scratch);
         gemm_pv<Kernel>(args, rows, tile.v, used, scratch, lines);
         if (!tile.finite) {
-          add_nonfinite_values(args, rows, source.v.rows(tile.keys.key0, queries.kv_head()), used,
-                               tile.nonfinite, scratch);
+          add_nonfinite_values(queries, rows, source.v.rows(tile.keys.key0, queries.kv_head()),
+                               used, tile.nonfinite, scratch);
         }
       }
       if (next.empty()) {

@@ -10,6 +10,7 @@
 #include <tessera/kernels/attention/cpu/epilogue.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
+#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cpu/code_rows.hpp>
@@ -115,11 +116,23 @@ class query_rows {
     return classify<Kernel>(args_, hooks_, scores_of({0, count_}, keys));
   }
 
-  /// True if every row sees every one of these keys, of which masks and functors leave `seen`, so
-  /// that no value needs to be kept out.
+  /// True if every row sees every one of these keys, of which masks and functors leave `seen`, and
+  /// drops none, so that no value needs to be kept out.
   bool all_see(prim::key_interval keys, prim::tile_visibility seen) const {
     return seen == prim::tile_visibility::full && keys_of_all().all.contains(keys) &&
-           !mods::may_hide(args_);
+           !mods::may_hide(args_) && !drops();
+  }
+
+  /// True if row r has use for the value of a key, whatever its weight: a weight of 0 may be that
+  /// of a hidden or dropped key, or one too small for a float, which the value may make NaN.
+  bool uses(int r, std::int64_t key) const {
+    float score[shape::width] = {};
+    const score_row row = scores_of_row(r, score, {key, 1, 0, 1, 0, shape::width});
+    if (row.begin != 0) return false;
+    mods::apply(args_, hooks_, units_, row, true);
+    if (score[0] == prim::minus_infinity) return false;
+    return !drops() || prim::dropout_keeps(args_.dropout_seed, args_.dropout_threshold,
+                                           row.at.batch, row.at.head, row.at.query, key);
   }
 
   /// The columns of a tile of keys that some of the rows see.
@@ -166,6 +179,9 @@ class query_rows {
   }
 
  private:
+  TESSERA_INLINE bool drops() const {
+    return shape::has(attention_feature::dropout) && args_.dropout;
+  }
   static TESSERA_INLINE float scale_of_keys(const attention_kernel_args& args, int kv_head) {
     float scale = args.softmax_scale;
     if constexpr (shape::scales_heads) {

@@ -24,6 +24,14 @@ struct softmax_rows {
   }
 };
 
+/// True if one of the scores of a row is NaN.
+template <class Kernel>
+[[gnu::noinline]] bool has_nan(const float* row, int low, int high) {
+  bool found = false;
+  for (int c = low; c < high; ++c) found = found || row[c] != row[c];
+  return found;
+}
+
 /// Updates the running softmax of `Rows` rows with their scores in columns [low, high), replaces
 /// these by the words of P = exp(score - row_max) and writes what the rows' accumulators must be
 /// rescaled by first. `position_of(r)` is the position of row r; it is asked for dropout only.
@@ -40,6 +48,7 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args, const score_
   using words = typename shape::words;
   constexpr int width = vec::width;
   static_assert(Rows <= width);
+  constexpr float infinity = std::numeric_limits<float>::infinity();
 
   reg lanes[width] = {};
   for (int r = 0; r < Rows; ++r) {
@@ -50,7 +59,8 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args, const score_
     }
     lanes[r] = best;
   }
-  // The order of the last max keeps a NaN of the state; a NaN among the scores reaches the sums.
+  // The order of the last max keeps a NaN of the state; one among the scores reaches the sums, and
+  // the state with them.
   const reg before = vec::load_n(state.row_max, Rows);
   const reg after = vec::max(vec::maxima(lanes), before);
   const reg exponent = vec::broadcast(units.exponent);
@@ -60,11 +70,15 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args, const score_
       before, after, vec::exp2(vec::mul(vec::sub(before, shift), exponent)), vec::broadcast(1.0f));
   float shifts[width];
   vec::store(shifts, shift);
-  vec::store_n(state.row_max, after, Rows);
+  float largest[width];
+  vec::store(largest, after);
   vec::store_n(rescale, factor, Rows);
 
   for (int r = 0; r < Rows; ++r) {
     float* row = scores + r * shape::score_stride;
+    if (largest[r] == infinity && has_nan<Kernel>(row, columns.low, columns.high)) {
+      largest[r] = std::numeric_limits<float>::quiet_NaN();
+    }
     const reg subtract = vec::broadcast(shifts[r]);
     reg sum = vec::zero();
     const auto replace = [&](const auto& keep) {
@@ -83,7 +97,13 @@ TESSERA_INLINE void softmax_tile(const attention_kernel_args& args, const score_
     lanes[r] = sum;
   }
   const reg row_sum = vec::load_n(state.row_sum, Rows);
-  vec::store_n(state.row_sum, vec::fma(row_sum, factor, vec::sums(lanes)), Rows);
+  const reg of_tile = vec::sums(lanes);
+  vec::store_n(state.row_sum, vec::fma(row_sum, factor, of_tile), Rows);
+  // A NaN among the scores is one of the sum; so is the weight of a score of +inf.
+  const reg most = vec::load(largest);
+  const reg maximum =
+      vec::select_below(most, vec::broadcast(infinity), vec::fma(of_tile, vec::zero(), most), most);
+  vec::store_n(state.row_max, maximum, Rows);
 }
 
 }  // namespace tessera::kernels::attention::cpu
