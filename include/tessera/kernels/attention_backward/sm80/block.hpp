@@ -26,6 +26,12 @@ struct key_taint {  // without initial values: it lies in shared memory
   float v;
 };
 
+/// Tiles of queries [begin, end).
+struct tile_interval {
+  int begin = 0, end = 0;
+  __device__ bool empty() const { return begin >= end; }
+};
+
 struct launch_args {
   attention_backward_kernel_args call{};
   float shift_unit = 1.0f;  ///< shifts are multiplied by it: log2(e) where weights are powers of 2
@@ -39,6 +45,7 @@ struct launch_args {
   std::int64_t tiles = 0;       ///< of a sequence at most
   float* d_q_sums = nullptr;    ///< [q_heads][sum_tiles], see query_sums.hpp
   std::int64_t sum_tiles = 0;
+  tile_interval* seen_by = nullptr;  ///< with segments: of each tile of keys, see key_block.hpp
   bool behind_cap = false;  ///< which gradient a launch computes: of bias_post, or of bias_pre
 
   __host__ __device__ const score_gradient& d_bias() const {

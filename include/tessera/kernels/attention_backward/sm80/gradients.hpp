@@ -93,20 +93,23 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   };
 
   bool tainted = false;
-  const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
+  key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
   if (steps > 0) {
     const auto left = own_block.size();
+    const auto used = [&](int r) { return r < left; };
     copy_tile<keys, Element, threads>(k, of.k, of.k_strides, seq, seq.k_begin + key0, kv_head,
-                                      [&](int r) { return r < left && of_keys[r].k == 0.0f; });
+                                      used);
     copy_tile<values, Element, threads>(v, of.v, of.v_strides, seq, seq.k_begin + key0, kv_head,
-                                        [&](int r) { return r < left && of_keys[r].v == 0.0f; });
-    start_statistics(head, tile);
+                                        used);
+    prim::cuda::commit_copies();
     start(head, tile, 0);
-    for (int r = thread; r < left; r += threads) {
-      tainted = tainted || of_keys[r].k != 0.0f || of_keys[r].v != 0.0f;
-    }
+    prim::cuda::wait_copies<1>();
+    start_statistics(head, tile);
+    tainted = has_copied_taint<keys, Element, threads>(k) ||
+              has_copied_taint<values, Element, threads>(v);
   }
   tainted = __syncthreads_or(tainted) != 0;
+  if (tainted) contain_taint<Element, keys, values, threads>(k, v, of_keys, own_block.size());
 
   // Of scores a warp has rows from `score_row` and keys from `score_key` on; of d_q rows from
   // `sum_row` and columns from `sum_column` on; and 64 keys of either d_v or d_k.
@@ -298,17 +301,21 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     }
     if constexpr (Tiles::stages == 2) stage = 1 - stage;
   }
+  // Stages are free behind the last products.
+  __syncthreads();
+  const std::uint32_t staging =
+      stages + static_cast<unsigned>(warp) * stored_rows<Tiles::part_columns / 8>::bytes;
 #pragma unroll
   for (int m = 0; m < 4; ++m) {
     const std::int64_t own_first = key0 + part_key + m * 16;
     if (of_values) {
       store_rows<Element, Tiles::value_columns / 8>(
-          d_keys[m], args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first, block.all_k,
-          kv_head, 1.0f, column_part * Tiles::value_columns);
+          staging, d_keys[m], args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first,
+          block.all_k, kv_head, 1.0f, column_part * Tiles::value_columns);
     } else {
       store_rows<Element, Tiles::key_columns / 8>(
-          d_keys[m], args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first, block.all_k,
-          kv_head, of.softmax_scale, column_part * Tiles::key_columns);
+          staging, d_keys[m], args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
+          block.all_k, kv_head, of.softmax_scale, column_part * Tiles::key_columns);
     }
   }
 }

@@ -16,6 +16,7 @@
 #include <tessera/kernels/attention_backward/sm80/any_row.hpp>
 #include <tessera/kernels/attention_backward/sm80/bias_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/gradients.hpp>
+#include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/key_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
@@ -45,7 +46,7 @@ template <class Kernel>
 struct scratch {
   launch_args args{};
   std::size_t bytes = 0;
-  std::size_t sums_bytes = 0;  ///< of d_q, the last part
+  std::size_t sums_bytes = 0;  ///< of d_q
 
   scratch(const attention_backward_kernel_args& call, std::byte* base) {
     const attention_kernel_args& of = call.forward;
@@ -64,6 +65,10 @@ struct scratch {
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
       sums_bytes = parts.bytes() - bytes;
       bytes = parts.bytes();
+      if (of.q_segments.data != nullptr) {
+        parts.take(args.seen_by, key_tiles_of<tiles::own>(of));
+        bytes = parts.bytes();
+      }
     }
   }
 };
@@ -99,8 +104,8 @@ struct row_kernels {
   static constexpr int any_bytes = any_shared_bytes<element>(max_head_dim, max_head_dim);
   static constexpr int own_keys = resolved(Kernel::config).block_kv;
   static constexpr int own_queries = resolved(Kernel::config).block_q;
-  static constexpr pass rows{&describe_rows<element, vector, width>},
-      keys{&describe_keys<element, vector, width>};
+  static constexpr pass rows{&describe_rows<element, vector, width>};
+  static constexpr pass keys{&describe_keys<element, vector, width>};  ///< two passes
   static constexpr pass sinks{&sink_gradients};
 
   template <score_kind Kind>
@@ -165,15 +170,20 @@ struct row_kernels {
   static hooked_pass biases() {
     return {&bias_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
   }
+  static pass described_tiles() { return {&describe_tiles<typename one_pass<Kernel>::tiles>}; }
   static pass sums() { return {&store_query_sums<element, typename one_pass<Kernel>::tiles>}; }
 
   static std::vector<prim::cuda::kernel_entry> entries() {
-    std::vector<prim::cuda::kernel_entry> all{rows.entry(), keys.entry(), sinks.entry()};
+    std::vector<prim::cuda::kernel_entry> all{rows.entry(), sinks.entry()};
+    if constexpr (!atomics) all.push_back(keys.entry());
     for (const score_kind kind : {score_kind::plain, score_kind::computed, score_kind::all}) {
       all.push_back(of_keys(kind).entry());
       if constexpr (!atomics) all.push_back(of_queries(kind).entry());
     }
-    if constexpr (atomics) all.push_back(sums().entry());
+    if constexpr (atomics) {
+      all.push_back(described_tiles().entry());
+      all.push_back(sums().entry());
+    }
     if constexpr (any) {
       all.push_back(corrections().entry());
       all.push_back(biases().entry());
@@ -243,7 +253,13 @@ void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
       kernels.run_tiles(kernels_of::corrections(), launched, of.q_heads, of.q_len, any_tile);
     }
   }
-  kernels.clear(launched.d_q_sums, memory.sums_bytes);
+  if constexpr (kernels_of::atomics) {
+    kernels.clear(launched.d_q_sums, memory.sums_bytes);
+    if (of.q_segments.data != nullptr) {
+      kernels.run_tiles(kernels_of::described_tiles(), memory.args, 1, of.kv_len,
+                        kernels_of::own_keys);
+    }
+  }
   kernels.run_tiles(kernels_of::of_keys(kind), launched, of.kv_heads, of.kv_len,
                     kernels_of::own_keys);
   if constexpr (kernels_of::atomics) {
@@ -268,7 +284,9 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
   constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
   kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * of.q_heads, rows_of_block);
-  kernels.run_rows(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads, rows_of_block);
+  if constexpr (!kernels_of::atomics) {
+    kernels.run_rows(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads, rows_of_block);
+  }
   hooked_args<Hooks> launched{memory.args, hooks};
   run_gradients<Kernel>(kernels, memory, launched);
   if constexpr (kernels_of::any) {

@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/attention_backward/sm80/block.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
@@ -30,6 +31,26 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const void* data,
         to + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)),
         present ? first + r * strides.row + chunk * 8 : first, present ? 16u : 0u);
   }
+}
+
+/// Whether this thread copied an element that is not finite (copy_tile); behind the arrival of its
+/// own copies.
+template <class Tile, class Element, int Threads = threads>
+__device__ __forceinline__ bool has_copied_taint(std::uint32_t tile) {
+  // Of a word with an exponent of ones the highest bit of that half is set.
+  constexpr std::uint32_t exponent = prim::cuda::half_words<Element>::exponent;
+  constexpr std::uint32_t both = exponent << 16 | exponent, lowest = both & (~both + 0x00010001u);
+  std::uint32_t found = 0;
+#pragma unroll
+  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
+    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
+    std::uint32_t words[4];
+    prim::cuda::load_shared_16(
+        words, tile + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)));
+#pragma unroll
+    for (const std::uint32_t word : words) found |= (word & both) + lowest;
+  }
+  return (found & 0x80008000u) != 0;
 }
 
 /// Rows of a tile become zeros where `wanted` does not hold; behind the arrival of its copies.
@@ -97,12 +118,6 @@ struct seen_part {
   __device__ __forceinline__ bool holds(int at) const { return at >= begin && at < end; }
 };
 
-/// Tiles of queries [begin, end).
-struct tile_interval {
-  int begin = 0, end = 0;
-  __device__ bool empty() const { return begin >= end; }
-};
-
 /// Tiles of `Queries` queries some of which see some of the keys: both ends of what a query sees
 /// grow with it, so they are neighbours. For all threads of a warp.
 template <int Queries, class Visible>
@@ -150,26 +165,56 @@ __device__ __forceinline__ void weigh(const hooked_args<Hooks>& args, const scor
   }
 }
 
-/// Writes `Columns` x 8 columns, from number `column` on, of a warp's 16 rows of sums times
-/// `factor`, those before `all`.
-template <class Element, int Columns, int Room>
-__device__ __forceinline__ void store_rows(const accumulator (&sums)[Room], void* data,
-                                           const row_strides& strides, const prim::sequence& seq,
-                                           std::int64_t begin, std::int64_t first, std::int64_t all,
-                                           int head, float factor, int column = 0) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int half = 0; half < 2; ++half) {
-    const std::int64_t row = first + lane / 4 + 8 * half;
-    if (row >= all) continue;
-    auto* const to =
-        row_of<std::uint16_t>(data, strides, seq, begin + row, head) + (column + lane % 4 * 2);
+/// Eight elements of 16 bits at any address.
+__device__ __forceinline__ void store_chunk(
+    std::uint16_t* to, const prim::cuda::element_vector<std::uint32_t, 4>& words) {
+  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(words) == 0) {
+    *reinterpret_cast<prim::cuda::element_vector<std::uint32_t, 4>*>(to) = words;
+    return;
+  }
 #pragma unroll
-    for (int n = 0; n < Columns; ++n) {
+  for (int d = 0; d < 8; ++d) {
+    to[d] = static_cast<std::uint16_t>(words.x[d / 2] >> (d % 2 * 16));
+  }
+}
+
+/// Writes `Columns` x 8 columns, from number `column` on, of a warp's 16 rows of sums times
+/// `factor`, those before `all`. They pass through shared memory at `staging`, which is the warp's
+/// own (`stored_rows`), so that each lane writes 16 bytes.
+template <int Columns>
+using stored_rows = prim::cuda::shared_tile<16, Columns * 8>;
+
+template <class Element, int Columns, int Room>
+__device__ __forceinline__ void store_rows(std::uint32_t staging, const accumulator (&sums)[Room],
+                                           void* data, const row_strides& strides,
+                                           const prim::sequence& seq, std::int64_t begin,
+                                           std::int64_t first, std::int64_t all, int head,
+                                           float factor, int column = 0) {
+  using staged = stored_rows<Columns>;
+  const auto lane = threadIdx.x % 32;
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < Columns; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
       const std::uint32_t word = prim::cuda::half_words<Element>::pack(
           sums[n].at[2 * half] * factor, sums[n].at[2 * half + 1] * factor);
-      to[n * 8] = static_cast<std::uint16_t>(word);
-      to[n * 8 + 1] = static_cast<std::uint16_t>(word >> 16);
+      prim::cuda::store_shared_4(
+          staging + staged::offset(lane / 4 + 8 * half, static_cast<unsigned>(n)) + lane % 4 * 4,
+          word);
     }
+  }
+  __syncwarp();
+#pragma unroll
+  for (int at = static_cast<int>(lane); at < 16 * Columns; at += 32) {
+    const int row = at / Columns, chunk = at % Columns;
+    if (first + row >= all) continue;
+    prim::cuda::element_vector<std::uint32_t, 4> words;
+    prim::cuda::load_shared_16(words.x, staging + staged::offset(static_cast<unsigned>(row),
+                                                                 static_cast<unsigned>(chunk)));
+    store_chunk(
+        row_of<std::uint16_t>(data, strides, seq, begin + first + row, head) + (column + chunk * 8),
+        words);
   }
 }
 

@@ -152,10 +152,11 @@ __global__ void __launch_bounds__(256, 1)
     add_earlier(d_q);
   }
   const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
-  store_sums<Element>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
-                      own_block.block.all_k, own_block.kv_head, of.softmax_scale);
-  store_sums<Element>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first,
-                      own_block.block.all_k, own_block.kv_head, 1.0f);
+  store_sums<Element>(k + tiles::stages_at, d_k, args.call.d_k, args.call.d_k_strides, seq,
+                      seq.k_begin, own_first, own_block.block.all_k, own_block.kv_head,
+                      of.softmax_scale);
+  store_sums<Element>(k + tiles::stages_at, d_v, args.call.d_v, args.call.d_v_strides, seq,
+                      seq.k_begin, own_first, own_block.block.all_k, own_block.kv_head, 1.0f);
 #endif
 }
 

@@ -189,11 +189,12 @@ __global__ void __launch_bounds__(256, 1)
       }
     }
     if constexpr (OfKeys) {
-      store_sums<Element>(sums, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin,
-                          own.key0 + warp * 16, own.block.all_k, own.kv_head, of.softmax_scale);
+      store_sums<Element>(k + tiles::stages_at, sums, args.call.d_k, args.call.d_k_strides, seq,
+                          seq.k_begin, own.key0 + warp * 16, own.block.all_k, own.kv_head,
+                          of.softmax_scale);
     } else {
-      store_sums<Element>(sums, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin,
-                          own.key0 + warp * 16, own.block.all_k, own.kv_head, 1.0f);
+      store_sums<Element>(k + tiles::stages_at, sums, args.call.d_v, args.call.d_v_strides, seq,
+                          seq.k_begin, own.key0 + warp * 16, own.block.all_k, own.kv_head, 1.0f);
     }
   };
   if (prim::cuda::warpgroup_index() == 0) {
