@@ -45,8 +45,12 @@ struct launch_args {
   std::int64_t tiles = 0;       ///< of a sequence at most
   float* d_q_sums = nullptr;    ///< [q_heads][sum_tiles], see query_sums.hpp
   std::int64_t sum_tiles = 0;
-  tile_interval* seen_by = nullptr;  ///< with segments: of each tile of keys, see key_block.hpp
-  bool behind_cap = false;  ///< which gradient a launch computes: of bias_post, or of bias_pre
+  /// Of each tile of keys, see key_block.hpp; with segments, and in ordered launches.
+  tile_interval* seen_by = nullptr;
+  int* turns = nullptr;       ///< [q_heads][sum_tiles] in ordered launches, see turns.hpp
+  unsigned* taken = nullptr;  ///< items, in ordered launches
+  int section = 1;            ///< heads of all entries that ordered launches go through together
+  bool behind_cap = false;    ///< which gradient a launch computes: of bias_post, or of bias_pre
 
   __host__ __device__ const score_gradient& d_bias() const {
     return behind_cap ? call.d_bias_post : call.d_bias_pre;

@@ -12,6 +12,7 @@
 #include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
+#include <tessera/kernels/attention_backward/sm80/turns.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
 
@@ -40,7 +41,7 @@ __device__ __forceinline__ void multiply(accumulator (&sums)[Rows][Columns], con
   }
 }
 
-template <class Element, class Tiles, score_kind Kind, class Hooks>
+template <class Element, class Tiles, score_kind Kind, bool InTurns, class Hooks>
 __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     all_gradients(const __grid_constant__ hooked_args<Hooks> args) {
   using keys = typename Tiles::keys;
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const attention_kernel_args& of = args.call.forward;
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, lane = thread % 32;
-  const key_block own_block = key_block::of<Tiles>(args, blockIdx.x);
+  const key_block own_block =
+      key_block::of<Tiles, InTurns>(args, taken_item<InTurns>(args, memory));
   if (own_block.outside()) return;
   const block_sequence& block = own_block.block;
   const prim::sequence& seq = block.seq;
@@ -68,6 +70,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
   const auto& visible = own_block.visible;
   int head = kv_head * own_block.group, tile = seen_by.begin;
+  // Blocks of neighbouring keys run beside each other: see tile_order of Hopper's rows.
+  if (!InTurns && steps > 0) tile += static_cast<int>(key0 / own % own_block.count);
   const auto start = [&](int of_head, int of_tile, int stage) {
     const std::int64_t first = std::int64_t{of_tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
@@ -150,6 +154,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       clear_rows<out_rows, threads>(d_out, finite);
       __syncthreads();
     }
+    if (InTurns && step > 0 && thread == 0) turns<Tiles>::pass(args, own_block, step - 1);
     const std::int64_t first = std::int64_t{tile} * queries;
     const int own_head = head, own_tile = tile;
     if (++tile == seen_by.end) tile = seen_by.begin;
@@ -291,6 +296,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         [&](auto& reg, int c, int n) {
           prim::cuda::load_matrices_transposed(reg, sum_columns.at(c, n));
         });
+    if (InTurns) turns<Tiles>::wait(args, own_block, step);
     float* const sums = query_sums<Tiles>::tile_of(args, seq, own_head, own_tile);
 #pragma unroll
     for (int m = 0; m < Tiles::sum_rows / 16; ++m) {
@@ -301,8 +307,9 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     }
     if constexpr (Tiles::stages == 2) stage = 1 - stage;
   }
-  // Stages are free behind the last products.
+  // Behind the last products stages are free, and sums complete.
   __syncthreads();
+  if (InTurns && steps > 0 && thread == 0) turns<Tiles>::pass(args, own_block, steps - 1);
   const std::uint32_t staging =
       stages + static_cast<unsigned>(warp) * stored_rows<Tiles::part_columns / 8>::bytes;
 #pragma unroll

@@ -21,8 +21,8 @@ std::int64_t key_tiles_of(const attention_kernel_args& of) {
   return first_key_tile<Own>(of, of.batch, of.kv_len) + 1;
 }
 
-/// With segments: of the tiles of queries that may see a tile of keys those from the first to the
-/// last with a query whose segment may be one of the keys'. A block for each tile of keys.
+/// The tiles of queries that may see a tile of keys; with segments those from the first to the last
+/// with a query whose segment may be one of the keys'. A block for each tile of keys.
 template <class Tiles>
 __global__ void __launch_bounds__(threads)
     describe_tiles(const __grid_constant__ launch_args args) {
@@ -42,6 +42,12 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) {
     begin = tiles.end;
     end = tiles.begin;
+  }
+  if (of.q_segments.data == nullptr) {
+    if (threadIdx.x == 0) {
+      args.seen_by[first_key_tile<own>(of, seq.index, seq.k_begin) + tile_of_keys] = tiles;
+    }
+    return;
   }
   const std::int32_t* const key_ids = of.kv_segments.data + seq.index * of.kv_segments.batch;
   kernels::attention::id_range of_keys;
@@ -111,13 +117,23 @@ struct key_block {
   int count = 0;  ///< tiles of a head
   int steps = 0;  ///< tiles of all heads
 
-  template <class Tiles>
+  template <class Tiles, bool InTurns>
   static __device__ __forceinline__ key_block of(const launch_args& args, std::int64_t item) {
     const attention_kernel_args& call = args.call.forward;
     key_block own;
-    own.key0 = item % args.tiles * Tiles::own;
-    own.kv_head = static_cast<int>(item / args.tiles % call.kv_heads);
-    own.block = block_sequence::of(call, item / args.tiles / call.kv_heads);
+    std::int64_t tile = item % args.tiles, head = item / args.tiles;
+    if constexpr (InTurns) {
+      // Blocks of one head run one behind the other: those of all heads of a section take turns.
+      const std::int64_t section = item / (args.section * args.tiles) * args.section;
+      const std::int64_t inside = item - section * args.tiles;
+      const std::int64_t left = gridDim.x / args.tiles - section;
+      const std::int64_t heads = args.section < left ? args.section : left;
+      tile = inside / heads;
+      head = section + inside % heads;
+    }
+    own.key0 = tile * Tiles::own;
+    own.kv_head = static_cast<int>(head % call.kv_heads);
+    own.block = block_sequence::of(call, head / call.kv_heads);
     if (own.outside()) return own;
     const prim::sequence& seq = own.block.seq;
     const std::int64_t end = own.key0 + Tiles::own;

@@ -4,6 +4,7 @@
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -36,9 +37,21 @@ struct one_pass {
   static score_kind kind_of(const attention_kernel_args& args) { return sm80::kind_of(args); }
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {
-    return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Hooks>;
+    return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Kernel::config.in_turns,
+                          Hooks>;
   }
 };
+
+/// Heads that launches in turns go through together: as few as keep blocks busy, so that what they
+/// read and add to stays in the second-level cache.
+template <class Tiles>
+int section_of(const attention_kernel_args& of) {
+  constexpr std::int64_t cached = std::int64_t{32} << 20;
+  const std::int64_t bytes = of.q_len * (of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1) *
+                             (Tiles::width * 6 + Tiles::value_width * 2);
+  return static_cast<int>(
+      std::clamp<std::int64_t>(cached / std::max<std::int64_t>(bytes, 1), 1, 64));
+}
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
 /// address.
@@ -46,7 +59,11 @@ template <class Kernel>
 struct scratch {
   launch_args args{};
   std::size_t bytes = 0;
-  std::size_t sums_bytes = 0;  ///< of d_q
+  std::size_t sums_bytes = 0;  ///< of d_q, and of turns before them
+  /// Where these begin.
+  void* sums() const {
+    return args.turns != nullptr ? static_cast<void*>(args.turns) : args.d_q_sums;
+  }
 
   scratch(const attention_backward_kernel_args& call, std::byte* base) {
     const attention_kernel_args& of = call.forward;
@@ -62,10 +79,15 @@ struct scratch {
     if constexpr (Kernel::config.d_q_atomics) {
       using tiles = typename one_pass<Kernel>::tiles;
       args.sum_tiles = sum_tiles_of<tiles::queries>(of);
+      if constexpr (Kernel::config.in_turns) {
+        args.section = section_of<tiles>(of);
+        parts.take(args.turns, args.sum_tiles * of.q_heads);
+        parts.take(args.taken, 1);
+      }
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
       sums_bytes = parts.bytes() - bytes;
       bytes = parts.bytes();
-      if (of.q_segments.data != nullptr) {
+      if (Kernel::config.in_turns || of.q_segments.data != nullptr) {
         parts.take(args.seen_by, key_tiles_of<tiles::own>(of));
         bytes = parts.bytes();
       }
@@ -254,8 +276,8 @@ void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
     }
   }
   if constexpr (kernels_of::atomics) {
-    kernels.clear(launched.d_q_sums, memory.sums_bytes);
-    if (of.q_segments.data != nullptr) {
+    kernels.clear(memory.sums(), memory.sums_bytes);
+    if (launched.seen_by != nullptr) {
       kernels.run_tiles(kernels_of::described_tiles(), memory.args, 1, of.kv_len,
                         kernels_of::own_keys);
     }

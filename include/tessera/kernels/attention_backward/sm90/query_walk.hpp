@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
+#include <tessera/kernels/attention_backward/sm80/turns.hpp>
 #include <tessera/kernels/attention_backward/sm90/panels.hpp>
 
 namespace tessera::kernels::attention_backward::sm90 {
@@ -52,10 +53,12 @@ struct tile_order {
   int left = 0;  ///< tiles of the head
 
   /// Blocks of neighbouring keys run beside each other: each begins with other queries, or they
-  /// would add to the same sums of d_q at the same time.
+  /// would add to the same sums of d_q at the same time. Those that take turns begin with the
+  /// first.
+  template <bool InTurns>
   static __device__ __forceinline__ tile_order of_block(const key_block& own, int keys) {
     tile_order order{own.kv_head * own.group, own.seen_by.begin, own.seen_by, own.count};
-    if (own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
+    if (!InTurns && own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
     return order;
   }
   __device__ __forceinline__ void advance() {
@@ -68,7 +71,7 @@ struct tile_order {
 };
 
 /// The block's keys and values, and the tiles of the steps. For all threads of the block.
-template <class Element, class Tiles>
+template <class Element, class Tiles, bool InTurns>
 class query_walk {
  public:
   using keys = typename Tiles::keys;
@@ -85,7 +88,7 @@ class query_walk {
         own_(own),
         memory_(prim::cuda::shared_address(memory)),
         statistics_(reinterpret_cast<statistics*>(memory + Tiles::statistics_at)),
-        loaded_(tile_order::of_block(own, own_keys)),
+        loaded_(tile_order::of_block<InTurns>(own, own_keys)),
         thread_(static_cast<int>(threadIdx.x)) {}
 
   /// Starts the copies of keys, values and the first tile; true if elements of some key or value
