@@ -142,8 +142,7 @@ struct key_block {
     own.seen_by = tiles_that_see<Tiles::queries>(own.visible, seq.q_len, own.keys);
     if (call.q_segments.data != nullptr) {
       const tile_interval some =
-          args.seen_by[first_key_tile<Tiles::own>(call, seq.index, seq.k_begin) +
-                       item % args.tiles];
+          args.seen_by[first_key_tile<Tiles::own>(call, seq.index, seq.k_begin) + tile];
       own.seen_by.begin = max(own.seen_by.begin, some.begin);
       own.seen_by.end = min(own.seen_by.end, some.end);
     }

@@ -305,7 +305,8 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   launcher kernels(of, static_cast<cudaStream_t>(context.stream));
   if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
   constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
-  kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * of.q_heads, rows_of_block);
+  const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
+  kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * parts, rows_of_block);
   if constexpr (!kernels_of::atomics) {
     kernels.run_rows(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads, rows_of_block);
   }

@@ -2,6 +2,7 @@
 // step from scores to weights and gradients, stores.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include <tessera/kernels/attention_backward/sm80/block.hpp>
@@ -17,50 +18,62 @@ using prim::cuda::fragment_b2;
 
 inline constexpr int own_rows = 128;  ///< of a block: 16 for each of its eight warps
 
-/// Starts the copy of a tile of tokens; those for which `wanted` does not hold become zeros.
+/// Calls body(row, place, step) for the chunks of a tile that a thread copies, `place` being their
+/// offset in the tile: one column of chunks, every so many rows. Threads behind the last column
+/// have none.
+template <class Tile, int Threads, class Body>
+__device__ __forceinline__ void for_each_chunk(const Body& body) {
+  constexpr auto columns = std::bit_ceil(static_cast<unsigned>(Tile::chunks));
+  constexpr unsigned rows_at_once = Threads / columns;
+  static_assert(Threads % columns == 0 && rows_at_once % 8 == 0 && Tile::rows % rows_at_once == 0,
+                "the place in a line is the same in each step");
+  const unsigned thread = prim::cuda::thread_index();
+  const unsigned first = thread / columns, chunk = thread % columns;
+  if (columns != Tile::chunks && chunk >= Tile::chunks) return;
+  const std::uint32_t place = Tile::offset(first, chunk);
+#pragma unroll
+  for (unsigned step = 0; step < Tile::rows / rows_at_once; ++step) {
+    body(static_cast<int>(first + step * rows_at_once),
+         place + step * (rows_at_once * Tile::row_bytes), chunk);
+  }
+}
+
+/// Starts the copy of a tile of tokens; those for which `wanted` does not hold become zeros, and
+/// are not read.
 template <class Tile, class Element, int Threads = threads, class Wanted>
 __device__ __forceinline__ void copy_tile(std::uint32_t to, const void* data,
                                           const row_strides& strides, const prim::sequence& seq,
                                           std::int64_t token, int head, const Wanted& wanted) {
   const Element* const first = row_of<Element>(data, strides, seq, token, head);
-#pragma unroll
-  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
-    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
-    const bool present = wanted(r);
-    prim::cuda::copy_async_16(
-        to + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)),
-        present ? first + r * strides.row + chunk * 8 : first, present ? 16u : 0u);
-  }
+  for_each_chunk<Tile, Threads>([&](int row, std::uint32_t place, unsigned chunk) {
+    prim::cuda::copy_async_16(to + place, first + (row * strides.row + chunk * 8),
+                              wanted(row) ? 16u : 0u);
+  });
 }
 
 /// Whether this thread copied an element that is not finite (copy_tile); behind the arrival of its
 /// own copies.
 template <class Tile, class Element, int Threads = threads>
 __device__ __forceinline__ bool has_copied_taint(std::uint32_t tile) {
-  // Of a word with an exponent of ones the highest bit of that half is set.
-  constexpr std::uint32_t exponent = prim::cuda::half_words<Element>::exponent;
-  constexpr std::uint32_t both = exponent << 16 | exponent, lowest = both & (~both + 0x00010001u);
   std::uint32_t found = 0;
-#pragma unroll
-  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
-    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
+  for_each_chunk<Tile, Threads>([&](int, std::uint32_t place, unsigned) {
     std::uint32_t words[4];
-    prim::cuda::load_shared_16(
-        words, tile + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)));
+    prim::cuda::load_shared_16(words, tile + place);
 #pragma unroll
-    for (const std::uint32_t word : words) found |= (word & both) + lowest;
-  }
-  return (found & 0x80008000u) != 0;
+    for (const std::uint32_t word : words) found |= marked_not_finite<Element>(word);
+  });
+  return (found & not_finite_marks) != 0;
 }
 
-/// Rows of a tile become zeros where `wanted` does not hold; behind the arrival of its copies.
+/// Rows of a tile become zeros where `wanted` does not hold; behind the arrival of its copies. Few
+/// tiles have such rows: what it needs is not kept in registers.
 template <class Tile, int Threads = threads, class Wanted>
 __device__ __forceinline__ void clear_rows(std::uint32_t tile, const Wanted& wanted) {
-  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
-    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
-    if (wanted(r)) continue;
-    prim::cuda::store_shared_16(
-        tile + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)), {0, 0, 0, 0});
+#pragma unroll 1
+  for (unsigned at = prim::cuda::thread_index(); at < Tile::rows * Tile::chunks; at += Threads) {
+    const unsigned r = at / Tile::chunks, chunk = at % Tile::chunks;
+    if (wanted(static_cast<int>(r))) continue;
+    prim::cuda::store_shared_16(tile + Tile::offset(r, chunk), {0, 0, 0, 0});
   }
 }
 
