@@ -285,21 +285,31 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/mean_pooling_f32.cu
   units/cuda_sm80/attention_backward_bf16_d128.cu
   units/cuda_sm80/attention_backward_bf16_d128_atomics.cu
+  units/cuda_sm80/attention_backward_bf16_d128_atomics_turns.cu
   units/cuda_sm80/attention_backward_bf16_d192_atomics.cu
+  units/cuda_sm80/attention_backward_bf16_d192_atomics_turns.cu
   units/cuda_sm80/attention_backward_bf16_d256_atomics.cu
+  units/cuda_sm80/attention_backward_bf16_d256_atomics_turns.cu
   units/cuda_sm80/attention_backward_bf16_d64.cu
   units/cuda_sm80/attention_backward_bf16_d64_atomics.cu
+  units/cuda_sm80/attention_backward_bf16_d64_atomics_turns.cu
   units/cuda_sm80/attention_backward_bf16_d96.cu
   units/cuda_sm80/attention_backward_bf16_d96_atomics.cu
+  units/cuda_sm80/attention_backward_bf16_d96_atomics_turns.cu
   units/cuda_sm80/attention_backward_bf16_dany.cu
   units/cuda_sm80/attention_backward_f16_d128.cu
   units/cuda_sm80/attention_backward_f16_d128_atomics.cu
+  units/cuda_sm80/attention_backward_f16_d128_atomics_turns.cu
   units/cuda_sm80/attention_backward_f16_d192_atomics.cu
+  units/cuda_sm80/attention_backward_f16_d192_atomics_turns.cu
   units/cuda_sm80/attention_backward_f16_d256_atomics.cu
+  units/cuda_sm80/attention_backward_f16_d256_atomics_turns.cu
   units/cuda_sm80/attention_backward_f16_d64.cu
   units/cuda_sm80/attention_backward_f16_d64_atomics.cu
+  units/cuda_sm80/attention_backward_f16_d64_atomics_turns.cu
   units/cuda_sm80/attention_backward_f16_d96.cu
   units/cuda_sm80/attention_backward_f16_d96_atomics.cu
+  units/cuda_sm80/attention_backward_f16_d96_atomics_turns.cu
   units/cuda_sm80/attention_backward_f16_dany.cu
   units/cuda_sm80/attention_backward_f32_dany.cu
   units/cuda_sm80/kv_cache_append.cu
@@ -429,15 +439,25 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_f8_e4m3_d256.cu
   units/cuda_sm90/attention_f8_e4m3_d64.cu
   units/cuda_sm90/attention_backward_bf16_d128_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d128_atomics_turns.cu
   units/cuda_sm90/attention_backward_bf16_d192_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d192_atomics_turns.cu
   units/cuda_sm90/attention_backward_bf16_d256_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d256_atomics_turns.cu
   units/cuda_sm90/attention_backward_bf16_d64_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d64_atomics_turns.cu
   units/cuda_sm90/attention_backward_bf16_d96_atomics.cu
+  units/cuda_sm90/attention_backward_bf16_d96_atomics_turns.cu
   units/cuda_sm90/attention_backward_f16_d128_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d128_atomics_turns.cu
   units/cuda_sm90/attention_backward_f16_d192_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d192_atomics_turns.cu
   units/cuda_sm90/attention_backward_f16_d256_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d256_atomics_turns.cu
   units/cuda_sm90/attention_backward_f16_d64_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d64_atomics_turns.cu
   units/cuda_sm90/attention_backward_f16_d96_atomics.cu
+  units/cuda_sm90/attention_backward_f16_d96_atomics_turns.cu
   units/cuda_sm90/latent_attention_expanded_bf16.cu
   units/cuda_sm90/quantized_product_bf16.cu
   units/cuda_sm90/quantized_product_f16.cu

@@ -114,6 +114,7 @@ FAMILIES = [
             "cuda_type_of_head_dim_has_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
             "cuda_blocks_are_fixed": ".target = backend::cuda_sm80, .block_q = 48",
             "sm90_rows_add_up": ".target = backend::cuda_sm90",
+            "turns_are_those_of_sums": ".in_turns = true",
         },
         "in_table": {},
         "sorted": (".head_dim = 128", ".head_dim = 64"),

@@ -33,12 +33,14 @@ struct attention_backward_description {
       axis{"blocks of rows", &attention_backward_axes::block_q,
            &attention_backward_config::block_q},
       axis{"tiles of keys", &attention_backward_axes::block_kv,
-           &attention_backward_config::block_kv}};
+           &attention_backward_config::block_kv},
+      axis{"sums in turns", &attention_backward_axes::in_turns,
+           &attention_backward_config::in_turns}};
 
   static std::string unit_of(const attention_backward_config& config) {
-    return fmt::format("{}_d{}{}", enumerator_name(config.type),
+    return fmt::format("{}_d{}{}{}", enumerator_name(config.type),
                        config.head_dim == 0 ? "any" : std::to_string(config.head_dim),
-                       config.d_q_atomics ? "_atomics" : "");
+                       config.d_q_atomics ? "_atomics" : "", config.in_turns ? "_turns" : "");
   }
 };
 
@@ -52,9 +54,9 @@ family attention_backward_family() {
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention_backward/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention_backward/sm90/launch.hpp"}},
-      .limits = {.rows = 33,
-                 .seconds = 600,
-                 .bytes = 16 << 20,
+      .limits = {.rows = 53,
+                 .seconds = 960,
+                 .bytes = 28 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
   return family;

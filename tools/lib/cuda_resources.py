@@ -5,6 +5,13 @@ import re
 import struct
 
 ROW = re.compile(r"attention_cuda_\w+?_w\d+b\d+r?(?![a-z0-9])")
+# Kernels of the gradients of attention, which several rows share: their names hold template arguments
+# instead of a row.
+GRADIENTS = re.compile(r"18attention_backward4(sm\d\d)\d+([a-z]+(?:_[a-z]+)*_gradients)I(?:NS_\d+)?(bf16|f16|f)E?(.*)")
+TILES = re.compile(r"tuned_tilesILi(\d+)ELi(\d+)E")
+DIMS = re.compile(r"^Li(\d+)E(?:Li(\d+)E)?")
+KIND = re.compile(r"score_kindE(\d)E(Lb1E)?")
+KINDS = ("plain", "computed", "all")
 CUBIN = re.compile(rb"\x7fELF\x02\x01")
 MACHINE = 190  # EM_CUDA
 REGISTERS, FRAME_BYTES = 0x2f, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
@@ -47,6 +54,26 @@ def attributes(info):
             at += size
 
 
+def row_of(name):
+    """The row in a kernel's name; for gradients of attention backend, kernel, dtype, head dims and what
+    scores are: attention_backward_sm90_hopper_gradients_bf16_d128_plain. None: a kernel of no row."""
+    row = ROW.search(name)
+    if row:
+        return row.group(0)
+    found = GRADIENTS.search(name)
+    if not found:
+        return None
+    target, kernel, dtype, rest = found.groups()
+    kind, dims = KIND.search(rest), TILES.search(rest) or DIMS.search(rest)
+    text = f"attention_backward_{target}_{kernel}_{'f32' if dtype == 'f' else dtype}"
+    if not kind or not dims:
+        return f"{text}_dany_"
+    width, value_width = dims.groups()
+    text += f"_d{width}" + (f"v{value_width}" if value_width not in (None, width) else "")
+    text += f"_{KINDS[int(kind[1])]}" + ("_turns" if kind[2] else "")
+    return text + ("_blocksparse" if "blocksparse" in rest else "")
+
+
 def kernels_of(path):
     """Every kernel of a row, once for each architecture."""
     with open(path, "rb") as file:
@@ -65,7 +92,7 @@ def kernels_of(path):
                 name = text_at(strings, struct.unpack_from("<I", symbols, symbol * 24)[0])
                 numbers[name][kind] = value
         for name, known in numbers.items():
-            row = ROW.search(name)
+            row = row_of(name)
             if row and REGISTERS in known and f".text.{name}" in lengths:
                 local = max(known.get(FRAME_BYTES, 0), lengths.get(f".nv.local.{name}", 0))
-                yield Kernel(row.group(0), known[REGISTERS], local, lengths[f".text.{name}"])
+                yield Kernel(row, known[REGISTERS], local, lengths[f".text.{name}"])

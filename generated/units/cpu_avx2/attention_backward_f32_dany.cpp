@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cpu_avx2_f32_dany_72x128 {
-  static constexpr attention_backward_config config{backend::cpu_avx2, dtype::f32, 0, 0, false, 72, 128};
+  static constexpr attention_backward_config config{backend::cpu_avx2, dtype::f32, 0, 0, false, 72, 128, false};
 };
 }  // namespace rows
 

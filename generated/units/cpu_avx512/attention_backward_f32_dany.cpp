@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cpu_avx512_f32_dany_112x128 {
-  static constexpr attention_backward_config config{backend::cpu_avx512, dtype::f32, 0, 0, false, 112, 128};
+  static constexpr attention_backward_config config{backend::cpu_avx512, dtype::f32, 0, 0, false, 112, 128, false};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cpu_generic_f32_dany_64x128 {
-  static constexpr attention_backward_config config{backend::cpu_generic, dtype::f32, 0, 0, false, 64, 128};
+  static constexpr attention_backward_config config{backend::cpu_generic, dtype::f32, 0, 0, false, 64, 128, false};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cuda_sm80_bf16_d128_128x128 {
-  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::bf16, 128, 128, false, 128, 128};
+  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::bf16, 128, 128, false, 128, 128, false};
 };
 }  // namespace rows
 

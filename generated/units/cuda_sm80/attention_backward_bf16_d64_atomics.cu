@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cuda_sm80_bf16_d64_atomics_64x64 {
-  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::bf16, 64, 64, true, 64, 64};
+  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::bf16, 64, 64, true, 64, 64, false};
 };
 }  // namespace rows
 

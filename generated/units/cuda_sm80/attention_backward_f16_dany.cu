@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cuda_sm80_f16_dany_16x16 {
-  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::f16, 0, 0, false, 16, 16};
+  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::f16, 0, 0, false, 16, 16, false};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cuda_sm90_bf16_d64_atomics_128x128 {
-  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::bf16, 64, 64, true, 128, 128};
+  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::bf16, 64, 64, true, 128, 128, false};
 };
 }  // namespace rows
 

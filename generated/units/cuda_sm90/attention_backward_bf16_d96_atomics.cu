@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cuda_sm90_bf16_d96_atomics_64x128 {
-  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::bf16, 96, 96, true, 64, 128};
+  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::bf16, 96, 96, true, 64, 128, false};
 };
 }  // namespace rows
 

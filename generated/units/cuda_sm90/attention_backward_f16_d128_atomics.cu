@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cuda_sm90_f16_d128_atomics_64x128 {
-  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::f16, 128, 128, true, 64, 128};
+  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::f16, 128, 128, true, 64, 128, false};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct attention_backward_cuda_sm90_f16_d256_atomics_64x64 {
-  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::f16, 256, 256, true, 64, 64};
+  static constexpr attention_backward_config config{backend::cuda_sm90, dtype::f16, 256, 256, true, 64, 64, false};
 };
 }  // namespace rows
 

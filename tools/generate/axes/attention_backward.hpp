@@ -20,6 +20,7 @@ struct attention_backward_axes {
   std::vector<bool> d_q_atomics{false};
   std::vector<int> block_q{0};
   std::vector<int> block_kv{0};
+  std::vector<bool> in_turns{false};
 };
 
 inline std::vector<attention_backward_axes> attention_backward_blocks() {
@@ -40,11 +41,12 @@ inline std::vector<attention_backward_axes> attention_backward_blocks() {
           .head_dims = {64, 96, 128},
       },
       {
-          .about = "CUDA: the matrix unit, d_q added up in memory",
+          .about = "CUDA: the matrix unit, d_q added up in memory, in no order or in turns",
           .targets = {cuda_sm80},
           .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 96, 128, 256},
           .d_q_atomics = {true},
+          .in_turns = {false, true},
       },
       {
           .about = "the same by the matrix unit of Hopper",
@@ -52,6 +54,7 @@ inline std::vector<attention_backward_axes> attention_backward_blocks() {
           .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 96, 128, 256},
           .d_q_atomics = {true},
+          .in_turns = {false, true},
       },
       {
           .about = "the same for keys of latent attention",
@@ -60,6 +63,7 @@ inline std::vector<attention_backward_axes> attention_backward_blocks() {
           .head_dims = {192},
           .v_head_dims = {128},
           .d_q_atomics = {true},
+          .in_turns = {false, true},
       },
   };
 }

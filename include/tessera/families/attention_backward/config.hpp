@@ -19,6 +19,9 @@ struct attention_backward_config {
   bool d_q_atomics = false;
   int block_q = 0;   ///< query rows that meet a tile of keys together
   int block_kv = 0;  ///< keys of a tile
+  /// With d_q_atomics: blocks add one after the other, in the order of their keys, so that the bits
+  /// of a sum are always the same.
+  bool in_turns = false;
   friend constexpr bool operator==(const attention_backward_config&,
                                    const attention_backward_config&) = default;
 };

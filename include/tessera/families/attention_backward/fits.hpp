@@ -76,9 +76,9 @@ constexpr bool is_generic(const attention_backward_config& config) noexcept {
   return config.head_dim == 0;
 }
 
-/// Sums of d_q in memory have no order.
+/// Sums of d_q in memory have no order, but of blocks in turns.
 constexpr row_properties properties_of(const attention_backward_config& config) noexcept {
-  if (!config.d_q_atomics) return {};
+  if (!config.d_q_atomics || config.in_turns) return {};
   return {determinism::none, batch_invariance::none};
 }
 

@@ -17,10 +17,12 @@ BOOST_DESCRIBE_ENUM(attention_backward_rule, none, type_is_floating, head_dim_in
                     block_q_is_whole_tiles_and_vectors, block_kv_is_whole_register_tiles,
                     tile_fits_in_cache, bf16_dot_takes_bf16, v_head_dim_is_that_of_q,
                     cuda_head_dims_are_known, only_cuda_rows_of_one_head_dim_add_up,
-                    cuda_type_of_head_dim_has_16_bits, cuda_blocks_are_fixed, sm90_rows_add_up)
+                    cuda_type_of_head_dim_has_16_bits, cuda_blocks_are_fixed, sm90_rows_add_up,
+                    turns_are_those_of_sums)
 
 BOOST_DESCRIBE_STRUCT(attention_backward_config, (),
-                      (target, type, head_dim, v_head_dim, d_q_atomics, block_q, block_kv))
+                      (target, type, head_dim, v_head_dim, d_q_atomics, block_q, block_kv,
+                       in_turns))
 
 /// "v128": the head dim of v where it is another one.
 struct spelled_backward_v_head_dim {
@@ -35,8 +37,8 @@ struct spelled_backward_v_head_dim {
   }
 };
 
-/// `attention_backward.<backend>.<dtype>.d<D>[v<Dv>][.atomics].<block_q>x<block_kv>`; `dany` stands
-/// for head dims known at run time.
+/// `attention_backward.<backend>.<dtype>.d<D>[v<Dv>][.atomics][.turns].<block_q>x<block_kv>`;
+/// `dany` stands for head dims known at run time.
 template <>
 inline constexpr auto spelling_of<attention_backward_config> = row_names<attention_backward_config>(
     "attention_backward", spelling::word{&attention_backward_config::target},
@@ -44,6 +46,7 @@ inline constexpr auto spelling_of<attention_backward_config> = row_names<attenti
     spelling::number{".d", &attention_backward_config::head_dim, "any"},
     spelled_backward_v_head_dim{},
     spelling::mark{".atomics", &attention_backward_config::d_q_atomics, true},
+    spelling::mark{".turns", &attention_backward_config::in_turns, true},
     spelling::number{".", &attention_backward_config::block_q},
     spelling::number{"x", &attention_backward_config::block_kv});
 

@@ -23,6 +23,7 @@ enum class attention_backward_rule : std::uint8_t {
   cuda_type_of_head_dim_has_16_bits,
   cuda_blocks_are_fixed,
   sm90_rows_add_up,
+  turns_are_those_of_sums,
 };
 
 /// The condition a legal row meets, as a sentence.
@@ -56,6 +57,8 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
              "d_q_atomics 64x64, of cuda_sm90 128x128 for head_dim 64, 64x128 for 96 and 128";
     case attention_backward_rule::sm90_rows_add_up:
       return "a cuda_sm90 row has d_q_atomics";
+    case attention_backward_rule::turns_are_those_of_sums:
+      return "in_turns belongs to rows with d_q_atomics";
   }
   return "invalid";
 }
@@ -71,6 +74,7 @@ constexpr attention_backward_rule broken_rule(attention_backward_config config) 
   if (config.d_q_atomics && (!is_cuda(config.target) || config.head_dim == 0)) {
     return only_cuda_rows_of_one_head_dim_add_up;
   }
+  if (config.in_turns && !config.d_q_atomics) return turns_are_those_of_sums;
   if (is_cuda(config.target)) {
     if (config.target == backend::cuda_sm90 && !config.d_q_atomics) return sm90_rows_add_up;
     const cuda_gradient_block block = cuda_block_of(config);

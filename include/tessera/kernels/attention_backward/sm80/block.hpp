@@ -13,6 +13,7 @@
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/tanh.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
@@ -24,6 +25,12 @@ inline constexpr int threads = 256;
 struct key_taint {  // without initial values: it lies in shared memory
   float k;
   float v;
+};
+
+/// Tiles of queries [begin, end).
+struct tile_interval {
+  int begin = 0, end = 0;
+  __device__ bool empty() const { return begin >= end; }
 };
 
 struct launch_args {
@@ -39,7 +46,12 @@ struct launch_args {
   std::int64_t tiles = 0;       ///< of a sequence at most
   float* d_q_sums = nullptr;    ///< [q_heads][sum_tiles], see query_sums.hpp
   std::int64_t sum_tiles = 0;
-  bool behind_cap = false;  ///< which gradient a launch computes: of bias_post, or of bias_pre
+  /// Of each tile of keys, see key_block.hpp; with segments, and in ordered launches.
+  tile_interval* seen_by = nullptr;
+  int* turns = nullptr;       ///< [q_heads][sum_tiles] in ordered launches, see turns.hpp
+  unsigned* taken = nullptr;  ///< items, in ordered launches
+  int section = 1;            ///< heads of all entries that ordered launches go through together
+  bool behind_cap = false;    ///< which gradient a launch computes: of bias_post, or of bias_pre
 
   __host__ __device__ const score_gradient& d_bias() const {
     return behind_cap ? call.d_bias_post : call.d_bias_pre;
@@ -108,6 +120,16 @@ __device__ __forceinline__ float not_a_number() {
   return __int_as_float(0x7fffffff);
 }
 
+/// Of a word with two elements of 16 bits sums whose bits of `not_finite_marks` say which of them
+/// are not finite; other bits mean nothing.
+inline constexpr std::uint32_t not_finite_marks = 0x80008000u;
+template <class Element>
+__device__ __forceinline__ std::uint32_t marked_not_finite(std::uint32_t word) {
+  constexpr std::uint32_t exponent = prim::cuda::half_words<Element>::exponent;
+  constexpr std::uint32_t both = exponent << 16 | exponent, lowest = both & (~both + 0x00010001u);
+  return (word & both) + lowest;
+}
+
 /// Where a score lies, seen from its sequence.
 struct score_place {
   std::int64_t entry = 0;
@@ -156,7 +178,12 @@ __device__ __forceinline__ weight_parts logit_of(const hooked_args<Hooks>& args,
     if (bias == prim::minus_infinity) return parts;
     x += bias;
   }
-  if (of.soft_cap > 0.0f) {
+  if (of.soft_cap > 0.0f && Kind == score_kind::computed) {
+    const float unit = 2.0f * prim::log2_e / of.soft_cap;
+    const prim::cuda::value_with_slope capped = prim::cuda::scaled_tanh_with_slope(x * unit);
+    parts.slope = capped.slope;
+    x = of.soft_cap * capped.value;
+  } else if (of.soft_cap > 0.0f) {
     // Of a saturated tanh nothing would be left in 1 - tanh^2.
     const float u = x / of.soft_cap;
     const float e = expf(-2.0f * fabsf(u));

@@ -12,6 +12,7 @@
 #include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
+#include <tessera/kernels/attention_backward/sm80/turns.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
 
@@ -40,7 +41,7 @@ __device__ __forceinline__ void multiply(accumulator (&sums)[Rows][Columns], con
   }
 }
 
-template <class Element, class Tiles, score_kind Kind, class Hooks>
+template <class Element, class Tiles, score_kind Kind, bool InTurns, class Hooks>
 __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     all_gradients(const __grid_constant__ hooked_args<Hooks> args) {
   using keys = typename Tiles::keys;
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const attention_kernel_args& of = args.call.forward;
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, lane = thread % 32;
-  const key_block own_block = key_block::of<Tiles>(args, blockIdx.x);
+  const key_block own_block =
+      key_block::of<Tiles, InTurns>(args, taken_item<InTurns>(args, memory));
   if (own_block.outside()) return;
   const block_sequence& block = own_block.block;
   const prim::sequence& seq = block.seq;
@@ -68,6 +70,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
   const auto& visible = own_block.visible;
   int head = kv_head * own_block.group, tile = seen_by.begin;
+  // Blocks of neighbouring keys run beside each other: see tile_order of Hopper's rows.
+  if (!InTurns && steps > 0) tile += static_cast<int>(key0 / own % own_block.count);
   const auto start = [&](int of_head, int of_tile, int stage) {
     const std::int64_t first = std::int64_t{of_tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
@@ -93,20 +97,23 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   };
 
   bool tainted = false;
-  const key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
+  key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
   if (steps > 0) {
     const auto left = own_block.size();
+    const auto used = [&](int r) { return r < left; };
     copy_tile<keys, Element, threads>(k, of.k, of.k_strides, seq, seq.k_begin + key0, kv_head,
-                                      [&](int r) { return r < left && of_keys[r].k == 0.0f; });
+                                      used);
     copy_tile<values, Element, threads>(v, of.v, of.v_strides, seq, seq.k_begin + key0, kv_head,
-                                        [&](int r) { return r < left && of_keys[r].v == 0.0f; });
-    start_statistics(head, tile);
+                                        used);
+    prim::cuda::commit_copies();
     start(head, tile, 0);
-    for (int r = thread; r < left; r += threads) {
-      tainted = tainted || of_keys[r].k != 0.0f || of_keys[r].v != 0.0f;
-    }
+    prim::cuda::wait_copies<1>();
+    start_statistics(head, tile);
+    tainted = has_copied_taint<keys, Element, threads>(k) ||
+              has_copied_taint<values, Element, threads>(v);
   }
   tainted = __syncthreads_or(tainted) != 0;
+  if (tainted) contain_taint<Element, keys, values, threads>(k, v, of_keys, own_block.size());
 
   // Of scores a warp has rows from `score_row` and keys from `score_key` on; of d_q rows from
   // `sum_row` and columns from `sum_column` on; and 64 keys of either d_v or d_k.
@@ -147,6 +154,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       clear_rows<out_rows, threads>(d_out, finite);
       __syncthreads();
     }
+    if (InTurns && step > 0 && thread == 0) turns<Tiles>::pass(args, own_block, step - 1);
     const std::int64_t first = std::int64_t{tile} * queries;
     const int own_head = head, own_tile = tile;
     if (++tile == seen_by.end) tile = seen_by.begin;
@@ -288,6 +296,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         [&](auto& reg, int c, int n) {
           prim::cuda::load_matrices_transposed(reg, sum_columns.at(c, n));
         });
+    if (InTurns) turns<Tiles>::wait(args, own_block, step);
     float* const sums = query_sums<Tiles>::tile_of(args, seq, own_head, own_tile);
 #pragma unroll
     for (int m = 0; m < Tiles::sum_rows / 16; ++m) {
@@ -298,17 +307,22 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     }
     if constexpr (Tiles::stages == 2) stage = 1 - stage;
   }
+  // Behind the last products stages are free, and sums complete.
+  __syncthreads();
+  if (InTurns && steps > 0 && thread == 0) turns<Tiles>::pass(args, own_block, steps - 1);
+  const std::uint32_t staging =
+      stages + static_cast<unsigned>(warp) * stored_rows<Tiles::part_columns / 8>::bytes;
 #pragma unroll
   for (int m = 0; m < 4; ++m) {
     const std::int64_t own_first = key0 + part_key + m * 16;
     if (of_values) {
       store_rows<Element, Tiles::value_columns / 8>(
-          d_keys[m], args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first, block.all_k,
-          kv_head, 1.0f, column_part * Tiles::value_columns);
+          staging, d_keys[m], args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first,
+          block.all_k, kv_head, 1.0f, column_part * Tiles::value_columns);
     } else {
       store_rows<Element, Tiles::key_columns / 8>(
-          d_keys[m], args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first, block.all_k,
-          kv_head, of.softmax_scale, column_part * Tiles::key_columns);
+          staging, d_keys[m], args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
+          block.all_k, kv_head, of.softmax_scale, column_part * Tiles::key_columns);
     }
   }
 }

@@ -8,35 +8,100 @@
 
 namespace tessera::kernels::attention_backward::sm80 {
 
-/// Of some tiles of queries those from the first to the last with a query whose segment may be one
-/// of the keys'. For all threads of a warp.
-template <int Queries>
-__device__ tile_interval tiles_of_segments(const attention_kernel_args& of,
-                                           const prim::sequence& seq, tile_interval tiles,
-                                           const prim::key_interval& keys) {
-  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+/// The first tile of a sequence among the tiles of all keys, of `Own` each.
+template <int Own>
+__host__ __device__ std::int64_t first_key_tile(const attention_kernel_args& of, std::int64_t index,
+                                                std::int64_t k_begin) {
+  return of.cu_seqlens_k != nullptr ? k_begin / Own + index : index * ((of.kv_len + Own - 1) / Own);
+}
+
+/// Tiles of keys at most.
+template <int Own>
+std::int64_t key_tiles_of(const attention_kernel_args& of) {
+  return first_key_tile<Own>(of, of.batch, of.kv_len) + 1;
+}
+
+/// The tiles of queries that may see a tile of keys; with segments those from the first to the last
+/// with a query whose segment may be one of the keys'. A block for each tile of keys.
+template <class Tiles>
+__global__ void __launch_bounds__(threads)
+    describe_tiles(const __grid_constant__ launch_args args) {
+  constexpr int queries = Tiles::queries, own = Tiles::own;
+  constexpr int lanes = prim::cuda::warp_size, warps = threads / lanes;
+  const attention_kernel_args& of = args.call.forward;
+  const std::int64_t index = blockIdx.x / args.tiles, tile_of_keys = blockIdx.x % args.tiles;
+  const block_sequence block = block_sequence::of(of, index);
+  const prim::sequence& seq = block.seq;
+  const std::int64_t key0 = tile_of_keys * own;
+  const prim::key_interval keys{key0, key0 + own < seq.k_len ? key0 + own : seq.k_len};
+  if (keys.empty()) return;
+  __shared__ int begin, end;
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const tile_interval tiles = tiles_that_see<queries>(
+      kernels::attention::visibility_of<mask_mode::window>(of, seq), seq.q_len, keys);
+  if (threadIdx.x == 0) {
+    begin = tiles.end;
+    end = tiles.begin;
+  }
+  if (of.q_segments.data == nullptr) {
+    if (threadIdx.x == 0) {
+      args.seen_by[first_key_tile<own>(of, seq.index, seq.k_begin) + tile_of_keys] = tiles;
+    }
+    return;
+  }
   const std::int32_t* const key_ids = of.kv_segments.data + seq.index * of.kv_segments.batch;
   kernels::attention::id_range of_keys;
-  for (std::int64_t key = keys.begin + lane; key < keys.end; key += prim::cuda::warp_size) {
+  for (std::int64_t key = keys.begin + lane; key < keys.end; key += lanes) {
     of_keys.add(key_ids[key * of.kv_segments.row]);
   }
   of_keys.gather();
   const std::int32_t* const query_ids = of.q_segments.data + seq.index * of.q_segments.batch;
-  tile_interval some{tiles.end, tiles.begin};
+  __syncthreads();
 #pragma unroll 4
-  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+  for (int tile = tiles.begin + static_cast<int>(threadIdx.x) / lanes; tile < tiles.end;
+       tile += warps) {
     bool meets = false;
 #pragma unroll
-    for (int r = 0; r < Queries; r += prim::cuda::warp_size) {
-      const std::int64_t query = std::int64_t{tile} * Queries + r + lane;
+    for (int r = 0; r < queries; r += lanes) {
+      const std::int64_t query = std::int64_t{tile} * queries + r + lane;
       const std::int32_t id = query < seq.q_len ? query_ids[query * of.q_segments.row] : -1;
       meets = meets || (id >= of_keys.least && id <= of_keys.most);
     }
-    if (!prim::cuda::any_of_warp(meets)) continue;
-    some.begin = some.begin < tile ? some.begin : tile;
-    some.end = tile + 1;
+    if (prim::cuda::any_of_warp(meets) && lane == 0) {
+      atomicMin(&begin, tile);
+      atomicMax(&end, tile + 1);
+    }
   }
-  return some;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    args.seen_by[first_key_tile<own>(of, seq.index, seq.k_begin) + tile_of_keys] = {begin, end};
+  }
+}
+
+/// Keys and values of a block that lie in shared memory, some of which are not finite: says which
+/// (`key_taint`), and makes their rows zeros. For all threads.
+template <class Element, class Keys, class Values, int Threads>
+__device__ __noinline__ void contain_taint(std::uint32_t keys, std::uint32_t values,
+                                           key_taint* taint, int count) {
+  const auto taint_of = [](auto tile_of_rows, std::uint32_t tile, int row) {
+    using rows = decltype(tile_of_rows);
+    bool finite = true;
+    for (int chunk = 0; chunk < rows::chunks; ++chunk) {
+      std::uint32_t words[4];
+      prim::cuda::load_shared_16(
+          words, tile + rows::offset(static_cast<unsigned>(row), static_cast<unsigned>(chunk)));
+      for (const std::uint32_t word : words) {
+        finite = finite && !prim::cuda::any_not_finite<Element>(word);
+      }
+    }
+    return finite ? 0.0f : not_a_number();
+  };
+  for (int r = static_cast<int>(threadIdx.x); r < count; r += Threads) {
+    taint[r] = {taint_of(Keys{}, keys, r), taint_of(Values{}, values, r)};
+  }
+  __syncthreads();
+  clear_rows<Keys, Threads>(keys, [&](int r) { return r >= count || taint[r].k == 0.0f; });
+  clear_rows<Values, Threads>(values, [&](int r) { return r >= count || taint[r].v == 0.0f; });
 }
 
 /// `Tiles::own` keys of a key/value head, which the queries of a group of heads see, in tiles of
@@ -52,13 +117,23 @@ struct key_block {
   int count = 0;  ///< tiles of a head
   int steps = 0;  ///< tiles of all heads
 
-  template <class Tiles>
+  template <class Tiles, bool InTurns>
   static __device__ __forceinline__ key_block of(const launch_args& args, std::int64_t item) {
     const attention_kernel_args& call = args.call.forward;
     key_block own;
-    own.key0 = item % args.tiles * Tiles::own;
-    own.kv_head = static_cast<int>(item / args.tiles % call.kv_heads);
-    own.block = block_sequence::of(call, item / args.tiles / call.kv_heads);
+    std::int64_t tile = item % args.tiles, head = item / args.tiles;
+    if constexpr (InTurns) {
+      // Blocks of one head run one behind the other: those of all heads of a section take turns.
+      const std::int64_t section = item / (args.section * args.tiles) * args.section;
+      const std::int64_t inside = item - section * args.tiles;
+      const std::int64_t left = gridDim.x / args.tiles - section;
+      const std::int64_t heads = args.section < left ? args.section : left;
+      tile = inside / heads;
+      head = section + inside % heads;
+    }
+    own.key0 = tile * Tiles::own;
+    own.kv_head = static_cast<int>(head % call.kv_heads);
+    own.block = block_sequence::of(call, head / call.kv_heads);
     if (own.outside()) return own;
     const prim::sequence& seq = own.block.seq;
     const std::int64_t end = own.key0 + Tiles::own;
@@ -66,7 +141,10 @@ struct key_block {
     own.visible = kernels::attention::visibility_of<mask_mode::window>(call, seq);
     own.seen_by = tiles_that_see<Tiles::queries>(own.visible, seq.q_len, own.keys);
     if (call.q_segments.data != nullptr) {
-      own.seen_by = tiles_of_segments<Tiles::queries>(call, seq, own.seen_by, own.keys);
+      const tile_interval some =
+          args.seen_by[first_key_tile<Tiles::own>(call, seq.index, seq.k_begin) + tile];
+      own.seen_by.begin = max(own.seen_by.begin, some.begin);
+      own.seen_by.end = min(own.seen_by.end, some.end);
     }
     own.group = kernels::attention::group_of(call);
     own.count = own.seen_by.end - own.seen_by.begin;

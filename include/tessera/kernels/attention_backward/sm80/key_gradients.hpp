@@ -160,10 +160,11 @@ __global__ void __launch_bounds__(threads, 1)
     now = next;
   }
   const std::int64_t own_first = key0 + warp * 16;
-  store_rows<Element, Width / 8>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin,
-                                 own_first, block.all_k, kv_head, of.softmax_scale);
-  store_rows<Element, Width / 8>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin,
-                                 own_first, block.all_k, kv_head, 1.0f);
+  const std::uint32_t staging = k + static_cast<unsigned>(warp * 16 * keys::row_bytes);
+  store_rows<Element, Width / 8>(staging, d_k, args.call.d_k, args.call.d_k_strides, seq,
+                                 seq.k_begin, own_first, block.all_k, kv_head, of.softmax_scale);
+  store_rows<Element, Width / 8>(staging, d_v, args.call.d_v, args.call.d_v_strides, seq,
+                                 seq.k_begin, own_first, block.all_k, kv_head, 1.0f);
 }
 
 }  // namespace tessera::kernels::attention_backward::sm80

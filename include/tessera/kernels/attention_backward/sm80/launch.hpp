@@ -4,6 +4,7 @@
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -16,6 +17,7 @@
 #include <tessera/kernels/attention_backward/sm80/any_row.hpp>
 #include <tessera/kernels/attention_backward/sm80/bias_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/gradients.hpp>
+#include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/key_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
@@ -35,9 +37,21 @@ struct one_pass {
   static score_kind kind_of(const attention_kernel_args& args) { return sm80::kind_of(args); }
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {
-    return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Hooks>;
+    return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Kernel::config.in_turns,
+                          Hooks>;
   }
 };
+
+/// Heads that launches in turns go through together: as few as keep blocks busy, so that what they
+/// read and add to stays in the second-level cache.
+template <class Tiles>
+int section_of(const attention_kernel_args& of) {
+  constexpr std::int64_t cached = std::int64_t{32} << 20;
+  const std::int64_t bytes = of.q_len * (of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1) *
+                             (Tiles::width * 6 + Tiles::value_width * 2);
+  return static_cast<int>(
+      std::clamp<std::int64_t>(cached / std::max<std::int64_t>(bytes, 1), 1, 64));
+}
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
 /// address.
@@ -45,7 +59,11 @@ template <class Kernel>
 struct scratch {
   launch_args args{};
   std::size_t bytes = 0;
-  std::size_t sums_bytes = 0;  ///< of d_q, the last part
+  std::size_t sums_bytes = 0;  ///< of d_q, and of turns before them
+  /// Where these begin.
+  void* sums() const {
+    return args.turns != nullptr ? static_cast<void*>(args.turns) : args.d_q_sums;
+  }
 
   scratch(const attention_backward_kernel_args& call, std::byte* base) {
     const attention_kernel_args& of = call.forward;
@@ -61,9 +79,18 @@ struct scratch {
     if constexpr (Kernel::config.d_q_atomics) {
       using tiles = typename one_pass<Kernel>::tiles;
       args.sum_tiles = sum_tiles_of<tiles::queries>(of);
+      if constexpr (Kernel::config.in_turns) {
+        args.section = section_of<tiles>(of);
+        parts.take(args.turns, args.sum_tiles * of.q_heads);
+        parts.take(args.taken, 1);
+      }
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
       sums_bytes = parts.bytes() - bytes;
       bytes = parts.bytes();
+      if (Kernel::config.in_turns || of.q_segments.data != nullptr) {
+        parts.take(args.seen_by, key_tiles_of<tiles::own>(of));
+        bytes = parts.bytes();
+      }
     }
   }
 };
@@ -99,8 +126,8 @@ struct row_kernels {
   static constexpr int any_bytes = any_shared_bytes<element>(max_head_dim, max_head_dim);
   static constexpr int own_keys = resolved(Kernel::config).block_kv;
   static constexpr int own_queries = resolved(Kernel::config).block_q;
-  static constexpr pass rows{&describe_rows<element, vector, width>},
-      keys{&describe_keys<element, vector, width>};
+  static constexpr pass rows{&describe_rows<element, vector, width>};
+  static constexpr pass keys{&describe_keys<element, vector, width>};  ///< two passes
   static constexpr pass sinks{&sink_gradients};
 
   template <score_kind Kind>
@@ -165,15 +192,20 @@ struct row_kernels {
   static hooked_pass biases() {
     return {&bias_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
   }
+  static pass described_tiles() { return {&describe_tiles<typename one_pass<Kernel>::tiles>}; }
   static pass sums() { return {&store_query_sums<element, typename one_pass<Kernel>::tiles>}; }
 
   static std::vector<prim::cuda::kernel_entry> entries() {
-    std::vector<prim::cuda::kernel_entry> all{rows.entry(), keys.entry(), sinks.entry()};
+    std::vector<prim::cuda::kernel_entry> all{rows.entry(), sinks.entry()};
+    if constexpr (!atomics) all.push_back(keys.entry());
     for (const score_kind kind : {score_kind::plain, score_kind::computed, score_kind::all}) {
       all.push_back(of_keys(kind).entry());
       if constexpr (!atomics) all.push_back(of_queries(kind).entry());
     }
-    if constexpr (atomics) all.push_back(sums().entry());
+    if constexpr (atomics) {
+      all.push_back(described_tiles().entry());
+      all.push_back(sums().entry());
+    }
     if constexpr (any) {
       all.push_back(corrections().entry());
       all.push_back(biases().entry());
@@ -243,7 +275,13 @@ void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
       kernels.run_tiles(kernels_of::corrections(), launched, of.q_heads, of.q_len, any_tile);
     }
   }
-  kernels.clear(launched.d_q_sums, memory.sums_bytes);
+  if constexpr (kernels_of::atomics) {
+    kernels.clear(memory.sums(), memory.sums_bytes);
+    if (launched.seen_by != nullptr) {
+      kernels.run_tiles(kernels_of::described_tiles(), memory.args, 1, of.kv_len,
+                        kernels_of::own_keys);
+    }
+  }
   kernels.run_tiles(kernels_of::of_keys(kind), launched, of.kv_heads, of.kv_len,
                     kernels_of::own_keys);
   if constexpr (kernels_of::atomics) {
@@ -267,8 +305,11 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   launcher kernels(of, static_cast<cudaStream_t>(context.stream));
   if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
   constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
-  kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * of.q_heads, rows_of_block);
-  kernels.run_rows(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads, rows_of_block);
+  const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
+  kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * parts, rows_of_block);
+  if constexpr (!kernels_of::atomics) {
+    kernels.run_rows(kernels_of::keys, memory.args, memory.args.keys * of.kv_heads, rows_of_block);
+  }
   hooked_args<Hooks> launched{memory.args, hooks};
   run_gradients<Kernel>(kernels, memory, launched);
   if constexpr (kernels_of::any) {

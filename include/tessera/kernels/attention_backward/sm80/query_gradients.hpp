@@ -145,7 +145,8 @@ __global__ void __launch_bounds__(threads, 1)
     stage = 1 - stage;
     now = next;
   }
-  store_rows<Element, Width / 8>(d_q, args.call.d_q, args.call.d_q_strides, seq, seq.q_begin,
+  store_rows<Element, Width / 8>(q + static_cast<unsigned>(warp * 16 * rows::row_bytes), d_q,
+                                 args.call.d_q, args.call.d_q_strides, seq, seq.q_begin,
                                  first + warp * 16, block.all_q, head, of.softmax_scale);
 }
 

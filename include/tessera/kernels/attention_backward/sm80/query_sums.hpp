@@ -48,46 +48,75 @@ struct query_sums {
 #endif
   }
 
-  static __device__ __forceinline__ float sum_at(const float* tile, int row, int column) {
-    const float* const from = tile + (row / 16 * (width / 8) + column / 8) * 128;
-    const int lane = row % 8 * 4 + column % 8 / 2, e = row / 8 % 2 * 2 + column % 2;
+  /// What `add` of the same lane was given, of all that added.
+  static __device__ __forceinline__ accumulator sums_of(const float* tile, int rows16, int columns8,
+                                                        int lane) {
+    const float* const from = tile + (rows16 * (width / 8) + columns8) * 128;
 #if __CUDA_ARCH__ >= 900
-    return from[lane * 4 + e];
+    const float4 sums = *reinterpret_cast<const float4*>(from + lane * 4);
+    return {{sums.x, sums.y, sums.z, sums.w}};
 #else
-    return from[e * 32 + lane];
+    return {{from[lane], from[32 + lane], from[64 + lane], from[96 + lane]}};
 #endif
   }
 };
 
-/// d_q from its sums: a block for each tile of queries of a head.
+/// Lanes 4i to 4i + 3 exchange words: lane p gets word p of each, in their order.
+__device__ __forceinline__ void transpose_quad(std::uint32_t (&words)[4]) {
+#pragma unroll
+  for (int bit = 1; bit < 4; bit *= 2) {
+    const bool high = (threadIdx.x & static_cast<unsigned>(bit)) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & bit) != 0) continue;
+      std::uint32_t &low_word = words[i], &high_word = words[i | bit];
+      const std::uint32_t sent = high ? low_word : high_word;
+      const std::uint32_t got = __shfl_xor_sync(prim::cuda::all_lanes, sent, bit);
+      (high ? low_word : high_word) = got;
+    }
+  }
+}
+
+/// d_q from its sums: a block for each tile of queries of a head, whose warps take 16 rows x 32
+/// columns at a time.
 template <class Element, class Tiles>
 __global__ void __launch_bounds__(threads)
     store_query_sums(const __grid_constant__ launch_args args) {
-  constexpr int queries = Tiles::queries, chunks = Tiles::width / 8;
+  constexpr int queries = Tiles::queries, columns32 = Tiles::width / 32;
+  static_assert(Tiles::width % 32 == 0 && queries % 16 == 0);
+  using words = prim::cuda::half_words<Element>;
+  using chunk = prim::cuda::element_vector<std::uint32_t, 4>;
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t item = blockIdx.x;
   const int head = static_cast<int>(item % of.q_heads);
   const auto tile = static_cast<int>(item / of.q_heads % args.tiles);
   const block_sequence block = block_sequence::of(of, item / of.q_heads / args.tiles);
+  const std::int64_t first = std::int64_t{tile} * queries;
   const float* const sums = query_sums<Tiles>::tile_of(args, block.seq, head, tile);
-  for (int at = static_cast<int>(threadIdx.x); at < queries * chunks; at += threads) {
-    const int row = at / chunks, column = at % chunks * 8;
-    const std::int64_t query = std::int64_t{tile} * queries + row;
-    if (query >= block.all_q) break;
-    prim::cuda::element_vector<Element, 8> part;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  for (int part = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+       part < queries / 16 * columns32; part += threads / prim::cuda::warp_size) {
+    const int rows16 = part / columns32, columns = part % columns32 * 32;
+    if (first + rows16 * 16 >= block.all_q) break;
+    chunk of_rows[2];  // rows 8 apart
 #pragma unroll
-    for (int d = 0; d < 8; ++d) {
-      const float sum = query_sums<Tiles>::sum_at(sums, row, column + d);
-      part.x[d] = prim::nearest<Element>(sum * of.softmax_scale);
+    for (int n = 0; n < 4; ++n) {
+      const accumulator own = query_sums<Tiles>::sums_of(sums, rows16, columns / 8 + n, lane);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        of_rows[half].x[n] = words::pack(own.at[2 * half] * of.softmax_scale,
+                                         own.at[2 * half + 1] * of.softmax_scale);
+      }
     }
-    Element* const to = row_of<Element>(args.call.d_q, args.call.d_q_strides, block.seq,
-                                        block.seq.q_begin + query, head) +
-                        column;
-    if (reinterpret_cast<std::uintptr_t>(to) % sizeof(part) == 0) {
-      *reinterpret_cast<prim::cuda::element_vector<Element, 8>*>(to) = part;
-    } else {
 #pragma unroll
-      for (int d = 0; d < 8; ++d) to[d] = part.x[d];
+    for (int half = 0; half < 2; ++half) {
+      transpose_quad(of_rows[half].x);
+      const std::int64_t query = first + rows16 * 16 + half * 8 + lane / 4;
+      if (query >= block.all_q) continue;
+      auto* const to = row_of<std::uint16_t>(args.call.d_q, args.call.d_q_strides, block.seq,
+                                             block.seq.q_begin + query, head) +
+                       (columns + lane % 4 * 8);
+      store_chunk(to, of_rows[half]);
     }
   }
 }

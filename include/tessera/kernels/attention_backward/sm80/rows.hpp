@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include <tessera/kernels/attention_backward/sm80/block.hpp>
@@ -41,15 +42,48 @@ struct row_lanes {
     }
   }
 
-  /// Whether all elements of a row are finite.
-  static __device__ __forceinline__ bool row_is_finite(const Element* row, int columns) {
-    bool finite = true;
-    for_each_part(row, columns, [&](const auto& part, int) {
+  /// Whether all elements of a part are finite.
+  template <class Part>
+  static __device__ __forceinline__ bool is_finite(const Part& part) {
+    if constexpr (sizeof(part) == 16 && sizeof(Element) == 2) {
+      std::uint32_t words[4], found = 0;
+      memcpy(words, &part, sizeof(part));
+#pragma unroll
+      for (const std::uint32_t word : words) found |= marked_not_finite<Element>(word);
+      return (found & not_finite_marks) == 0;
+    } else {
+      bool finite = true;
       for (const Element x : part.x) {
         finite = finite && fabsf(prim::cuda::float_of(x)) < infinite();
       }
-    });
-    return __all_sync(mask(), finite) != 0;
+      return finite;
+    }
+  }
+  /// Whether this lane's elements of a row are finite.
+  static __device__ __forceinline__ bool row_is_finite(const Element* row, int columns) {
+    bool finite = true;
+    for_each_part(row, columns, [&](const auto& part, int) { finite = is_finite(part) && finite; });
+    return finite;
+  }
+  /// This lane's part of a row that lanes have once at most, zeros behind its columns.
+  using part_type = prim::cuda::element_vector<Element, Vector>;
+  static __device__ __forceinline__ part_type part_of(const Element* row, int columns) {
+    static_assert(Width <= count * Vector);
+    const int d = lane() * Vector;
+    return d < columns ? *reinterpret_cast<const part_type*>(row + d) : part_type{};
+  }
+  static __device__ __forceinline__ float product(const part_type& a, const part_type& b) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < Vector; ++i) {
+      sum += prim::cuda::float_of(a.x[i]) * prim::cuda::float_of(b.x[i]);
+    }
+    return sum;
+  }
+
+  /// Whether it holds for all lanes of the row.
+  static __device__ __forceinline__ bool all(bool holds) {
+    return __all_sync(mask(), holds) != 0;
   }
 
   static __device__ __forceinline__ float sum(float x) {
@@ -79,6 +113,63 @@ struct row_lanes {
   }
 };
 
+/// What is known of a row: whether elements of q or d_out are not finite, and of the product of
+/// d_out and out what a lane has.
+template <class Element, int Vector, int Width>
+struct row_part {
+  float lse;
+  bool finite;
+  float product;
+};
+
+/// Heads of a token whose rows neighbouring lanes look at together: what they load is under way at
+/// the same time.
+inline constexpr int heads_at_once = 4;
+
+template <class Element, int Vector, int Width>
+__device__ __forceinline__ void look_at_rows(
+    const launch_args& args, const prim::sequence& seq, std::int64_t query, int first_head,
+    row_part<Element, Vector, Width> (&found)[heads_at_once]) {
+  using lanes = row_lanes<Element, Vector, Width>;
+  const attention_kernel_args& of = args.call.forward;
+  const std::int64_t row = seq.q_begin + query;
+  const auto rows_of = [&](int h, const void* data, const row_strides& strides) {
+    return row_of<Element>(data, strides, seq, row, min(first_head + h, of.q_heads - 1));
+  };
+  const void* const out = of.normalize ? of.out : args.call.d_out;  // what is there
+  const row_strides& out_strides = of.normalize ? of.out_strides : args.call.d_out_strides;
+  if constexpr (Width > 0) {
+    typename lanes::part_type q[heads_at_once], d_out[heads_at_once], own[heads_at_once];
+#pragma unroll
+    for (int h = 0; h < heads_at_once; ++h) {
+      found[h].lse = statistic_of(of.lse, seq, min(first_head + h, of.q_heads - 1), query);
+      q[h] = lanes::part_of(rows_of(h, of.q, of.q_strides), of.head_dim);
+      d_out[h] =
+          lanes::part_of(rows_of(h, args.call.d_out, args.call.d_out_strides), of.v_head_dim);
+      own[h] = lanes::part_of(rows_of(h, out, out_strides), of.v_head_dim);
+    }
+#pragma unroll
+    for (int h = 0; h < heads_at_once; ++h) {
+      found[h].finite = lanes::is_finite(q[h]) && lanes::is_finite(d_out[h]);
+      found[h].product = lanes::product(d_out[h], own[h]);
+    }
+  } else {
+    for (int h = 0; h < heads_at_once; ++h) {
+      found[h].lse = statistic_of(of.lse, seq, min(first_head + h, of.q_heads - 1), query);
+      found[h].finite = lanes::row_is_finite(rows_of(h, of.q, of.q_strides), of.head_dim);
+      found[h].product = 0.0f;
+      const Element* const own = rows_of(h, out, out_strides);
+      lanes::for_each_part(
+          rows_of(h, args.call.d_out, args.call.d_out_strides), of.v_head_dim,
+          [&](const auto& part, int d) {
+            found[h].finite = lanes::is_finite(part) && found[h].finite;
+            found[h].product +=
+                lanes::product(part, *reinterpret_cast<const typename lanes::part_type*>(own + d));
+          });
+    }
+  }
+}
+
 /// Shift and correction of each row and head,
 ///   sum of d_out out - d_lse.
 template <class Element, int Vector, int Width>
@@ -86,43 +177,40 @@ __global__ void __launch_bounds__(threads) describe_rows(const __grid_constant__
   using lanes = row_lanes<Element, Vector, Width>;
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t item = lanes::row();
-  const int head = static_cast<int>(item % of.q_heads);
-  const std::int64_t token = item / of.q_heads;
+  const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
+  const std::int64_t token = item / parts;
+  const int first_head = static_cast<int>(item - token * parts) * heads_at_once;
   if (token >= args.rows) return;
   const auto [index, query] = lanes::place_of(of.cu_seqlens_q, of.batch, of.q_len, token);
   if (index >= of.batch) return;
   const block_sequence block = block_sequence::of(of, index);
   const prim::sequence& seq = block.seq;
   if (query >= seq.q_len) return;
-  const std::int64_t row = seq.q_begin + query;
-  const float lse = statistic_of(of.lse, seq, head, query);
-  float shift = infinite(), correction = 0.0f;
-  if (lse != prim::minus_infinity) {
-    shift = of.normalize ? lse : statistic_of(of.row_max, seq, head, query);
-    const Element* const q = row_of<Element>(of.q, of.q_strides, seq, row, head);
-    const Element* const d_out =
-        row_of<Element>(args.call.d_out, args.call.d_out_strides, seq, row, head);
-    if (of.normalize) {
-      const Element* const out = row_of<Element>(of.out, of.out_strides, seq, row, head);
-      lanes::for_each_part(d_out, of.v_head_dim, [&](const auto& part, int d) {
-        const auto own = *reinterpret_cast<const std::remove_cvref_t<decltype(part)>*>(out + d);
-        for (int i = 0; i < Vector; ++i) {
-          correction += prim::cuda::float_of(part.x[i]) * prim::cuda::float_of(own.x[i]);
-        }
-      });
-      correction = lanes::sum(correction);
+  row_part<Element, Vector, Width> found[heads_at_once];
+  look_at_rows(args, seq, query, first_head, found);
+#pragma unroll
+  for (int h = 0; h < heads_at_once; ++h) {
+    const int head = first_head + h;
+    if (head >= of.q_heads) break;
+    float shift = infinite(), correction = 0.0f;
+    const float product = lanes::sum(found[h].product);
+    const bool finite = lanes::all(found[h].finite);
+    // Rows that see nothing may hold anything.
+    const float lse = found[h].lse;
+    if (lse != prim::minus_infinity) {
+      shift = of.normalize ? lse : statistic_of(of.row_max, seq, head, query);
+      correction = of.normalize ? product : 0.0f;
+      if (args.call.d_lse.data != nullptr) {
+        const float unit = of.normalize ? 1.0f : expf(shift - lse);
+        correction -= statistic_of(args.call.d_lse, seq, head, query) * unit;
+      }
+      if (!finite) shift = not_a_number();
     }
-    if (args.call.d_lse.data != nullptr) {
-      const float unit = of.normalize ? 1.0f : expf(shift - lse);
-      correction -= statistic_of(args.call.d_lse, seq, head, query) * unit;
-    }
-    const bool finite = lanes::row_is_finite(q, of.head_dim);
-    if (!lanes::row_is_finite(d_out, of.v_head_dim) || !finite) shift = not_a_number();
+    if (lanes::lane() != 0) continue;
+    const std::int64_t place = head * args.rows + block.row(of, query);
+    args.shift[place] = shift * args.shift_unit;
+    args.correction[place] = correction;
   }
-  if (lanes::lane() != 0) return;
-  const std::int64_t place = head * args.rows + block.row(of, query);
-  args.shift[place] = shift * args.shift_unit;
-  args.correction[place] = correction;
 }
 
 /// The taint of each key and head.
@@ -140,10 +228,10 @@ __global__ void __launch_bounds__(threads) describe_keys(const __grid_constant__
   const prim::sequence& seq = block.seq;
   if (key >= seq.k_len) return;
   const std::int64_t row = seq.k_begin + key;
-  const bool k =
-      lanes::row_is_finite(row_of<Element>(of.k, of.k_strides, seq, row, head), of.head_dim);
-  const bool v =
-      lanes::row_is_finite(row_of<Element>(of.v, of.v_strides, seq, row, head), of.v_head_dim);
+  const bool k = lanes::all(
+      lanes::row_is_finite(row_of<Element>(of.k, of.k_strides, seq, row, head), of.head_dim));
+  const bool v = lanes::all(
+      lanes::row_is_finite(row_of<Element>(of.v, of.v_strides, seq, row, head), of.v_head_dim));
   if (lanes::lane() != 0) return;
   args.taint[head * args.keys + block.key(of, key)] = {k ? 0.0f : not_a_number(),
                                                        v ? 0.0f : not_a_number()};

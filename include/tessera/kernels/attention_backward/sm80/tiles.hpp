@@ -2,10 +2,12 @@
 // step from scores to weights and gradients, stores.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include <tessera/kernels/attention_backward/sm80/block.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/shared_tile.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
@@ -16,30 +18,62 @@ using prim::cuda::fragment_b2;
 
 inline constexpr int own_rows = 128;  ///< of a block: 16 for each of its eight warps
 
-/// Starts the copy of a tile of tokens; those for which `wanted` does not hold become zeros.
+/// Calls body(row, place, step) for the chunks of a tile that a thread copies, `place` being their
+/// offset in the tile: one column of chunks, every so many rows. Threads behind the last column
+/// have none.
+template <class Tile, int Threads, class Body>
+__device__ __forceinline__ void for_each_chunk(const Body& body) {
+  constexpr auto columns = std::bit_ceil(static_cast<unsigned>(Tile::chunks));
+  constexpr unsigned rows_at_once = Threads / columns;
+  static_assert(Threads % columns == 0 && rows_at_once % 8 == 0 && Tile::rows % rows_at_once == 0,
+                "the place in a line is the same in each step");
+  const unsigned thread = prim::cuda::thread_index();
+  const unsigned first = thread / columns, chunk = thread % columns;
+  if (columns != Tile::chunks && chunk >= Tile::chunks) return;
+  const std::uint32_t place = Tile::offset(first, chunk);
+#pragma unroll
+  for (unsigned step = 0; step < Tile::rows / rows_at_once; ++step) {
+    body(static_cast<int>(first + step * rows_at_once),
+         place + step * (rows_at_once * Tile::row_bytes), chunk);
+  }
+}
+
+/// Starts the copy of a tile of tokens; those for which `wanted` does not hold become zeros, and
+/// are not read.
 template <class Tile, class Element, int Threads = threads, class Wanted>
 __device__ __forceinline__ void copy_tile(std::uint32_t to, const void* data,
                                           const row_strides& strides, const prim::sequence& seq,
                                           std::int64_t token, int head, const Wanted& wanted) {
   const Element* const first = row_of<Element>(data, strides, seq, token, head);
-#pragma unroll
-  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
-    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
-    const bool present = wanted(r);
-    prim::cuda::copy_async_16(
-        to + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)),
-        present ? first + r * strides.row + chunk * 8 : first, present ? 16u : 0u);
-  }
+  for_each_chunk<Tile, Threads>([&](int row, std::uint32_t place, unsigned chunk) {
+    prim::cuda::copy_async_16(to + place, first + (row * strides.row + chunk * 8),
+                              wanted(row) ? 16u : 0u);
+  });
 }
 
-/// Rows of a tile become zeros where `wanted` does not hold; behind the arrival of its copies.
+/// Whether this thread copied an element that is not finite (copy_tile); behind the arrival of its
+/// own copies.
+template <class Tile, class Element, int Threads = threads>
+__device__ __forceinline__ bool has_copied_taint(std::uint32_t tile) {
+  std::uint32_t found = 0;
+  for_each_chunk<Tile, Threads>([&](int, std::uint32_t place, unsigned) {
+    std::uint32_t words[4];
+    prim::cuda::load_shared_16(words, tile + place);
+#pragma unroll
+    for (const std::uint32_t word : words) found |= marked_not_finite<Element>(word);
+  });
+  return (found & not_finite_marks) != 0;
+}
+
+/// Rows of a tile become zeros where `wanted` does not hold; behind the arrival of its copies. Few
+/// tiles have such rows: what it needs is not kept in registers.
 template <class Tile, int Threads = threads, class Wanted>
 __device__ __forceinline__ void clear_rows(std::uint32_t tile, const Wanted& wanted) {
-  for (int at = static_cast<int>(threadIdx.x); at < Tile::rows * Tile::chunks; at += Threads) {
-    const int r = at / Tile::chunks, chunk = at % Tile::chunks;
-    if (wanted(r)) continue;
-    prim::cuda::store_shared_16(
-        tile + Tile::offset(static_cast<unsigned>(r), static_cast<unsigned>(chunk)), {0, 0, 0, 0});
+#pragma unroll 1
+  for (unsigned at = prim::cuda::thread_index(); at < Tile::rows * Tile::chunks; at += Threads) {
+    const unsigned r = at / Tile::chunks, chunk = at % Tile::chunks;
+    if (wanted(static_cast<int>(r))) continue;
+    prim::cuda::store_shared_16(tile + Tile::offset(r, chunk), {0, 0, 0, 0});
   }
 }
 
@@ -97,12 +131,6 @@ struct seen_part {
   __device__ __forceinline__ bool holds(int at) const { return at >= begin && at < end; }
 };
 
-/// Tiles of queries [begin, end).
-struct tile_interval {
-  int begin = 0, end = 0;
-  __device__ bool empty() const { return begin >= end; }
-};
-
 /// Tiles of `Queries` queries some of which see some of the keys: both ends of what a query sees
 /// grow with it, so they are neighbours. For all threads of a warp.
 template <int Queries, class Visible>
@@ -150,26 +178,56 @@ __device__ __forceinline__ void weigh(const hooked_args<Hooks>& args, const scor
   }
 }
 
-/// Writes `Columns` x 8 columns, from number `column` on, of a warp's 16 rows of sums times
-/// `factor`, those before `all`.
-template <class Element, int Columns, int Room>
-__device__ __forceinline__ void store_rows(const accumulator (&sums)[Room], void* data,
-                                           const row_strides& strides, const prim::sequence& seq,
-                                           std::int64_t begin, std::int64_t first, std::int64_t all,
-                                           int head, float factor, int column = 0) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int half = 0; half < 2; ++half) {
-    const std::int64_t row = first + lane / 4 + 8 * half;
-    if (row >= all) continue;
-    auto* const to =
-        row_of<std::uint16_t>(data, strides, seq, begin + row, head) + (column + lane % 4 * 2);
+/// Eight elements of 16 bits at any address.
+__device__ __forceinline__ void store_chunk(
+    std::uint16_t* to, const prim::cuda::element_vector<std::uint32_t, 4>& words) {
+  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(words) == 0) {
+    *reinterpret_cast<prim::cuda::element_vector<std::uint32_t, 4>*>(to) = words;
+    return;
+  }
 #pragma unroll
-    for (int n = 0; n < Columns; ++n) {
+  for (int d = 0; d < 8; ++d) {
+    to[d] = static_cast<std::uint16_t>(words.x[d / 2] >> (d % 2 * 16));
+  }
+}
+
+/// Writes `Columns` x 8 columns, from number `column` on, of a warp's 16 rows of sums times
+/// `factor`, those before `all`. They pass through shared memory at `staging`, which is the warp's
+/// own (`stored_rows`), so that each lane writes 16 bytes.
+template <int Columns>
+using stored_rows = prim::cuda::shared_tile<16, Columns * 8>;
+
+template <class Element, int Columns, int Room>
+__device__ __forceinline__ void store_rows(std::uint32_t staging, const accumulator (&sums)[Room],
+                                           void* data, const row_strides& strides,
+                                           const prim::sequence& seq, std::int64_t begin,
+                                           std::int64_t first, std::int64_t all, int head,
+                                           float factor, int column = 0) {
+  using staged = stored_rows<Columns>;
+  const auto lane = threadIdx.x % 32;
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < Columns; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
       const std::uint32_t word = prim::cuda::half_words<Element>::pack(
           sums[n].at[2 * half] * factor, sums[n].at[2 * half + 1] * factor);
-      to[n * 8] = static_cast<std::uint16_t>(word);
-      to[n * 8 + 1] = static_cast<std::uint16_t>(word >> 16);
+      prim::cuda::store_shared_4(
+          staging + staged::offset(lane / 4 + 8 * half, static_cast<unsigned>(n)) + lane % 4 * 4,
+          word);
     }
+  }
+  __syncwarp();
+#pragma unroll
+  for (int at = static_cast<int>(lane); at < 16 * Columns; at += 32) {
+    const int row = at / Columns, chunk = at % Columns;
+    if (first + row >= all) continue;
+    prim::cuda::element_vector<std::uint32_t, 4> words;
+    prim::cuda::load_shared_16(words.x, staging + staged::offset(static_cast<unsigned>(row),
+                                                                 static_cast<unsigned>(chunk)));
+    store_chunk(
+        row_of<std::uint16_t>(data, strides, seq, begin + first + row, head) + (column + chunk * 8),
+        words);
   }
 }
 

@@ -17,7 +17,8 @@ namespace tessera::kernels::attention_backward::sm90 {
 /// Tiles of a head dim.
 template <int Width>
 struct hopper_tiles {
-  static constexpr int width = Width, queries = Width == 64 ? 128 : 64, own = 128, threads = 256;
+  static constexpr int width = Width, value_width = Width, queries = Width == 64 ? 128 : 64,
+                       own = 128, threads = 256;
   using keys = panel_tile<own, Width>;
   using values = keys;
   using rows = panel_tile<queries, Width>;
@@ -38,7 +39,7 @@ struct hopper_tiles {
       alignment_bytes + block_at + static_cast<int>(sizeof(key_block));
 };
 
-template <class Element, int Width, score_kind Kind>
+template <class Element, int Width, score_kind Kind, bool InTurns>
 __global__ void __launch_bounds__(256, 1)
     hopper_gradients(const __grid_constant__ hooked_args<flash_hooks<>> args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(256, 1)
   const auto thread = static_cast<int>(threadIdx.x);
   const int group_index = prim::cuda::warpgroup_index();
   const int warp = thread / 32 % 4, lane = thread % 32;
-  const key_block known = key_block::of<tiles>(args, blockIdx.x);
+  const key_block known = key_block::of<tiles, InTurns>(args, taken_item<InTurns>(args, memory));
   if (known.outside()) return;
   auto& shared_block = *reinterpret_cast<key_block*>(memory + tiles::block_at);
   if (tiles::shares_block && thread == 0) shared_block = known;
@@ -64,9 +65,9 @@ __global__ void __launch_bounds__(256, 1)
   const prim::sequence& seq = own_block.block.seq;
   const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
   const std::uint32_t d_scores = v + keys::bytes;
-  query_walk<Element, tiles> walk(args, own_block, memory);
+  query_walk<Element, tiles, InTurns> walk(args, own_block, memory);
   const bool tainted = walk.begin();
-  tile_order current = tile_order::of_block(own_block, own);
+  tile_order current = tile_order::of_block<InTurns>(own_block, own);
 
   float d_k[Width / 2] = {}, d_v[Width / 2] = {};
   const float scale = scale_of<Kind>(of);
@@ -88,6 +89,7 @@ __global__ void __launch_bounds__(256, 1)
   };
   for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
+    if (InTurns && step > 1 && thread == 0) turns<tiles>::pass(args, own_block, step - 2);
     if (step + 1 < own_block.steps) walk.start(step + 1);
     const std::uint32_t q = walk.rows_of(step), d_out = q + rows::bytes;
     const std::int64_t first = std::int64_t{current.tile} * queries;
@@ -106,6 +108,7 @@ __global__ void __launch_bounds__(256, 1)
       prim::cuda::begin_products();
       multiply_earlier(d_q, step + 1);
       multiply_keys<Element, keys, rows>(products, own_k, q);
+      if (InTurns && step > 0) turns<tiles>::wait(args, own_block, step - 1);
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
       if (step > 0) add_earlier(d_q);
@@ -143,19 +146,27 @@ __global__ void __launch_bounds__(256, 1)
     prim::cuda::keep_in_place(d_k);
   }
   if (own_block.steps > 0) {
+    const int last = own_block.steps - 1;
     walk.arrive(own_block.steps);
+    if (InTurns && last > 0 && thread == 0) turns<tiles>::pass(args, own_block, last - 1);
     float d_q[32];
     prim::cuda::begin_products();
     multiply_earlier(d_q, own_block.steps + 1);
+    if (InTurns) turns<tiles>::wait(args, own_block, last);
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_q);
     add_earlier(d_q);
+    if (InTurns) {
+      __syncthreads();
+      if (thread == 0) turns<tiles>::pass(args, own_block, last);
+    }
   }
   const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
-  store_sums<Element>(d_k, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin, own_first,
-                      own_block.block.all_k, own_block.kv_head, of.softmax_scale);
-  store_sums<Element>(d_v, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin, own_first,
-                      own_block.block.all_k, own_block.kv_head, 1.0f);
+  store_sums<Element>(k + tiles::stages_at, d_k, args.call.d_k, args.call.d_k_strides, seq,
+                      seq.k_begin, own_first, own_block.block.all_k, own_block.kv_head,
+                      of.softmax_scale);
+  store_sums<Element>(k + tiles::stages_at, d_v, args.call.d_v, args.call.d_v_strides, seq,
+                      seq.k_begin, own_first, own_block.block.all_k, own_block.kv_head, 1.0f);
 #endif
 }
 

@@ -36,9 +36,10 @@ requires(Kernel::config.target == backend::cuda_sm90) struct one_pass<Kernel> {
     static_assert(!hooked_args<Hooks>::has_functors, "rows of cuda_sm90 take no functors");
     using element = element_t<config.type>;
     if constexpr (wide) {
-      return &sm90::wide_gradients<element, config.head_dim, config.v_head_dim, Kind>;
+      return &sm90::wide_gradients<element, config.head_dim, config.v_head_dim, Kind,
+                                   config.in_turns>;
     } else {
-      return &sm90::hopper_gradients<element, config.head_dim, Kind>;
+      return &sm90::hopper_gradients<element, config.head_dim, Kind, config.in_turns>;
     }
   }
 };

@@ -34,18 +34,22 @@ __device__ __forceinline__ void written_for_products() {
 #endif
 }
 
-/// Writes a warp's 16 rows of sums of a product times `factor`, those before `all`.
+/// Writes a warp's 16 rows of sums of a product times `factor`, those before `all`, through shared
+/// memory from `staging` on that nobody uses any more.
 template <class Element, int Count>
-__device__ __forceinline__ void store_sums(const float (&sums)[Count], void* data,
-                                           const row_strides& strides, const prim::sequence& seq,
-                                           std::int64_t begin, std::int64_t first, std::int64_t all,
-                                           int head, float factor) {
+__device__ __forceinline__ void store_sums(std::uint32_t staging, const float (&sums)[Count],
+                                           void* data, const row_strides& strides,
+                                           const prim::sequence& seq, std::int64_t begin,
+                                           std::int64_t first, std::int64_t all, int head,
+                                           float factor) {
   sm80::accumulator tiles[Count / 4];
 #pragma unroll
   for (int n = 0; n < Count / 4; ++n) {
     tiles[n] = {{sums[4 * n], sums[4 * n + 1], sums[4 * n + 2], sums[4 * n + 3]}};
   }
-  sm80::store_rows<Element, Count / 4>(tiles, data, strides, seq, begin, first, all, head, factor);
+  const std::uint32_t own = staging + threadIdx.x / 32 * sm80::stored_rows<Count / 4>::bytes;
+  sm80::store_rows<Element, Count / 4>(own, tiles, data, strides, seq, begin, first, all, head,
+                                       factor);
 }
 
 }  // namespace tessera::kernels::attention_backward::sm90

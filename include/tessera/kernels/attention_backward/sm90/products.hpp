@@ -175,8 +175,11 @@ struct own_scores {
 #pragma unroll
     for (int i = 0; i < Count; ++i) largest = fmaxf(largest, fabsf(products[i]));
     if (prim::cuda::any_of_warp(largest * fabsf(scale) >= prim::cuda::tanh_near)) {
-      weigh_behind<View>(most, products, gradients,
-                         [this](float x) { return prim::cuda::tanh_with_slope(x * scale); });
+      // What is near zero among them may be so to the digits of 1: logits are added up.
+      const float to_base_2 = scale * (2.0f * prim::log2_e);
+      weigh_behind<View>(most, products, gradients, [to_base_2](float x) {
+        return prim::cuda::scaled_tanh_with_slope(x * to_base_2);
+      });
     } else {
       weigh_behind<View>(most, products, gradients, [this](float x) {
         return prim::cuda::tanh_with_slope_near_zero(x * scale);

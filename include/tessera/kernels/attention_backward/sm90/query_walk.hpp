@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
+#include <tessera/kernels/attention_backward/sm80/turns.hpp>
 #include <tessera/kernels/attention_backward/sm90/panels.hpp>
 
 namespace tessera::kernels::attention_backward::sm90 {
@@ -52,10 +53,12 @@ struct tile_order {
   int left = 0;  ///< tiles of the head
 
   /// Blocks of neighbouring keys run beside each other: each begins with other queries, or they
-  /// would add to the same sums of d_q at the same time.
+  /// would add to the same sums of d_q at the same time. Those that take turns begin with the
+  /// first.
+  template <bool InTurns>
   static __device__ __forceinline__ tile_order of_block(const key_block& own, int keys) {
     tile_order order{own.kv_head * own.group, own.seen_by.begin, own.seen_by, own.count};
-    if (own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
+    if (!InTurns && own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
     return order;
   }
   __device__ __forceinline__ void advance() {
@@ -68,7 +71,7 @@ struct tile_order {
 };
 
 /// The block's keys and values, and the tiles of the steps. For all threads of the block.
-template <class Element, class Tiles>
+template <class Element, class Tiles, bool InTurns>
 class query_walk {
  public:
   using keys = typename Tiles::keys;
@@ -85,7 +88,7 @@ class query_walk {
         own_(own),
         memory_(prim::cuda::shared_address(memory)),
         statistics_(reinterpret_cast<statistics*>(memory + Tiles::statistics_at)),
-        loaded_(tile_order::of_block(own, own_keys)),
+        loaded_(tile_order::of_block<InTurns>(own, own_keys)),
         thread_(static_cast<int>(threadIdx.x)) {}
 
   /// Starts the copies of keys, values and the first tile; true if elements of some key or value
@@ -96,20 +99,22 @@ class query_walk {
       describe_segments();
       const attention_kernel_args& of = args_.call.forward;
       const prim::sequence& seq = own_.block.seq;
-      const key_taint* const taint = taint_of_keys();
       const int left = own_.size();
       copy_tile<keys, Element, threads>(memory_, of.k, of.k_strides, seq, seq.k_begin + own_.key0,
-                                        own_.kv_head,
-                                        [&](int r) { return r < left && taint[r].k == 0.0f; });
+                                        own_.kv_head, [&](int r) { return r < left; });
       copy_tile<values, Element, threads>(memory_ + keys::bytes, of.v, of.v_strides, seq,
                                           seq.k_begin + own_.key0, own_.kv_head,
-                                          [&](int r) { return r < left && taint[r].v == 0.0f; });
+                                          [&](int r) { return r < left; });
+      prim::cuda::commit_copies();
       start(0);
-      for (int r = thread_; r < left; r += threads) {
-        tainted = tainted || taint[r].k != 0.0f || taint[r].v != 0.0f;
-      }
+      prim::cuda::wait_copies<1>();
+      tainted = has_copied_taint<keys, Element, threads>(memory_) ||
+                has_copied_taint<values, Element, threads>(memory_ + keys::bytes);
     }
-    return __syncthreads_or(tainted) != 0;
+    if (__syncthreads_or(tainted) == 0) return false;
+    contain_taint<Element, keys, values, threads>(memory_, memory_ + keys::bytes,
+                                                  args_.taint + first_taint(), own_.size());
+    return true;
   }
 
   /// Copies the tile of step `step`, the next one, and says what is known of its queries.
@@ -184,10 +189,13 @@ class query_walk {
     return reinterpret_cast<std::int32_t*>(statistics_ + 2);
   }
   __device__ __forceinline__ const key_taint* taint_of_keys() const {
-    return args_.taint + own_.kv_head * args_.keys + own_.block.key(args_.call.forward, own_.key0);
+    return args_.taint + first_taint();
   }
 
  private:
+  __device__ __forceinline__ std::int64_t first_taint() const {
+    return own_.kv_head * args_.keys + own_.block.key(args_.call.forward, own_.key0);
+  }
   /// Segments of the keys, and whether it is one: 0 of all keys and queries without segments.
   __device__ __forceinline__ void describe_segments() {
     const auto& ids = args_.call.forward.kv_segments;

@@ -19,7 +19,8 @@ namespace tessera::kernels::attention_backward::sm90 {
 /// Tiles of head dims above 128.
 template <int Width, int ValueWidth>
 struct wide_tiles {
-  static constexpr int width = Width, queries = 64, own = 64, threads = 256;
+  static constexpr int width = Width, value_width = ValueWidth, queries = 64, own = 64,
+                       threads = 256;
   using keys = panel_tile<own, Width>;
   using values = panel_tile<own, ValueWidth>;
   using rows = panel_tile<queries, Width>;
@@ -57,7 +58,7 @@ __device__ __forceinline__ void take_over(float (&numbers)[32], std::uint32_t me
   }
 }
 
-template <class Element, int Width, int ValueWidth, score_kind Kind>
+template <class Element, int Width, int ValueWidth, score_kind Kind, bool InTurns>
 __global__ void __launch_bounds__(256, 1)
     wide_gradients(const __grid_constant__ hooked_args<flash_hooks<>> args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(256, 1)
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
   const attention_kernel_args& of = args.call.forward;
-  const key_block own = key_block::of<tiles>(args, blockIdx.x);
+  const key_block own = key_block::of<tiles, InTurns>(args, taken_item<InTurns>(args, memory));
   if (own.outside()) return;
   const prim::sequence& seq = own.block.seq;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4,
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(256, 1)
   const int own_row = warp * 16 + lane / 4;  // and 8 rows below
   const std::uint32_t k = prim::cuda::shared_address(memory);
   const std::uint32_t d_scores = k + tiles::d_scores_at, weights = k + tiles::weights_at;
-  query_walk<Element, tiles> walk(args, own, memory);
+  query_walk<Element, tiles, InTurns> walk(args, own, memory);
   const bool tainted = walk.begin();
   const float scale = scale_of<Kind>(of);
 
@@ -103,11 +104,12 @@ __global__ void __launch_bounds__(256, 1)
       multiply_d_q<Element, tiles::own>(d_q, d_scores + step % 2 * scores::bytes,
                                         k + (first_panel + panel) * keys::panel_bytes);
     };
-    tile_order current = tile_order::of_block(own, tiles::own);
+    tile_order current = tile_order::of_block<InTurns>(own, tiles::own);
     float sums[summed_tile::width / 2] = {};
     float* earlier_sums = nullptr;  // of d_q of the step before
     for (int step = 0; step < own.steps; ++step) {
       walk.arrive(step);
+      if (InTurns && step > 1 && threadIdx.x == 0) turns<tiles>::pass(args, own, step - 2);
       if (step + 1 < own.steps) walk.start(step + 1);
       const std::int64_t first = std::int64_t{current.tile} * queries;
       const own_scores<typename tiles::statistics> pairs{walk.statistics_of(step),
@@ -123,6 +125,7 @@ __global__ void __launch_bounds__(256, 1)
       multiply_panel(d_q, step + 1, 0);
       multiply_keys<Element, own_tile, other_tile>(products, own_tile_at,
                                                    walk.rows_of(step) + other_at);
+      if (InTurns && step > 0) turns<tiles>::wait(args, own, step - 1);
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
       if (step > 0) add_d_q<tiles>(earlier_sums, warp, first_panel * 8, d_q);
@@ -177,7 +180,10 @@ __global__ void __launch_bounds__(256, 1)
       prim::cuda::keep_in_place(sums);
     }
     if (own.steps > 0) {
+      const int last = own.steps - 1;
       walk.arrive(own.steps);
+      if (InTurns && last > 0 && threadIdx.x == 0) turns<tiles>::pass(args, own, last - 1);
+      if (InTurns) turns<tiles>::wait(args, own, last);
 #pragma unroll
       for (int panel = 0; panel < own_panels; ++panel) {
         float d_q[32];
@@ -187,13 +193,18 @@ __global__ void __launch_bounds__(256, 1)
         prim::cuda::keep_in_place(d_q);
         add_d_q<tiles>(earlier_sums, warp, (first_panel + panel) * 8, d_q);
       }
+      if (InTurns) {
+        __syncthreads();
+        if (threadIdx.x == 0) turns<tiles>::pass(args, own, last);
+      }
     }
     if constexpr (OfKeys) {
-      store_sums<Element>(sums, args.call.d_k, args.call.d_k_strides, seq, seq.k_begin,
-                          own.key0 + warp * 16, own.block.all_k, own.kv_head, of.softmax_scale);
+      store_sums<Element>(k + tiles::stages_at, sums, args.call.d_k, args.call.d_k_strides, seq,
+                          seq.k_begin, own.key0 + warp * 16, own.block.all_k, own.kv_head,
+                          of.softmax_scale);
     } else {
-      store_sums<Element>(sums, args.call.d_v, args.call.d_v_strides, seq, seq.k_begin,
-                          own.key0 + warp * 16, own.block.all_k, own.kv_head, 1.0f);
+      store_sums<Element>(k + tiles::stages_at, sums, args.call.d_v, args.call.d_v_strides, seq,
+                          seq.k_begin, own.key0 + warp * 16, own.block.all_k, own.kv_head, 1.0f);
     }
   };
   if (prim::cuda::warpgroup_index() == 0) {
