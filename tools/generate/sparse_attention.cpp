@@ -44,12 +44,14 @@ family sparse_attention_family() {
   family made = described_family<sparse_attention_description>();
   made.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
                                .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  made.of(device_part::cuda) = {.kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
-                                .limits = {.rows = 14,
-                                           .seconds = 150,
-                                           .bytes = 4 << 20,
-                                           .unit_seconds = 30,
-                                           .unit_mebibytes = 2048}};
+  made.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/sparse_attention/sm90/launch.hpp"}},
+      .limits = {.rows = 18,
+                 .seconds = 250,
+                 .bytes = 4 << 20,
+                 .unit_seconds = 30,
+                 .unit_mebibytes = 2048}};
   return made;
 }
 

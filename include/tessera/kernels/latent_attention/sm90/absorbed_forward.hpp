@@ -104,7 +104,8 @@ class weigher {
       for (int i = 0; i < 2; ++i) {
         product::template multiply<false, true>(
             sums_[i], a + prim::cuda::panel_step(k * 32),
-            b + prim::cuda::panel_step(i * product_columns / prim::cuda::panel_columns * panel_bytes +
+            b + prim::cuda::panel_step(i * product_columns / prim::cuda::panel_columns *
+                                           panel_bytes +
                                        k * 16 * prim::cuda::panel_row_bytes),
             true);
       }
@@ -130,8 +131,7 @@ __device__ __forceinline__ void write_outputs(const latent_attention_kernel_args
                                               const sm80::row_block& rows,
                                               const weigher<Element>& sums, int part,
                                               absorbed_memory& memory) {
-  auto* const floats =
-      reinterpret_cast<float*>(memory.keys[0]) + part * block_rows * float_row;
+  auto* const floats = reinterpret_cast<float*>(memory.keys[0]) + part * block_rows * float_row;
   // Nobody multiplies tiles any more, and scales are there.
   prim::cuda::wait_for_threads(end_barrier, 3 * prim::cuda::warpgroup_size);
   sums.for_each_pair([&](int row, int column, float low, float high) {

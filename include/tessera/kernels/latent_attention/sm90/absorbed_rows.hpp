@@ -79,8 +79,8 @@ class row_copies {
   }
   static __device__ __forceinline__ const std::uint16_t* of_lane(const std::uint16_t* pointer,
                                                                  int from) {
-    return reinterpret_cast<const std::uint16_t*>(__shfl_sync(
-        prim::cuda::all_lanes, reinterpret_cast<unsigned long long>(pointer), from));
+    return reinterpret_cast<const std::uint16_t*>(
+        __shfl_sync(prim::cuda::all_lanes, reinterpret_cast<unsigned long long>(pointer), from));
   }
 
   const latent_rows& latents_;
@@ -96,8 +96,8 @@ __device__ __forceinline__ void bring_queries(const latent_attention_kernel_args
   const int r = static_cast<int>(first + threadIdx.x % of_warp);
   const row_copies copies(args, args.q, args.q_pe);
   const bool held = r < rows.count;
-  const lane_row row = copies.row_at(held ? rows.at(args.q, r) : 0,
-                                     held ? rows.at(args.q_pe, r) : 0, held);
+  const lane_row row =
+      copies.row_at(held ? rows.at(args.q, r) : 0, held ? rows.at(args.q_pe, r) : 0, held);
   copies.start_ropes<of_warp>(to, first, row);
   copies.start_columns<of_warp>(to, first, 0, row);
   copies.start_columns<of_warp>(to, first, 1, row);

@@ -77,15 +77,17 @@ class scorer {
   static __device__ __forceinline__ int column(int i) {
     return i / 4 * 8 + static_cast<int>(threadIdx.x % 4 * 2) + i % 2;
   }
-  static constexpr int half_of(int i) { return i / 2 % 2; }
+  static constexpr int half_of(int i) {
+    return i / 2 % 2;
+  }
 
   /// Scores of a tile: of each of its parts, once it is there. Afterwards nobody reads its rope
   /// parts any more.
   __device__ __forceinline__ void multiply(int tile, int stage) {
-    const std::uint64_t a = prim::cuda::describe_panels(
-        prim::cuda::shared_address(memory_.queries), panel_bytes);
-    const std::uint64_t b = prim::cuda::describe_panels(
-        prim::cuda::shared_address(memory_.keys[stage]), panel_bytes);
+    const std::uint64_t a =
+        prim::cuda::describe_panels(prim::cuda::shared_address(memory_.queries), panel_bytes);
+    const std::uint64_t b =
+        prim::cuda::describe_panels(prim::cuda::shared_address(memory_.keys[stage]), panel_bytes);
     const auto add = [&](int panel, bool first) {
 #pragma unroll
       for (int k = 0; k < prim::cuda::panel_columns / 16; ++k) {
@@ -196,8 +198,8 @@ class scorer {
   const latent_attention_kernel_args& args_;
   const sm80::row_block& rows_;
   absorbed_memory& memory_;
-  int begin_[2], end_[2];     ///< of the keys that a row sees
-  int all_begin_, all_end_;   ///< and of those that all rows of the block see
+  int begin_[2], end_[2];    ///< of the keys that a row sees
+  int all_begin_, all_end_;  ///< and of those that all rows of the block see
   float scores_[tile_keys / 2];
   float reference_[2] = {prim::minus_infinity, prim::minus_infinity};
   float denominator_[2] = {0, 0};

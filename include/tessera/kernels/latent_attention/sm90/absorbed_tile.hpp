@@ -1,8 +1,8 @@
 // Shared memory of a block over latents in pages, and how its warpgroups tell each other of tiles.
 //
-// All tiles are panels (tensor_map.hpp): 64 rows of 64 columns each. A tile of keys is nine of them,
-// the last its rope parts, with zeros where a call has fewer columns. Once scores are computed
-// nobody reads the rope parts any more: the weights of the tile lie in their place.
+// All tiles are panels (tensor_map.hpp): 64 rows of 64 columns each. A tile of keys is nine of
+// them, the last its rope parts, with zeros where a call has fewer columns. Once scores are
+// computed nobody reads the rope parts any more: the weights of the tile lie in their place.
 #pragma once
 
 #include <cstdint>
