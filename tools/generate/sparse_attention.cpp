@@ -47,9 +47,9 @@ family sparse_attention_family() {
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/sparse_attention/sm90/launch.hpp"}},
-      .limits = {.rows = 18,
-                 .seconds = 250,
-                 .bytes = 4 << 20,
+      .limits = {.rows = 20,
+                 .seconds = 300,
+                 .bytes = 6 << 20,
                  .unit_seconds = 30,
                  .unit_mebibytes = 2048}};
   return made;

@@ -60,7 +60,7 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .targets = {cuda_sm80},
           .patterns = {sparse_pattern::blocksparse},
           .passes = {sparse_pass::backward},
-          .types = {dtype::bf16},
+          .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 128},
       },
   };
