@@ -46,7 +46,9 @@ struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<
         seen_keys<2 * Traits::key_tiles>(hooks, at, key_of, keys, looks && !keys.empty());
 #pragma unroll
     for (int e = 0; e < 2 * Traits::key_tiles; ++e) {
-      modify(args, scores[e / 2].at[2 * half + e % 2], (seen >> e & 1u) != 0);
+      float& score = scores[e / 2].at[2 * half + e % 2];
+      const float x = logit(args, score);
+      score = (seen >> e & 1u) != 0 ? x : prim::minus_infinity;
     }
   }
 
@@ -56,18 +58,21 @@ struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<
       const Args& args, const kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>& hooks,
       float (&x)[Count], const position& at, const KeyOf& key_of, const prim::key_interval& keys,
       bool looks) {
-    const std::uint32_t seen = seen_keys<Count>(hooks, at, key_of, keys, looks && !keys.empty());
-#pragma unroll
-    for (int e = 0; e < Count; ++e) modify(args, x[e], (seen >> e & 1u) != 0);
+    change(args, x);
+    if (looks && !keys.empty()) {
+      const std::uint32_t seen = seen_keys<Count>(hooks, at, key_of, keys, true);
+      return hide(x, [seen](int e) { return (seen >> e & 1u) != 0; });
+    }
+    hide(x, [&](int e) { return key_of(e) >= keys.begin && key_of(e) < keys.end; });
   }
   template <class Args, int Count, class KeyOf>
   static __device__ __forceinline__ void apply_inside(
       const Args& args, const kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>& hooks,
       float (&x)[Count], const position& at, const KeyOf& key_of, bool looks) {
-    std::uint32_t seen = 0xffffffffu;
-    if (looks) seen = seen_keys<Count>(hooks, at, key_of, {0, INT32_MAX}, true);
-#pragma unroll
-    for (int e = 0; e < Count; ++e) modify(args, x[e], (seen >> e & 1u) != 0);
+    change(args, x);
+    if (!looks) return;
+    const std::uint32_t seen = seen_keys<Count>(hooks, at, key_of, {0, INT32_MAX}, true);
+    hide(x, [seen](int e) { return (seen >> e & 1u) != 0; });
   }
 
  private:
@@ -90,14 +95,25 @@ struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<
     return seen;
   }
   template <class Args>
-  static __device__ __forceinline__ void modify(const Args& args, float& score, bool seen) {
+  static __device__ __forceinline__ float logit(const Args& args, float score) {
     if (!args.plain) score *= args.call.softmax_scale;
     if constexpr (caps) {
       if (args.call.soft_cap > 0.0f) {
         score = args.call.soft_cap * tanh_fast(score * args.inverse_cap);
       }
     }
-    score = seen ? score : prim::minus_infinity;
+    return score;
+  }
+  template <class Args, int Count>
+  static __device__ __forceinline__ void change(const Args& args, float (&x)[Count]) {
+    if (args.plain) return;
+#pragma unroll
+    for (float& score : x) score = logit(args, score);
+  }
+  template <int Count, class Sees>
+  static __device__ __forceinline__ void hide(float (&x)[Count], const Sees& sees) {
+#pragma unroll
+    for (int e = 0; e < Count; ++e) x[e] = sees(e) ? x[e] : prim::minus_infinity;
   }
 };
 
