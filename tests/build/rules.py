@@ -185,7 +185,7 @@ FAMILIES = [
         "arguments": "latent_attention_kernel_args",
         "legal": ".form = latent_form::absorbed",
         "broken": {
-            "sm90_rows_are_prompts_of_a_type": ".target = backend::cuda_sm90",
+            "sm90_rows_are_of_wgmma": ".target = backend::cuda_sm90",
             "type_is_of_matrix_units": ".type = dtype::bf16",
             "gradients_are_of_expanded_latents":
                 ".form = latent_form::absorbed, .pass = latent_pass::backward",
@@ -212,7 +212,7 @@ FAMILIES = [
         "arguments": "sparse_attention_kernel_args",
         "legal": ".pattern = sparse_pattern::blocksparse",
         "broken": {
-            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "sm90_rows_are_blocksparse_forward": ".target = backend::cuda_sm90",
             "cpu_rows_take_any_type": ".type = dtype::bf16",
             "matrix_unit_takes_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
             "matrix_unit_head_dim_is_64_or_128":

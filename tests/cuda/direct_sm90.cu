@@ -33,6 +33,11 @@ struct modifying_row {
       .block_q = 128};
 };
 
+struct sparse_row {
+  static constexpr sparse_attention_config config{
+      .target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128};
+};
+
 /// Keys from `first` on.
 struct hides_first_keys {
   std::int64_t first = 0;
@@ -139,6 +144,28 @@ TEST_F(direct_sm90, functors_and_tensors_hide_tokens) {
   flash_attention_args biased = hidden_args();
   biased.bias_post = view(bias.data(), {1, 1, rows, keys}, {}, here);
   expect_means(launch<modifying_row>(biased, options, cuda{}), "bias");
+}
+
+/// The same of blocksparse attention, whose heads lie in front of tokens.
+TEST_F(direct_sm90, functors_hide_tokens_of_blocksparse_attention) {
+  constexpr std::int64_t hidden = 150;
+  std::vector<bf16> values = tokens(keys * kv_heads, 7);
+  for (std::int64_t head = 0; head < kv_heads; ++head) {
+    std::fill_n(values.begin() + head * keys * dim, hidden * dim, bf16(std::nanf("")));
+  }
+  device_values<bf16> hidden_values{values};
+  const blocksparse_attention_args sparse{
+      .q = view(q_.data(), {1, heads, rows, dim}, {}, here),
+      .k = view(k_.data(), {1, kv_heads, keys, dim}, {}, here),
+      .v = view(hidden_values.data(), {1, kv_heads, keys, dim}, {}, here),
+      .out = view(out_.data(), {1, heads, rows, dim}, {}, here)};
+  const status done = launch<sparse_row>(sparse, {.softmax_scale = 0.01, .causal = false}, cuda{},
+                                         with_mask(hides_first_keys{hidden}));
+  ASSERT_TRUE(done) << done.message();
+  const std::vector<bf16> found = out_.fetch(), expected = tokens(rows * heads, 7);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].bits, expected[i].bits) << i;
+  }
 }
 
 TEST_F(direct_sm90, refuses_what_the_row_does_not_take) {

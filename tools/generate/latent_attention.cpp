@@ -50,7 +50,7 @@ family latent_attention_family() {
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/latent_attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/latent_attention/sm90/launch.hpp"}},
-      .limits = {.rows = 11,
+      .limits = {.rows = 13,
                  .seconds = 240,
                  .bytes = 7 << 20,
                  .unit_seconds = 60,

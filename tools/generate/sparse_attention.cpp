@@ -43,12 +43,13 @@ struct sparse_attention_description {
 family sparse_attention_family() {
   family family = described_family<sparse_attention_description>();
   family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
-                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+                               .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
-      .limits = {.rows = 14,
-                 .seconds = 150,
-                 .bytes = 4 << 20,
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/sparse_attention/sm90/launch.hpp"}},
+      .limits = {.rows = 20,
+                 .seconds = 300,
+                 .bytes = 6 << 20,
                  .unit_seconds = 30,
                  .unit_mebibytes = 2048}};
   return family;

@@ -53,8 +53,8 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .passes = {forward},
       },
       {
-          .about = "sm80: the same on the matrix unit",
-          .targets = {cuda_sm80},
+          .about = "the same on the matrix unit",
+          .targets = {cuda_sm80, cuda_sm90},
           .forms = {absorbed},
           .passes = {forward},
           .types = {dtype::f16, dtype::bf16},

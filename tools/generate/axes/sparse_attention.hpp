@@ -48,11 +48,19 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .head_dims = {64, 128},
       },
       {
+          .about = "sm90: tiles that a mask shows",
+          .targets = {cuda_sm90},
+          .patterns = {sparse_pattern::blocksparse},
+          .passes = {sparse_pass::forward},
+          .types = {dtype::f16, dtype::bf16},
+          .head_dims = {64, 128},
+      },
+      {
           .about = "sm80: gradients over tiles that a mask shows, on the matrix unit",
           .targets = {cuda_sm80},
           .patterns = {sparse_pattern::blocksparse},
           .passes = {sparse_pass::backward},
-          .types = {dtype::bf16},
+          .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 128},
       },
   };

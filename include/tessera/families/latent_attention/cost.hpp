@@ -70,7 +70,7 @@ inline work_estimate estimate_on_gpu(const latent_attention_config& config,
     work.items_per_core = 2;
   } else if (!is_dense(config)) {
     work.flops = products;
-    work.product_share = 0.46;
+    work.product_share = config.target == backend::cuda_sm90 ? 0.5 : 0.46;
   } else {
     // Keys are as wide as the row reads them, and there is one block on a multiprocessor.
     work.flops = 2 * pairs * (widest_key + value) + 2 * facts.expansions + 2 * facts.scores;

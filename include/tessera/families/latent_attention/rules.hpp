@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class latent_attention_rule : std::uint8_t {
   none,
-  sm90_rows_are_prompts_of_a_type,
+  sm90_rows_are_of_wgmma,
   type_is_of_matrix_units,
   gradients_are_of_expanded_latents,
   bf16_instructions_add_nothing,
@@ -23,10 +23,9 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
   switch (rule) {
     case latent_attention_rule::none:
       return "the row is legal";
-    case latent_attention_rule::sm90_rows_are_prompts_of_a_type:
-      return "cuda_sm90 rows are of expanded latents of bf16, forward; all else is cuda_sm80, "
-             "whose "
-             "code runs on every later GPU";
+    case latent_attention_rule::sm90_rows_are_of_wgmma:
+      return "cuda_sm90 rows are forward, of expanded latents of bf16 or absorbed ones of f16 or "
+             "bf16; all else is cuda_sm80, whose code runs on every later GPU";
     case latent_attention_rule::type_is_of_matrix_units:
       return "rows of a type are CUDA rows, forward, of absorbed latents of f16 or bf16 or "
              "expanded "
@@ -41,16 +40,17 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr latent_attention_rule broken_rule(latent_attention_config config) noexcept {
-  const bool dense = config.form != latent_form::absorbed && config.pass == latent_pass::forward &&
-                     config.type == dtype::bf16;
-  if (config.target == backend::cuda_sm90 && !(dense && config.form == latent_form::expanded)) {
-    return latent_attention_rule::sm90_rows_are_prompts_of_a_type;
+  const bool forward = config.pass == latent_pass::forward;
+  const bool dense = config.form != latent_form::absorbed && forward && config.type == dtype::bf16;
+  const bool over_pages = config.form == latent_form::absorbed && forward &&
+                          (config.type == dtype::f16 || config.type == dtype::bf16);
+  if (config.target == backend::cuda_sm90 &&
+      !(over_pages || (dense && config.form == latent_form::expanded))) {
+    return latent_attention_rule::sm90_rows_are_of_wgmma;
   }
-  if (config.pass == latent_pass::backward && config.form == latent_form::absorbed) {
+  if (!forward && config.form == latent_form::absorbed) {
     return latent_attention_rule::gradients_are_of_expanded_latents;
   }
-  const bool over_pages = config.form == latent_form::absorbed &&
-                          (config.type == dtype::f16 || config.type == dtype::bf16);
   if (config.type != dtype::none && !(is_cuda(config.target) && (over_pages || dense))) {
     return latent_attention_rule::type_is_of_matrix_units;
   }

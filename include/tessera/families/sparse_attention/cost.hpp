@@ -41,7 +41,8 @@ inline work_estimate estimate_on_gpu(const sparse_attention_config& config,
     // Gradients are seven products of scores' size instead of two.
     work.flops = (backward ? 7.0 : 2.0) * facts.pairs * head_dims;
     work.product_share = backward ? 0.3 : 0.55;
-    work.items_per_core = backward ? 1 : 2;
+    const bool stays = config.target == backend::cuda_sm90;  // a block, for the whole launch
+    work.items_per_core = backward || stays ? 1 : 2;
   } else {
     // An operand comes from shared memory for each multiply-add.
     work.vector_operations = facts.pairs * head_dims * (backward ? 16.0 : 4.0);

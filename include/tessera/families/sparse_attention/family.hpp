@@ -37,14 +37,19 @@ struct sparse_attention_family {
 
   /// The row that would be made for this demand.
   static sparse_attention_config wanted_config(const sparse_attention_demand& demand,
-                                               backend target, backend /*highest*/) noexcept {
+                                               backend target, backend highest) noexcept {
     sparse_attention_config wanted{
         .target = target, .pattern = demand.pattern, .pass = demand.pass};
     if (is_cuda(target)) {
       sparse_attention_config fast = wanted;
       fast.type = demand.type;
       fast.head_dim = static_cast<int>(demand.head_dim);
-      if (broken_rule(fast) == sparse_attention_rule::none && runs(fast, demand)) wanted = fast;
+      const auto serves = [&] {
+        return broken_rule(fast) == sparse_attention_rule::none && runs(fast, demand);
+      };
+      fast.target = highest;
+      if (!serves()) fast.target = target;
+      if (serves()) wanted = fast;
     }
     return wanted;
   }

@@ -64,12 +64,12 @@ struct fits_of<sparse_attention_config> {
   };
 };
 
-/// Of the dense forward kernels on GPUs: how keys are split over blocks depends on how many there
+/// Of the dense forward kernels of sm80: how keys are split over blocks depends on how many there
 /// are.
 constexpr row_properties properties_of(const sparse_attention_config& row) noexcept {
   const bool dense = row.pattern == sparse_pattern::blocksparse &&
                      row.pass == sparse_pass::forward && row.type != dtype::none;
-  if (is_cpu(row.target) || !dense) return {};
+  if (row.target != backend::cuda_sm80 || !dense) return {};
   return {.batch_invariant = batch_invariance::none};
 }
 

@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class sparse_attention_rule : std::uint8_t {
   none,
-  cuda_rows_are_sm80,
+  sm90_rows_are_blocksparse_forward,
   cpu_rows_take_any_type,
   matrix_unit_takes_16_bits,
   matrix_unit_head_dim_is_64_or_128,
@@ -25,8 +25,9 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
   switch (rule) {
     case sparse_attention_rule::none:
       return "the row is legal";
-    case sparse_attention_rule::cuda_rows_are_sm80:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case sparse_attention_rule::sm90_rows_are_blocksparse_forward:
+      return "cuda_sm90 rows are of blocksparse attention, forward, of f16 or bf16; all else is "
+             "cuda_sm80, whose code runs on every later GPU";
     case sparse_attention_rule::cpu_rows_take_any_type:
       return "type and head_dim of a CPU row are none and 0: it takes any";
     case sparse_attention_rule::matrix_unit_takes_16_bits:
@@ -47,11 +48,14 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
   using enum sparse_attention_rule;
   const bool any = config.type == dtype::none && config.head_dim == 0;
   if (is_cpu(config.target)) return any ? none : cpu_rows_take_any_type;
-  if (config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
+  const bool forward = config.pass == sparse_pass::forward;
+  if (config.target == backend::cuda_sm90 &&
+      (any || !forward || config.pattern != sparse_pattern::blocksparse)) {
+    return sm90_rows_are_blocksparse_forward;
+  }
   if (any) return none;
   if (config.type != dtype::f16 && config.type != dtype::bf16) return matrix_unit_takes_16_bits;
   if (config.head_dim != 64 && config.head_dim != 128) return matrix_unit_head_dim_is_64_or_128;
-  const bool forward = config.pass == sparse_pass::forward;
   return forward || config.pattern == sparse_pattern::blocksparse
              ? none
              : matrix_unit_goes_backward_over_blocks;

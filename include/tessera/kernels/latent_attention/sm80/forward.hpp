@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/kernels/latent_attention/sm80/float_tile.hpp>
@@ -151,15 +152,36 @@ __global__ void __launch_bounds__(Threads)
   }
   const std::int64_t to = args.out.at(entry, token, head);
   const float scale = result.scale * args.out_factor;
-  for (std::int64_t c = thread; c < args.value; c += Threads) {
-    float sum = 0;
-#pragma unroll 4
-    for (int split = 0; split < splits; ++split) {
-      const std::int64_t at = (split * results.rows + row) * args.value + c;
-      sum = fmaf(factors[split], factors[split] == 0.0f ? 0.0f : results.sums[at], sum);
+  const auto add_up = [&]<int Width>(std::integral_constant<int, Width>) {
+    for (std::int64_t c = std::int64_t{thread} * Width; c < args.value; c += Threads * Width) {
+      float sums[Width] = {};
+#pragma unroll 8
+      for (int split = 0; split < splits; ++split) {
+        const float* const from = results.sums + (split * results.rows + row) * args.value + c;
+        float of_split[Width] = {};
+        if (factors[split] != 0.0f) {
+          if constexpr (Width == 4) {
+            const float4 four = *reinterpret_cast<const float4*>(from);
+            of_split[0] = four.x, of_split[1] = four.y, of_split[2] = four.z, of_split[3] = four.w;
+          } else {
+            of_split[0] = *from;
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < Width; ++i) sums[i] = fmaf(factors[split], of_split[i], sums[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < Width; ++i) {
+        prim::cuda::put_number(args.out.data, args.out.type, to + c + i,
+                               scale == 0.0f ? 0.0f : sums[i] * scale);
+      }
     }
-    prim::cuda::put_number(args.out.data, args.out.type, to + c,
-                           scale == 0.0f ? 0.0f : sum * scale);
+  };
+  // Neighbours together: one wait for all splits' sums instead of one for each of them.
+  if (args.value % 4 == 0) {
+    add_up(std::integral_constant<int, 4>{});
+  } else {
+    add_up(std::integral_constant<int, 1>{});
   }
 }
 

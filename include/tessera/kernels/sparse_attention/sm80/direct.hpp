@@ -8,11 +8,14 @@
 //   tessera::status done = tessera::launch<my_row>(args, {}, tessera::cuda{.stream = stream},
 //                                                  tessera::with_mask(same_document));
 //
+// A row of cuda_sm90 is launched the same way, in a unit that is compiled for sm_90a alone.
+//
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr; functors are marked TESSERA_HD (lambdas
 // also need --extended-lambda).
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <tessera/families/sparse_attention/block_mask.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
@@ -26,6 +29,7 @@
 #include <tessera/kernels/direct_cuda.hpp>
 #include <tessera/kernels/sparse_attention/sm80/block_mask.hpp>
 #include <tessera/kernels/sparse_attention/sm80/launch.hpp>
+#include <tessera/kernels/sparse_attention/sm90/launch.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
@@ -38,18 +42,24 @@ namespace direct {
 template <class Kernel, class Op, class Args, class Options, class Mask>
 status launch_sparse(Op op, const Args& args, const Options& options, const cuda& where,
                      const Mask& mask) {
-  namespace target = kernels::sparse_attention::sm80;
+  namespace kernels_of = kernels::sparse_attention;
+  constexpr bool on_sm90 = Kernel::config.target == backend::cuda_sm90;
   sparse_attention_kernel_args lowered;
   device_id device;
   if (status done = lower(op, args, options, lowered, &device); !done) return done;
   return launch_on_device(
       Kernel::config, problem_of(args, options, op), device, where,
       [&](int multiprocessors) {
-        using row = target::row_of_config<Kernel, Mask>;
+        using row = std::conditional_t<on_sm90, kernels_of::sm90::row_of_config<Kernel, Mask>,
+                                       kernels_of::sm80::row_of_config<Kernel, Mask>>;
         return row::of(lowered, mask, multiprocessors, nullptr).bytes();
       },
       [&](const launch_context& context) {
-        return target::launch_with<Kernel>(lowered, mask, context);
+        if constexpr (on_sm90) {
+          return kernels_of::sm90::launch_with<Kernel>(lowered, mask, context);
+        } else {
+          return kernels_of::sm80::launch_with<Kernel>(lowered, mask, context);
+        }
       });
 }
 

@@ -34,7 +34,7 @@ struct row_type<Kernel, Mask, sparse_pattern::blocksparse, true, false> {
 };
 template <class Kernel, class Mask>
 struct row_type<Kernel, Mask, sparse_pattern::blocksparse, false, true> {
-  using type = dense_blocksparse_row<Kernel, Mask>;
+  using type = dense_blocksparse_row<Kernel, Mask, dense_kernels<Kernel>>;
 };
 template <class Kernel, class Mask>
 struct row_type<Kernel, Mask, sparse_pattern::blocksparse, true, true> {

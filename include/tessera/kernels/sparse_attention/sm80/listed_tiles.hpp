@@ -2,28 +2,15 @@
 // of a block ask about all tiles side by side, and then go from one that is seen to the next.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
-#include <tessera/kernels/sparse_attention/sm80/visible_pairs.hpp>
-#include <tessera/prim/common/hooks.hpp>
-#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/kernels/sparse_attention/sm80/pair_scores.hpp>
 #include <tessera/prim/common/visibility.hpp>
-#include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
-
-namespace tessera::kernels::sparse_attention::sm80 {
-
-template <class Pairs>
-using blocksparse_hooks = flash_hooks<prim::no_logit_modifier, Pairs>;
-template <class Pairs>
-concept says_who_is_seen = std::derived_from<Pairs, visible_pairs>;
-
-}  // namespace tessera::kernels::sparse_attention::sm80
 
 namespace tessera::kernels::attention::sm80 {
 
@@ -101,47 +88,3 @@ class tile_iterator<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<P
 };
 
 }  // namespace tessera::kernels::attention::sm80
-
-namespace tessera::kernels::attention {
-
-/// Scores of a row of a warp's tile: keys are asked about one after the other, whose answers take
-/// one register. All at once they would take those of the sums.
-template <class Traits, kernels::sparse_attention::sm80::says_who_is_seen Pairs>
-struct score_mod_row<Traits, kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>> {
-  static constexpr bool caps = Traits::has(attention_feature::soft_cap);
-  static constexpr bool changes = caps;
-  static constexpr bool calls_functors = true;
-  static constexpr bool reads = false;
-
-  /// Columns 2t and 2t + 1 of each 8 keys, elements 2 * half and 2 * half + 1 of each accumulator;
-  /// see `score_mod_row`.
-  template <class Args>
-  static __device__ __forceinline__ void apply(
-      const Args& args, const kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>& hooks,
-      prim::cuda::accumulator (&scores)[Traits::key_tiles], int half, const position& at, int key0,
-      const prim::key_interval& keys, bool looks) {
-    const int first = key0 + static_cast<int>(threadIdx.x) % 4 * 2;
-    const auto key_of = [first](int e) { return first + e / 2 * 8 + e % 2; };
-    std::uint32_t seen = 0;  // bit e
-    const bool asks = looks && !keys.empty();
-    kernels::sparse_attention::sm80::row_view view{};
-    if (asks) view = hooks.mask.view_of(at.batch, at.query);
-#pragma unroll 1
-    for (int e = 0; e < 2 * Traits::key_tiles; ++e) {
-      const int key = key_of(e);
-      const bool sees = key >= keys.begin && key < keys.end &&
-                        (!asks || hooks.mask.sees(view, at.batch, at.head, at.query, key));
-      seen |= sees ? 1u << e : 0u;
-    }
-    const bool capped = caps && args.call.soft_cap > 0.0f;
-#pragma unroll
-    for (int e = 0; e < 2 * Traits::key_tiles; ++e) {
-      float& score = scores[e / 2].at[2 * half + e % 2];
-      if (!args.plain) score *= args.call.softmax_scale;
-      if (capped) score = args.call.soft_cap * tanh_fast(score * args.inverse_cap);
-      score = (seen >> e & 1u) != 0 ? score : prim::minus_infinity;
-    }
-  }
-};
-
-}  // namespace tessera::kernels::attention

@@ -10,6 +10,7 @@
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/sparse_attention/sm80/kernel_queue.hpp>
+#include <tessera/kernels/sparse_attention/sm80/native_sparse_branches.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_forward.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_keys.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_queries.hpp>
@@ -89,10 +90,12 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
       launch_.others =
           sparse_rows{rows, dtype::f32, tokens * call.q_heads * width, width, call.q_heads * width};
     }
+    items_ =
+        launch_.parts(on_matrix_unit ? branch_tokens : launch_.tokens_of_list()) * call.kv_heads;
+    workers_ = std::min<std::int64_t>(items_, std::max(1, multiprocessors) * 4);
     if (!launch_.selects()) return;
-    const std::int64_t lists = launch_.parts(launch_.tokens_of_list());
-    workers_ = std::min<std::int64_t>(lists * call.kv_heads, std::max(1, multiprocessors) * 4);
-    parts_.take(launch_.weights, workers_ * launch_.tokens_of_list() * launch_.most_blocks());
+    const std::int64_t tokens_of_worker = on_matrix_unit ? branch_tokens : launch_.tokens_of_list();
+    parts_.take(launch_.weights, workers_ * tokens_of_worker * launch_.most_blocks());
     launch_.looked_slots =
         std::min(call.block_count, std::max<std::int64_t>(1, launch_.most_blocks()));
     launch_.looked_at = call.selected;
@@ -105,14 +108,18 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
   std::size_t bytes() const { return parts_.bytes(); }
 
   static auto entries() {
-    std::vector<prim::cuda::kernel_entry> all{
-        cuda::entry_of(&native_sparse_means<Kernel>),
-        cuda::entry_of(&native_sparse_select<Kernel>, selection_bytes(most_head_dim)),
-        cuda::entry_of(&native_sparse_attend<Kernel>, attend_bytes(most_head_dim, most_head_dim)),
-        cuda::entry_of(&clear_unused_rows<Kernel>), cuda::entry_of(&clear_unused_slots<Kernel>)};
+    std::vector<prim::cuda::kernel_entry> all{cuda::entry_of(&native_sparse_means<Kernel>),
+                                              cuda::entry_of(&clear_unused_rows<Kernel>),
+                                              cuda::entry_of(&clear_unused_slots<Kernel>)};
     if constexpr (on_matrix_unit) {
+      all.push_back(cuda::entry_of(&native_sparse_attend_branches<Kernel>,
+                                   branch_tiles<Kernel>::shared_bytes));
       all.push_back(cuda::entry_of(&native_sparse_attend_selected<Kernel>,
                                    selected_tiles<Kernel>::shared_bytes));
+    } else {
+      all.push_back(cuda::entry_of(&native_sparse_select<Kernel>, selection_bytes(most_head_dim)));
+      all.push_back(cuda::entry_of(&native_sparse_attend<Kernel>,
+                                   attend_bytes(most_head_dim, most_head_dim)));
     }
     return all;
   }
@@ -120,15 +127,16 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
     const native_sparse_kernel_args& call = launch_.call;
     kernel_queue queue(context);
     if (launch_.selects() || is_compressed()) queue_means(queue);
-    if (launch_.selects()) {
-      queue.run(&native_sparse_select<Kernel>, workers_, threads, selection_bytes(call.head_dim),
-                launch_, launch_.parts(launch_.tokens_of_list()));
-    }
-    if (!on_matrix_unit || has_others()) {
+    if constexpr (on_matrix_unit) {
+      queue_tiles(queue);
+    } else {
+      if (launch_.selects()) {
+        queue.run(&native_sparse_select<Kernel>, workers_, threads, selection_bytes(call.head_dim),
+                  launch_, launch_.parts(launch_.tokens_of_list()));
+      }
       queue.run_items(&native_sparse_attend<Kernel>, row_items(), threads,
                       attend_bytes(call.head_dim, call.v_head_dim), launch_);
     }
-    if constexpr (on_matrix_unit) queue_selected(queue);
     queue_clearing(queue, call.out, call.q_heads, call.v_head_dim);
     if (launch_.packed() && call.selected.data != nullptr) {
       queue.run(&clear_unused_slots<Kernel>,
@@ -142,14 +150,25 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
   static constexpr bool on_matrix_unit = Kernel::config.type != dtype::none;
 
   bool has_others() const { return is_compressed() || launch_.call.g_swa.data != nullptr; }
-  void queue_selected(kernel_queue& queue) const {
+  /// Tokens whose other branches a block of threads has.
+  static constexpr std::int64_t branch_tokens = 8;
+
+  /// The other branches and the selection, then selected blocks.
+  void queue_tiles(kernel_queue& queue) const {
+    using branches = branch_tiles<Kernel>;
+    static_assert(branches::warps == branch_tokens);
+    if (launch_.selects() || has_others()) {
+      queue.run(&native_sparse_attend_branches<Kernel>, workers_, branches::block_threads,
+                branches::shared_bytes, launch_, items_);
+    }
     using tiles = selected_tiles<Kernel>;
     const std::int64_t items = launch_.parts(1) * launch_.call.kv_heads * launch_.lists_of_group();
     queue.run(&native_sparse_attend_selected<Kernel>, (items + tiles::warps - 1) / tiles::warps,
               tiles::warps * prim::cuda::warp_size, tiles::shared_bytes, launch_, items);
   }
 
-  std::int64_t workers_ = 0;  ///< blocks of the selection, each with weights of its own
+  std::int64_t items_ = 0;    ///< pieces of work of the selection
+  std::int64_t workers_ = 0;  ///< its blocks of threads, each with weights of its own
 };
 
 template <class Kernel>

@@ -64,6 +64,25 @@ __device__ __forceinline__ void select_blocks(const float* weights, std::int64_t
   }
 }
 
+/// The blocks that a token looks at, by the weights of those in front of its own. A warp.
+__device__ __forceinline__ void store_selection(const native_sparse_launch& launch,
+                                                const token_sequence& tokens, std::int64_t token,
+                                                std::int64_t kv_head, const float* weights) {
+  const native_sparse_kernel_args& call = launch.call;
+  const std::int64_t own = token / call.block_size;
+  const std::int64_t others = launch.looked_slots - 1 < own ? launch.looked_slots - 1 : own;
+  const sparse_slots& to = launch.looked_at;
+  std::int32_t* const slots = to.data + native_sparse_launch::slot(to, tokens, token, kv_head);
+  const auto put = [&](std::int64_t slot, std::int64_t number) {
+    slots[slot * to.slot] = static_cast<std::int32_t>(number);
+  };
+  select_blocks(weights, own, others, put);
+  const unsigned lane = threadIdx.x % prim::cuda::warp_size;
+  if (lane == 0) put(others, own);
+  const std::int64_t all = call.selected.data != nullptr ? call.block_count : launch.looked_slots;
+  for (std::int64_t s = others + 1 + lane; s < all; s += prim::cuda::warp_size) put(s, -1);
+}
+
 /// Weights of means, added up over the heads of a group, and the selection of each token.
 template <class Kernel>
 __global__ void __launch_bounds__(threads)
@@ -118,20 +137,8 @@ __global__ void __launch_bounds__(threads)
     const int warps = threads / prim::cuda::warp_size;
     for (std::int64_t token = list.token + threadIdx.x / prim::cuda::warp_size;
          token <= list.last_token; token += warps) {
-      const std::int64_t own = token / call.block_size;
-      const std::int64_t others = launch.looked_slots - 1 < own ? launch.looked_slots - 1 : own;
-      const sparse_slots& to = launch.looked_at;
-      std::int32_t* const slots =
-          to.data + native_sparse_launch::slot(to, list.tokens, token, list.kv_head);
-      const auto put = [&](std::int64_t slot, std::int64_t number) {
-        slots[slot * to.slot] = static_cast<std::int32_t>(number);
-      };
-      select_blocks(sums + (token - list.token) * blocks, own, others, put);
-      const unsigned lane = threadIdx.x % prim::cuda::warp_size;
-      if (lane == 0) put(others, own);
-      const std::int64_t all =
-          call.selected.data != nullptr ? call.block_count : launch.looked_slots;
-      for (std::int64_t s = others + 1 + lane; s < all; s += prim::cuda::warp_size) put(s, -1);
+      store_selection(launch, list.tokens, token, list.kv_head,
+                      sums + (token - list.token) * blocks);
     }
   }
 }

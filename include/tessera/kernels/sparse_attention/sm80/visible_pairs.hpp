@@ -248,14 +248,21 @@ struct visible_pairs {
     }
     return bounds;
   }
+  /// Quotients of 32 bits take a fifth of the time of those of 64.
+  static __device__ __forceinline__ std::int64_t block_of(std::int64_t at, std::int64_t size) {
+    if ((at | size) >> 32 != 0) return at / size;
+    return static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(size);
+  }
   __device__ __forceinline__ tile_blocks blocks_of(const prim::score_tile& tile, int head_begin,
                                                    int head_end) const {
     if (block_mask.data == nullptr) return tile_blocks::without_mask();
     tile_blocks blocks;
     if (block_mask.head == 0) head_end = head_begin + 1;
+    const std::int64_t first_i = block_of(tile.query_begin, block_q);
+    const std::int64_t first_j = block_of(tile.key_begin, block_k);
     for (int head = head_begin; head < head_end; ++head) {
-      for (std::int64_t i = tile.query_begin / block_q; i * block_q < tile.query_end; ++i) {
-        for (std::int64_t j = tile.key_begin / block_k; j * block_k < tile.key_end; ++j) {
+      for (std::int64_t i = first_i; i * block_q < tile.query_end; ++i) {
+        for (std::int64_t j = first_j; j * block_k < tile.key_end; ++j) {
           blocks.add(at(block_mask, tile.entry, head, i, j));
         }
       }

@@ -1,0 +1,63 @@
+// Expanded latents of bf16 on Hopper: the rows of attention and grouped_matmul that
+// sm80/dense_forward.hpp stands on.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/families/latent_attention/config.hpp>
+#include <tessera/kernels/attention/sm90/launch.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/launch.hpp>
+#include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/spec/backend.hpp>
+#include <tessera/spec/launch_context.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::latent_attention::sm90 {
+
+template <class Kernel>
+struct dense_kernels {
+  struct attention_row {
+    static constexpr attention_config config{
+        .target = backend::cuda_sm90,
+        .type = Kernel::config.type,
+        .head_dim = widest_key,
+        .v_head_dim = dense_value,
+        .features = base_features | attention_feature::soft_cap,
+        .block_q = 192,
+        .block_kv = 80,
+        .tiling = {.warps = 16, .blocks_per_sm = 1}};
+  };
+  struct product_row {
+    static constexpr grouped_matmul_config config{.target = backend::cuda_sm90,
+                                                  .type = Kernel::config.type};
+  };
+
+  static std::vector<prim::cuda::kernel_entry> entries() {
+    std::vector<prim::cuda::kernel_entry> all;
+    for (const auto& entry :
+         attention::sm90::row_kernels<attention_row, flash_hooks<>>::entries()) {
+      all.push_back(entry);
+    }
+    for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row>::entries()) {
+      all.push_back(entry);
+    }
+    return all;
+  }
+  static std::size_t attention_bytes(const attention_kernel_args& args, int multiprocessors) {
+    return attention::sm90::workspace_bytes<attention_row>(args, multiprocessors);
+  }
+  status attend(const attention_kernel_args& args, const launch_context& context) const {
+    return attention::sm90::launch<attention_row>(args, context);
+  }
+  static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
+    return grouped_matmul::sm90::launch<product_row>(args, context);
+  }
+};
+
+}  // namespace tessera::kernels::latent_attention::sm90
