@@ -130,6 +130,8 @@ struct warpgroup_product;
   TESSERA_PRODUCT(bf16, "bf16", n, registers, __VA_ARGS__) \
   TESSERA_PRODUCT(f16, "f16", n, registers, __VA_ARGS__)
 
+TESSERA_PRODUCTS(16, 8, "%8", "%9", "%10", "%11", "%12")
+TESSERA_PRODUCTS(32, 16, "%16", "%17", "%18", "%19", "%20")
 TESSERA_PRODUCTS(48, 24, "%24", "%25", "%26", "%27", "%28")
 TESSERA_PRODUCTS(64, 32, "%32", "%33", "%34", "%35", "%36")
 TESSERA_PRODUCTS(80, 40, "%40", "%41", "%42", "%43", "%44")
