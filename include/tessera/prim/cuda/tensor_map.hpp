@@ -63,8 +63,8 @@ __device__ __forceinline__ void copy_bytes(std::uint32_t to, const void* from, s
       : "memory");
 }
 
-/// How rows of a box lie in shared memory. `panel`: see above, rows of 128 bytes. `half_panel`: rows
-/// of 64 bytes whose 16-byte chunk c is at c ^ (row / 2 % 4). `plain`: one behind the other.
+/// How rows of a box lie in shared memory. `panel`: see above, rows of 128 bytes. `half_panel`:
+/// rows of 64 bytes whose 16-byte chunk c is at c ^ (row / 2 % 4). `plain`: one behind the other.
 enum class box_order : std::uint8_t { panel, half_panel, plain };
 
 /// A tensor of 16-bit elements with four axes, the first contiguous, and the boxes that are copied
@@ -123,8 +123,7 @@ inline bool make_tensor_map(CUtensorMap& map, const boxed_tensor& tensor) noexce
                                          : CU_TENSOR_MAP_SWIZZLE_NONE;
   return encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, const_cast<void*>(tensor.data),
                 extents.data(), strides.data(), box.data(), steps.data(),
-                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

@@ -127,8 +127,8 @@ class column_product {
     }
   }
 
-  /// The sums of a few rows of the batch and as many rows of weights as a register has floats, which
-  /// are multiplied as they are decoded: the terms of add_dot_products in the same order.
+  /// The sums of a few rows of the batch and as many rows of weights as a register has floats,
+  /// which are multiplied as they are decoded: the terms of add_dot_products in the same order.
   template <int Rows>
   void add_fused(const weight_reader<Isa>& reader, const tile& at, int first_row, const float* a,
                  float* sums) const {

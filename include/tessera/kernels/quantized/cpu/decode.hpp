@@ -17,8 +17,8 @@ namespace tessera::kernels::quantized::cpu {
 inline constexpr int most_decoded = 512;
 
 /// What codes of four bits stand for without a table of their own.
-inline constexpr std::array<float, 16> whole_values{0.0f, 1.0f, 2.0f,  3.0f,  4.0f,  5.0f,
-                                                    6.0f, 7.0f, 8.0f,  9.0f,  10.0f, 11.0f,
+inline constexpr std::array<float, 16> whole_values{0.0f,  1.0f,  2.0f,  3.0f, 4.0f,  5.0f,
+                                                    6.0f,  7.0f,  8.0f,  9.0f, 10.0f, 11.0f,
                                                     12.0f, 13.0f, 14.0f, 15.0f};
 
 /// Which weights a reader gives: as they are, or before the scale of their group.
@@ -57,14 +57,14 @@ class weight_reader {
     }
   }
 
-  /// Whether weights can be given in paired order (prim/cpu/nibble_lanes.hpp): codes of four bits in
-  /// groups that have whole blocks, or half ones.
+  /// Whether weights can be given in paired order (prim/cpu/nibble_lanes.hpp): codes of four bits
+  /// in groups that have whole blocks, or half ones.
   static bool pairs(const packed_weights& weights) {
     return weights.bits == 4 && weights.group_size >= vec::width &&
            weights.columns() % prim::codes_of_block == 0;
   }
-  /// The columns of `read`, in paired order: calls visit(column, even, odd) block by block, `column`
-  /// from `first` on.
+  /// The columns of `read`, in paired order: calls visit(column, even, odd) block by block,
+  /// `column` from `first` on.
   template <class Visit>
   TESSERA_INLINE void read_pairs(std::int64_t row, std::int64_t first, int count,
                                  const Visit& visit) const {
@@ -72,10 +72,10 @@ class weight_reader {
     const int group = static_cast<int>(from_.group_size);
     read_numbers(row, first, count, scales, zeros);
     const bool biased = from_.form == affine_weight_form::bias;
-    const auto* const codes = reinterpret_cast<const std::byte*>(
-                                  static_cast<const std::uint32_t*>(from_.codes.data) +
-                                  row * from_.codes.row) +
-                              first / 2;
+    const auto* const codes =
+        reinterpret_cast<const std::byte*>(static_cast<const std::uint32_t*>(from_.codes.data) +
+                                           row * from_.codes.row) +
+        first / 2;
     const float* const entries = from_.mode == weight_mode::affine ? whole_values.data()
                                  : from_.mode == weight_mode::nf4  ? nf4_values.data()
                                                                    : e2m1_values.data();

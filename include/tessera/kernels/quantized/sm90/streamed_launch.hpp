@@ -14,6 +14,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_product.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
+#include <tessera/prim/cuda/arrivals.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -40,14 +41,14 @@ class streamed_launch {
 
   struct variant {
     void (*run)(streamed_args) = nullptr;
-    void (*order)(ordered_rows) = nullptr;
+    int threads = 0;
     int shared_bytes = 0;
     int columns = 0;  ///< of a stage
   };
   template <thin_code Code, bool Nv, bool Short, int Rows>
   static variant variant_for() {
     using shape = streamed_shape<Code, Rows>;
-    return {&multiply_streamed<element, Code, Nv, Short, Rows>, &order_rows<Code>,
+    return {&multiply_streamed<element, Code, Nv, Short, Rows>, shape::threads,
             static_cast<int>(sizeof(typename shape::shared_memory)), shape::columns};
   }
   template <thin_code Code, bool Nv = false, bool Short = false>
@@ -88,21 +89,18 @@ class streamed_launch {
     }
     return 0;
   }
+  static constexpr int most_blocks_of_tile = prim::cuda::arrivals::most_splits - 2;
   static constexpr int outputs = streamed_shape<thin_code::whole4, 64>::outputs;
-  static constexpr std::int64_t ordered_columns = 128;  ///< whole lines of any code
 
  public:
   static constexpr std::int64_t most_rows = 65536;
 
   static auto entries() {
     const auto all = variants();
-    std::array<prim::cuda::kernel_entry, all.size() * (heights.size() + 1)> listed;
+    std::array<prim::cuda::kernel_entry, all.size() * heights.size()> listed;
     for (std::size_t i = 0; i < listed.size(); ++i) {
-      const auto& of = all[i / (heights.size() + 1)];
-      const std::size_t height = i % (heights.size() + 1);
-      listed[i] = height < heights.size()
-                      ? cuda::entry_of(of[height].run, of[height].shared_bytes)
-                      : cuda::entry_of(of[0].order);
+      const variant& of = all[i / heights.size()][i % heights.size()];
+      listed[i] = cuda::entry_of(of.run, of.shared_bytes);
     }
     return listed;
   }
@@ -110,55 +108,45 @@ class streamed_launch {
   streamed_launch(const quantized_kernel_args& call, std::byte* workspace, int multiprocessors)
       : workspace_(workspace), multiprocessors_(multiprocessors) {
     if (call.batch > most_rows) return;
-    const packed_weights& weights = call.weights;
     height_ = call.batch <= heights[0] ? 0 : call.batch <= heights[1] ? 1 : 2;
-    rows_.x = call.x;
-    rows_.batch = call.batch;
-    rows_.columns_of_x = weights.columns();
-    rows_.columns = (weights.columns() + ordered_columns - 1) / ordered_columns * ordered_columns;
-    rows_.aligned = are_multiples(call.x.data, call.x.row * 2);
     cuda::workspace_parts parts(workspace);
-    element* ordered = nullptr;
-    parts.take(ordered, rows_.batch * rows_.columns);
     parts.take(args_.partial, std::int64_t{multiprocessors} * 2 * outputs * heights[height_]);
-    rows_.to = ordered;
     bytes_ = parts.bytes();
     served_ = serves(call);
-    if (workspace == nullptr || !served_) return;
-    fill(call);
+    if (served_) fill(call);
   }
-  std::size_t bytes() const { return bytes_; }
+  std::size_t bytes() const {
+    return bytes_;
+  }
   /// Whether operands lie as the copy unit takes them.
-  bool served() const { return served_; }
+  bool served() const {
+    return served_;
+  }
 
   /// `dependent`: kernels may start before the kernel before them has ended.
   status launch(cudaStream_t stream, bool dependent) {
-    cudaError_t code =
-        prim::cuda::launch_kernel(chosen_.order, cuda::grid_of(rows_.blocks()), order_threads, 0,
-                                  stream, dependent, rows_);
-    if (code != cudaSuccess) return cuda::launched(code);
-    const std::int64_t tiles = (args_.outputs + outputs - 1) / outputs * args_.batch_tiles;
-    std::int64_t steps = tiles * args_.stages_of_tile;
-    if (tiles <= prim::cuda::counted_tiles) {
+    std::int64_t blocks =
+        std::min<std::int64_t>(multiprocessors_, std::int64_t{args_.tiles} * args_.stages_of_tile);
+    blocks = std::min<std::int64_t>(blocks, std::int64_t{args_.tiles} * most_blocks_of_tile);
+    const auto rest = static_cast<int>(args_.tiles % blocks);
+    if (rest != 0 && rest <= prim::cuda::counted_tiles && blocks <= rest * most_blocks_of_tile &&
+        workspace_ != nullptr) {
       args_.arrivals = streamed_arrivals::table.place_of(workspace_, 1);
     }
-    if (args_.arrivals < 0) {
-      args_.step = args_.stages_of_tile;
-      steps = tiles;
+    args_.waves = static_cast<int>(args_.tiles / blocks);
+    if (rest != 0 && args_.arrivals < 0) {
+      ++args_.waves;
+    } else {
+      const std::int64_t units = std::int64_t{rest} * args_.stages_of_tile;
+      args_.share = static_cast<int>(units / blocks);
+      args_.longer = static_cast<int>(units % blocks);
     }
-    std::int64_t blocks = std::min<std::int64_t>(multiprocessors_, steps);
-    args_.share = static_cast<int>(steps / blocks);
-    args_.longer = static_cast<int>(steps % blocks);
-    return cuda::launched(prim::cuda::launch_kernel(
-        chosen_.run, cuda::grid_of(blocks), streamed_shape<thin_code::whole4, 64>::threads,
-        chosen_.shared_bytes, stream, dependent, args_));
+    return cuda::launched(prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks),
+                                                    chosen_.threads, chosen_.shared_bytes, stream,
+                                                    dependent, args_));
   }
 
  private:
-  static bool are_multiples(const void* data, std::int64_t row) {
-    return (reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(row)) % 16 == 0;
-  }
-
   bool serves(const quantized_kernel_args& call) {
     const packed_weights& weights = call.weights;
     constexpr std::int64_t most = INT32_MAX / 4;  // positions are numbers of 32 bits
@@ -176,7 +164,9 @@ class streamed_launch {
     if (number >= all.size()) return false;
     chosen_ = all[number][height_];
     const std::int64_t stages = (weights.columns() + chosen_.columns - 1) / chosen_.columns;
-    return stages * ((weights.rows + outputs - 1) / outputs) < most && make_maps(call);
+    const std::int64_t tiles = (weights.rows + outputs - 1) / outputs *
+                               ((call.batch + heights[height_] - 1) / heights[height_]);
+    return tiles < most && stages * prim::cuda::counted_tiles < most && make_maps(call);
   }
 
   bool make_maps(const quantized_kernel_args& call) {
@@ -202,12 +192,11 @@ class streamed_launch {
         (weights.mode == weight_mode::affine && !numbers_of(weights.zeros, args_.zeros))) {
       return false;
     }
-    return rows_.to == nullptr ||
-           prim::cuda::make_tensor_map(args_.x, {rows_.to,
-                                                 {rows_.columns, rows_.batch, 1, 1},
-                                                 {1, rows_.columns, 0, 0},
-                                                 {prim::cuda::panel_columns, heights[height_], 1, 1},
-                                                 box_order::panel});
+    return prim::cuda::make_tensor_map(args_.x,
+                                       {call.x.data,
+                                        {weights.columns(), call.batch, 1, 1},
+                                        {1, call.x.row, 0, 0},
+                                        {prim::cuda::panel_columns, heights[height_], 1, 1}});
   }
 
   void fill(const quantized_kernel_args& call) {
@@ -218,6 +207,8 @@ class streamed_launch {
     args_.batch = static_cast<int>(call.batch);
     const int height = heights[height_];
     args_.batch_tiles = (args_.batch + height - 1) / height;
+    args_.output_tiles = static_cast<int>((weights.rows + outputs - 1) / outputs);
+    args_.tiles = args_.batch_tiles * args_.output_tiles;
     args_.stages_of_tile =
         static_cast<int>((weights.columns() + chosen_.columns - 1) / chosen_.columns);
     args_.group_shift = std::countr_zero(static_cast<std::uint64_t>(weights.group_size));
@@ -229,7 +220,6 @@ class streamed_launch {
   }
 
   streamed_args args_{};
-  ordered_rows rows_{};
   variant chosen_{};
   std::size_t height_ = 0;
   std::byte* workspace_;
