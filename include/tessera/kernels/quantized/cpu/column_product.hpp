@@ -57,6 +57,7 @@ class column_product {
   using vec = prim::simd<Isa>;
   using reg = typename vec::reg;
   using registers = register_tile<Isa>;
+  using reader_type = weight_reader<Isa>;
   static constexpr int rows_of_tile = 16;
   static constexpr int most_fused = 4;  ///< rows of a batch whose products meet no decoded weights
   /// Decoded weights, and sums.
@@ -100,10 +101,13 @@ class column_product {
       for (int r = 0; r < at.rows; ++r) {
         float* const to = decoded + r * most_decoded;
         if (paired_) {
-          reader.read_pairs(at.row + r, first, count, [to](int column, reg even, reg odd) {
-            vec::store(to + column, even);
-            vec::store(to + column + vec::width, odd);
-          });
+          typename reader_type::numbers_of_groups numbers;
+          reader.read_numbers(at.row + r, first, count, numbers);
+          reader.read_pairs(at.row + r, first, count, numbers, 0,
+                            [to](int column, reg even, reg odd) {
+                              vec::store(to + column, even);
+                              vec::store(to + column + vec::width, odd);
+                            });
         } else {
           reader.read(at.row + r, first, count, to);
         }
@@ -132,23 +136,37 @@ class column_product {
   template <int Rows>
   void add_fused(const weight_reader<Isa>& reader, const tile& at, int first_row, const float* a,
                  float* sums) const {
+    // Numbers of several steps at a time: as many groups as a row of them holds.
+    const std::int64_t steps =
+        std::max<std::int64_t>(1, reader_type::most_groups * weights_.group_size / most_decoded);
+    typename reader_type::numbers_of_groups numbers[vec::width];
     for (std::int64_t first = 0; first < weights_.columns(); first += most_decoded) {
-      const auto count =
-          static_cast<int>(std::min<std::int64_t>(most_decoded, weights_.columns() - first));
+      const std::int64_t left = weights_.columns() - first;
+      const std::int64_t step = first / most_decoded % steps;
+      if (step == 0) {
+        const auto together = static_cast<int>(std::min(steps * most_decoded, left));
+        for (int r = 0; r < vec::width; ++r) {
+          reader.read_numbers(at.row + std::min(first_row + r, at.rows - 1), first, together,
+                              numbers[r]);
+        }
+      }
+      const auto count = static_cast<int>(std::min<std::int64_t>(most_decoded, left));
+      const auto skipped = static_cast<int>(step * most_decoded / weights_.group_size);
       reg products[Rows][vec::width];
       for (int r = 0; r < vec::width; ++r) {
         const int row = std::min(first_row + r, at.rows - 1);
         reg sum[Rows];
         TESSERA_UNROLL
         for (int i = 0; i < Rows; ++i) sum[i] = vec::zero();
-        reader.read_pairs(at.row + row, first, count, [&](int column, reg even, reg odd) {
-          TESSERA_UNROLL
-          for (int i = 0; i < Rows; ++i) {
-            const float* const x = a + i * stride_ + first + column;
-            sum[i] = vec::fma(vec::load(x), even, sum[i]);
-            sum[i] = vec::fma(vec::load(x + vec::width), odd, sum[i]);
-          }
-        });
+        reader.read_pairs(at.row + row, first, count, numbers[r], skipped,
+                          [&](int column, reg even, reg odd) {
+                            TESSERA_UNROLL
+                            for (int i = 0; i < Rows; ++i) {
+                              const float* const x = a + i * stride_ + first + column;
+                              sum[i] = vec::fma(vec::load(x), even, sum[i]);
+                              sum[i] = vec::fma(vec::load(x + vec::width), odd, sum[i]);
+                            }
+                          });
         TESSERA_UNROLL
         for (int i = 0; i < Rows; ++i) products[i][r] = sum[i];
       }

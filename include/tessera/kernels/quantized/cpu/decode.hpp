@@ -1,6 +1,7 @@
 // Packed weights as floats: a part of a stored row at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -63,15 +64,34 @@ class weight_reader {
     return weights.bits == 4 && weights.group_size >= vec::width &&
            weights.columns() % prim::codes_of_block == 0;
   }
+  /// Groups whose numbers `numbers_of_groups` holds.
+  static constexpr int most_groups = most_decoded / 8;
+  struct numbers_of_groups {
+    alignas(64) float scales[most_groups], zeros[most_groups];
+  };
+  /// The numbers of the groups of columns [first, first + count) of a row, as far as the form needs
+  /// them.
+  TESSERA_INLINE void read_numbers(std::int64_t row, std::int64_t first, int count,
+                                   numbers_of_groups& to) const {
+    const int group = static_cast<int>(from_.group_size);
+    const int groups = (count + group - 1) / group;
+    if constexpr (Form == decoded_form::scaled) read_scales(row, first / group, groups, to.scales);
+    const bool biased = from_.form == affine_weight_form::bias;
+    if (has_zeros() && (Form == decoded_form::scaled || !biased)) {
+      prim::load_row<Isa>(from_.zeros, row * from_.zeros.row + first / group, groups, to.zeros);
+    } else {
+      std::fill(to.zeros, to.zeros + groups, 0.0f);
+    }
+  }
+
   /// The columns of `read`, in paired order: calls visit(column, even, odd) block by block,
-  /// `column` from `first` on.
+  /// `column` from `first` on. `numbers` from group `skipped` on are those of the columns.
   template <class Visit>
   TESSERA_INLINE void read_pairs(std::int64_t row, std::int64_t first, int count,
+                                 const numbers_of_groups& numbers, int skipped,
                                  const Visit& visit) const {
-    alignas(64) float scales[most_groups], zeros[most_groups]{};
     const int group = static_cast<int>(from_.group_size);
-    read_numbers(row, first, count, scales, zeros);
-    const bool biased = from_.form == affine_weight_form::bias;
+    const bool biased = from_.form == affine_weight_form::bias && has_zeros();
     const auto* const codes =
         reinterpret_cast<const std::byte*>(static_cast<const std::uint32_t*>(from_.codes.data) +
                                            row * from_.codes.row) +
@@ -79,8 +99,10 @@ class weight_reader {
     const float* const entries = from_.mode == weight_mode::affine ? whole_values.data()
                                  : from_.mode == weight_mode::nf4  ? nf4_values.data()
                                                                    : e2m1_values.data();
+    const float* const scales = numbers.scales + skipped;
+    const float* const zeros = numbers.zeros + skipped;
     const auto table = [&](int at) {
-      return nibbles::table_of(entries, {scales[at], zeros[at], biased && has_zeros()});
+      return nibbles::table_of(entries, {scales[at], zeros[at], biased});
     };
     reg even, odd;
     if (group < nibbles::block) {
@@ -91,8 +113,8 @@ class weight_reader {
       }
       return;
     }
-    for (int at = 0; at < count;) {
-      const auto own = table(at / group);
+    for (int at = 0, of = 0; at < count; ++of) {
+      const auto own = table(of);
       const int end = count - at < group ? count : at + group;
       for (; at < end; at += nibbles::block) {
         nibbles::look_up(own, codes + at / 2, even, odd);
@@ -122,9 +144,6 @@ class weight_reader {
   using reg = typename vec::reg;
   using lanes = prim::code_lanes<Isa>;
   using nibbles = prim::nibble_lanes<Isa>;
-  /// Groups of the columns that are decoded at a time, as registers.
-  static constexpr int most_groups = most_decoded / 8;
-
   TESSERA_INLINE float power_of(std::uint8_t code) const {
     if (from_.encoding == mx_scale_encoding::int8) {
       return power_of_two(static_cast<std::int8_t>(code));
@@ -134,24 +153,13 @@ class weight_reader {
 
   bool has_zeros() const { return from_.zeros.data != nullptr; }
 
-  /// Scales and zeros of the groups of columns, as far as the form needs them.
-  TESSERA_INLINE void read_numbers(std::int64_t row, std::int64_t first, int count, float* scales,
-                                   float* zeros) const {
-    const int group = static_cast<int>(from_.group_size);
-    const int groups = (count + group - 1) / group;
-    if constexpr (Form == decoded_form::scaled) read_scales(row, first / group, groups, scales);
-    const bool biased = from_.form == affine_weight_form::bias;
-    if (has_zeros() && (Form == decoded_form::scaled || !biased)) {
-      prim::load_row<Isa>(from_.zeros, row * from_.zeros.row + first / group, groups, zeros);
-    }
-  }
-
   template <class Values>
   TESSERA_INLINE void read_blocks(std::int64_t row, std::int64_t first, int count, float* to,
                                   const Values& values_of) const {
-    alignas(64) float scales[most_groups], zeros[most_groups]{};
+    numbers_of_groups numbers;
+    const float *const scales = numbers.scales, *const zeros = numbers.zeros;
     const int group = static_cast<int>(from_.group_size);
-    read_numbers(row, first, count, scales, zeros);
+    read_numbers(row, first, count, numbers);
     const bool biased = from_.form == affine_weight_form::bias;
     const auto* const words = static_cast<const std::uint32_t*>(from_.codes.data) +
                               row * from_.codes.row + first / prim::codes_of_block * from_.bits;
