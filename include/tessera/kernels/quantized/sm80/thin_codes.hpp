@@ -71,35 +71,16 @@ struct code_pairs {
       const std::uint32_t even = words[0] & 0x0f0f0f0fu, odd = words[0] >> 4 & 0x0f0f0f0fu;
       interleave(even, upper, pairs[0], pairs[2]);
       interleave(odd, upper, pairs[1], pairs[3]);
-    } else if constexpr (bits_of(Code) == 4) {
-      std::uint32_t halves[2][2];
-      decode_half(words[0], halves[0]);
-      decode_half(words[0] >> 16, halves[1]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) pairs[i] = halves[i / 2][i % 2];
+    } else if constexpr (Code == thin_code::nf4) {
+      nf4_half(words[0], pairs[0], pairs[1]);
+      nf4_half(words[0] >> 16, pairs[2], pairs[3]);
+    } else if constexpr (Code == thin_code::e2m1) {
+      const std::uint32_t above = words[0] << 4;
+      e2m1_half(words[0], __byte_perm(above, words[0], 0x5140u), pairs[0], pairs[1]);
+      e2m1_half(words[0] >> 16, __byte_perm(above, words[0], 0x7362u), pairs[2], pairs[3]);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) pairs[i] = pair_of_bytes(words[i / 2] >> (i % 2 * 16));
-    }
-  }
-
-  /// Four codes of a table, in the lower half of a word.
-  static __device__ __forceinline__ void decode_half(std::uint32_t word,
-                                                     std::uint32_t (&pairs)[2]) {
-    if constexpr (Code == thin_code::nf4) {
-      nf4_half(word, pairs[0], pairs[1]);
-    } else {
-      e2m1_half(word, __byte_perm(word << 4, word, 0x5140u), pairs[0], pairs[1]);
-    }
-  }
-  /// Two codes of eight bits, in the lower half of a word.
-  static __device__ __forceinline__ std::uint32_t pair_of_bytes(std::uint32_t pair) {
-    if constexpr (Code == thin_code::e4m3) {
-      return prim::cuda::widened_pair<f8_e4m3, Element>(pair & 0xffffu);
-    } else if constexpr (is_f16) {
-      return __byte_perm(pair, 0, 0x4140u);
-    } else {
-      return prim::cuda::widened_pair<std::int8_t, Element>((pair & 0xffffu) ^ 0x8080u);
     }
   }
 
@@ -109,6 +90,15 @@ struct code_pairs {
                                                     std::uint32_t& first, std::uint32_t& second) {
     first = __byte_perm(lower, upper, 0x5140u);
     second = __byte_perm(lower, upper, 0x7362u);
+  }
+  static __device__ __forceinline__ std::uint32_t pair_of_bytes(std::uint32_t pair) {
+    if constexpr (Code == thin_code::e4m3) {
+      return prim::cuda::widened_pair<f8_e4m3, Element>(pair & 0xffffu);
+    } else if constexpr (is_f16) {
+      return __byte_perm(pair, 0, 0x4140u);
+    } else {
+      return prim::cuda::widened_pair<std::int8_t, Element>((pair & 0xffffu) ^ 0x8080u);
+    }
   }
   /// Four codes in the lower half of `word`, by the byte permutation's look-up among eight.
   static __device__ __forceinline__ void nf4_half(std::uint32_t word, std::uint32_t& first,

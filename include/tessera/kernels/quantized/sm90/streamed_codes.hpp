@@ -1,8 +1,8 @@
-// Codes of a quad of lanes as weights of 16 bits in the order of the matrix unit's operand A: lane
-// t has columns 2t and 2t + 1 of each eight. Scaled in registers by two at a time.
+// Codes of a lane as weights of 16 bits, scaled in registers by two at a time, and the order in
+// which the columns of x must lie to meet them.
 //
-// A line of an output is 64 bytes of codes, 128 or 64 columns, of which lane t loads the quarter t,
-// a segment. Then lanes exchange what they have of each eight columns.
+// A line of an output is 64 bytes of codes, 128 or 64 columns, of which lane t of a quad has the
+// quarter t, 16 bytes. Eight codes of a lane, a chunk, are its part of two products of 16 columns.
 #pragma once
 
 #include <cstdint>
@@ -26,69 +26,14 @@ inline constexpr int code_line_bytes = 64;
 /// Bytes of an output's numbers of groups that come together.
 inline constexpr int number_line_bytes = 16;
 
-/// Columns of a line and of a segment; a chunk is two segments.
+/// Columns of a line, of a lane's quarter of it, and chunks of that.
 template <thin_code Code>
 struct code_line {
   static constexpr int bits = sm80::bits_of(Code);
   static constexpr int columns = code_line_bytes * 8 / bits;
-  static constexpr int segment_columns = columns / 4;
-  static constexpr int segment_steps = segment_columns / 16;  ///< products
-  static constexpr int chunks = 2, chunk_steps = 2 * segment_steps;
-};
-
-/// How the lanes of a quad exchange codes: selectors of byte permutations of lane t.
-class quad_exchange {
- public:
-  __device__ __forceinline__ explicit quad_exchange(unsigned t)
-      : high_((t & 2) != 0),
-        send_far_(high_ ? 0x5410u : 0x7632u),
-        far_low_(high_ ? 0x3254u : 0x5410u),
-        far_high_(high_ ? 0x3276u : 0x7610u),
-        send_near_((t & 1) != 0 ? 0x6420u : 0x7531u),
-        near_low_((t & 1) != 0 ? 0x3514u : 0x5240u),
-        near_high_((t & 1) != 0 ? 0x3716u : 0x7260u),
-        send_pair_((t & 1) != 0 ? 0x5410u : 0x7632u),
-        pair_low_((t & 1) != 0 ? 0x3254u : 0x5410u),
-        pair_high_((t & 1) != 0 ? 0x3276u : 0x7610u) {}
-
-  /// Codes of four bits: word j was the eight columns j of lane t's segment, and becomes, in byte
-  /// s, the lane's two columns of the eight j of segment s.
-  __device__ __forceinline__ void bytes(std::uint32_t (&words)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      std::uint32_t &first = words[i], &second = words[i + 1];
-      // Lanes two apart change halves, then neighbours bytes.
-      const std::uint32_t far = exchanged(__byte_perm(first, second, send_far_), 2);
-      first = __byte_perm(first, far, far_low_);
-      second = __byte_perm(second, far, far_high_);
-      const std::uint32_t near = exchanged(__byte_perm(first, second, send_near_), 1);
-      first = __byte_perm(first, near, near_low_);
-      second = __byte_perm(second, near, near_high_);
-    }
-  }
-
-  /// Codes of eight bits: words 2j and 2j + 1 were the eight columns j of lane t's segment. Word
-  /// 2j + c becomes, in its half i, the lane's two columns of the eight j of segment 2c + i.
-  __device__ __forceinline__ void halves(std::uint32_t (&words)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const std::uint32_t kept = high_ ? words[i + 1] : words[i];
-      const std::uint32_t far = exchanged(high_ ? words[i] : words[i + 1], 2);
-      const std::uint32_t low = high_ ? far : kept, high = high_ ? kept : far;
-      const std::uint32_t near = exchanged(__byte_perm(low, high, send_pair_), 1);
-      words[i] = __byte_perm(low, near, pair_low_);
-      words[i + 1] = __byte_perm(high, near, pair_high_);
-    }
-  }
-
- private:
-  static __device__ __forceinline__ std::uint32_t exchanged(std::uint32_t word, int distance) {
-    return __shfl_xor_sync(prim::cuda::all_lanes, word, distance);
-  }
-
-  bool high_;
-  unsigned send_far_, far_low_, far_high_, send_near_, near_low_, near_high_;
-  unsigned send_pair_, pair_low_, pair_high_;
+  static constexpr int lane_columns = columns / 4;
+  static constexpr int chunks = lane_columns / 8;
+  static constexpr int words = bits / 4;  ///< of a chunk
 };
 
 /// Arithmetic on pairs of elements, each result rounded once.
@@ -133,10 +78,23 @@ struct pair_words<f16> {
   }
 };
 
-/// The numbers of a group, each twice in a word. Affine: (code - zero) scale + bias, of which one
-/// of zero and bias is 0.
+/// The numbers of a group, each twice in a word. Affine: a weight is (element - anchor) scale + bias,
+/// where the element of a code is what code_element says. The anchor has the whole part of the zero,
+/// so that the difference is exact, and the bias its fraction: all is rounded once.
 struct group_pairs {
-  std::uint32_t scale, zero, bias;
+  std::uint32_t scale, anchor, bias;
+};
+
+/// Elements of whole numbers: behind 128 (f16: 1024) a mantissa counts ones; those of eight bits of
+/// bf16 are signed.
+template <class Element, thin_code Code>
+struct code_element {
+  static constexpr bool is_f16 = std::is_same_v<Element, f16>;
+  /// That of code 0.
+  static constexpr float first = is_f16 ? 1024.0f : Code == thin_code::whole4 ? 128.0f : -128.0f;
+  /// Whole parts of zeros that an anchor may have: it is a whole number that an element holds.
+  static constexpr float least = is_f16 ? -512.0f : -128.0f;
+  static constexpr float most = is_f16 ? 512.0f : Code == thin_code::whole4 ? 127.0f : 384.0f;
 };
 
 /// What is constant of the numbers of a call.
@@ -157,97 +115,121 @@ __device__ __forceinline__ group_pairs load_group(const number_form& form, std::
                                                   std::uint32_t zero_at) {
   group_pairs to{};
   if constexpr (!sm80::has_byte_scales(Code)) {
-    const std::uint32_t scale = prim::cuda::load_shared_2(scale_at);
+    const std::uint16_t scale = prim::cuda::load_shared_2(scale_at);
     to.scale = __byte_perm(scale, 0, 0x1010u);
     if constexpr (sm80::is_whole(Code)) {
-      const std::uint32_t own = prim::cuda::load_shared_2(zero_at);
-      const std::uint32_t zero = __byte_perm(own, 0, 0x1010u);
+      using words = prim::cuda::half_words<Element>;
+      using element = code_element<Element, Code>;
+      const float own = words::unpack(prim::cuda::load_shared_2(zero_at));
       const bool biased = form.form == affine_weight_form::bias;
-      to.zero = biased ? 0u : zero;
-      to.bias = biased ? zero : 0x80008000u;
+      const float zero = biased ? 0.0f : own;
+      // Above 2^23 a float has no fraction.
+      const float nearest = __fadd_rn(__fadd_rn(zero, 12582912.0f), -12582912.0f);
+      const float whole = fminf(fmaxf(nearest, element::least), element::most);
+      const float anchor = element::first + whole;
+      const float bias = biased ? own : (whole - zero) * words::unpack(scale);
+      to.anchor = words::pack(anchor, anchor);
+      to.bias = words::pack(bias, bias);
     }
   } else if constexpr (Nv) {
     const std::uint32_t byte = prim::cuda::load_shared_1(scale_at);
     to.scale = prim::cuda::widened_pair<f8_e4m3, Element>(byte | byte << 8);
   } else {
     static_assert(std::is_same_v<Element, bf16>);
-    const std::uint32_t bits =
-        __float_as_uint(sm80::mx_scale(form.encoding, prim::cuda::load_shared_1(scale_at)));
+    const std::uint32_t bits = __float_as_uint(
+        sm80::mx_scale(form.encoding, prim::cuda::load_shared_1(scale_at)));
     to.scale = __byte_perm(bits, 0, 0x3232u);
   }
   return to;
 }
 
-/// Codes of four bits of two segments, in a half of an exchanged word: the lane's two columns of
-/// each as elements. Of whole numbers, those behind `anchor`.
+/// A chunk as weights: pair 0 and 1 of the first product, 2 and 3 of the second.
 template <class Element, thin_code Code>
-struct segment_pairs {
-  static constexpr bool is_f16 = std::is_same_v<Element, f16>;
-  /// Twice what elements of whole numbers have too much: behind 128 (f16: 1024) a mantissa counts
-  /// ones; those of eight bits of bf16 are signed.
-  static constexpr std::uint32_t anchor = is_f16                      ? 0x64006400u
-                                          : Code == thin_code::whole4 ? 0x43004300u
-                                                                      : 0xc300c300u;
-
-  static __device__ __forceinline__ void decode(std::uint32_t word, int half,
-                                                std::uint32_t (&pairs)[2]) {
-    using narrow = sm80::code_pairs<Code, Element>;
-    if constexpr (Code == thin_code::whole4) {
-      const std::uint32_t upper = word >> 4;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const auto byte = static_cast<unsigned>(half * 2 + i);
-        const unsigned selector = byte * 0x11u | (byte + 4) * 0x1100u;
-        pairs[i] = (__byte_perm(word, upper, selector) & 0x000f000fu) | anchor;
-      }
-    } else if constexpr (sm80::bits_of(Code) == 4) {
-      narrow::decode_half(half == 0 ? word : word >> 16, pairs);
-    } else if constexpr (is_f16 && Code == thin_code::whole8) {
-      pairs[0] = __byte_perm(word, 0x64646464u, 0x5140u);
-      pairs[1] = __byte_perm(word, 0x64646464u, 0x7362u);
-    } else {
-      pairs[0] = narrow::pair_of_bytes(word);
-      pairs[1] = narrow::pair_of_bytes(word >> 16);
-    }
-  }
-};
-
-/// A pair of elements as weights. Each operation is rounded, but what leaves whole numbers, which
-/// is exact.
-template <class Element, thin_code Code>
-__device__ __forceinline__ std::uint32_t scaled_pair(std::uint32_t pair,
-                                                     const group_pairs& numbers) {
+__device__ __forceinline__ void scaled_chunk(const std::uint32_t (&words)[code_line<Code>::words],
+                                             const group_pairs& numbers,
+                                             std::uint32_t (&pairs)[4]) {
   using arithmetic = pair_words<Element>;
-  if constexpr (sm80::is_whole(Code)) {
-    const std::uint32_t code = arithmetic::subtract(pair, segment_pairs<Element, Code>::anchor);
-    return arithmetic::multiply_add(arithmetic::subtract(code, numbers.zero), numbers.scale,
-                                    numbers.bias);
+  constexpr bool is_f16 = std::is_same_v<Element, f16>;
+  if constexpr (is_f16 && Code == thin_code::whole4) {
+    const std::uint32_t even = words[0] & 0x0f0f0f0fu, odd = words[0] >> 4 & 0x0f0f0f0fu;
+    pairs[0] = __byte_perm(even, 0x64646464u, 0x5140u);
+    pairs[1] = __byte_perm(odd, 0x64646464u, 0x5140u);
+    pairs[2] = __byte_perm(even, 0x64646464u, 0x7362u);
+    pairs[3] = __byte_perm(odd, 0x64646464u, 0x7362u);
+  } else if constexpr (is_f16 && Code == thin_code::whole8) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = __byte_perm(words[i / 2], 0x64646464u, i % 2 == 0 ? 0x5140u : 0x7362u);
+    }
   } else {
-    return arithmetic::multiply(pair, numbers.scale);
+    sm80::code_pairs<Code, Element>::decode(words, pairs);
+  }
+#pragma unroll
+  for (std::uint32_t& pair : pairs) {
+    if constexpr (sm80::is_whole(Code)) {
+      pair = arithmetic::multiply_add(arithmetic::subtract(pair, numbers.anchor), numbers.scale,
+                                      numbers.bias);
+    } else {
+      pair = arithmetic::multiply(pair, numbers.scale);
+    }
   }
 }
 
-/// Chunk `chunk` of an exchanged line: pairs of each product's lower and upper eight columns. There
-/// are numbers for each segment; `Short`: for each product.
-template <class Element, thin_code Code, int Numbers>
-__device__ __forceinline__ void scaled_chunk(
-    const std::uint32_t (&words)[4], int chunk, const group_pairs (&numbers)[Numbers],
-    std::uint32_t (&pairs)[code_line<Code>::chunk_steps][2]) {
+inline constexpr int order_threads = 256;
+
+/// Rows of x on their way to lines in the order of the codes: [batch, columns], zeros from
+/// `columns_of_x` on.
+struct ordered_rows {
+  strided_matrix x;
+  void* to = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t columns = 0;       ///< whole lines
+  std::int64_t columns_of_x = 0;  ///< a multiple of 8
+  bool aligned = false;           ///< rows of x lie at multiples of 16 bytes
+
+  constexpr std::int64_t blocks() const {
+    return (batch * (columns / 8) + order_threads - 1) / order_threads;
+  }
+};
+
+/// A thread has eight columns: the words of a lane for one chunk.
+template <thin_code Code>
+__global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows rows) {
   using line = code_line<Code>;
-#pragma unroll
-  for (int eight = 0; eight < line::segment_steps * 2; ++eight) {
-    std::uint32_t of_segment[2];
-    if constexpr (line::bits == 4) {
-      segment_pairs<Element, Code>::decode(words[eight], chunk, of_segment);
+  prim::cuda::wait_for_grid_before();
+  prim::cuda::let_next_grid_start();
+  const std::int64_t at = std::int64_t{blockIdx.x} * order_threads + threadIdx.x;
+  const std::int64_t units = rows.columns / 8;
+  if (at >= rows.batch * units) return;
+  const std::int64_t row =
+      at <= UINT32_MAX ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(units)
+                       : at / units;
+  const std::int64_t column = (at - row * units) * 8;
+  std::uint32_t words[4] = {};
+  if (column < rows.columns_of_x) {
+    const auto* const from =
+        static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
+    if (rows.aligned) {
+      const uint4 all = *reinterpret_cast<const uint4*>(from);
+      words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
     } else {
-      segment_pairs<Element, Code>::decode(words[eight * 2 + chunk], 0, of_segment);
-    }
 #pragma unroll
-    for (int segment = 0; segment < 2; ++segment) {
-      const int step = segment * line::segment_steps + eight / 2;
-      pairs[step][eight % 2] = scaled_pair<Element, Code>(
-          of_segment[segment], numbers[step * Numbers / line::chunk_steps]);
+      for (int i = 0; i < 4; ++i) {
+        words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+      }
     }
+  }
+  const auto in_line = static_cast<int>(column % line::columns);
+  const int lane = in_line / line::lane_columns, chunk = in_line % line::lane_columns / 8;
+  std::uint16_t* const to = static_cast<std::uint16_t*>(rows.to) + row * rows.columns +
+                            (column - in_line) + chunk * 32 + lane * 2;
+  constexpr bool alternate = sm80::code_pairs<Code, bf16>::alternate;
+#pragma unroll
+  for (int product = 0; product < 2; ++product) {
+    const std::uint32_t low = words[2 * product], high = words[2 * product + 1];
+    auto* const first = reinterpret_cast<std::uint32_t*>(to + product * 16);
+    first[0] = alternate ? __byte_perm(low, high, 0x5410u) : low;
+    first[4] = alternate ? __byte_perm(low, high, 0x7632u) : high;
   }
 }
 

@@ -41,6 +41,7 @@ class streamed_launch {
 
   struct variant {
     void (*run)(streamed_args) = nullptr;
+    void (*order)(ordered_rows) = nullptr;
     int threads = 0;
     int shared_bytes = 0;
     int columns = 0;  ///< of a stage
@@ -48,7 +49,8 @@ class streamed_launch {
   template <thin_code Code, bool Nv, bool Short, int Rows>
   static variant variant_for() {
     using shape = streamed_shape<Code, Rows>;
-    return {&multiply_streamed<element, Code, Nv, Short, Rows>, shape::threads,
+    return {&multiply_streamed<element, Code, Nv, Short, Rows>, &order_rows<Code>,
+            shape::threads,
             static_cast<int>(sizeof(typename shape::shared_memory)), shape::columns};
   }
   template <thin_code Code, bool Nv = false, bool Short = false>
@@ -89,6 +91,7 @@ class streamed_launch {
     }
     return 0;
   }
+  static constexpr std::int64_t ordered_columns = 128;  ///< whole lines of any code
   static constexpr int most_blocks_of_tile = prim::cuda::arrivals::most_splits - 2;
   static constexpr int outputs = streamed_shape<thin_code::whole4, 64>::outputs;
 
@@ -97,10 +100,13 @@ class streamed_launch {
 
   static auto entries() {
     const auto all = variants();
-    std::array<prim::cuda::kernel_entry, all.size() * heights.size()> listed;
+    constexpr std::size_t kernels = heights.size() + 1;
+    std::array<prim::cuda::kernel_entry, all.size() * kernels> listed;
     for (std::size_t i = 0; i < listed.size(); ++i) {
-      const variant& of = all[i / heights.size()][i % heights.size()];
-      listed[i] = cuda::entry_of(of.run, of.shared_bytes);
+      const auto& of = all[i / kernels];
+      const std::size_t height = i % kernels;
+      listed[i] = height < heights.size() ? cuda::entry_of(of[height].run, of[height].shared_bytes)
+                                          : cuda::entry_of(of[0].order);
     }
     return listed;
   }
@@ -109,7 +115,16 @@ class streamed_launch {
       : workspace_(workspace), multiprocessors_(multiprocessors) {
     if (call.batch > most_rows) return;
     height_ = call.batch <= heights[0] ? 0 : call.batch <= heights[1] ? 1 : 2;
+    const std::int64_t columns = call.weights.columns();
+    rows_.x = call.x;
+    rows_.batch = call.batch;
+    rows_.columns_of_x = columns;
+    rows_.columns = (columns + ordered_columns - 1) / ordered_columns * ordered_columns;
+    rows_.aligned = (reinterpret_cast<std::uintptr_t>(call.x.data) % 16 | call.x.row * 2 % 16) == 0;
     cuda::workspace_parts parts(workspace);
+    element* ordered = nullptr;
+    parts.take(ordered, rows_.batch * rows_.columns);
+    rows_.to = ordered;
     parts.take(args_.partial, std::int64_t{multiprocessors} * 2 * outputs * heights[height_]);
     bytes_ = parts.bytes();
     served_ = serves(call);
@@ -128,19 +143,25 @@ class streamed_launch {
     std::int64_t blocks =
         std::min<std::int64_t>(multiprocessors_, std::int64_t{args_.tiles} * args_.stages_of_tile);
     blocks = std::min<std::int64_t>(blocks, std::int64_t{args_.tiles} * most_blocks_of_tile);
+    args_.waves = static_cast<int>(args_.tiles / blocks);
     const auto rest = static_cast<int>(args_.tiles % blocks);
-    if (rest != 0 && rest <= prim::cuda::counted_tiles && blocks <= rest * most_blocks_of_tile &&
-        workspace_ != nullptr) {
+    // Blocks without a tile in a last wave cost less than sums of several blocks, if they are few.
+    const bool shares = (blocks - rest) * 25 > blocks * (args_.waves + 1);
+    if (rest != 0 && shares && rest <= prim::cuda::counted_tiles &&
+        blocks <= rest * most_blocks_of_tile && workspace_ != nullptr) {
       args_.arrivals = streamed_arrivals::table.place_of(workspace_, 1);
     }
-    args_.waves = static_cast<int>(args_.tiles / blocks);
-    if (rest != 0 && args_.arrivals < 0) {
-      ++args_.waves;
-    } else {
+    if (args_.arrivals >= 0) {
       const std::int64_t units = std::int64_t{rest} * args_.stages_of_tile;
       args_.share = static_cast<int>(units / blocks);
       args_.longer = static_cast<int>(units % blocks);
+    } else if (rest != 0) {
+      ++args_.waves;
     }
+    const cudaError_t code =
+        prim::cuda::launch_kernel(chosen_.order, cuda::grid_of(rows_.blocks()), order_threads, 0,
+                                  stream, dependent, rows_);
+    if (code != cudaSuccess) return cuda::launched(code);
     return cuda::launched(prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks),
                                                     chosen_.threads, chosen_.shared_bytes, stream,
                                                     dependent, args_));
@@ -192,11 +213,12 @@ class streamed_launch {
         (weights.mode == weight_mode::affine && !numbers_of(weights.zeros, args_.zeros))) {
       return false;
     }
-    return prim::cuda::make_tensor_map(args_.x,
-                                       {call.x.data,
-                                        {weights.columns(), call.batch, 1, 1},
-                                        {1, call.x.row, 0, 0},
-                                        {prim::cuda::panel_columns, heights[height_], 1, 1}});
+    return rows_.to == nullptr ||
+           prim::cuda::make_tensor_map(
+               args_.x, {rows_.to,
+                         {rows_.columns, rows_.batch, 1, 1},
+                         {1, rows_.columns, 0, 0},
+                         {prim::cuda::panel_columns, heights[height_], 1, 1}});
   }
 
   void fill(const quantized_kernel_args& call) {
@@ -220,6 +242,7 @@ class streamed_launch {
   }
 
   streamed_args args_{};
+  ordered_rows rows_{};
   variant chosen_{};
   std::size_t height_ = 0;
   std::byte* workspace_;

@@ -10,136 +10,19 @@
 
 #include <cstdint>
 
-#include <cuda.h>
-
 #include <tessera/kernels/quantized/sm90/streamed_codes.hpp>
+#include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/arrivals.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
-#include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
 #include <tessera/prim/cuda/wgmma.hpp>
 
 namespace tessera::kernels::quantized::sm90 {
-
-/// A launch. Units are stages of the tiles behind those of the waves, tile by tile.
-struct streamed_args {
-  CUtensorMap codes, x, scales, zeros;
-  strided_matrix out;
-  const float* tensor_scale = nullptr;
-  float* partial = nullptr;  ///< two tiles of each block
-  std::int64_t outputs = 0;
-  int batch = 0;
-  int tiles = 0, output_tiles = 0, batch_tiles = 0;
-  int stages_of_tile = 0;
-  int waves = 0;        ///< whole tiles of a block
-  int share = 0;        ///< units of a block
-  int longer = 0;       ///< blocks that have one more
-  int group_shift = 0;  ///< log2 of the group size
-  int slot_shift = 0;   ///< log2 of the stages that a line of numbers is for
-  int arrivals = -1;    ///< the place of the words
-  number_form form{};
-};
-
-/// The tile of a block: `Rows` of x.
-template <thin_code Code, int Rows>
-struct streamed_shape {
-  using line = code_line<Code>;
-  static constexpr int rows = Rows;
-  /// Tiles of 64 outputs of a warpgroup, and warpgroups that multiply: many, as far as their sums
-  /// leave registers.
-  static constexpr int tiles = Rows > 64 ? 2 : 1, groups = 4 / tiles;
-  static constexpr int outputs = 64 * tiles * groups;
-  static constexpr int columns = line::columns;  ///< of a stage
-  static constexpr int panels = columns / prim::cuda::panel_columns;
-  static constexpr int panel_bytes = rows * prim::cuda::panel_row_bytes;
-  static constexpr int x_bytes = panels * panel_bytes, code_bytes = outputs * code_line_bytes;
-  static constexpr int number_bytes = outputs * number_line_bytes;
-  static constexpr int slots = 3;  ///< of numbers
-  static constexpr int fitting = (226 * 1024 - slots * 2 * number_bytes) / (x_bytes + code_bytes);
-  static constexpr int stages = fitting > 8 ? 8 : fitting;
-  static constexpr int warps = 4 * groups;  ///< that multiply
-  static constexpr int multiplying = groups * prim::cuda::warpgroup_size;
-  static constexpr int threads = multiplying + prim::cuda::warpgroup_size;
-  static constexpr int multiplying_registers = groups == 4 ? 112 : 232;
-  static constexpr int copying_registers = groups == 4 ? 24 : 40;
-  static constexpr int band_tiles = 1024 / Rows;  ///< of the batch, that blocks work on together
-
-  struct alignas(1024) shared_memory {
-    unsigned char x[stages][x_bytes];
-    unsigned char codes[stages][code_bytes];
-    unsigned char numbers[slots][2][number_bytes];
-    prim::cuda::ring_barriers<stages> of_stage;
-    prim::cuda::ring_barriers<slots> of_slot;
-    unsigned parts;
-  };
-};
-
-/// The first unit of a block.
-__device__ __forceinline__ int first_unit(const streamed_args& args, int block) {
-  return block * args.share + min(block, args.longer);
-}
-/// The block that has a unit.
-__device__ __forceinline__ int block_of(const streamed_args& args, int unit) {
-  const int of_longer = args.longer * (args.share + 1);
-  return unit < of_longer ? unit / (args.share + 1) : args.longer + (unit - of_longer) / args.share;
-}
-
-/// Stages of a tile that a block goes through together.
-struct streamed_piece {
-  int first_output, first_row;
-  int shared_tile;  ///< of those behind the waves
-  int first, count;
-
-  /// Whether stage `number` needs the next line of numbers.
-  __device__ __forceinline__ bool begins_slot(const streamed_args& args, int number) const {
-    return number == first || (number & ((1 << args.slot_shift) - 1)) == 0;
-  }
-};
-
-/// The pieces of a block, one after the other.
-template <class Shape>
-class streamed_walk {
- public:
-  __device__ __forceinline__ explicit streamed_walk(const streamed_args& args)
-      : args_(args),
-        unit_(first_unit(args, static_cast<int>(blockIdx.x))),
-        end_(first_unit(args, static_cast<int>(blockIdx.x) + 1)) {}
-
-  /// False if there is none.
-  __device__ __forceinline__ bool next(streamed_piece& piece) {
-    const auto blocks = static_cast<int>(gridDim.x);
-    int tile = wave_ * blocks + static_cast<int>(blockIdx.x);
-    if (wave_ < args_.waves && tile < args_.tiles) {
-      ++wave_;
-      piece.first = 0;
-      piece.count = args_.stages_of_tile;
-    } else {
-      if (unit_ >= end_) return false;
-      piece.shared_tile = unit_ / args_.stages_of_tile;
-      piece.first = unit_ - piece.shared_tile * args_.stages_of_tile;
-      piece.count = min(args_.stages_of_tile - piece.first, end_ - unit_);
-      unit_ += piece.count;
-      tile = args_.waves * blocks + piece.shared_tile;
-    }
-    // Bands of x, output by output.
-    const int of_band = Shape::band_tiles * args_.output_tiles;
-    const int band = tile / of_band, in = tile - band * of_band;
-    const int rows = min(Shape::band_tiles, args_.batch_tiles - band * Shape::band_tiles);
-    const int output = in / rows;
-    piece.first_output = output * Shape::outputs;
-    piece.first_row = (band * Shape::band_tiles + in - output * rows) * Shape::rows;
-    return true;
-  }
-
- private:
-  const streamed_args& args_;
-  int wave_ = 0, unit_, end_;
-};
 
 /// The word of a tile, in the module's memory (prim/cuda/arrival_table.hpp).
 __device__ __forceinline__ unsigned* streamed_word(int place, int tile) {
@@ -147,80 +30,15 @@ __device__ __forceinline__ unsigned* streamed_word(int place, int tile) {
   return &words[place][tile];
 }
 
-/// The thread that brings stages.
-template <thin_code Code, class Shape>
-class streamed_copies {
-  using memory = typename Shape::shared_memory;
-  static constexpr bool has_zeros = sm80::is_whole(Code);
-
- public:
-  __device__ __forceinline__ streamed_copies(const streamed_args& args, memory& shared)
-      : args_(args), shared_(shared) {}
-
-  __device__ __forceinline__ void run() {
-    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_stage);
-    prim::cuda::wait_for_grid_before();
-    streamed_walk<Shape> walk(args_);
-    streamed_piece piece;
-    while (walk.next(piece)) {
-#pragma unroll 1
-      for (int i = piece.first; i < piece.first + piece.count; ++i) {
-        if (piece.begins_slot(args_, i)) bring_numbers(piece, i >> args_.slot_shift);
-        ring_.wait_empty(barriers);
-        bring_stage(piece, i, ring_.stage(), ring_.full(barriers));
-        ring_.advance();
-      }
-    }
-  }
-
- private:
-  __device__ __forceinline__ void bring_stage(const streamed_piece& piece, int number,
-                                              std::uint32_t stage, std::uint32_t full) const {
-    prim::cuda::arrive_expecting(full, Shape::x_bytes + Shape::code_bytes);
-    const int box[4] = {number * code_line_bytes / 2, piece.first_output, 0, 0};
-    prim::cuda::copy_box(prim::cuda::shared_address(shared_.codes[stage]), args_.codes, full, box,
-                         args_.batch_tiles == 1 ? prim::cuda::cache_hint::evict_first
-                                                : prim::cuda::cache_hint::evict_normal);
-#pragma unroll
-    for (int panel = 0; panel < Shape::panels; ++panel) {
-      const int of_x[4] = {number * Shape::columns + panel * prim::cuda::panel_columns,
-                           piece.first_row, 0, 0};
-      prim::cuda::copy_box(
-          prim::cuda::shared_address(shared_.x[stage]) + panel * Shape::panel_bytes, args_.x, full,
-          of_x, prim::cuda::cache_hint::evict_last);
-    }
-  }
-  __device__ __forceinline__ void bring_numbers(const streamed_piece& piece, int line) {
-    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_slot);
-    slot_.wait_empty(barriers);
-    const std::uint32_t full = slot_.full(barriers), slot = slot_.stage();
-    prim::cuda::arrive_expecting(full, Shape::number_bytes * (has_zeros ? 2 : 1));
-    const int box[4] = {line * number_line_bytes / 2, piece.first_output, 0, 0};
-    constexpr auto normal = prim::cuda::cache_hint::evict_normal;
-    prim::cuda::copy_box(prim::cuda::shared_address(shared_.numbers[slot][0]), args_.scales, full,
-                         box, normal);
-    if constexpr (has_zeros) {
-      prim::cuda::copy_box(prim::cuda::shared_address(shared_.numbers[slot][1]), args_.zeros, full,
-                           box, normal);
-    }
-    slot_.advance();
-  }
-
-  const streamed_args& args_;
-  memory& shared_;
-  prim::cuda::ring_place<Shape::stages> ring_;
-  prim::cuda::ring_place<Shape::slots> slot_;
-};
-
-/// A warpgroup that multiplies. `Short`: a segment has two groups.
+/// A warpgroup that multiplies. `Short`: a lane's columns of a line have two groups.
 template <class Element, thin_code Code, bool Nv, bool Short, int Rows>
 class streamed_sums {
   using shape = streamed_shape<Code, Rows>;
   using line = code_line<Code>;
   using memory = typename shape::shared_memory;
   using product = prim::cuda::warpgroup_product<Element, Rows>;
-  static constexpr int tiles = shape::tiles, steps = line::chunk_steps;
-  static constexpr int numbers = Short ? steps : 2;  ///< of a chunk
+  static constexpr int tiles = shape::tiles;
+  static constexpr int numbers = Short ? 2 : 1;    ///< of a lane's part of a line
   static constexpr int barrier = 1;                  ///< of the warpgroups that multiply
   static constexpr int fours = tiles * Rows / 8;     ///< sums of a thread, by four
   static constexpr long long patience = 1 << 15;
@@ -231,8 +49,7 @@ class streamed_sums {
         shared_(shared),
         t_(threadIdx.x % 4),
         output_(static_cast<unsigned>(warpgroup) * 64 * tiles + threadIdx.x / 32 % 4 * 16 +
-                threadIdx.x % 32 / 4),
-        exchange_(threadIdx.x % 4) {}
+                threadIdx.x % 32 / 4) {}
 
   __device__ __forceinline__ void run() {
     const std::uint32_t stages = prim::cuda::shared_address(&shared_.of_stage);
@@ -278,16 +95,18 @@ class streamed_sums {
   /// The products of a stage; `before`: releases the one before once its products have ended.
   __device__ __forceinline__ void multiply(int stage, bool before, std::uint32_t barriers) {
     std::uint32_t words[tiles][2][4];
+    group_pairs own[tiles][2][numbers];
     load_lines(words);
+    load_numbers(stage, own);
     const std::uint32_t x = prim::cuda::shared_address(shared_.x[ring_.stage()]);
-    prim::cuda::warpgroup_a a[line::chunks][tiles][steps];
-    decode(words, stage, 0, a[0]);
+    prim::cuda::warpgroup_a a[line::chunks][tiles][2];
+    decode(words, own, 0, a[0]);
 #pragma unroll
     for (int chunk = 0; chunk < line::chunks; ++chunk) {
       prim::cuda::begin_products();
 #pragma unroll
-      for (int i = 0; i < steps; ++i) {
-        const int step = chunk * steps + i;  // of 16 columns
+      for (int i = 0; i < 2; ++i) {
+        const int step = chunk * 2 + i;  // of 16 columns
         const std::uint64_t b =
             prim::cuda::describe_panels(x + (step / 4) * shape::panel_bytes, shape::panel_bytes) +
             prim::cuda::panel_step(step % 4 * 32);
@@ -301,7 +120,7 @@ class streamed_sums {
         prim::cuda::wait_products<1>();
         leave(released_, barriers);
       }
-      if (chunk + 1 < line::chunks) decode(words, stage, chunk + 1, a[chunk + 1]);
+      if (chunk + 1 < line::chunks) decode(words, own, chunk + 1, a[chunk + 1]);
     }
     prim::cuda::wait_products<1>();
   }
@@ -315,49 +134,52 @@ class streamed_sums {
         const unsigned output = output_ + static_cast<unsigned>(tile * 64 + r * 8);
         const unsigned chunk = t_ ^ (output / 2 % 4);
         prim::cuda::load_shared_16(words[tile][r], codes + output * code_line_bytes + chunk * 16);
-        if constexpr (line::bits == 4) {
-          exchange_.bytes(words[tile][r]);
-        } else {
-          exchange_.halves(words[tile][r]);
+      }
+    }
+  }
+  __device__ __forceinline__ void load_numbers(int stage,
+                                               group_pairs (&to)[tiles][2][numbers]) const {
+    constexpr int bytes = number_bytes_of(Code);
+    const int column = stage * shape::columns + static_cast<int>(t_) * line::lane_columns;
+    const auto group =
+        static_cast<unsigned>(column >> args_.group_shift) % (number_line_bytes / bytes);
+    const std::uint32_t scales =
+        prim::cuda::shared_address(shared_.numbers[slot_.stage()][0]) + group * bytes;
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const unsigned output = output_ + static_cast<unsigned>(tile * 64 + r * 8);
+#pragma unroll
+        for (int i = 0; i < numbers; ++i) {
+          const std::uint32_t at =
+              scales + output * number_line_bytes + static_cast<unsigned>(i * bytes);
+          to[tile][r][i] = load_group<Element, Code, Nv>(args_.form, at, at + shape::number_bytes);
         }
       }
     }
   }
 
   /// A chunk of a stage as weights, in place before the products that take them begin.
-  __device__ __forceinline__ void decode(const std::uint32_t (&words)[tiles][2][4], int stage,
-                                         int chunk,
-                                         prim::cuda::warpgroup_a (&to)[tiles][steps]) const {
+  static __device__ __forceinline__ void decode(const std::uint32_t (&words)[tiles][2][4],
+                                                const group_pairs (&own)[tiles][2][numbers],
+                                                int chunk,
+                                                prim::cuda::warpgroup_a (&to)[tiles][2]) {
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile) {
-      std::uint32_t pairs[2][steps][2];
+      std::uint32_t pairs[2][4];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        group_pairs own[numbers];
-        load_numbers(stage, chunk, output_ + static_cast<unsigned>(tile * 64 + r * 8), own);
-        scaled_chunk<Element, Code>(words[tile][r], chunk, own, pairs[r]);
+        std::uint32_t codes[line::words];
+#pragma unroll
+        for (int i = 0; i < line::words; ++i) codes[i] = words[tile][r][chunk * line::words + i];
+        scaled_chunk<Element, Code>(codes, own[tile][r][chunk * numbers / line::chunks], pairs[r]);
       }
 #pragma unroll
-      for (int i = 0; i < steps; ++i) {
-        to[tile][i] = {{pairs[0][i][0], pairs[1][i][0], pairs[0][i][1], pairs[1][i][1]}};
+      for (int i = 0; i < 2; ++i) {
+        to[tile][i] = {{pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1], pairs[1][2 * i + 1]}};
         prim::cuda::keep_in_place(to[tile][i].word);
       }
-    }
-  }
-
-  __device__ __forceinline__ void load_numbers(int stage, int chunk, unsigned output,
-                                               group_pairs (&to)[numbers]) const {
-    constexpr int bytes = number_bytes_of(Code);
-    constexpr int columns = 2 * line::segment_columns / numbers;  ///< that have a number
-    const std::uint32_t scales =
-        prim::cuda::shared_address(shared_.numbers[slot_.stage()][0]) + output * number_line_bytes;
-#pragma unroll
-    for (int i = 0; i < numbers; ++i) {
-      const int column = stage * shape::columns + (chunk * numbers + i) * columns;
-      const auto group =
-          static_cast<unsigned>(column >> args_.group_shift) % (number_line_bytes / bytes);
-      const std::uint32_t at = scales + group * bytes;
-      to[i] = load_group<Element, Code, Nv>(args_.form, at, at + shape::number_bytes);
     }
   }
 
@@ -442,7 +264,6 @@ class streamed_sums {
   const streamed_args& args_;
   memory& shared_;
   unsigned t_, output_;
-  quad_exchange exchange_;
   prim::cuda::ring_place<shape::stages> ring_, released_;
   prim::cuda::ring_place<shape::slots> slot_;
   float sums_[tiles][Rows / 2];
