@@ -43,6 +43,31 @@ INSTANTIATE_TEST_SUITE_P(
         "tensor_scale=[1]f32 mode=nvfp4",
         "quantized_matmul x=[40,256]bf16 out=[40,150]bf16 w_q=[150,32]u32 scales=[150,4]bf16 "
         "zeros=[150,4]",
+        // Weights in registers (sm_90): lines that end beyond the columns, tiles that several
+        // blocks share, several tiles of rows, each code and both forms; numbers of one line for
+        // one stage and for many.
+        "quantized_matmul x=[1,2048]bf16 out=[1,70]bf16 w_q=[70,256]u32 scales=[70,32]bf16 "
+        "zeros=[70,32]",
+        "quantized_matmul x=[64,3584]bf16 out=[64,300]bf16 w_q=[300,448]u32 scales=[300,56]bf16 "
+        "zeros=[300,56] affine_form=bias",
+        "quantized_matmul x=[40,2560]f16 out=[40,260]f32 w_q=[260,640]u32 scales=[260,40]f16 "
+        "zeros=[260,40] bits=8 group_size=64",
+        "quantized_matmul x=[33,2048]f16 out=[33,257]f16 w_q=[257,256]u32 scales=[257,16]f16 "
+        "zeros=[257,16] group_size=128",
+        "quantized_matmul x=[270,1280]bf16 out=[270,520]bf16 w_q=[520,160]u32 scales=[520,40]bf16 "
+        "zeros=[520,40] group_size=32",
+        "quantized_matmul x=[17,1152]bf16 out=[17,600]bf16 w_q=[600,288]u32 scales=[600,72]bf16 "
+        "zeros=[600,72] bits=8 group_size=16",
+        "quantized_matmul x=[64,1024]bf16 out=[64,264]bf16 w_q=[264,128]u32 scales=[264,16]bf16 "
+        "mode=nf4",
+        "quantized_matmul x=[50,2560]bf16 out=[50,264]bf16 w_q=[264,320]u32 scales=[264,80]u8 "
+        "mode=mxfp4 scale_encoding=int8",
+        "quantized_matmul x=[24,1536]bf16 out=[24,264]bf16 w_q=[264,384]u32 scales=[264,48]u8 "
+        "mode=mxfp8",
+        "quantized_matmul x=[100,1280]f16 out=[100,264]f16 w_q=[264,160]u32 scales=[264,80]u8 "
+        "tensor_scale=[1]f32 mode=nvfp4",
+        "quantized_matmul x=[30,1280]bf16 out=[30,264]bf16 w_q=[264,320]u32 scales=[264,80]u8 "
+        "mode=nvfp8",
         // Many rows: weights decoded on their way, in tiles of 128 and 256 rows, and before.
         "quantized_matmul x=[200,1056]bf16 out=[200,328]bf16 w_q=[328,132]u32 scales=[328,66]f32 "
         "zeros=[328,66] group_size=16",

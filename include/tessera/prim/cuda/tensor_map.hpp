@@ -63,6 +63,10 @@ __device__ __forceinline__ void copy_bytes(std::uint32_t to, const void* from, s
       : "memory");
 }
 
+/// How rows of a box lie in shared memory. `panel`: see above, rows of 128 bytes. `half_panel`:
+/// rows of 64 bytes whose 16-byte chunk c is at c ^ (row / 2 % 4). `plain`: one behind the other.
+enum class box_order : std::uint8_t { panel, half_panel, plain };
+
 /// A tensor of 16-bit elements with four axes, the first contiguous, and the boxes that are copied
 /// of it. Strides in elements; that of an axis with one element does not count.
 struct boxed_tensor {
@@ -70,6 +74,7 @@ struct boxed_tensor {
   std::array<std::int64_t, 4> extent{};
   std::array<std::int64_t, 4> stride{};
   std::array<int, 4> box{};
+  box_order order = box_order::panel;
 };
 
 /// The driver's function, which the runtime library finds: nothing links the driver. Null if the
@@ -112,10 +117,13 @@ inline bool make_tensor_map(CUtensorMap& map, const boxed_tensor& tensor) noexce
     if (bytes < 0 || bytes % 16 != 0 || bytes >= std::int64_t{1} << 40) return false;
     strides[axis - 1] = static_cast<cuuint64_t>(bytes);
   }
+  const CUtensorMapSwizzle swizzle = tensor.order == box_order::panel ? CU_TENSOR_MAP_SWIZZLE_128B
+                                     : tensor.order == box_order::half_panel
+                                         ? CU_TENSOR_MAP_SWIZZLE_64B
+                                         : CU_TENSOR_MAP_SWIZZLE_NONE;
   return encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, const_cast<void*>(tensor.data),
                 extents.data(), strides.data(), box.data(), steps.data(),
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

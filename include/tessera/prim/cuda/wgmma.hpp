@@ -55,7 +55,8 @@ struct warpgroup_a {
 
 /// Products with N columns. `multiply`: sums (+)= A B, both in shared memory, lying across or not,
 /// `add` false to begin with 0. `scores`: neither lies across. `sums_of`: sums += A B with A in
-/// registers. Between begin_products and commit_products.
+/// registers. `sums_of_rows`: likewise, with B that does not lie across. Between begin_products and
+/// commit_products.
 template <class Element, int N>
 struct warpgroup_product;
 
@@ -125,11 +126,21 @@ struct warpgroup_product;
                    : TESSERA_SUMS_##registers                                                     \
                    : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "l"(b));     \
     }                                                                                             \
+    static __device__ __forceinline__ void sums_of_rows(float (&sum)[registers],                  \
+                                                        const warpgroup_a& a, std::uint64_t b) {  \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx "." ptx                  \
+                   " {" TESSERA_NAMES_##registers "}, {" o0 ", " o1 ", " o2 ", " o3 "}, " o4      \
+                                                  ", 1, 1, 1, 0;"                                 \
+                   : TESSERA_SUMS_##registers                                                     \
+                   : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "l"(b));     \
+    }                                                                                             \
   };
 #define TESSERA_PRODUCTS(n, registers, ...)                \
   TESSERA_PRODUCT(bf16, "bf16", n, registers, __VA_ARGS__) \
   TESSERA_PRODUCT(f16, "f16", n, registers, __VA_ARGS__)
 
+TESSERA_PRODUCTS(16, 8, "%8", "%9", "%10", "%11", "%12")
+TESSERA_PRODUCTS(32, 16, "%16", "%17", "%18", "%19", "%20")
 TESSERA_PRODUCTS(48, 24, "%24", "%25", "%26", "%27", "%28")
 TESSERA_PRODUCTS(64, 32, "%32", "%33", "%34", "%35", "%36")
 TESSERA_PRODUCTS(80, 40, "%40", "%41", "%42", "%43", "%44")

@@ -25,7 +25,8 @@ class column_product {
         a_(a),
         out_(out),
         batch_(batch),
-        stride_(whole_blocks(weights.columns())) {}
+        stride_(whole_blocks(weights.columns())),
+        paired_(weight_reader<Isa>::pairs(weights)) {}
 
   std::size_t workspace_bytes(int threads) const {
     return static_cast<std::size_t>(batch_ * stride_ + threads * floats_of_thread) * sizeof(float);
@@ -38,6 +39,7 @@ class column_product {
       const std::int64_t columns = weights_.columns();
       prim::load_row<Isa>(a_, m * a_.row, columns, to);
       std::fill(to + columns, to + stride_, 0.0f);
+      if (paired_) pair_columns(to);
     });
     const std::int64_t tiles = (weights_.rows + rows_of_tile - 1) / rows_of_tile;
     const std::int64_t blocks = (batch_ + batch_of_item - 1) / batch_of_item;
@@ -55,7 +57,9 @@ class column_product {
   using vec = prim::simd<Isa>;
   using reg = typename vec::reg;
   using registers = register_tile<Isa>;
+  using reader_type = weight_reader<Isa>;
   static constexpr int rows_of_tile = 16;
+  static constexpr int most_fused = 4;  ///< rows of a batch whose products meet no decoded weights
   /// Decoded weights, and sums.
   static constexpr std::int64_t floats_of_thread =
       rows_of_tile * most_decoded + batch_of_item * rows_of_tile;
@@ -68,15 +72,45 @@ class column_product {
     int batch;
   };
 
+  /// A row of the batch in paired order.
+  void pair_columns(float* row) const {
+    constexpr int block = prim::nibble_lanes<Isa>::block;
+    float own[block];
+    for (std::int64_t column = 0; column < weights_.columns(); column += block) {
+      std::copy(row + column, row + column + block, own);
+      for (int i = 0; i < block; ++i) row[column + i % 2 * (block / 2) + i / 2] = own[i];
+    }
+  }
+
   void multiply(const tile& at, const float* a, float* decoded, float* sums) const {
     const weight_reader<Isa> reader(weights_);
     std::fill(sums, sums + at.batch * rows_of_tile, 0.0f);
+    if (paired_ && batch_ <= most_fused) {
+      for (int r = 0; r < at.rows; r += vec::width) {
+        prim::for_each_row_tile<most_fused>(at.batch, [&]<int Rows>(int m) {
+          add_fused<Rows>(reader, at, r, a + m * stride_, sums + m * rows_of_tile + r);
+        });
+      }
+      store(at, sums);
+      return;
+    }
     std::fill(decoded, decoded + rows_of_tile * most_decoded, 0.0f);
     for (std::int64_t first = 0; first < weights_.columns(); first += most_decoded) {
       const auto count =
           static_cast<int>(std::min<std::int64_t>(most_decoded, weights_.columns() - first));
       for (int r = 0; r < at.rows; ++r) {
-        reader.read(at.row + r, first, count, decoded + r * most_decoded);
+        float* const to = decoded + r * most_decoded;
+        if (paired_) {
+          typename reader_type::numbers_of_groups numbers;
+          reader.read_numbers(at.row + r, first, count, numbers);
+          reader.read_pairs(at.row + r, first, count, numbers, 0,
+                            [to](int column, reg even, reg odd) {
+                              vec::store(to + column, even);
+                              vec::store(to + column + vec::width, odd);
+                            });
+        } else {
+          reader.read(at.row + r, first, count, to);
+        }
       }
       const int columns = static_cast<int>(whole_blocks(count));
       for (int r = 0; r < at.rows; r += registers::dot_rows) {
@@ -87,9 +121,60 @@ class column_product {
         });
       }
     }
+    store(at, sums);
+  }
+
+  void store(const tile& at, const float* sums) const {
     for (int m = 0; m < at.batch; ++m) {
       prim::store_row<Isa>(out_, (at.batch_row + m) * out_.row + at.row, at.rows,
                            sums + m * rows_of_tile);
+    }
+  }
+
+  /// The sums of a few rows of the batch and as many rows of weights as a register has floats,
+  /// which are multiplied as they are decoded: the terms of add_dot_products in the same order.
+  template <int Rows>
+  void add_fused(const weight_reader<Isa>& reader, const tile& at, int first_row, const float* a,
+                 float* sums) const {
+    // Numbers of several steps at a time: as many groups as a row of them holds.
+    const std::int64_t steps =
+        std::max<std::int64_t>(1, reader_type::most_groups * weights_.group_size / most_decoded);
+    typename reader_type::numbers_of_groups numbers[vec::width];
+    for (std::int64_t first = 0; first < weights_.columns(); first += most_decoded) {
+      const std::int64_t left = weights_.columns() - first;
+      const std::int64_t step = first / most_decoded % steps;
+      if (step == 0) {
+        const auto together = static_cast<int>(std::min(steps * most_decoded, left));
+        for (int r = 0; r < vec::width; ++r) {
+          reader.read_numbers(at.row + std::min(first_row + r, at.rows - 1), first, together,
+                              numbers[r]);
+        }
+      }
+      const auto count = static_cast<int>(std::min<std::int64_t>(most_decoded, left));
+      const auto skipped = static_cast<int>(step * most_decoded / weights_.group_size);
+      reg products[Rows][vec::width];
+      for (int r = 0; r < vec::width; ++r) {
+        const int row = std::min(first_row + r, at.rows - 1);
+        reg sum[Rows];
+        TESSERA_UNROLL
+        for (int i = 0; i < Rows; ++i) sum[i] = vec::zero();
+        reader.read_pairs(at.row + row, first, count, numbers[r], skipped,
+                          [&](int column, reg even, reg odd) {
+                            TESSERA_UNROLL
+                            for (int i = 0; i < Rows; ++i) {
+                              const float* const x = a + i * stride_ + first + column;
+                              sum[i] = vec::fma(vec::load(x), even, sum[i]);
+                              sum[i] = vec::fma(vec::load(x + vec::width), odd, sum[i]);
+                            }
+                          });
+        TESSERA_UNROLL
+        for (int i = 0; i < Rows; ++i) products[i][r] = sum[i];
+      }
+      TESSERA_UNROLL
+      for (int i = 0; i < Rows; ++i) {
+        float* const own = sums + i * rows_of_tile;
+        vec::store(own, vec::add(vec::load(own), vec::sums(products[i])));
+      }
     }
   }
 
@@ -125,6 +210,7 @@ class column_product {
   const strided_matrix& out_;
   std::int64_t batch_;
   std::int64_t stride_;  ///< of the batch as floats
+  bool paired_;          ///< weights and the batch are in paired order
 };
 
 }  // namespace tessera::kernels::quantized::cpu

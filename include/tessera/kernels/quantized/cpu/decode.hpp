@@ -1,6 +1,7 @@
 // Packed weights as floats: a part of a stored row at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -8,12 +9,18 @@
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/quantized/common/values.hpp>
 #include <tessera/prim/cpu/code_lanes.hpp>
+#include <tessera/prim/cpu/nibble_lanes.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::quantized::cpu {
 
 /// Columns that are decoded at a time, at most: of whole blocks of codes.
 inline constexpr int most_decoded = 512;
+
+/// What codes of four bits stand for without a table of their own.
+inline constexpr std::array<float, 16> whole_values{0.0f,  1.0f,  2.0f,  3.0f, 4.0f,  5.0f,
+                                                    6.0f,  7.0f,  8.0f,  9.0f, 10.0f, 11.0f,
+                                                    12.0f, 13.0f, 14.0f, 15.0f};
 
 /// Which weights a reader gives: as they are, or before the scale of their group.
 enum class decoded_form : std::uint8_t { scaled, unscaled };
@@ -51,6 +58,71 @@ class weight_reader {
     }
   }
 
+  /// Whether weights can be given in paired order (prim/cpu/nibble_lanes.hpp): codes of four bits
+  /// in groups that have whole blocks, or half ones.
+  static bool pairs(const packed_weights& weights) {
+    return weights.bits == 4 && weights.group_size >= vec::width &&
+           weights.columns() % prim::codes_of_block == 0;
+  }
+  /// Groups whose numbers `numbers_of_groups` holds.
+  static constexpr int most_groups = most_decoded / 8;
+  struct numbers_of_groups {
+    alignas(64) float scales[most_groups], zeros[most_groups];
+  };
+  /// The numbers of the groups of columns [first, first + count) of a row, as far as the form needs
+  /// them.
+  TESSERA_INLINE void read_numbers(std::int64_t row, std::int64_t first, int count,
+                                   numbers_of_groups& to) const {
+    const int group = static_cast<int>(from_.group_size);
+    const int groups = (count + group - 1) / group;
+    if constexpr (Form == decoded_form::scaled) read_scales(row, first / group, groups, to.scales);
+    const bool biased = from_.form == affine_weight_form::bias;
+    if (has_zeros() && (Form == decoded_form::scaled || !biased)) {
+      prim::load_row<Isa>(from_.zeros, row * from_.zeros.row + first / group, groups, to.zeros);
+    } else {
+      std::fill(to.zeros, to.zeros + groups, 0.0f);
+    }
+  }
+
+  /// The columns of `read`, in paired order: calls visit(column, even, odd) block by block,
+  /// `column` from `first` on. `numbers` from group `skipped` on are those of the columns.
+  template <class Visit>
+  TESSERA_INLINE void read_pairs(std::int64_t row, std::int64_t first, int count,
+                                 const numbers_of_groups& numbers, int skipped,
+                                 const Visit& visit) const {
+    const int group = static_cast<int>(from_.group_size);
+    const bool biased = from_.form == affine_weight_form::bias && has_zeros();
+    const auto* const codes =
+        reinterpret_cast<const std::byte*>(static_cast<const std::uint32_t*>(from_.codes.data) +
+                                           row * from_.codes.row) +
+        first / 2;
+    const float* const entries = from_.mode == weight_mode::affine ? whole_values.data()
+                                 : from_.mode == weight_mode::nf4  ? nf4_values.data()
+                                                                   : e2m1_values.data();
+    const float* const scales = numbers.scales + skipped;
+    const float* const zeros = numbers.zeros + skipped;
+    const auto table = [&](int at) {
+      return nibbles::table_of(entries, {scales[at], zeros[at], biased});
+    };
+    reg even, odd;
+    if (group < nibbles::block) {
+      for (int at = 0; at < count; at += nibbles::block) {
+        const int of = at / group;
+        nibbles::look_up(table(of), table(of + 1), codes + at / 2, even, odd);
+        visit(at, even, odd);
+      }
+      return;
+    }
+    for (int at = 0, of = 0; at < count; ++of) {
+      const auto own = table(of);
+      const int end = count - at < group ? count : at + group;
+      for (; at < end; at += nibbles::block) {
+        nibbles::look_up(own, codes + at / 2, even, odd);
+        visit(at, even, odd);
+      }
+    }
+  }
+
   /// The scales of groups [first, first + count) of a row.
   void read_scales(std::int64_t row, std::int64_t first, int count, float* to) const {
     const std::int64_t at = row * from_.scales.row + first;
@@ -69,10 +141,9 @@ class weight_reader {
 
  private:
   using vec = prim::simd<Isa>;
+  using reg = typename vec::reg;
   using lanes = prim::code_lanes<Isa>;
-  /// Groups of the columns that are decoded at a time, as registers.
-  static constexpr int most_groups = most_decoded / 8;
-
+  using nibbles = prim::nibble_lanes<Isa>;
   TESSERA_INLINE float power_of(std::uint8_t code) const {
     if (from_.encoding == mx_scale_encoding::int8) {
       return power_of_two(static_cast<std::int8_t>(code));
@@ -80,17 +151,16 @@ class weight_reader {
     return code == 255 ? std::numeric_limits<float>::quiet_NaN() : power_of_two(code - 127);
   }
 
+  bool has_zeros() const { return from_.zeros.data != nullptr; }
+
   template <class Values>
   TESSERA_INLINE void read_blocks(std::int64_t row, std::int64_t first, int count, float* to,
                                   const Values& values_of) const {
-    alignas(64) float scales[most_groups], zeros[most_groups]{};
+    numbers_of_groups numbers;
+    const float *const scales = numbers.scales, *const zeros = numbers.zeros;
     const int group = static_cast<int>(from_.group_size);
-    const auto groups = (count + group - 1) / group;
-    if constexpr (Form == decoded_form::scaled) read_scales(row, first / group, groups, scales);
+    read_numbers(row, first, count, numbers);
     const bool biased = from_.form == affine_weight_form::bias;
-    if (from_.zeros.data != nullptr && (Form == decoded_form::scaled || !biased)) {
-      prim::load_row<Isa>(from_.zeros, row * from_.zeros.row + first / group, groups, zeros);
-    }
     const auto* const words = static_cast<const std::uint32_t*>(from_.codes.data) +
                               row * from_.codes.row + first / prim::codes_of_block * from_.bits;
     for (int at = 0; at < count; at += prim::codes_of_block) {

@@ -19,6 +19,7 @@
 #include <tessera/kernels/grouped_matmul/sm90/launch.hpp>
 #include <tessera/kernels/quantized/sm80/product.hpp>
 #include <tessera/kernels/quantized/sm90/decoded_product.hpp>
+#include <tessera/kernels/quantized/sm90/streamed_launch.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -126,14 +127,17 @@ class forward_row {
   forward_row(const quantized_kernel_args& args, std::byte* workspace, int multiprocessors)
       : args_(args),
         decoded_first_(args, workspace, multiprocessors),
+        streamed_(args, workspace, multiprocessors),
         multiprocessors_(multiprocessors) {}
 
   static auto entries() {
-    return sm80::joined(decoded_first::entries(), decoded_products<type>::entries());
+    return sm80::joined(sm80::joined(decoded_first::entries(), decoded_products<type>::entries()),
+                        streamed_launch<type>::entries());
   }
-  std::size_t bytes() const { return decoded_first_.bytes(); }
+  std::size_t bytes() const { return std::max(decoded_first_.bytes(), streamed_.bytes()); }
 
   status launch(cudaStream_t stream) {
+    if (streamed_.served()) return streamed_.launch(stream, sm80::starts_early<forward_row>());
     if (args_.batch > sm80::thin_rows && args_.batch < many_rows) {
       const decoded_products<type> products(args_, multiprocessors_);
       if (products.served()) return products.launch(stream);
@@ -144,6 +148,7 @@ class forward_row {
  private:
   const quantized_kernel_args& args_;
   decoded_first decoded_first_;
+  streamed_launch<type> streamed_;
   int multiprocessors_;
 };
 

@@ -1,0 +1,236 @@
+// Codes of a lane as weights of 16 bits, scaled in registers by two at a time, and the order in
+// which the columns of x must lie to meet them.
+//
+// A line of an output is 64 bytes of codes, 128 or 64 columns, of which lane t of a quad has the
+// quarter t, 16 bytes. Eight codes of a lane, a chunk, are its part of two products of 16 columns.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/quantized/sm80/thin_codes.hpp>
+#include <tessera/kernels/quantized/sm80/thin_lane.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/shared_words.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
+
+namespace tessera::kernels::quantized::sm90 {
+
+using sm80::thin_code;
+
+inline constexpr int code_line_bytes = 64;
+/// Bytes of an output's numbers of groups that come together.
+inline constexpr int number_line_bytes = 16;
+
+/// Columns of a line, of a lane's quarter of it, and chunks of that.
+template <thin_code Code>
+struct code_line {
+  static constexpr int bits = sm80::bits_of(Code);
+  static constexpr int columns = code_line_bytes * 8 / bits;
+  static constexpr int lane_columns = columns / 4;
+  static constexpr int chunks = lane_columns / 8;
+  static constexpr int words = bits / 4;  ///< of a chunk
+};
+
+/// Arithmetic on pairs of elements, each result rounded once.
+template <class Element>
+struct pair_words;
+template <>
+struct pair_words<bf16> {
+  static __device__ __forceinline__ std::uint32_t subtract(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t c;
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+  }
+  static __device__ __forceinline__ std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t c;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+  }
+  static __device__ __forceinline__ std::uint32_t multiply_add(std::uint32_t a, std::uint32_t b,
+                                                               std::uint32_t c) {
+    std::uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+  }
+};
+template <>
+struct pair_words<f16> {
+  static __device__ __forceinline__ std::uint32_t subtract(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t c;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+  }
+  static __device__ __forceinline__ std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t c;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+  }
+  static __device__ __forceinline__ std::uint32_t multiply_add(std::uint32_t a, std::uint32_t b,
+                                                               std::uint32_t c) {
+    std::uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+  }
+};
+
+/// The numbers of a group, each twice in a word. Affine: a weight is (element - anchor) scale + bias,
+/// where the element of a code is what code_element says. The anchor has the whole part of the zero,
+/// so that the difference is exact, and the bias its fraction: all is rounded once.
+struct group_pairs {
+  std::uint32_t scale, anchor, bias;
+};
+
+/// Elements of whole numbers: behind 128 (f16: 1024) a mantissa counts ones; those of eight bits of
+/// bf16 are signed.
+template <class Element, thin_code Code>
+struct code_element {
+  static constexpr bool is_f16 = std::is_same_v<Element, f16>;
+  /// That of code 0.
+  static constexpr float first = is_f16 ? 1024.0f : Code == thin_code::whole4 ? 128.0f : -128.0f;
+  /// Whole parts of zeros that an anchor may have: it is a whole number that an element holds.
+  static constexpr float least = is_f16 ? -512.0f : -128.0f;
+  static constexpr float most = is_f16 ? 512.0f : Code == thin_code::whole4 ? 127.0f : 384.0f;
+};
+
+/// What is constant of the numbers of a call.
+struct number_form {
+  mx_scale_encoding encoding = mx_scale_encoding::e8m0;
+  affine_weight_form form = affine_weight_form::zero;
+};
+
+/// Bytes of the number of a group.
+constexpr int number_bytes_of(thin_code code) noexcept {
+  return sm80::has_byte_scales(code) ? 1 : 2;
+}
+
+/// The numbers that lie at an address of shared memory, zeros at another. `Nv`: scales are E4M3,
+/// else exponents.
+template <class Element, thin_code Code, bool Nv>
+__device__ __forceinline__ group_pairs load_group(const number_form& form, std::uint32_t scale_at,
+                                                  std::uint32_t zero_at) {
+  group_pairs to{};
+  if constexpr (!sm80::has_byte_scales(Code)) {
+    const std::uint16_t scale = prim::cuda::load_shared_2(scale_at);
+    to.scale = __byte_perm(scale, 0, 0x1010u);
+    if constexpr (sm80::is_whole(Code)) {
+      using words = prim::cuda::half_words<Element>;
+      using element = code_element<Element, Code>;
+      const float own = words::unpack(prim::cuda::load_shared_2(zero_at));
+      const bool biased = form.form == affine_weight_form::bias;
+      const float zero = biased ? 0.0f : own;
+      // Above 2^23 a float has no fraction.
+      const float nearest = __fadd_rn(__fadd_rn(zero, 12582912.0f), -12582912.0f);
+      const float whole = fminf(fmaxf(nearest, element::least), element::most);
+      const float anchor = element::first + whole;
+      const float bias = biased ? own : (whole - zero) * words::unpack(scale);
+      to.anchor = words::pack(anchor, anchor);
+      to.bias = words::pack(bias, bias);
+    }
+  } else if constexpr (Nv) {
+    const std::uint32_t byte = prim::cuda::load_shared_1(scale_at);
+    to.scale = prim::cuda::widened_pair<f8_e4m3, Element>(byte | byte << 8);
+  } else {
+    static_assert(std::is_same_v<Element, bf16>);
+    const std::uint32_t bits = __float_as_uint(
+        sm80::mx_scale(form.encoding, prim::cuda::load_shared_1(scale_at)));
+    to.scale = __byte_perm(bits, 0, 0x3232u);
+  }
+  return to;
+}
+
+/// A chunk as weights: pair 0 and 1 of the first product, 2 and 3 of the second.
+template <class Element, thin_code Code>
+__device__ __forceinline__ void scaled_chunk(const std::uint32_t (&words)[code_line<Code>::words],
+                                             const group_pairs& numbers,
+                                             std::uint32_t (&pairs)[4]) {
+  using arithmetic = pair_words<Element>;
+  constexpr bool is_f16 = std::is_same_v<Element, f16>;
+  if constexpr (is_f16 && Code == thin_code::whole4) {
+    const std::uint32_t even = words[0] & 0x0f0f0f0fu, odd = words[0] >> 4 & 0x0f0f0f0fu;
+    pairs[0] = __byte_perm(even, 0x64646464u, 0x5140u);
+    pairs[1] = __byte_perm(odd, 0x64646464u, 0x5140u);
+    pairs[2] = __byte_perm(even, 0x64646464u, 0x7362u);
+    pairs[3] = __byte_perm(odd, 0x64646464u, 0x7362u);
+  } else if constexpr (is_f16 && Code == thin_code::whole8) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = __byte_perm(words[i / 2], 0x64646464u, i % 2 == 0 ? 0x5140u : 0x7362u);
+    }
+  } else {
+    sm80::code_pairs<Code, Element>::decode(words, pairs);
+  }
+#pragma unroll
+  for (std::uint32_t& pair : pairs) {
+    if constexpr (sm80::is_whole(Code)) {
+      pair = arithmetic::multiply_add(arithmetic::subtract(pair, numbers.anchor), numbers.scale,
+                                      numbers.bias);
+    } else {
+      pair = arithmetic::multiply(pair, numbers.scale);
+    }
+  }
+}
+
+inline constexpr int order_threads = 256;
+
+/// Rows of x on their way to lines in the order of the codes: [batch, columns], zeros from
+/// `columns_of_x` on.
+struct ordered_rows {
+  strided_matrix x;
+  void* to = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t columns = 0;       ///< whole lines
+  std::int64_t columns_of_x = 0;  ///< a multiple of 8
+  bool aligned = false;           ///< rows of x lie at multiples of 16 bytes
+
+  constexpr std::int64_t blocks() const {
+    return (batch * (columns / 8) + order_threads - 1) / order_threads;
+  }
+};
+
+/// A thread has eight columns: the words of a lane for one chunk.
+template <thin_code Code>
+__global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows rows) {
+  using line = code_line<Code>;
+  prim::cuda::wait_for_grid_before();
+  prim::cuda::let_next_grid_start();
+  const std::int64_t at = std::int64_t{blockIdx.x} * order_threads + threadIdx.x;
+  const std::int64_t units = rows.columns / 8;
+  if (at >= rows.batch * units) return;
+  const std::int64_t row =
+      at <= UINT32_MAX ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(units)
+                       : at / units;
+  const std::int64_t column = (at - row * units) * 8;
+  std::uint32_t words[4] = {};
+  if (column < rows.columns_of_x) {
+    const auto* const from =
+        static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
+    if (rows.aligned) {
+      const uint4 all = *reinterpret_cast<const uint4*>(from);
+      words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+      }
+    }
+  }
+  const auto in_line = static_cast<int>(column % line::columns);
+  const int lane = in_line / line::lane_columns, chunk = in_line % line::lane_columns / 8;
+  std::uint16_t* const to = static_cast<std::uint16_t*>(rows.to) + row * rows.columns +
+                            (column - in_line) + chunk * 32 + lane * 2;
+  constexpr bool alternate = sm80::code_pairs<Code, bf16>::alternate;
+#pragma unroll
+  for (int product = 0; product < 2; ++product) {
+    const std::uint32_t low = words[2 * product], high = words[2 * product + 1];
+    auto* const first = reinterpret_cast<std::uint32_t*>(to + product * 16);
+    first[0] = alternate ? __byte_perm(low, high, 0x5410u) : low;
+    first[4] = alternate ? __byte_perm(low, high, 0x7632u) : high;
+  }
+}
+
+}  // namespace tessera::kernels::quantized::sm90

@@ -1,0 +1,296 @@
+// Products of rows of x with packed weights by wgmma (compute capability 9.0, sm_90a), transposed:
+// weights are the operand that lies in registers, x the one in shared memory. Codes, their scales
+// and zeros and x come by the copy unit.
+//
+// A block stays for the whole launch: one thread brings stages, warpgroups multiply. Blocks take
+// whole tiles as long as there is one for each; then each goes through an even share of the stages
+// that are left. Tiles that several blocks share are summed by those that end last, in the order of
+// the inputs.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/quantized/sm90/streamed_codes.hpp>
+#include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
+#include <tessera/prim/cuda/arrivals.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+#include <tessera/prim/cuda/wgmma.hpp>
+
+namespace tessera::kernels::quantized::sm90 {
+
+/// The word of a tile, in the module's memory (prim/cuda/arrival_table.hpp).
+__device__ __forceinline__ unsigned* streamed_word(int place, int tile) {
+  static __device__ unsigned words[prim::cuda::arrival_places][prim::cuda::counted_tiles];
+  return &words[place][tile];
+}
+
+/// A warpgroup that multiplies. `Short`: a lane's columns of a line have two groups.
+template <class Element, thin_code Code, bool Nv, bool Short, int Rows>
+class streamed_sums {
+  using shape = streamed_shape<Code, Rows>;
+  using line = code_line<Code>;
+  using memory = typename shape::shared_memory;
+  using product = prim::cuda::warpgroup_product<Element, Rows>;
+  static constexpr int tiles = shape::tiles;
+  static constexpr int numbers = Short ? 2 : 1;    ///< of a lane's part of a line
+  static constexpr int barrier = 1;                  ///< of the warpgroups that multiply
+  static constexpr int fours = tiles * Rows / 8;     ///< sums of a thread, by four
+  static constexpr long long patience = 1 << 15;
+
+ public:
+  __device__ __forceinline__ streamed_sums(const streamed_args& args, memory& shared, int warpgroup)
+      : args_(args),
+        shared_(shared),
+        t_(threadIdx.x % 4),
+        output_(static_cast<unsigned>(warpgroup) * 64 * tiles + threadIdx.x / 32 % 4 * 16 +
+                threadIdx.x % 32 / 4) {}
+
+  __device__ __forceinline__ void run() {
+    const std::uint32_t stages = prim::cuda::shared_address(&shared_.of_stage);
+    const std::uint32_t slots = prim::cuda::shared_address(&shared_.of_slot);
+    streamed_walk<shape> walk(args_);
+    streamed_piece piece;
+    bool again = false;  // stages before this one
+    while (walk.next(piece)) {
+      clear();
+#pragma unroll 1
+      for (int i = piece.first; i < piece.first + piece.count; ++i) {
+        if (piece.begins_slot(args_, i)) {
+          if (again) leave(slot_, slots);
+          slot_.wait_full(slots);
+        }
+        ring_.wait_full(stages);
+        multiply(i, again, stages);
+        ring_.advance();
+        again = true;
+      }
+      prim::cuda::wait_products<0>();
+#pragma unroll
+      for (auto& tile : sums_) prim::cuda::keep_in_place(tile);
+      finish(piece);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (auto& tile : sums_) {
+#pragma unroll
+      for (float& sum : tile) sum = 0.0f;
+    }
+  }
+  template <class Place>
+  static __device__ __forceinline__ void leave(Place& place, std::uint32_t barriers) {
+    __syncwarp();
+    if (threadIdx.x % prim::cuda::warp_size == 0) place.release(barriers);
+    place.advance();
+  }
+
+  /// The products of a stage; `before`: releases the one before once its products have ended.
+  __device__ __forceinline__ void multiply(int stage, bool before, std::uint32_t barriers) {
+    std::uint32_t words[tiles][2][4];
+    group_pairs own[tiles][2][numbers];
+    load_lines(words);
+    load_numbers(stage, own);
+    const std::uint32_t x = prim::cuda::shared_address(shared_.x[ring_.stage()]);
+    prim::cuda::warpgroup_a a[line::chunks][tiles][2];
+    decode(words, own, 0, a[0]);
+#pragma unroll
+    for (int chunk = 0; chunk < line::chunks; ++chunk) {
+      prim::cuda::begin_products();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int step = chunk * 2 + i;  // of 16 columns
+        const std::uint64_t b =
+            prim::cuda::describe_panels(x + (step / 4) * shape::panel_bytes, shape::panel_bytes) +
+            prim::cuda::panel_step(step % 4 * 32);
+#pragma unroll
+        for (int tile = 0; tile < tiles; ++tile) {
+          product::sums_of_rows(sums_[tile], a[chunk][tile][i], b);
+        }
+      }
+      prim::cuda::commit_products();
+      if (chunk == 0 && before) {
+        prim::cuda::wait_products<1>();
+        leave(released_, barriers);
+      }
+      if (chunk + 1 < line::chunks) decode(words, own, chunk + 1, a[chunk + 1]);
+    }
+    prim::cuda::wait_products<1>();
+  }
+
+  __device__ __forceinline__ void load_lines(std::uint32_t (&words)[tiles][2][4]) const {
+    const std::uint32_t codes = prim::cuda::shared_address(shared_.codes[ring_.stage()]);
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const unsigned output = output_ + static_cast<unsigned>(tile * 64 + r * 8);
+        const unsigned chunk = t_ ^ (output / 2 % 4);
+        prim::cuda::load_shared_16(words[tile][r], codes + output * code_line_bytes + chunk * 16);
+      }
+    }
+  }
+  __device__ __forceinline__ void load_numbers(int stage,
+                                               group_pairs (&to)[tiles][2][numbers]) const {
+    constexpr int bytes = number_bytes_of(Code);
+    const int column = stage * shape::columns + static_cast<int>(t_) * line::lane_columns;
+    const auto group =
+        static_cast<unsigned>(column >> args_.group_shift) % (number_line_bytes / bytes);
+    const std::uint32_t scales =
+        prim::cuda::shared_address(shared_.numbers[slot_.stage()][0]) + group * bytes;
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const unsigned output = output_ + static_cast<unsigned>(tile * 64 + r * 8);
+#pragma unroll
+        for (int i = 0; i < numbers; ++i) {
+          const std::uint32_t at =
+              scales + output * number_line_bytes + static_cast<unsigned>(i * bytes);
+          to[tile][r][i] = load_group<Element, Code, Nv>(args_.form, at, at + shape::number_bytes);
+        }
+      }
+    }
+  }
+
+  /// A chunk of a stage as weights, in place before the products that take them begin.
+  static __device__ __forceinline__ void decode(const std::uint32_t (&words)[tiles][2][4],
+                                                const group_pairs (&own)[tiles][2][numbers],
+                                                int chunk,
+                                                prim::cuda::warpgroup_a (&to)[tiles][2]) {
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+      std::uint32_t pairs[2][4];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        std::uint32_t codes[line::words];
+#pragma unroll
+        for (int i = 0; i < line::words; ++i) codes[i] = words[tile][r][chunk * line::words + i];
+        scaled_chunk<Element, Code>(codes, own[tile][r][chunk * numbers / line::chunks], pairs[r]);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        to[tile][i] = {{pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1], pairs[1][2 * i + 1]}};
+        prim::cuda::keep_in_place(to[tile][i].word);
+      }
+    }
+  }
+
+  /// The end of a piece.
+  __device__ __forceinline__ void finish(const streamed_piece& piece) {
+    if (piece.count == args_.stages_of_tile) {
+#pragma unroll
+      for (int i = 0; i < fours; ++i) {
+        float* const four = sums_[i / (Rows / 8)] + i % (Rows / 8) * 4;
+        store(piece, i, make_float4(four[0], four[1], four[2], four[3]));
+      }
+      return;
+    }
+    float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
+#pragma unroll
+    for (int i = 0; i < fours; ++i) {
+      float* const four = sums_[i / (Rows / 8)] + i % (Rows / 8) * 4;
+      __stcg(own + i * shape::multiplying, make_float4(four[0], four[1], four[2], four[3]));
+    }
+    sum_up(piece);
+  }
+
+  /// Four sums of two outputs, 8 apart, and of two rows.
+  __device__ __forceinline__ void store(const streamed_piece& piece, int i, float4 four) const {
+    const float of_tensor = args_.tensor_scale != nullptr ? *args_.tensor_scale : 1.0f;
+    const int row = piece.first_row + i % (Rows / 8) * 8 + static_cast<int>(t_) * 2;
+    const std::int64_t output =
+        std::int64_t{piece.first_output} + output_ + static_cast<unsigned>(i / (Rows / 8) * 64);
+    prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
+      To* const first = to + row * args_.out.row + output;
+      const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
+      if (row < args_.batch) {
+        if (low) first[0] = prim::nearest<To>(four.x * of_tensor);
+        if (high) first[8] = prim::nearest<To>(four.z * of_tensor);
+      }
+      if (row + 1 < args_.batch) {
+        if (low) first[args_.out.row] = prim::nearest<To>(four.y * of_tensor);
+        if (high) first[args_.out.row + 8] = prim::nearest<To>(four.w * of_tensor);
+      }
+    });
+  }
+
+  /// The thread's sums of a tile that a block has left: every so many fours. `begins`: with the
+  /// first stage of the tile.
+  __device__ __forceinline__ float4* part_of(int block, bool begins) const {
+    constexpr int of_tile = shape::outputs * Rows;
+    const std::int64_t slot = std::int64_t{block} * 2 + (begins ? 1 : 0);
+    return reinterpret_cast<float4*>(args_.partial + slot * of_tile) + threadIdx.x;
+  }
+
+  /// Sums what the blocks of a tile have left, in their order: those that end last have a part of
+  /// the sums each.
+  __device__ __forceinline__ void sum_up(const streamed_piece& piece) {
+    const int tile = piece.shared_tile;
+    const int first = block_of(args_, tile * args_.stages_of_tile);
+    const int last = block_of(args_, (tile + 1) * args_.stages_of_tile - 1);
+    const int parts = min(max(last - first, 1), min(fours, 8));
+    prim::cuda::wait_for_threads(barrier, shape::multiplying);
+    if (threadIdx.x == 0) {
+      const prim::cuda::arrivals counted(streamed_word(args_.arrivals, tile), last - first + 1,
+                                         parts);
+      shared_.parts = counted.arrive(patience);
+    }
+    prim::cuda::wait_for_threads(barrier, shape::multiplying);
+    const unsigned own = shared_.parts;
+#pragma unroll 1
+    for (int part = 0; part < parts; ++part) {
+      if ((own >> part & 1) == 0) continue;
+#pragma unroll 1
+      for (int i = part * fours / parts; i < (part + 1) * fours / parts; ++i) {
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+        for (int block = first; block <= last; ++block) {
+          const float4 left = __ldcg(part_of(block, block == first) + i * shape::multiplying);
+          sum.x += left.x, sum.y += left.y, sum.z += left.z, sum.w += left.w;
+        }
+        store(piece, i, sum);
+      }
+    }
+  }
+
+  const streamed_args& args_;
+  memory& shared_;
+  unsigned t_, output_;
+  prim::cuda::ring_place<shape::stages> ring_, released_;
+  prim::cuda::ring_place<shape::slots> slot_;
+  float sums_[tiles][Rows / 2];
+};
+
+/// out [batch, outputs] = x w^T.
+template <class Element, thin_code Code, bool Nv, bool Short, int Rows>
+__global__ void __launch_bounds__(streamed_shape<Code, Rows>::threads, 1)
+    multiply_streamed(const __grid_constant__ streamed_args args) {
+  using shape = streamed_shape<Code, Rows>;
+  extern __shared__ __align__(1024) unsigned char streamed_memory[];
+  auto& shared = *reinterpret_cast<typename shape::shared_memory*>(streamed_memory);
+  const int warpgroup = prim::cuda::warpgroup_index();
+  if (threadIdx.x == 0) {
+    shared.of_stage.init(1, shape::warps);
+    shared.of_slot.init(1, shape::warps);
+    prim::cuda::publish_barriers();
+  }
+  __syncthreads();
+  prim::cuda::let_next_grid_start();
+  if (warpgroup == shape::groups) {
+    prim::cuda::give_registers<shape::copying_registers>();
+    if (threadIdx.x == shape::multiplying) streamed_copies<Code, shape>(args, shared).run();
+  } else {
+    prim::cuda::take_registers<shape::multiplying_registers>();
+    streamed_sums<Element, Code, Nv, Short, Rows>(args, shared, warpgroup).run();
+  }
+}
+
+}  // namespace tessera::kernels::quantized::sm90
