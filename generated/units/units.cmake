@@ -434,6 +434,8 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_backward_f16_d256_atomics.cu
   units/cuda_sm90/attention_backward_f16_d64_atomics.cu
   units/cuda_sm90/attention_backward_f16_d96_atomics.cu
+  units/cuda_sm90/delta_rule_bf16_forward_chunk_k128.cu
+  units/cuda_sm90/delta_rule_bf16_forward_chunk_k64.cu
   units/cuda_sm90/latent_attention_expanded_bf16.cu
   units/cuda_sm90/quantized_product_bf16.cu
   units/cuda_sm90/quantized_product_f16.cu
