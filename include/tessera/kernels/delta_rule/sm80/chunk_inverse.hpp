@@ -61,11 +61,12 @@ __device__ __forceinline__ void invert_diagonal(solved_rows& solved, int warp, c
   __syncwarp();
   float x[16];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    float sum = i == column ? 1.0f : 0.0f;
+  for (int i = 0; i < 16; ++i) x[i] = i == column ? 1.0f : 0.0f;
+    // Sums that do not wait for each other.
 #pragma unroll
-    for (int j = 0; j < i; ++j) sum = fmaf(-block[i * inverse_row + j], x[j], sum);
-    x[i] = sum;
+  for (int j = 0; j < 15; ++j) {
+#pragma unroll
+    for (int i = j + 1; i < 16; ++i) x[i] = fmaf(-block[i * inverse_row + j], x[j], x[i]);
   }
   __syncwarp();
   if (lane < 16) {

@@ -7,7 +7,7 @@
 //   out_t = scale ((q_t exp(G_t)) S + sum over j <= t of P_tj d_j)
 //   S <- exp(G_end) S + sum over t of (k_t exp(G_end - G_t)) d_t^T
 //
-// A block has 128 columns of the state of a sequence and value head. One warpgroup makes operands
+// A block has 128 columns of the state of a sequence and value head. Two warpgroups make operands
 // of chunks, up to two in front of those that have the state (chunk_makers.hpp,
 // chunk_walkers.hpp). Operands that are no inputs are rounded to 16 bits: rows times decays, P,
 // M beta, M beta k, d and the state that is read.
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Shape::threads, 1)
   if (!all.has_states) return;
 
   begin_walk(shared, args, all, head);
-  if (prim::cuda::warpgroup_index() == 0) {
+  if (prim::cuda::warpgroup_index() < Shape::maker_threads / 128) {
     prim::cuda::give_registers<Shape::maker_registers>();
     operand_maker<Element, Shape>(args, shared, all, head, column).make_all();
   } else {

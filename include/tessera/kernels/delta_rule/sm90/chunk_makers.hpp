@@ -1,4 +1,4 @@
-// The warpgroup that makes operands: of each segment of a chunk the rows that read and write the
+// The warpgroups that make operands: of each segment of a chunk the rows that read and write the
 // state, the weights P of pairs of tokens, and M beta with M the inverse of I + A.
 #pragma once
 
@@ -6,11 +6,9 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
-#include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/chunk_products.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_rows.hpp>
-#include <tessera/prim/cuda/warpgroup.hpp>
-#include <tessera/prim/cuda/wgmma.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
 
@@ -19,9 +17,7 @@ class operand_maker {
   using memory = walk_memory<Shape>;
   using words = prim::cuda::half_words<Element>;
   using key_rows = typename Shape::key_rows;
-  using weight_rows = typename Shape::weight_rows;
   static constexpr int threads = Shape::maker_threads;
-  static constexpr int depths = Shape::keys / 16;
 
  public:
   __device__ __forceinline__ operand_maker(const delta_rule_kernel_args& args, memory& shared,
@@ -35,14 +31,20 @@ class operand_maker {
         scaler_(shared, args, head) {}
 
   __device__ __forceinline__ void make_all() {
-    if (all_.length > 0) copy_keys(0);
+    if (all_.length > 0) {
+      ask_for_gates(0);
+      copy_keys(0);
+    }
     for (std::int64_t token = 0; token < all_.length; token += Shape::tokens) {
       const int count = count_at(token);
-      load_beta(token);
+      put_gates(token);
       for (chunk_segment segment; segment.end < count;) {
-        ring_.wait_empty(barriers());
         walk_item<Shape>& item = shared_.items[ring_.stage()];
-        scaler_.load(token, count, item);
+        // The first decays of a chunk may be on their way.
+        if (segment.end > 0 || token == 0 || Shape::stages == 1) {
+          ring_.wait_empty(barriers());
+          scaler_.load(token, count, item);
+        }
         prim::cuda::wait_copies<0>();
         wait_for_makers<Shape>();
         if (segment.end == 0) measure_rows();
@@ -53,7 +55,7 @@ class operand_maker {
         make_item(segment, token, count);
       }
     }
-    ring_.wait_empty(barriers());
+    if (all_.length == 0 || Shape::stages == 1) ring_.wait_empty(barriers());
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
     scaler_.finish(facts.factors);
     if (thread_ == 0) facts.first = facts.end = 0;
@@ -89,40 +91,52 @@ class operand_maker {
         shared_.rows_v, token, count_at(token), static_cast<int>(args_.value_dim - column_));
     prim::cuda::commit_copies();
   }
-  /// Behind the last token it is 0; of low-rank updates, which have none, 1.
-  __device__ __forceinline__ void load_beta(std::int64_t token) const {
-    if (thread_ >= Shape::tokens) return;
+  /// The thread's token of a chunk: asks for its beta and, where all channels have the same, decay.
+  __device__ __forceinline__ void ask_for_gates(std::int64_t token) {
     const std::int64_t at = token + thread_;
-    float x = Shape::low_rank ? 1.0f : 0.0f;
-    if (!Shape::low_rank && at < all_.length) {
-      x = beta_of<device_code>(
-          args_, prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at)));
+    if (thread_ >= Shape::tokens || at >= all_.length) return;
+    if (!Shape::low_rank) {
+      beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
     }
-    shared_.beta[thread_] = x;
+    if (!args_.decay_has_channels && args_.decay.data != nullptr) {
+      decay_ = prim::cuda::number_at(args_.decay.data, args_.decay.type, shared_.rows_g.at(at));
+    }
   }
-  /// 1 over the lengths of the rows of q and k, a thread a row; without norms 1.
+  /// Behind the last token beta is 0; of low-rank updates, which have none, 1.
+  __device__ __forceinline__ void put_gates(std::int64_t token) const {
+    if (thread_ >= Shape::tokens) return;
+    const bool is_token = token + thread_ < all_.length;
+    shared_.beta[thread_] =
+        Shape::low_rank ? 1.0f : (is_token ? beta_of<device_code>(args_, beta_) : 0.0f);
+    if (!args_.decay_has_channels) scaler_.put_head(is_token, decay_);
+  }
+  /// 1 over the lengths of the rows of q and k, two threads a row; without norms 1.
   __device__ __forceinline__ void measure_rows() const {
-    const int row = thread_ % Shape::tokens;
-    const bool is_key = thread_ >= Shape::tokens;
+    constexpr int half = key_rows::chunks / 2;
+    const int row = thread_ / 2 % Shape::tokens, part = thread_ % 2;
+    const bool is_key = thread_ >= 2 * Shape::tokens;
     float scale = 1.0f;
     if (args_.normalizes) {
-      const std::uint32_t rows = prim::cuda::shared_address(is_key ? shared_.k : shared_.q);
-      float sum = 0.0f;
+      const unsigned char* const rows = is_key ? shared_.k : shared_.q;
+      float sum[2] = {};
 #pragma unroll
-      for (int i = 0; i < key_rows::chunks; ++i) {
-        std::uint32_t chunk[4];
-        prim::cuda::load_shared_16(chunk, rows + key_rows::offset(static_cast<std::uint32_t>(row),
-                                                                  static_cast<std::uint32_t>(i)));
+      for (int i = 0; i < half; ++i) {
+        const auto chunk = *reinterpret_cast<const uint4*>(
+            rows + key_rows::offset(static_cast<std::uint32_t>(row),
+                                    static_cast<std::uint32_t>(part * half + i)));
+        const std::uint32_t word[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
 #pragma unroll
-        for (const std::uint32_t word : chunk) {
-          const float low = words::unpack(static_cast<std::uint16_t>(word));
-          const float high = words::unpack(static_cast<std::uint16_t>(word >> 16));
-          sum = fmaf(low, low, fmaf(high, high, sum));
+        for (const std::uint32_t each : word) {
+          const float low = words::unpack(static_cast<std::uint16_t>(each));
+          const float high = words::unpack(static_cast<std::uint16_t>(each >> 16));
+          sum[0] = fmaf(low, low, sum[0]);
+          sum[1] = fmaf(high, high, sum[1]);
         }
       }
-      scale = 1.0f / sqrtf(sum + 1e-6f);
+      const float own = sum[0] + sum[1];
+      scale = 1.0f / sqrtf(own + __shfl_xor_sync(prim::cuda::all_lanes, own, 1) + 1e-6f);
     }
-    (is_key ? shared_.scale_k : shared_.scale_q)[row] = scale;
+    if (part == 0) (is_key ? shared_.scale_k : shared_.scale_q)[row] = scale;
   }
 
   __device__ __forceinline__ void make_item(const chunk_segment& segment, std::int64_t token,
@@ -147,18 +161,28 @@ class operand_maker {
       facts.poison = poison;
     }
     if (poison < Shape::tokens) clear_from(poison, item);
-    if (segment.end >= count && token + Shape::tokens < all_.length) {
+    const bool is_last = segment.end >= count, goes_on = token + Shape::tokens < all_.length;
+    if (is_last && goes_on) {
+      ask_for_gates(token + Shape::tokens);
       copy_keys(token + Shape::tokens);
     } else {
       prim::cuda::commit_copies();
     }
-    make_weights(item);
-    invert(item);
-    make_readers(item);
-    prim::cuda::wait_copies<1>();
-    prim::cuda::show_writes_to_async_units();
-    prim::cuda::arrive(ring_.full(barriers()));
+    const chunk_products<Element, Shape> products(shared_, item);
+    products.make_weights();
+    const prim::cuda::ring_place<Shape::stages> own = ring_;
     ring_.advance();
+    if (Shape::stages > 1 && is_last) ring_.wait_empty(barriers());
+    if (Shape::stages > 1 && is_last && goes_on) {
+      const std::int64_t next = token + Shape::tokens;
+      scaler_.load(next, count_at(next), shared_.items[ring_.stage()]);
+    } else {
+      prim::cuda::commit_copies();
+    }
+    products.make_readers();
+    prim::cuda::wait_copies<2>();
+    prim::cuda::show_writes_to_async_units();
+    prim::cuda::arrive(own.full(barriers()));
   }
   /// Rows of k, and beta, of tokens from the first on that is not finite become 0.
   __device__ __forceinline__ void clear_from(int poison, walk_item<Shape>& item) const {
@@ -180,185 +204,12 @@ class operand_maker {
     wait_for_makers<Shape>();
   }
 
-  /// A to `solved`, P to the item.
-  __device__ __forceinline__ void make_weights(walk_item<Shape>& item) const {
-    using product = prim::cuda::warpgroup_product<Element, Shape::tokens>;
-    const std::uint64_t q = describe<key_rows>(item.q), k = describe<key_rows>(item.k),
-                        reads = describe<key_rows>(item.held);
-    float of_keys[32], of_queries[32];
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < depths; ++i) {
-      product::scores(of_keys, key_rows::along(reads, i), key_rows::along(k, i), i > 0);
-    }
-    prim::cuda::commit_products();
-#pragma unroll
-    for (int i = 0; i < depths; ++i) {
-      product::scores(of_queries, key_rows::along(q, i), key_rows::along(k, i), i > 0);
-    }
-    prim::cuda::commit_products();
-    const int warp = thread_ / 32, lane = thread_ % 32;
-    prim::cuda::wait_products<1>();
-    prim::cuda::keep_in_place(of_keys);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = warp * 16 + lane / 4 + half * 8;
-      const float beta = Shape::low_rank ? -1.0f : shared_.beta[row];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (i / 2 > warp) break;
-        const int token = i * 8 + lane % 4 * 2;
-        const float low = beta * of_keys[4 * i + 2 * half];
-        const float high = beta * of_keys[4 * i + 2 * half + 1];
-        *reinterpret_cast<float2*>(&shared_.solved[row][token]) =
-            make_float2(token < row ? low : 0.0f, token + 1 < row ? high : 0.0f);
-      }
-    }
-    prim::cuda::wait_products<0>();
-    store_weights(item.weights, of_queries, 1);
-    if constexpr (Shape::low_rank) {
-      float of_own[32];
-      multiply_rows(of_own, item.q, item.own);
-      store_weights(item.own_weights, of_own, 1);
-    }
-  }
-  /// Rows times rows.
-  static __device__ __forceinline__ void multiply_rows(float (&sums)[32], const unsigned char* a,
-                                                       const unsigned char* b) {
-    using product = prim::cuda::warpgroup_product<Element, Shape::tokens>;
-    const std::uint64_t of_a = describe<key_rows>(a), of_b = describe<key_rows>(b);
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < depths; ++i) {
-      product::scores(sums, key_rows::along(of_a, i), key_rows::along(of_b, i), i > 0);
-    }
-    prim::cuda::commit_products();
-    prim::cuda::wait_products<0>();
-  }
-  /// Weights of tokens below `row + more`, rounded; those of others are 0.
-  __device__ __forceinline__ void store_weights(unsigned char* to, float (&sums)[32],
-                                                int more) const {
-    prim::cuda::keep_in_place(sums);
-    const int warp = thread_ / 32, lane = thread_ % 32;
-    const std::uint32_t weights = prim::cuda::shared_address(to);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = warp * 16 + lane / 4 + half * 8;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int token = i * 8 + lane % 4 * 2;
-        const float low = sums[4 * i + 2 * half], high = sums[4 * i + 2 * half + 1];
-        store_word(weights, row, i, token < row + more ? low : 0.0f,
-                   token + 1 < row + more ? high : 0.0f);
-      }
-    }
-  }
-  __device__ __forceinline__ void invert(walk_item<Shape>& item) const {
-    const int warp = thread_ / 32, lane = thread_ % 32;
-    const std::uint32_t inverse = prim::cuda::shared_address(item.inverse);
-    const auto put = [&](int row, int column, const prim::cuda::accumulator(&sums)[2], float sign) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const int token = column * 16 + n * 8 + lane % 4 * 2;
-        const float low = sign * shared_.beta[token], high = sign * shared_.beta[token + 1];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          store_word(inverse, row * 16 + lane / 4 + half * 8, column * 2 + n,
-                     low * sums[n].at[2 * half], high * sums[n].at[2 * half + 1]);
-        }
-      }
-    };
-    sm80::invert_diagonal(shared_.solved, warp, put);
-    wait_for_makers<Shape>();
-    sm80::invert_below(shared_.solved, warp, put);
-    prim::cuda::show_writes_to_async_units();
-    wait_for_makers<Shape>();
-  }
-  /// -M beta times the rows of k that read, in their place. Of low-rank updates M times the rows
-  /// that read, and M times their products with k in the place of M.
-  __device__ __forceinline__ void make_readers(walk_item<Shape>& item) const {
-    using product = prim::cuda::warpgroup_product<Element, Shape::keys>;
-    const std::uint64_t inverse = describe<weight_rows>(item.inverse),
-                        reads = describe<key_rows>(item.held);
-    if constexpr (Shape::low_rank) round_own(item);
-    float sums[Shape::keys / 2];
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < Shape::tokens / 16; ++i) {
-      product::template multiply<false, true>(sums, weight_rows::along(inverse, i),
-                                              key_rows::across(reads, i), i > 0);
-    }
-    prim::cuda::commit_products();
-    prim::cuda::wait_products<0>();
-    prim::cuda::keep_in_place(sums);
-    wait_for_makers<Shape>();
-    constexpr float sign = Shape::low_rank ? 1.0f : -1.0f;
-    const int warp = thread_ / 32, lane = thread_ % 32;
-    const std::uint32_t held = prim::cuda::shared_address(item.held);
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 8; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t word =
-            words::pack(sign * sums[4 * i + 2 * half], sign * sums[4 * i + 2 * half + 1]);
-        prim::cuda::store_shared_4(
-            held +
-                key_rows::offset(static_cast<std::uint32_t>(warp * 16 + lane / 4 + half * 8),
-                                 static_cast<std::uint32_t>(i)) +
-                static_cast<std::uint32_t>(lane % 4 * 4),
-            word);
-      }
-    }
-    if constexpr (Shape::low_rank) multiply_own(item);
-  }
-
-  /// Products of rows that read with rows of k, rounded, to `solved`, which nobody needs any more.
-  __device__ __forceinline__ void round_own(walk_item<Shape>& item) const {
-    float products[32];
-    multiply_rows(products, item.held, item.own);
-    store_weights(own_products(), products, 0);
-    prim::cuda::show_writes_to_async_units();
-    wait_for_makers<Shape>();
-  }
-  /// M times these in the place of M.
-  __device__ __forceinline__ void multiply_own(walk_item<Shape>& item) const {
-    const std::uint64_t inverse = describe<weight_rows>(item.inverse),
-                        of_own = describe<weight_rows>(own_products());
-    float sums[32];
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < Shape::tokens / 16; ++i) {
-      prim::cuda::warpgroup_product<Element, Shape::tokens>::template multiply<false, true>(
-          sums, weight_rows::along(inverse, i), weight_rows::across(of_own, i), i > 0);
-    }
-    prim::cuda::commit_products();
-    prim::cuda::wait_products<0>();
-    wait_for_makers<Shape>();
-    store_weights(item.inverse, sums, 0);
-  }
-  __device__ __forceinline__ unsigned char* own_products() const {
-    return reinterpret_cast<unsigned char*>(&shared_.solved);
-  }
-
-  template <class Rows>
-  static __device__ __forceinline__ std::uint64_t describe(const unsigned char* rows) {
-    return Rows::describe(prim::cuda::shared_address(rows));
-  }
-  static __device__ __forceinline__ void store_word(std::uint32_t to, int row, int tile, float low,
-                                                    float high) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    prim::cuda::store_shared_4(
-        to +
-            weight_rows::offset(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(tile)) +
-            static_cast<std::uint32_t>(lane % 4 * 4),
-        words::pack(low, high));
-  }
-
   const delta_rule_kernel_args& args_;
   memory& shared_;
   const sequence& all_;
   std::int64_t column_;
   int thread_;
+  float beta_ = 0.0f, decay_ = 0.0f;  ///< as they come
   row_scaler<Element, Shape> scaler_;
   prim::cuda::ring_place<Shape::stages> ring_;
 };

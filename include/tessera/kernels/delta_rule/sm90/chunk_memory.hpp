@@ -20,7 +20,7 @@ using recurrence::sm80::ordered_rows;
 using sm80::device_code;
 using sm80::inverse_row;
 
-/// A warpgroup makes operands, two have 64 columns of states each.
+/// Two warpgroups make operands, two have 64 columns of states each.
 template <int Keys, bool LowRank>
 struct walk_shape {
   static constexpr bool low_rank = LowRank;
@@ -28,10 +28,10 @@ struct walk_shape {
   static constexpr int keys = Keys;
   static constexpr int columns = 128;
   static constexpr int stages = Keys == 128 && LowRank ? 1 : 2;
-  static constexpr int maker_threads = 128;
+  static constexpr int maker_threads = 256;
   static constexpr int walker_threads = 256;
   static constexpr int threads = maker_threads + walker_threads;
-  static constexpr int maker_registers = 120, walker_registers = 192;
+  static constexpr int maker_registers = 80, walker_registers = 176;
   using key_rows = panel_rows<Keys>;
   using value_rows = panel_rows<columns>;
   using weight_rows = panel_rows<tokens>;
@@ -72,17 +72,19 @@ struct update_rows {};
 template <class Shape>
 struct update_rows<Shape, true> {
   alignas(1024) unsigned char read[Shape::key_rows::bytes], write[Shape::key_rows::bytes];
+  unsigned char products[Shape::weight_rows::bytes];  ///< of rows that read with rows of k
 };
 
 template <class Shape>
 struct walk_memory : update_rows<Shape, Shape::low_rank> {
   walk_item<Shape> items[Shape::stages];
   unsigned char q[Shape::key_rows::bytes], k[Shape::key_rows::bytes];  ///< as they come
-  alignas(1024) sm80::solved_rows solved;
+  alignas(16) sm80::solved_rows solved;
   item_facts<Shape> facts[Shape::stages];
   float ends[Shape::keys];
   float sums[8][Shape::keys];
   float beta[Shape::tokens];
+  float head_decays[Shape::tokens];  ///< log decays, where all channels of a head have the same
   float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1
   int first_not_finite[Shape::columns];
   int cut, poison;

@@ -19,6 +19,17 @@ namespace tessera::kernels::delta_rule::sm90 {
 
 using recurrence::sm80::chunk_segment;
 
+/// log(1 + exp(x)) to 4e-6 of it.
+__device__ __forceinline__ float softplus_fast(float x) {
+  const float u = prim::cuda::exp2_fast(-fabsf(x) * 1.44269504088896f);
+  const float series = u * (1.0f - u * (0.5f - u * (0.333333333f - u * 0.25f)));
+  const float more = u < 0.0625f ? series : __logf(1.0f + u);
+  return fmaxf(x, 0.0f) + (x == x ? more : x);
+}
+__device__ __forceinline__ float sigmoid_fast(float x) {
+  return prim::cuda::reciprocal_fast(1.0f + prim::cuda::exp2_fast(-x * 1.44269504088896f));
+}
+
 /// Two neighbouring channels of some of the chunk's tokens: what a thread that makes operands has.
 template <class Element, class Shape>
 class row_scaler {
@@ -44,52 +55,58 @@ class row_scaler {
     const ordered_rows rows = shared_.rows_g;
     const int first = part_ * own_tokens;
     const bool has[2] = {channel_ < args_.key_dim, channel_ + 1 < args_.key_dim};
-    const int more = args_.decay_has_channels ? 1 : 0;
+    if (!args_.decay_has_channels) return prim::cuda::commit_copies();
     if (args_.decay.type == dtype::f32) {
       const auto* next =
-          static_cast<const float*>(args_.decay.data) + rows.at(token + first) + channel_ * more;
+          static_cast<const float*>(args_.decay.data) + rows.at(token + first) + channel_;
 #pragma unroll 8
       for (int i = 0; i < own_tokens; ++i, next += rows.step) {
         const std::uint32_t at = place_of(first + i);
         const bool used = first + i < count;
         prim::cuda::copy_async_4(prim::cuda::shared_address(item.q) + at, next, used && has[0]);
-        prim::cuda::copy_async_4(prim::cuda::shared_address(item.held) + at, next + more,
+        prim::cuda::copy_async_4(prim::cuda::shared_address(item.held) + at, next + 1,
                                  used && has[1]);
       }
       return prim::cuda::commit_copies();
     }
-    const void* const data = args_.decay.data;
 #pragma unroll 2
     for (int i = 0; i < own_tokens; ++i) {
       float x[2] = {};
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (data == nullptr || first + i >= count || !has[j]) continue;
-        x[j] = prim::cuda::number_at(data, args_.decay.type,
-                                     rows.at(token + first + i) + (channel_ + j) * more);
+        if (first + i >= count || !has[j]) continue;
+        x[j] = prim::cuda::number_at(args_.decay.data, args_.decay.type,
+                                     rows.at(token + first + i) + channel_ + j);
       }
       put_sums(item, first + i, x);
     }
     prim::cuda::commit_copies();
   }
+  /// Of all channels of a head the same, of the thread's token, which may be none.
+  __device__ __forceinline__ void put_head(bool is_token, float decay) const {
+    const bool has = is_token && args_.decay.data != nullptr;
+    shared_.head_decays[threadIdx.x] =
+        has ? recurrence::sm80::log2_decay(gate_.log_decay(decay, 0)) : 0.0f;
+  }
   /// Numbers to log decays, added up, in their place.
   __device__ __forceinline__ void sum_own(int count, walk_item<Shape>& item) {
     float sum[2] = {}, least[2] = {}, most[2] = {};
+    const float biases[2] = {bias_of(0), bias_of(1)};
 #pragma unroll 4
     for (int i = 0; i < own_tokens; ++i) {
       const int token = part_ * own_tokens + i;
       const std::uint32_t at = place_of(token);
-      float x[2] = {__uint_as_float(word_at(item.q, at)), __uint_as_float(word_at(item.held, at))};
-      if (gate_.raw && token < count) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          if (channel_ + j >= args_.key_dim) continue;
-          x[j] = gate_.log_decay(x[j], args_.decay_has_channels ? channel_ + j : 0);
-        }
+      float x[2];
+      if (args_.decay_has_channels) {
+        x[0] = __uint_as_float(word_at(item.q, at));
+        x[1] = __uint_as_float(word_at(item.held, at));
+        log2_decays(x, biases, token < count);
+      } else {
+        x[0] = x[1] = shared_.head_decays[token];
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        sum[j] += recurrence::sm80::log2_decay(x[j]);
+        sum[j] += x[j];
         least[j] = fminf(least[j], sum[j]);
         most[j] = fmaxf(most[j], sum[j]);
       }
@@ -170,7 +187,7 @@ class row_scaler {
     if (part_ == 0) put(factors, factor);
     float check = 0.0f;
     float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
-#pragma unroll 8
+#pragma unroll(Shape::low_rank ? 2 : 4)
     for (int i = 0; i < own_tokens; ++i) {
       const int token = part_ * own_tokens + i;
       const std::uint32_t at = place_of(token);
@@ -197,6 +214,25 @@ class row_scaler {
   }
 
  private:
+  __device__ __forceinline__ float bias_of(int j) const {
+    const bool has = gate_.raw && gate_.bias != nullptr && channel_ + j < args_.key_dim;
+    return has ? gate_.bias[channel_ + j] : 0.0f;
+  }
+  /// Numbers of two channels to log decays to base 2.
+  __device__ __forceinline__ void log2_decays(float (&x)[2], const float (&biases)[2],
+                                              bool is_token) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (gate_.raw) {
+        const bool used = is_token && channel_ + j < args_.key_dim;
+        const float biased = x[j] + biases[j];
+        const float decay = gate_.bounded ? gate_.lower_bound * sigmoid_fast(gate_.rate * biased)
+                                          : -gate_.rate * softplus_fast(biased);
+        x[j] = used ? decay : 0.0f;
+      }
+      x[j] = recurrence::sm80::log2_decay(x[j]);
+    }
+  }
   /// Two channels of a token, rounded.
   struct scaled_words {
     std::uint32_t q = 0, reads = 0, writes = 0, own = 0;

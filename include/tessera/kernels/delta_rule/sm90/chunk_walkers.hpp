@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
-#include <tessera/kernels/recurrence/sm80/warp_state.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
 #include <tessera/prim/cuda/wgmma.hpp>
 
@@ -33,7 +35,6 @@ class state_walker {
   using key_rows = typename Shape::key_rows;
   using value_rows = typename Shape::value_rows;
   using weight_rows = typename Shape::weight_rows;
-  using tile_state = recurrence::sm80::warp_state<Shape::keys, 1>;
   static constexpr int steps = Shape::tokens / 16;
 
  public:
@@ -46,31 +47,54 @@ class state_walker {
 
   /// From the states in front of a sequence to those behind it.
   __device__ __forceinline__ void walk(const sequence& all, std::int64_t head) {
-    const auto columns_of = [&](const auto& states) {
-      return recurrence::sm80::state_columns{
-          .channel = states.channel,
-          .channels = static_cast<int>(args_.key_dim),
-          .columns = static_cast<int>(max(args_.value_dim - own_column(), std::int64_t{0}))};
-    };
-    const auto first_of = [&](const auto& states) {
-      return all.slot * states.sequence + head * states.head + own_column();
-    };
-    tile_state state;
+    float state[Shape::keys / 2];
+#pragma unroll
+    for (float& x : state) x = 0.0f;
     const auto initial = initial_states<device_code>(args_, all);
-    state.load(initial.data, initial.type, first_of(initial), columns_of(initial));
+    if (initial.data != nullptr) {
+      prim::cuda::with_elements(initial.data, initial.type, [&](const auto* elements) {
+        const auto* const own = elements + all.slot * initial.sequence + head * initial.head;
+        for_each_element(state, own, initial.channel,
+                         [](float& x, const auto* at) { x = prim::cuda::float_of(*at); });
+      });
+    }
     go_through(state);
-    state.store(args_.last.data, args_.last.type, first_of(args_.last), columns_of(args_.last));
+    const auto& last = args_.last;
+    if (last.data == nullptr) return;
+    prim::cuda::with_elements(last.data, last.type, [&](auto* elements) {
+      using element = std::remove_pointer_t<decltype(elements)>;
+      auto* const own = elements + all.slot * last.sequence + head * last.head;
+      for_each_element(state, own, last.channel,
+                       [](float& x, auto* at) { *at = prim::nearest<element>(x); });
+    });
   }
 
  private:
+  /// Calls body(x, at) for each element that the state has, channels `step` apart.
+  template <class Stored, class Body>
+  __device__ __forceinline__ void for_each_element(float (&state)[Shape::keys / 2],
+                                                   Stored* elements, std::int64_t step,
+                                                   const Body& body) const {
+    int left = static_cast<int>(args_.key_dim) - lane_ % 4 * 2;
+    const std::int64_t column = own_column() + lane_ / 4;
+    const bool has[2] = {column < args_.value_dim, column + 8 < args_.value_dim};
+    Stored* next = elements + lane_ % 4 * 2 * step + column;
+#pragma unroll
+    for (int n = 0; n < Shape::keys / 8; ++n, left -= 8) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i % 2 < left && has[i / 2]) body(state[4 * n + i], next + i % 2 * step + i / 2 * 8);
+      }
+      next += 8 * step;
+    }
+  }
   /// The first of the warp's 16 columns.
-  __device__ __forceinline__ std::int64_t own_column() const { return column_ + warp_ * 16; }
+  __device__ __forceinline__ std::int64_t own_column() const {
+    return column_ + warp_ * 16;
+  }
 
   /// The state goes through all items; answers are stored.
-  __device__ __forceinline__ void go_through(tile_state& tile) {
-    float state[Shape::keys / 2];
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 2; ++i) state[i] = tile.at[0][i / 4].at[i % 4];
+  __device__ __forceinline__ void go_through(float (&state)[Shape::keys / 2]) {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.ring);
     prim::cuda::ring_place<Shape::stages> ring;
     for (;; ring.advance()) {
@@ -81,8 +105,6 @@ class state_walker {
       take_item(state, shared_.items[ring.stage()], facts);
       ring.release(barriers);
     }
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 2; ++i) tile.at[0][i / 4].at[i % 4] = state[i];
   }
 
   __device__ __forceinline__ void multiply_channels(float (&state)[Shape::keys / 2],
@@ -99,23 +121,17 @@ class state_walker {
 
   __device__ __forceinline__ void take_item(float (&state)[Shape::keys / 2], walk_item<Shape>& item,
                                             const item_facts<Shape>& facts) {
-    float answers[32], written[32];
-    bool finite = add_values(item, facts.end, written);
-    read_state(state, item, written, answers);
-    prim::cuda::warpgroup_a added[steps];
-#pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      added[i] = operand_of<Element>(written, i);
-      finite = remove_not_finite(added[i], i * 16, facts.end) && finite;
-    }
-    const std::uint64_t k = describe<key_rows>(item.k),
+    const std::uint64_t q = describe<key_rows>(item.q), k = describe<key_rows>(item.k),
                         weights = describe<weight_rows>(item.weights);
+    prim::cuda::warpgroup_a added[steps];
+    bool finite = make_written(state, item, facts.end, added);
+    float answers[32];
+    read_state<false>(state, q, answers);
     prim::cuda::begin_products();
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
       rows_product(answers, added[i], weight_rows::along(weights, i), true);
     }
-    prim::cuda::commit_products();
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
       prim::cuda::warpgroup_product<Element, Shape::keys>::sums_of(state, added[i],
@@ -131,45 +147,51 @@ class state_walker {
     store(item, facts, answers);
   }
 
-  /// M beta v; whether all values of tokens before `end` are finite.
-  __device__ __forceinline__ bool add_values(const walk_item<Shape>& item, int end,
-                                             float (&written)[32]) const {
+  /// sums (+)= rows times state, half of the channels at a time: operands have registers of their
+  /// own, and packing between products would make them wait for each other.
+  template <bool Adds>
+  __device__ __forceinline__ void read_state(const float (&state)[Shape::keys / 2],
+                                             std::uint64_t rows, float (&sums)[32]) const {
+    constexpr int half = Shape::keys / 32;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      prim::cuda::warpgroup_a read[half];
+#pragma unroll
+      for (int i = 0; i < half; ++i) read[i] = operand_of<Element>(state, part * half + i);
+      prim::cuda::begin_products();
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        rows_product(sums, read[i], key_rows::along(rows, part * half + i),
+                     Adds || part > 0 || i > 0);
+      }
+      prim::cuda::commit_products();
+      prim::cuda::wait_products<0>();
+      prim::cuda::keep_in_place(sums);
+    }
+  }
+  /// What the tokens write, rounded; whether all of it is finite.
+  __device__ __forceinline__ bool make_written(const float (&state)[Shape::keys / 2],
+                                               const walk_item<Shape>& item, int end,
+                                               prim::cuda::warpgroup_a (&added)[steps]) const {
     const std::uint64_t inverse = describe<weight_rows>(item.inverse);
+    float written[32];
+    read_state<false>(state, describe<key_rows>(item.held), written);
     prim::cuda::warpgroup_a values[steps];
-    const bool finite = load_values(item, end, values);
+    bool finite = load_values(item, end, values);
     prim::cuda::begin_products();
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
-      rows_product(written, values[i], weight_rows::along(inverse, i), i > 0);
+      rows_product(written, values[i], weight_rows::along(inverse, i), true);
     }
     prim::cuda::commit_products();
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(written);
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      added[i] = operand_of<Element>(written, i);
+      finite = remove_not_finite(added[i], i * 16, end) && finite;
+    }
     return finite;
-  }
-  /// What the state holds for the tokens is taken away from `written`; queries read it, which may
-  /// be under way behind the call.
-  __device__ __forceinline__ void read_state(const float (&state)[Shape::keys / 2],
-                                             const walk_item<Shape>& item, float (&written)[32],
-                                             float (&answers)[32]) const {
-    const std::uint64_t q = describe<key_rows>(item.q), held = describe<key_rows>(item.held);
-    // Packing between products would make them wait for each other.
-    prim::cuda::warpgroup_a read[Shape::keys / 16];
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 16; ++i) read[i] = operand_of<Element>(state, i);
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 16; ++i) {
-      rows_product(written, read[i], key_rows::along(held, i), true);
-    }
-    prim::cuda::commit_products();
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 16; ++i) {
-      rows_product(answers, read[i], key_rows::along(q, i), i > 0);
-    }
-    prim::cuda::commit_products();
-    prim::cuda::wait_products<1>();
-    prim::cuda::keep_in_place(written);
   }
 
   /// What values add by themselves to state and answers.
