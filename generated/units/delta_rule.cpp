@@ -73,6 +73,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::delta_rule_cuda_sm80_f32_forward_k128, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_f32_forward_k256, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_f32_forward_k64, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::delta_rule_cuda_sm90_bf16_forward_c64_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm90_bf16_forward_c64_k64, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -82,8 +86,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ef934a5396a3e9d2";
-  if (kind == device_kind::cuda) return "78c467c529ecb80a";
+  if (kind == device_kind::cpu) return "81965eed4b2a1871";
+  if (kind == device_kind::cuda) return "bb627217c474281e";
   return {};
 }
 

@@ -154,7 +154,7 @@ FAMILIES = [
         "launch": "delta_rule", "arguments": "delta_rule_kernel_args",
         "legal": ".type = dtype::bf16",
         "broken": {
-            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "sm90_rows_have_chunks": ".target = backend::cuda_sm90",
             "cuda_rows_cut_by_key_dim": ".target = backend::cuda_sm80, .columns = 64",
             "chunks_are_products_of_bf16": ".target = backend::cuda_sm80, .chunk = 64",
             "cuda_key_dim_is_known": ".target = backend::cuda_sm80, .key_dim = 96",

@@ -37,6 +37,21 @@ INSTANTIATE_TEST_SUITE_P(
         "cu_seqlens=[5]i32 initial_state=[4,2,64,72]f32",
         "gated_delta_rule q=[1,190,1,104]bf16 v=[1,190,2,200] beta=[1,190,2]f32 "
         "initial_state=[1,2,104,200]f32 use_beta_sigmoid=true use_qk_l2norm=true",
+        "kernel_delta_attention q=[2,300,2,128]bf16 v=[2,300,4,128] gk=[2,300,4,128]f32 "
+        "beta=[2,300,4]f32 initial_state=[2,4,128,128]f32 use_qk_l2norm=true",
+        "kernel_delta_attention q=[1,700,2,64]bf16 v=[1,700,2,72] gk=[1,700,2,64]bf16 "
+        "beta=[1,700,2]f32 cu_seqlens=[5]i32 initial_state=[4,2,64,72]f32",
+        "kernel_delta_attention q=[1,260,1,104]bf16 v=[1,260,2,200] gk=[1,260,2,104]f32 "
+        "beta=[1,260,2]f32 A_log=[2]f32 dt_bias=[2,104]f32 initial_state=[1,2,104,200]f32 "
+        "use_gate=true use_beta_sigmoid=true use_qk_l2norm=true",
+        "kernel_delta_attention q=[1,130,1,128]bf16 v=[1,130,1,128] gk=[1,130,1,128]f32 "
+        "beta=[1,130,1]f32 A_log=[1]f32 use_gate=true gate_lower_bound=-5",
+        "rwkv7 r=[2,300,2,64]bf16 w=[2,300,2,64]f32 v=[2,300,2,64] "
+        "initial_state=[2,2,64,64]f32",
+        "rwkv7 r=[1,500,2,128]bf16 w=[1,500,2,128]f32 v=[1,500,2,136] cu_seqlens=[4]i32 "
+        "initial_state=[3,2,128,136]f32",
+        "rwkv7_mul r=[2,260,1,104]bf16 w=[2,260,1,104]f32 v=[2,260,1,72] "
+        "initial_state=[2,1,104,72]f32 reverse=true",
         "gla q=[5,1,3,128]bf16 k=[5,1,3,128] v=[5,1,3,96] gk=[5,1,3,128]f32 "
         "initial_state=[5,3,128,96]f32",
         "rwkv6 r=[5,1,3,64]f32 v=[5,1,3,64] initial_state=[5,3,64,64]f32",

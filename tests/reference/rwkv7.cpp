@@ -15,6 +15,7 @@
 #include "delta_rule.hpp"
 #include "operations.hpp"
 #include "pooled_states.hpp"
+#include "row_facts.hpp"
 #include "store.hpp"
 
 namespace tessera::reference {
@@ -231,7 +232,8 @@ constexpr operation_reference reference_named(std::string_view op) {
           .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
           .independent = &independent,
-          .count = &count};
+          .count = &count,
+          .rounded_numbers = rounded_by_delta_rule};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
                            reference_named("rwkv7_backward"),

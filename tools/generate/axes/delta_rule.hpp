@@ -51,6 +51,14 @@ inline std::vector<delta_rule_axes> delta_rule_blocks() {
           .chunks = {static_cast<int>(tokens_of_chunk)},
           .key_dims = {64, most_chunk_keys},
       },
+      {
+          .about = "sm90: the same with wgmma, decays of channels too",
+          .targets = {cuda_sm90},
+          .types = {dtype::bf16},
+          .passes = {forward},
+          .chunks = {static_cast<int>(tokens_of_chunk)},
+          .key_dims = {64, most_chunk_keys},
+      },
   };
 }
 

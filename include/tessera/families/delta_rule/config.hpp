@@ -18,7 +18,8 @@ struct delta_rule_config {
   delta_rule_pass pass = delta_rule_pass::forward;
   /// Forward: tokens that meet a state together, which is 1, step by step. Backward: tokens between
   /// two states that are kept; those between them are computed again.
-  /// CUDA rows: 0, token by token, or forward 64, tokens that are products of the matrix unit.
+  /// CUDA rows: 0, token by token, or forward 64, tokens that are products of the matrix unit;
+  /// those of cuda_sm90 are of the latter.
   int chunk = 0;
   /// Of the values that a state is cut into: a tile has so many for each channel. CUDA rows: 0.
   int columns = 0;

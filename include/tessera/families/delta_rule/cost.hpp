@@ -56,7 +56,10 @@ inline work_estimate estimate_of_chunks(const delta_rule_config& config,
                                         int multiprocessors) noexcept {
   const delta_rule_sizes& sizes = facts.demand.sizes;
   const std::int64_t states = sizes.sequences * sizes.heads;
-  const chunk_blocks blocks = chunk_blocks_of(sizes.value_dim, states, multiprocessors);
+  const bool hopper = config.target == backend::cuda_sm90;
+  const chunk_blocks blocks =
+      hopper ? chunk_blocks{.columns = 128, .count = (sizes.value_dim + 127) / 128}
+             : chunk_blocks_of(sizes.value_dim, states, multiprocessors);
   work_estimate work = estimate_of_chunk_blocks(blocks, states, facts.bytes);
   // Of each chunk, whole or not: keys with keys and queries, the state that is read twice and added
   // to, the inverse and the weights with values.

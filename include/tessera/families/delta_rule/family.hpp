@@ -39,16 +39,18 @@ struct delta_rule_family {
 
   /// The row that would be made for this demand.
   static delta_rule_config wanted_config(const delta_rule_demand& demand, backend target,
-                                         backend /*highest*/) noexcept {
+                                         backend highest) noexcept {
     delta_rule_config wanted{.target = target, .type = demand.type, .pass = demand.pass};
     if (!is_cuda(target)) return wanted;
     wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
     const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk &&
                          demand.aligned && demand.plain &&
-                         demand.decay != delta_rule_decay::channel;
-    if (prompts) wanted.chunk = static_cast<int>(tokens_of_chunk);
-    if (broken_rule(wanted) != delta_rule_rule::none) wanted.chunk = 0;
-    return wanted;
+                         (highest == backend::cuda_sm90 ||
+                          (demand.decay != delta_rule_decay::channel && !demand.low_rank));
+    delta_rule_config chunks = wanted;
+    chunks.target = highest;
+    chunks.chunk = static_cast<int>(tokens_of_chunk);
+    return prompts && broken_rule(chunks) == delta_rule_rule::none ? chunks : wanted;
   }
 };
 

@@ -13,7 +13,7 @@ namespace tessera {
 
 enum class delta_rule_rule : std::uint8_t {
   none,
-  cuda_rows_are_sm80,
+  sm90_rows_have_chunks,
   cuda_rows_cut_by_key_dim,
   chunks_are_products_of_bf16,
   cuda_key_dim_is_known,
@@ -31,8 +31,8 @@ constexpr std::string_view sentence_of(delta_rule_rule rule) noexcept {
   switch (rule) {
     case delta_rule_rule::none:
       return "the row is legal";
-    case delta_rule_rule::cuda_rows_are_sm80:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case delta_rule_rule::sm90_rows_have_chunks:
+      return "chunk of a row of cuda_sm90 is 64: tokens one by one are those of cuda_sm80";
     case delta_rule_rule::cuda_rows_cut_by_key_dim:
       return "chunk of a CUDA row is 0 or 64, its columns are 0: they follow from key_dim";
     case delta_rule_rule::chunks_are_products_of_bf16:
@@ -62,7 +62,9 @@ constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return delta_rule_rule::type_is_floating;
   if (is_cuda(config.target)) {
-    if (config.target != backend::cuda_sm80) return delta_rule_rule::cuda_rows_are_sm80;
+    if (config.target == backend::cuda_sm90 && config.chunk == 0) {
+      return delta_rule_rule::sm90_rows_have_chunks;
+    }
     const bool known_chunk = config.chunk == 0 || config.chunk == tokens_of_chunk;
     if (!known_chunk || config.columns != 0) return delta_rule_rule::cuda_rows_cut_by_key_dim;
     const bool has_products = config.type == dtype::bf16 && config.key_dim <= most_chunk_keys &&

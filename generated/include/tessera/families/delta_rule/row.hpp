@@ -12,6 +12,14 @@
 namespace tessera {
 
 namespace kernels::delta_rule {
+namespace sm90 {  // defined in kernels/delta_rule/sm90/launch.hpp
+template <class Kernel>
+std::size_t workspace_bytes(const delta_rule_kernel_args& args, int workers);
+template <class Kernel>
+status launch(const delta_rule_kernel_args& args, const launch_context& context);
+template <class Kernel>
+status prepare();
+}  // namespace sm90
 namespace sm80 {  // defined in kernels/delta_rule/sm80/launch.hpp
 template <class Kernel>
 std::size_t workspace_bytes(const delta_rule_kernel_args& args, int workers);
@@ -32,7 +40,11 @@ template <>
 struct table_entry<delta_rule_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    if constexpr (is_cuda(Kernel::config.target)) {
+    if constexpr (Kernel::config.target == backend::cuda_sm90) {
+      namespace room = kernels::delta_rule::sm90;
+      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
+          "delta_rule", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+    } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::delta_rule::sm80;
       return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
           "delta_rule", name, resolved_config<Kernel>, &room::prepare<Kernel>);

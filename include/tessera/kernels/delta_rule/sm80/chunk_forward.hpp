@@ -147,9 +147,11 @@ class delta_chunk_walk {
       measure_rows<Element, Shape>(shared_, args_.normalizes);
       __syncthreads();
       make_weights<Element, Shape>(shared_, warp_);
-      if (warp_ < 4) invert_diagonal<Element>(shared_, warp_);
+      const auto put = [&](int row, int column, const prim::cuda::accumulator(&sums)[2],
+                           float sign) { put_rounded<Element>(shared_, row, column, sums, sign); };
+      if (warp_ < 4) invert_diagonal(shared_.solved, warp_, put);
       __syncthreads();
-      if (warp_ < 4) invert_below<Element>(shared_, warp_);
+      if (warp_ < 4) invert_below(shared_.solved, warp_, put);
       chunk_columns columns;
       const bool finite = subtract_held(state, columns);
       answers_type answers = {};

@@ -9,11 +9,14 @@
 
 #include <cstdint>
 
-#include <tessera/kernels/delta_rule/sm80/chunk_memory.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/split_products.hpp>
 
 namespace tessera::kernels::delta_rule::sm80 {
+
+/// Numbers of f32 between rows of A and of its inverse.
+inline constexpr int inverse_row = 68;
+using solved_rows = float[64][inverse_row];
 
 /// sums += a b of blocks of 16 x 16 numbers in rows of `inverse_row`.
 __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[2], const float* a,
@@ -49,40 +52,21 @@ __device__ __forceinline__ void put_block(float* to, const prim::cuda::accumulat
   }
 }
 
-/// Of the rounded inverse, 16 rows and columns.
-template <class Element, class Shape>
-__device__ __forceinline__ void put_rounded(delta_chunk_memory<Shape>& shared, int row, int column,
-                                            const prim::cuda::accumulator (&sums)[2], float sign) {
-  using words = prim::cuda::half_words<Element>;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      prim::cuda::store_shared_4(
-          prim::cuda::shared_address(shared.inverse) +
-              Shape::weight_rows::offset(static_cast<std::uint32_t>(row * 16 + lane / 4 + half * 8),
-                                         static_cast<std::uint32_t>(column * 2 + n)) +
-              static_cast<std::uint32_t>(lane % 4 * 4),
-          words::pack(sign * sums[n].at[2 * half], sign * sums[n].at[2 * half + 1]));
-    }
-  }
-}
-
 /// A block on the diagonal, in place, by the warp that has stored it: a lane has a column of the
-/// inverse. It becomes 16-bit elements as well.
-template <class Element, class Shape>
-__device__ __forceinline__ void invert_diagonal(delta_chunk_memory<Shape>& shared, int warp) {
-  float* const block = &shared.solved[warp * 16][warp * 16];
+/// inverse. `put(row, column, sums, sign)` takes blocks of the inverse, times `sign`, as well.
+template <class Put>
+__device__ __forceinline__ void invert_diagonal(solved_rows& solved, int warp, const Put& put) {
+  float* const block = &solved[warp * 16][warp * 16];
   const int lane = static_cast<int>(threadIdx.x) % 32, column = lane % 16;
   __syncwarp();
   float x[16];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    float sum = i == column ? 1.0f : 0.0f;
+  for (int i = 0; i < 16; ++i) x[i] = i == column ? 1.0f : 0.0f;
+    // Sums that do not wait for each other.
 #pragma unroll
-    for (int j = 0; j < i; ++j) sum = fmaf(-block[i * inverse_row + j], x[j], sum);
-    x[i] = sum;
+  for (int j = 0; j < 15; ++j) {
+#pragma unroll
+    for (int i = j + 1; i < 16; ++i) x[i] = fmaf(-block[i * inverse_row + j], x[j], x[i]);
   }
   __syncwarp();
   if (lane < 16) {
@@ -98,14 +82,14 @@ __device__ __forceinline__ void invert_diagonal(delta_chunk_memory<Shape>& share
       sums[n].at[i] = block[(lane / 4 + i / 2 * 8) * inverse_row + n * 8 + 2 * (lane % 4) + i % 2];
     }
   }
-  put_rounded<Element>(shared, warp, warp, sums, 1.0f);
+  put(warp, warp, sums, 1.0f);
 }
 
 /// The blocks under the diagonal, by the first four warps of a block once all of A and of its
-/// diagonal's inverses are stored; they too become 16-bit elements.
-template <class Element, class Shape>
-__device__ __forceinline__ void invert_below(delta_chunk_memory<Shape>& shared, int warp) {
-  const auto block_at = [&](int i, int j) { return &shared.solved[i * 16][j * 16]; };
+/// diagonal's inverses are stored.
+template <class Put>
+__device__ __forceinline__ void invert_below(solved_rows& solved, int warp, const Put& put) {
+  const auto block_at = [&](int i, int j) { return &solved[i * 16][j * 16]; };
   for (int row = warp + 1; row < 4; ++row) {
     prim::cuda::accumulator sums[2] = {};
     for (int k = warp; k < row; ++k) multiply_blocks(sums, block_at(row, k), block_at(warp, k));
@@ -114,7 +98,7 @@ __device__ __forceinline__ void invert_below(delta_chunk_memory<Shape>& shared, 
     __syncwarp();
     prim::cuda::accumulator products[2] = {};
     multiply_blocks(products, block_at(row, row), own);
-    put_rounded<Element>(shared, row, warp, products, -1.0f);
+    put(row, warp, products, -1.0f);
     if (row == 3) break;
     __syncwarp();
     put_block(own, products, -1.0f);

@@ -6,6 +6,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/gates.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm80/tokens.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
@@ -17,9 +18,6 @@ namespace tessera::kernels::delta_rule::sm80 {
 using recurrence::sm80::head_decays;
 using recurrence::sm80::ordered_rows;
 
-/// Numbers of f32 between rows of A and of its inverse.
-inline constexpr int inverse_row = 68;
-
 template <class Shape>
 struct delta_chunk_memory {
   alignas(1024) unsigned char q[Shape::key_rows::bytes];
@@ -27,7 +25,7 @@ struct delta_chunk_memory {
   unsigned char v[Shape::value_rows::bytes];
   unsigned char weights[Shape::weight_rows::bytes];  ///< P
   unsigned char inverse[Shape::weight_rows::bytes];  ///< M, rounded
-  float solved[Shape::tokens][inverse_row];          ///< A; M on and above the diagonal
+  solved_rows solved;                                ///< A; M on and above the diagonal
   head_decays decays;
   float beta[Shape::tokens];
   float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1
@@ -65,6 +63,26 @@ __device__ __forceinline__ void measure_rows(delta_chunk_memory<Shape>& shared, 
     if (place % 2 == 0) {
       (is_key ? shared.scale_k : shared.scale_q)[row] =
           normalizes ? 1.0f / sqrtf(sum + 1e-6f) : 1.0f;
+    }
+  }
+}
+
+/// 16 rows and columns of the inverse, rounded.
+template <class Element, class Shape>
+__device__ __forceinline__ void put_rounded(delta_chunk_memory<Shape>& shared, int row, int column,
+                                            const prim::cuda::accumulator (&sums)[2], float sign) {
+  using words = prim::cuda::half_words<Element>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      prim::cuda::store_shared_4(
+          prim::cuda::shared_address(shared.inverse) +
+              Shape::weight_rows::offset(static_cast<std::uint32_t>(row * 16 + lane / 4 + half * 8),
+                                         static_cast<std::uint32_t>(column * 2 + n)) +
+              static_cast<std::uint32_t>(lane % 4 * 4),
+          words::pack(sign * sums[n].at[2 * half], sign * sums[n].at[2 * half + 1]));
     }
   }
 }

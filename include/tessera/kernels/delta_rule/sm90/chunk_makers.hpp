@@ -1,0 +1,217 @@
+// The warpgroups that make operands: of each segment of a chunk the rows that read and write the
+// state, the weights P of pairs of tokens, and M beta with M the inverse of I + A.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/common/states.hpp>
+#include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/chunk_products.hpp>
+#include <tessera/kernels/delta_rule/sm90/chunk_rows.hpp>
+
+namespace tessera::kernels::delta_rule::sm90 {
+
+template <class Element, class Shape>
+class operand_maker {
+  using memory = walk_memory<Shape>;
+  using words = prim::cuda::half_words<Element>;
+  using key_rows = typename Shape::key_rows;
+  static constexpr int threads = Shape::maker_threads;
+
+ public:
+  __device__ __forceinline__ operand_maker(const delta_rule_kernel_args& args, memory& shared,
+                                           const sequence& all, std::int64_t head,
+                                           std::int64_t column)
+      : args_(args),
+        shared_(shared),
+        all_(all),
+        column_(column),
+        thread_(static_cast<int>(threadIdx.x)),
+        scaler_(shared, args, head) {}
+
+  __device__ __forceinline__ void make_all() {
+    if (all_.length > 0) {
+      ask_for_gates(0);
+      copy_keys(0);
+    }
+    for (std::int64_t token = 0; token < all_.length; token += Shape::tokens) {
+      const int count = count_at(token);
+      put_gates(token);
+      for (chunk_segment segment; segment.end < count;) {
+        walk_item<Shape>& item = shared_.items[ring_.stage()];
+        // The first decays of a chunk may be on their way.
+        if (segment.end > 0 || token == 0 || Shape::stages == 1) {
+          ring_.wait_empty(barriers());
+          scaler_.load(token, count, item);
+        }
+        prim::cuda::wait_copies<0>();
+        wait_for_makers<Shape>();
+        if (segment.end == 0) measure_rows();
+        scaler_.sum_own(count, item);
+        wait_for_makers<Shape>();
+        scaler_.add_earlier(segment.end == 0);
+        segment = scaler_.segment_from(segment.end, item);
+        make_item(segment, token, count);
+      }
+    }
+    if (all_.length == 0 || Shape::stages == 1) ring_.wait_empty(barriers());
+    item_facts<Shape>& facts = shared_.facts[ring_.stage()];
+    scaler_.finish(facts.factors);
+    if (thread_ == 0) facts.first = facts.end = 0;
+    prim::cuda::arrive(ring_.full(barriers()));
+  }
+
+ private:
+  __device__ __forceinline__ std::uint32_t barriers() const {
+    return prim::cuda::shared_address(&shared_.ring);
+  }
+  __device__ __forceinline__ int count_at(std::int64_t token) const {
+    return static_cast<int>(min(all_.length - token, static_cast<std::int64_t>(Shape::tokens)));
+  }
+  __device__ __forceinline__ void copy_keys(std::int64_t token) const {
+    copy_key_rows(token, shared_.q, args_.q, shared_.rows_q);
+    copy_key_rows(token, shared_.k, args_.k, shared_.rows_k);
+    if constexpr (Shape::low_rank) {
+      copy_key_rows(token, shared_.read, args_.read, shared_.rows_read);
+      copy_key_rows(token, shared_.write, args_.write, shared_.rows_write);
+    }
+    prim::cuda::commit_copies();
+  }
+  __device__ __forceinline__ void copy_key_rows(std::int64_t token, unsigned char* to,
+                                                const delta_rule_input& from,
+                                                const ordered_rows& rows) const {
+    recurrence::sm80::copy_rows<Element, key_rows, threads>(prim::cuda::shared_address(to),
+                                                            from.data, rows, token, count_at(token),
+                                                            static_cast<int>(args_.key_dim));
+  }
+  __device__ __forceinline__ void copy_values(std::int64_t token, unsigned char* to) const {
+    recurrence::sm80::copy_rows<Element, typename Shape::value_rows, threads>(
+        prim::cuda::shared_address(to), static_cast<const Element*>(args_.v.data) + column_,
+        shared_.rows_v, token, count_at(token), static_cast<int>(args_.value_dim - column_));
+    prim::cuda::commit_copies();
+  }
+  /// The thread's token of a chunk: asks for its beta and, where all channels have the same, decay.
+  __device__ __forceinline__ void ask_for_gates(std::int64_t token) {
+    const std::int64_t at = token + thread_;
+    if (thread_ >= Shape::tokens || at >= all_.length) return;
+    if (!Shape::low_rank) {
+      beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
+    }
+    if (!args_.decay_has_channels && args_.decay.data != nullptr) {
+      decay_ = prim::cuda::number_at(args_.decay.data, args_.decay.type, shared_.rows_g.at(at));
+    }
+  }
+  /// Behind the last token beta is 0; of low-rank updates, which have none, 1.
+  __device__ __forceinline__ void put_gates(std::int64_t token) const {
+    if (thread_ >= Shape::tokens) return;
+    const bool is_token = token + thread_ < all_.length;
+    shared_.beta[thread_] =
+        Shape::low_rank ? 1.0f : (is_token ? beta_of<device_code>(args_, beta_) : 0.0f);
+    if (!args_.decay_has_channels) scaler_.put_head(is_token, decay_);
+  }
+  /// 1 over the lengths of the rows of q and k, two threads a row; without norms 1.
+  __device__ __forceinline__ void measure_rows() const {
+    constexpr int half = key_rows::chunks / 2;
+    const int row = thread_ / 2 % Shape::tokens, part = thread_ % 2;
+    const bool is_key = thread_ >= 2 * Shape::tokens;
+    float scale = 1.0f;
+    if (args_.normalizes) {
+      const unsigned char* const rows = is_key ? shared_.k : shared_.q;
+      float sum[2] = {};
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        const auto chunk = *reinterpret_cast<const uint4*>(
+            rows + key_rows::offset(static_cast<std::uint32_t>(row),
+                                    static_cast<std::uint32_t>(part * half + i)));
+        const std::uint32_t word[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+        for (const std::uint32_t each : word) {
+          const float low = words::unpack(static_cast<std::uint16_t>(each));
+          const float high = words::unpack(static_cast<std::uint16_t>(each >> 16));
+          sum[0] = fmaf(low, low, sum[0]);
+          sum[1] = fmaf(high, high, sum[1]);
+        }
+      }
+      const float own = sum[0] + sum[1];
+      scale = 1.0f / sqrtf(own + __shfl_xor_sync(prim::cuda::all_lanes, own, 1) + 1e-6f);
+    }
+    if (part == 0) (is_key ? shared_.scale_k : shared_.scale_q)[row] = scale;
+  }
+
+  __device__ __forceinline__ void make_item(const chunk_segment& segment, std::int64_t token,
+                                            int count) {
+    walk_item<Shape>& item = shared_.items[ring_.stage()];
+    item_facts<Shape>& facts = shared_.facts[ring_.stage()];
+    copy_values(token, item.v);
+    if (thread_ == 0) shared_.poison = Shape::tokens;
+    wait_for_makers<Shape>();
+    scaler_.scale(segment, item, facts.factors);
+    if (thread_ >= segment.first && thread_ < segment.end &&
+        prim::cuda::any_not_finite<float>(__float_as_uint(shared_.beta[thread_]))) {
+      atomicMin(&shared_.poison, thread_);
+    }
+    prim::cuda::show_writes_to_async_units();
+    wait_for_makers<Shape>();
+    const int poison = shared_.poison;
+    if (thread_ == 0) {
+      facts.token = token;
+      facts.first = segment.first;
+      facts.end = min(segment.end, count);
+      facts.poison = poison;
+    }
+    if (poison < Shape::tokens) clear_from(poison, item);
+    const bool is_last = segment.end >= count, goes_on = token + Shape::tokens < all_.length;
+    if (is_last && goes_on) {
+      ask_for_gates(token + Shape::tokens);
+      copy_keys(token + Shape::tokens);
+    } else {
+      prim::cuda::commit_copies();
+    }
+    const chunk_products<Element, Shape> products(shared_, item);
+    products.make_weights();
+    const prim::cuda::ring_place<Shape::stages> own = ring_;
+    ring_.advance();
+    if (Shape::stages > 1 && is_last) ring_.wait_empty(barriers());
+    if (Shape::stages > 1 && is_last && goes_on) {
+      const std::int64_t next = token + Shape::tokens;
+      scaler_.load(next, count_at(next), shared_.items[ring_.stage()]);
+    } else {
+      prim::cuda::commit_copies();
+    }
+    products.make_readers();
+    prim::cuda::wait_copies<2>();
+    prim::cuda::show_writes_to_async_units();
+    prim::cuda::arrive(own.full(barriers()));
+  }
+  /// Rows of k, and beta, of tokens from the first on that is not finite become 0.
+  __device__ __forceinline__ void clear_from(int poison, walk_item<Shape>& item) const {
+    constexpr std::uint32_t zeros[4] = {};
+#pragma unroll 1
+    for (int place = thread_; place < (Shape::tokens - poison) * key_rows::chunks;
+         place += threads) {
+      const std::uint32_t at =
+          key_rows::offset(static_cast<std::uint32_t>(poison + place / key_rows::chunks),
+                           static_cast<std::uint32_t>(place % key_rows::chunks));
+      prim::cuda::store_shared_16(prim::cuda::shared_address(item.held) + at, zeros);
+      prim::cuda::store_shared_16(prim::cuda::shared_address(item.k) + at, zeros);
+      if constexpr (Shape::low_rank) {
+        prim::cuda::store_shared_16(prim::cuda::shared_address(item.own) + at, zeros);
+      }
+    }
+    if (thread_ >= poison && thread_ < Shape::tokens) shared_.beta[thread_] = 0.0f;
+    prim::cuda::show_writes_to_async_units();
+    wait_for_makers<Shape>();
+  }
+
+  const delta_rule_kernel_args& args_;
+  memory& shared_;
+  const sequence& all_;
+  std::int64_t column_;
+  int thread_;
+  float beta_ = 0.0f, decay_ = 0.0f;  ///< as they come
+  row_scaler<Element, Shape> scaler_;
+  prim::cuda::ring_place<Shape::stages> ring_;
+};
+
+}  // namespace tessera::kernels::delta_rule::sm90

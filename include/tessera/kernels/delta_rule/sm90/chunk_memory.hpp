@@ -1,0 +1,101 @@
+// What a block of the chunked delta rule on Hopper has in shared memory: a ring of items, which
+// warps that make operands fill and warps that have states use up.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/common/gates.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
+#include <tessera/kernels/delta_rule/sm80/tokens.hpp>
+#include <tessera/kernels/delta_rule/sm90/panels.hpp>
+#include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+
+namespace tessera::kernels::delta_rule::sm90 {
+
+using recurrence::sm80::ordered_rows;
+using sm80::device_code;
+using sm80::inverse_row;
+
+/// Two warpgroups make operands, two have 64 columns of states each.
+template <int Keys, bool LowRank>
+struct walk_shape {
+  static constexpr bool low_rank = LowRank;
+  static constexpr int tokens = 64;
+  static constexpr int keys = Keys;
+  static constexpr int columns = 128;
+  static constexpr int stages = Keys == 128 && LowRank ? 1 : 2;
+  static constexpr int maker_threads = 256;
+  static constexpr int walker_threads = 256;
+  static constexpr int threads = maker_threads + walker_threads;
+  static constexpr int maker_registers = 80, walker_registers = 176;
+  using key_rows = panel_rows<Keys>;
+  using value_rows = panel_rows<columns>;
+  using weight_rows = panel_rows<tokens>;
+};
+
+/// What tokens write by themselves where they also write what they read: rows of k, and weights of
+/// queries with them.
+template <class Shape, bool LowRank>
+struct own_rows {};
+template <class Shape>
+struct own_rows<Shape, true> {
+  alignas(1024) unsigned char own[Shape::key_rows::bytes];
+  unsigned char own_weights[Shape::weight_rows::bytes];
+};
+
+/// Tokens [first, end) of a chunk, rows of others are 0. The last item of a sequence has none: what
+/// is left to multiply its states by.
+template <class Shape>
+struct walk_item : own_rows<Shape, Shape::low_rank> {
+  alignas(1024) unsigned char q[Shape::key_rows::bytes];
+  unsigned char held[Shape::key_rows::bytes];  ///< what reads the state: -M beta k, or M read
+  unsigned char k[Shape::key_rows::bytes];     ///< what writes to it: k, or write
+  unsigned char v[Shape::value_rows::bytes];
+  unsigned char weights[Shape::weight_rows::bytes];  ///< P
+  unsigned char inverse[Shape::weight_rows::bytes];  ///< of values: M beta, or M (read k)
+};
+template <class Shape>
+struct alignas(16) item_facts {
+  float factors[Shape::keys];  ///< of the state in front of the item
+  std::int64_t token;          ///< of the chunk
+  int first, end;
+  int poison;  ///< the first token that is not finite and makes the state so; 64: none
+};
+
+/// Rows as they come, of low-rank updates.
+template <class Shape, bool LowRank>
+struct update_rows {};
+template <class Shape>
+struct update_rows<Shape, true> {
+  alignas(1024) unsigned char read[Shape::key_rows::bytes], write[Shape::key_rows::bytes];
+  unsigned char products[Shape::weight_rows::bytes];  ///< of rows that read with rows of k
+};
+
+template <class Shape>
+struct walk_memory : update_rows<Shape, Shape::low_rank> {
+  walk_item<Shape> items[Shape::stages];
+  unsigned char q[Shape::key_rows::bytes], k[Shape::key_rows::bytes];  ///< as they come
+  alignas(16) sm80::solved_rows solved;
+  item_facts<Shape> facts[Shape::stages];
+  float ends[Shape::keys];
+  float sums[8][Shape::keys];
+  float beta[Shape::tokens];
+  float head_decays[Shape::tokens];  ///< log decays, where all channels of a head have the same
+  float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1
+  int first_not_finite[Shape::columns];
+  int cut, poison;
+  prim::cuda::ring_barriers<Shape::stages> ring;
+  ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_read, rows_write, rows_out;
+};
+
+/// All threads that make operands come together.
+template <class Shape>
+__device__ __forceinline__ void wait_for_makers() {
+  prim::cuda::wait_for_threads(1, Shape::maker_threads);
+}
+
+}  // namespace tessera::kernels::delta_rule::sm90

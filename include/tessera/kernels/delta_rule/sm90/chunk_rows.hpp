@@ -1,0 +1,343 @@
+// Decays of channels in rows of q and k. With G_t the sum of a channel's log decays up to token t
+// of a segment, D that of all of them and h = D / 2, rows q_t 2^(G_t - h), k_t 2^(G_t - h), which
+// read, and k_t 2^(h - G_t), which writes, and the state in front times 2^h make all products of a
+// segment without a power for each pair of tokens. A segment is as long as |D| stays below 128 in
+// every channel: no factor leaves [2^-64, 2^64]. A chunk is one segment unless something in it
+// forgets quickly.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::delta_rule::sm90 {
+
+using recurrence::sm80::chunk_segment;
+
+/// log(1 + exp(x)) to 4e-6 of it.
+__device__ __forceinline__ float softplus_fast(float x) {
+  const float u = prim::cuda::exp2_fast(-fabsf(x) * 1.44269504088896f);
+  const float series = u * (1.0f - u * (0.5f - u * (0.333333333f - u * 0.25f)));
+  const float more = u < 0.0625f ? series : __logf(1.0f + u);
+  return fmaxf(x, 0.0f) + (x == x ? more : x);
+}
+__device__ __forceinline__ float sigmoid_fast(float x) {
+  return prim::cuda::reciprocal_fast(1.0f + prim::cuda::exp2_fast(-x * 1.44269504088896f));
+}
+
+/// Two neighbouring channels of some of the chunk's tokens: what a thread that makes operands has.
+template <class Element, class Shape>
+class row_scaler {
+  static constexpr int pairs = Shape::keys / 2;
+  static constexpr int parts = Shape::maker_threads / pairs;
+  static constexpr int own_tokens = Shape::tokens / parts;
+  using memory = walk_memory<Shape>;
+  using words = prim::cuda::half_words<Element>;
+
+ public:
+  __device__ __forceinline__ row_scaler(memory& shared, const delta_rule_kernel_args& args,
+                                        std::int64_t head)
+      : shared_(shared), args_(args), gate_(args.gate, head) {
+    channel_ = static_cast<int>(threadIdx.x) % pairs * 2;
+    part_ = static_cast<int>(threadIdx.x) / pairs;
+    left_[0] = left_[1] = 1.0f;
+  }
+
+  /// Starts to copy the thread's decays of a chunk of `count` tokens to where its words of the
+  /// item's rows will lie.
+  __device__ __forceinline__ void load(std::int64_t token, int count,
+                                       walk_item<Shape>& item) const {
+    const ordered_rows rows = shared_.rows_g;
+    const int first = part_ * own_tokens;
+    const bool has[2] = {channel_ < args_.key_dim, channel_ + 1 < args_.key_dim};
+    if (!args_.decay_has_channels) return prim::cuda::commit_copies();
+    if (args_.decay.type == dtype::f32) {
+      const auto* next =
+          static_cast<const float*>(args_.decay.data) + rows.at(token + first) + channel_;
+#pragma unroll 8
+      for (int i = 0; i < own_tokens; ++i, next += rows.step) {
+        const std::uint32_t at = place_of(first + i);
+        const bool used = first + i < count;
+        prim::cuda::copy_async_4(prim::cuda::shared_address(item.q) + at, next, used && has[0]);
+        prim::cuda::copy_async_4(prim::cuda::shared_address(item.held) + at, next + 1,
+                                 used && has[1]);
+      }
+      return prim::cuda::commit_copies();
+    }
+#pragma unroll 2
+    for (int i = 0; i < own_tokens; ++i) {
+      float x[2] = {};
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (first + i >= count || !has[j]) continue;
+        x[j] = prim::cuda::number_at(args_.decay.data, args_.decay.type,
+                                     rows.at(token + first + i) + channel_ + j);
+      }
+      put_sums(item, first + i, x);
+    }
+    prim::cuda::commit_copies();
+  }
+  /// Of all channels of a head the same, of the thread's token, which may be none.
+  __device__ __forceinline__ void put_head(bool is_token, float decay) const {
+    const bool has = is_token && args_.decay.data != nullptr;
+    shared_.head_decays[threadIdx.x] =
+        has ? recurrence::sm80::log2_decay(gate_.log_decay(decay, 0)) : 0.0f;
+  }
+  /// Numbers to log decays, added up, in their place.
+  __device__ __forceinline__ void sum_own(int count, walk_item<Shape>& item) {
+    float sum[2] = {}, least[2] = {}, most[2] = {};
+    const float biases[2] = {bias_of(0), bias_of(1)};
+#pragma unroll 4
+    for (int i = 0; i < own_tokens; ++i) {
+      const int token = part_ * own_tokens + i;
+      const std::uint32_t at = place_of(token);
+      float x[2];
+      if (args_.decay_has_channels) {
+        x[0] = __uint_as_float(word_at(item.q, at));
+        x[1] = __uint_as_float(word_at(item.held, at));
+        log2_decays(x, biases, token < count);
+      } else {
+        x[0] = x[1] = shared_.head_decays[token];
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        sum[j] += x[j];
+        least[j] = fminf(least[j], sum[j]);
+        most[j] = fmaxf(most[j], sum[j]);
+      }
+      put_sums(item, token, sum);
+    }
+    put(shared_.sums[part_], sum);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      least_[j] = least[j];
+      most_[j] = most[j];
+    }
+  }
+  /// Those of earlier tokens too, `begins` before the first segment. Behind a barrier.
+  __device__ __forceinline__ void add_earlier(bool begins) {
+    float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      if (part == part_) {
+        before_[0] = sum.x;
+        before_[1] = sum.y;
+      }
+      const float2 more = take(shared_.sums[part]);
+      sum.x += more.x;
+      sum.y += more.y;
+    }
+    ends_[0] = sum.x;
+    ends_[1] = sum.y;
+    if (begins) base_[0] = base_[1] = 0.0f;
+  }
+
+  /// The segment from `first` on; has barriers.
+  __device__ __forceinline__ chunk_segment segment_from(int first, walk_item<Shape>& item) {
+    bool beyond = false;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float front = before_[j] - base_[j];
+      beyond = beyond || is_beyond(least_[j] + front) || is_beyond(most_[j] + front);
+    }
+    if (!any_of_threads(1, Shape::maker_threads, beyond)) return {first, Shape::tokens};
+    if (threadIdx.x == 0) shared_.cut = Shape::tokens;
+    wait_for_makers<Shape>();
+#pragma unroll 1
+    for (int i = 0; i < own_tokens; ++i) {
+      const int token = part_ * own_tokens + i;
+      const float2 sums = sums_of(item, token);
+      if (token <= first || !(is_beyond(sums.x - base_[0]) || is_beyond(sums.y - base_[1])))
+        continue;
+      atomicMin(&shared_.cut, token);
+      break;
+    }
+    wait_for_makers<Shape>();
+    const int cut = shared_.cut;
+    if ((cut - 1) / own_tokens == part_) {
+      const float2 sums = sums_of(item, cut - 1);
+      *reinterpret_cast<float2*>(shared_.ends + channel_) = sums;
+    }
+    wait_for_makers<Shape>();
+    const float2 ends = take(shared_.ends);
+    ends_[0] = ends.x;
+    ends_[1] = ends.y;
+    return {first, cut};
+  }
+
+  /// Rows of a segment, and the factors of the state in front of it. The first token of which a row
+  /// of k is not finite goes to `poison`.
+  __device__ __forceinline__ void scale(const chunk_segment& segment, walk_item<Shape>& item,
+                                        float* factors) {
+    const float whole[2] = {ends_[0] - base_[0], ends_[1] - base_[1]};
+    float offset[2], factor[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      // A sum that is no number is one from its token on only.
+      const float half = whole[j] == whole[j] ? 0.5f * whole[j] : 0.0f;
+      factor[j] = left_[j] * prim::cuda::exp2_fast(half);
+      left_[j] = prim::cuda::exp2_fast(whole[j] - half);
+      offset[j] = base_[j] + half;
+    }
+    if (part_ == 0) put(factors, factor);
+    float check = 0.0f;
+    float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
+#pragma unroll(Shape::low_rank ? 2 : 4)
+    for (int i = 0; i < own_tokens; ++i) {
+      const int token = part_ * own_tokens + i;
+      const std::uint32_t at = place_of(token);
+      scaled_words words_of_token;
+      if (token == segment.first) {
+        earlier[0] = base_[0] - offset[0];
+        earlier[1] = base_[1] - offset[1];
+      }
+      if (token >= segment.first && token < segment.end) {
+        words_of_token = scale_token(item, token, offset, earlier, check);
+      }
+      word_at(item.q, at) = words_of_token.q;
+      word_at(item.held, at) = words_of_token.reads;
+      word_at(item.k, at) = words_of_token.writes;
+      if constexpr (Shape::low_rank) word_at(item.own, at) = words_of_token.own;
+    }
+    if (check != check) find_poison(item);
+    base_[0] = ends_[0];
+    base_[1] = ends_[1];
+  }
+  /// What is left to multiply the state by.
+  __device__ __forceinline__ void finish(float* factors) const {
+    if (part_ == 0) put(factors, left_);
+  }
+
+ private:
+  __device__ __forceinline__ float bias_of(int j) const {
+    const bool has = gate_.raw && gate_.bias != nullptr && channel_ + j < args_.key_dim;
+    return has ? gate_.bias[channel_ + j] : 0.0f;
+  }
+  /// Numbers of two channels to log decays to base 2.
+  __device__ __forceinline__ void log2_decays(float (&x)[2], const float (&biases)[2],
+                                              bool is_token) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (gate_.raw) {
+        const bool used = is_token && channel_ + j < args_.key_dim;
+        const float biased = x[j] + biases[j];
+        const float decay = gate_.bounded ? gate_.lower_bound * sigmoid_fast(gate_.rate * biased)
+                                          : -gate_.rate * softplus_fast(biased);
+        x[j] = used ? decay : 0.0f;
+      }
+      x[j] = recurrence::sm80::log2_decay(x[j]);
+    }
+  }
+  /// Two channels of a token, rounded.
+  struct scaled_words {
+    std::uint32_t q = 0, reads = 0, writes = 0, own = 0;
+  };
+  /// `earlier` is the sum up to the token before, then up to this one, both less `offset`.
+  __device__ __forceinline__ scaled_words scale_token(walk_item<Shape>& item, int token,
+                                                      const float (&offset)[2], float (&earlier)[2],
+                                                      float& check) const {
+    const std::uint32_t at = place_of(token);
+    const float2 both = sums_of(item, token);
+    const float sums[2] = {both.x - offset[0], both.y - offset[1]};
+    float front[2], back[2], x[3][2];
+    float q[2], k[2];
+    unpack(shared_.q, at, shared_.scale_q[token], q);
+    unpack(shared_.k, at, shared_.scale_k[token], k);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      front[j] = prim::cuda::exp2_fast(sums[j]);
+      back[j] = prim::cuda::exp2_fast(-sums[j]);
+      q[j] *= front[j];
+    }
+    if constexpr (Shape::low_rank) {
+      float read[2], write[2];
+      unpack(shared_.read, at, 1.0f, read);
+      unpack(shared_.write, at, 1.0f, write);
+      const bool multiplies = args_.update == delta_rule_update::multiplicative;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        x[0][j] = (multiplies ? -read[j] : read[j]) * prim::cuda::exp2_fast(earlier[j]);
+        x[1][j] = (multiplies ? read[j] * write[j] : write[j]) * back[j];
+        x[2][j] = k[j] * back[j];
+        check = fmaf(x[2][j], 0.0f, check);
+        earlier[j] = sums[j];
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        x[0][j] = k[j] * front[j];
+        x[1][j] = k[j] * back[j];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) check = fmaf(x[0][j], 0.0f, fmaf(x[1][j], 0.0f, check));
+    return {words::pack(q[0], q[1]), words::pack(x[0][0], x[0][1]), words::pack(x[1][0], x[1][1]),
+            Shape::low_rank ? words::pack(x[2][0], x[2][1]) : 0u};
+  }
+  static __device__ __forceinline__ void unpack(unsigned char* rows, std::uint32_t at, float factor,
+                                                float (&x)[2]) {
+    const std::uint32_t word = word_at(rows, at);
+    x[0] = words::unpack(static_cast<std::uint16_t>(word)) * factor;
+    x[1] = words::unpack(static_cast<std::uint16_t>(word >> 16)) * factor;
+  }
+  __device__ __forceinline__ void find_poison(walk_item<Shape>& item) const {
+#pragma unroll 1
+    for (int i = 0; i < own_tokens; ++i) {
+      const int token = part_ * own_tokens + i;
+      const std::uint32_t at = place_of(token);
+      bool any = prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
+                 prim::cuda::any_not_finite<Element>(word_at(item.k, at));
+      if constexpr (Shape::low_rank) {
+        any = any || prim::cuda::any_not_finite<Element>(word_at(item.own, at));
+      }
+      if (any) {
+        atomicMin(&shared_.poison, token);
+        return;
+      }
+    }
+  }
+  __device__ __forceinline__ std::uint32_t place_of(int token) const {
+    return Shape::key_rows::offset(static_cast<std::uint32_t>(token),
+                                   static_cast<std::uint32_t>(channel_ / 8)) +
+           static_cast<std::uint32_t>(channel_ % 8 * 2);
+  }
+  static __device__ __forceinline__ std::uint32_t& word_at(unsigned char* rows, std::uint32_t at) {
+    return *reinterpret_cast<std::uint32_t*>(rows + at);
+  }
+  static __device__ __forceinline__ bool is_beyond(float sum) {
+    return fabsf(sum) > 128.0f;
+  }
+  __device__ __forceinline__ void put_sums(walk_item<Shape>& item, int token,
+                                           const float (&sums)[2]) const {
+    const std::uint32_t at = place_of(token);
+    word_at(item.q, at) = __float_as_uint(sums[0]);
+    word_at(item.held, at) = __float_as_uint(sums[1]);
+  }
+  /// Up to a token of the thread, with those of earlier threads.
+  __device__ __forceinline__ float2 sums_of(walk_item<Shape>& item, int token) const {
+    const std::uint32_t at = place_of(token);
+    return make_float2(__uint_as_float(word_at(item.q, at)) + before_[0],
+                       __uint_as_float(word_at(item.held, at)) + before_[1]);
+  }
+  __device__ __forceinline__ void put(float* row, const float (&values)[2]) const {
+    *reinterpret_cast<float2*>(row + channel_) = make_float2(values[0], values[1]);
+  }
+  __device__ __forceinline__ float2 take(const float* row) const {
+    return *reinterpret_cast<const float2*>(row + channel_);
+  }
+
+  memory& shared_;
+  const delta_rule_kernel_args& args_;
+  head_gate<device_code> gate_;
+  int channel_, part_;
+  float least_[2], most_[2];             ///< of the thread's own sums
+  float before_[2], base_[2], ends_[2];  ///< sums in front of the thread, the segment, behind it
+  float left_[2];
+};
+
+}  // namespace tessera::kernels::delta_rule::sm90
