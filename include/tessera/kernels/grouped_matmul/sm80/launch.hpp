@@ -192,7 +192,7 @@ class grouped_launch {
   product_args product() const {
     return {.table = memory_.table, .matrices = args_.groups, .rows = args_.m};
   }
-  /// out = lhs W + rhs_bias + out_init.
+  /// out = lhs W + rhs_bias + out_init, and what the options make of it.
   product_args forward() const {
     product_args args = product();
     args.a = rows_of(args_.lhs, args_.k, false);
@@ -200,6 +200,7 @@ class grouped_launch {
     args.to = args_.out;
     args.bias = args_.rhs_bias;
     args.init = args_.out_init;
+    args.finish = completion::of(args_);
     args.columns = args_.n;
     args.depth = args_.k;
     return args;

@@ -59,6 +59,25 @@ __device__ __forceinline__ void add_values(const grouped_matrix& from, std::int6
   }
 }
 
+/// What the options make of values of a row of the result; see completion.hpp.
+__device__ __forceinline__ void complete_values(const completion& how, std::int64_t matrix,
+                                                std::int64_t line, std::int64_t first, int count,
+                                                float (&x)[result_columns]) {
+  activate(how, x);
+  if (how.multiplier.data != nullptr) {
+    const std::int64_t offset = how.multiplier.offset(matrix, line, first);
+#pragma unroll
+    for (int i = 0; i < result_columns; ++i) {
+      if (i < count) {
+        x[i] *= prim::cuda::number_at(how.multiplier.data, how.multiplier.type, offset + i);
+      }
+    }
+  }
+  if (how.residual.data != nullptr) {
+    add_values(how.residual, how.residual.offset(matrix, line, first), count, x);
+  }
+}
+
 /// Stores the part of a tile whose sums are staged: columns [column, column + staged) of the
 /// result.
 template <class Staged, int Rows, int Threads>
@@ -86,6 +105,9 @@ __device__ __forceinline__ void store_staged(const product_args& args, const til
       for (int i = 0; i < result_columns; ++i) {
         if (i < count) x[i] *= operand_part::scale_of(args.weights, at.matrix, row, first + i);
       }
+    }
+    if (args.finish.exists && at.matrix >= 0) {
+      complete_values(args.finish, at.matrix, line, first, count, x);
     }
     store_values(args.to, args.to.offset(at.stored_matrix(), line, first), count, x);
   }

@@ -9,11 +9,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/product.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/scaled_launch.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 
@@ -118,6 +120,14 @@ class panel_products {
   bool boxed_;
 };
 
+/// The kernels and products of a row.
+template <class Kernel>
+using kernels_for =
+    std::conditional_t<is_8_bits(Kernel::config.type), scaled_kernels<Kernel>, row_kernels<Kernel>>;
+template <class Kernel>
+using products_for = std::conditional_t<is_8_bits(Kernel::config.type), scaled_products<Kernel>,
+                                        panel_products<Kernel>>;
+
 /// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
 template <class Kernel>
 std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multiprocessors) {
@@ -128,7 +138,7 @@ std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multipro
 /// the binary holds no code for. The first launch does the same.
 template <class Kernel>
 status prepare() {
-  return cuda::prepare<row_kernels<Kernel>>();
+  return cuda::prepare<kernels_for<Kernel>>();
 }
 
 /// Runs the row's kernels on `context.stream` of the current device; returns before the work is
@@ -136,10 +146,10 @@ status prepare() {
 template <class Kernel>
 status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
   const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
-  const panel_products<Kernel> products(args, context.threads);
+  if (status done = cuda::ready<kernels_for<Kernel>>(context, bytes); !done) return done;
+  const products_for<Kernel> products(args, context.threads);
   return cuda::launched(
-      sm80::grouped_launch<Kernel, panel_products<Kernel>>(args, context, products).run());
+      sm80::grouped_launch<Kernel, products_for<Kernel>>(args, context, products).run());
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm90

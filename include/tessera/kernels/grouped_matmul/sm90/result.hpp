@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/grouped_matmul/sm80/completion.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -53,29 +54,11 @@ struct result_rows {
   }
 };
 
-/// Completes and stores 16 sums, of the 32 columns from `column` on: any type, address and option.
-__device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t column,
-                                          float (&sum)[16]) {
-  const sm80::product_args& args = rows.args;
-  if (args.bias.data != nullptr && rows.at.matrix >= 0) {
-    prim::cuda::with_elements(args.bias.data, args.bias.type, [&](const auto* bias) {
-      rows.for_each(column, [&](int i, int, std::int64_t at_column) {
-        sum[i] += prim::cuda::float_of(bias[args.bias.offset(rows.at.matrix, 0, at_column)]);
-      });
-    });
-  }
-  if (args.init.data != nullptr) {
-    prim::cuda::with_elements(args.init.data, args.init.type, [&](const auto* init) {
-      rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
-        sum[i] += prim::cuda::float_of(init[rows.offset(args.init, half, at_column)]);
-      });
-    });
-  }
-  prim::cuda::with_elements(args.to.data, args.to.type, [&]<class To>(To* to) {
-    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
-      to[rows.offset(args.to, half, at_column)] = prim::nearest<To>(sum[i]);
-    });
-  });
+/// Whether eight columns of a matrix of the result's size are 16 bytes at a multiple of 16.
+__device__ __forceinline__ bool lies_in_eights(const grouped_matrix& of, std::int64_t columns) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(of.data) |
+                    static_cast<std::uintptr_t>((of.row | of.group | columns) * 2);
+  return (of.type == dtype::bf16 || of.type == dtype::f16) && bits % 16 == 0;
 }
 
 /// Stores 16 sums as elements of 16 bits, eight columns at a time.
@@ -98,7 +81,92 @@ __device__ __forceinline__ void store_eights(const result_rows& rows, std::int64
   }
 }
 
+/// The elements of such a matrix where 16 sums belong, of the 32 columns from `column` on.
+template <class Element>
+__device__ __forceinline__ void load_eights(const result_rows& rows, const grouped_matrix& of,
+                                            std::int64_t column, float (&x)[16]) {
+  const std::int64_t first = column + rows.quarter * 8;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint4 eight = make_uint4(0, 0, 0, 0);
+    if (rows.exists(half) && first < rows.args.columns) {
+      eight = *reinterpret_cast<const uint4*>(static_cast<const Element*>(of.data) +
+                                              rows.offset(of, half, first));
+    }
+    // What brings words to the thread that stores them takes them back.
+    const uint4 own = neighbours_of_quad({eight.x, eight.y, eight.z, eight.w});
+    const std::uint32_t word[4] = {own.x, own.y, own.z, own.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[4 * i + 2 * half] =
+          prim::cuda::half_words<Element>::unpack(static_cast<std::uint16_t>(word[i]));
+      x[4 * i + 2 * half + 1] =
+          prim::cuda::half_words<Element>::unpack(static_cast<std::uint16_t>(word[i] >> 16));
+    }
+  }
+}
+
+/// The same of a matrix of any type and address. All lanes of a warp ask together.
+__device__ __forceinline__ void load_beside(const result_rows& rows, const grouped_matrix& of,
+                                            std::int64_t column, float (&x)[16]) {
+  if (lies_in_eights(of, rows.args.columns)) {
+    if (of.type == dtype::bf16) return load_eights<bf16>(rows, of, column, x);
+    return load_eights<f16>(rows, of, column, x);
+  }
+#pragma unroll
+  for (float& each : x) each = 0;
+  prim::cuda::with_elements(of.data, of.type, [&](const auto* elements) {
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      x[i] = prim::cuda::float_of(elements[rows.offset(of, half, at_column)]);
+    });
+  });
+}
+
+/// Bias, initial output and what options make of 16 sums, of the 32 columns from `column` on.
+__device__ __forceinline__ void complete(const result_rows& rows, std::int64_t column,
+                                         float (&sum)[16]) {
+  const sm80::product_args& args = rows.args;
+  const bool of_matrix = rows.at.matrix >= 0;
+  float beside[16];
+  if (args.bias.data != nullptr && of_matrix) {
+    prim::cuda::with_elements(args.bias.data, args.bias.type, [&](const auto* bias) {
+      rows.for_each(column, [&](int i, int, std::int64_t at_column) {
+        sum[i] += prim::cuda::float_of(bias[args.bias.offset(rows.at.matrix, 0, at_column)]);
+      });
+    });
+  }
+  if (args.init.data != nullptr) {
+    load_beside(rows, args.init, column, beside);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] += beside[i];
+  }
+  if (!args.finish.exists || !of_matrix) return;
+  sm80::activate(args.finish, sum);
+  if (args.finish.multiplier.data != nullptr) {
+    load_beside(rows, args.finish.multiplier, column, beside);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] *= beside[i];
+  }
+  if (args.finish.residual.data != nullptr) {
+    load_beside(rows, args.finish.residual, column, beside);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] += beside[i];
+  }
+}
+
+/// Stores 16 sums of the 32 columns from `column` on, whatever the type and address.
+__device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t column,
+                                          const float (&sum)[16]) {
+  const grouped_matrix& to = rows.args.to;
+  prim::cuda::with_elements(to.data, to.type, [&]<class To>(To* elements) {
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      elements[rows.offset(to, half, at_column)] = prim::nearest<To>(sum[i]);
+    });
+  });
+}
+
 /// Completes and stores the sums of a warpgroup, whose rows of the tile begin at `first_row`.
+/// `Element` is what most results are.
 template <class Element, int Sums>
 __device__ __forceinline__ void store_sums(const sm80::product_args& args,
                                            const sm80::tile_place& at, int first_row,
@@ -106,10 +174,12 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
   const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
   const result_rows rows{args, at, at.row + first_row + thread / 32 * 16 + thread % 32 / 4,
                          thread % 4};
-  const auto bits = reinterpret_cast<std::uintptr_t>(args.to.data) |
-                    static_cast<std::uintptr_t>((args.to.row | args.to.group | args.columns) * 2);
-  if (args.to.type == dtype_of<Element>::value && bits % 16 == 0 && args.init.data == nullptr &&
-      (args.bias.data == nullptr || at.matrix < 0)) {
+  const bool in_eights =
+      args.to.type == dtype_of<Element>::value && lies_in_eights(args.to, args.columns);
+  const bool complete_already =
+      args.init.data == nullptr &&
+      (at.matrix < 0 || (args.bias.data == nullptr && !args.finish.exists));
+  if (in_eights && complete_already) {
 #pragma unroll
     for (int group = 0; group < Sums / 16; ++group) {
       const std::int64_t column = at.column + group * 32;
@@ -125,7 +195,13 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
     for (int i = 0; i < Sums; ++i) {
       if (i / 16 == group) sum[i % 16] = sums[i];
     }
-    store_any(rows, at.column + group * 32, sum);
+    const std::int64_t column = at.column + group * 32;
+    complete(rows, column, sum);
+    if (in_eights) {
+      store_eights<Element>(rows, column, sum);
+    } else {
+      store_any(rows, column, sum);
+    }
   }
 }
 
