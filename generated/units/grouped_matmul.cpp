@@ -37,9 +37,11 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA)
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x512, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f16_128x128x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f16_128x256x64, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x512, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 0, 0, 0, 0>
@@ -62,8 +64,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8754b1ab3bee3235";
-  if (kind == device_kind::cuda) return "58e84c2d8a320bec";
+  if (kind == device_kind::cpu) return "c43a17a621b05926";
+  if (kind == device_kind::cuda) return "2acc355635c8489c";
   return {};
 }
 

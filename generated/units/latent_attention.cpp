@@ -64,7 +64,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "043b85d32944fe62";
-  if (kind == device_kind::cuda) return "b64fa68b82260b4b";
+  if (kind == device_kind::cuda) return "8d632daa96533667";
   return {};
 }
 

@@ -49,7 +49,7 @@ family grouped_matmul_family() {
   made.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/grouped_matmul/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/grouped_matmul/sm90/launch.hpp"}},
-      .limits = {.rows = 18,
+      .limits = {.rows = 20,
                  .seconds = 330,
                  .bytes = 14 << 20,
                  .unit_seconds = 60,

@@ -74,6 +74,14 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .block_m = {64},
           .block_n = {64},
       },
+      {
+          .about = "sm80: a few rows times one matrix: parts of the summed axis side by side",
+          .targets = {cuda_sm80},
+          .types = {dtype::f16, dtype::bf16},
+          .block_m = {64},
+          .block_n = {64},
+          .block_k = {512},
+      },
   };
 }
 

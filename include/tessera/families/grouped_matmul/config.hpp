@@ -1,6 +1,8 @@
 // What a kernel of grouped matrix products is, at compile time.
 #pragma once
 
+#include <cstdint>
+
 #include <tessera/families/attention/config.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -16,6 +18,7 @@ struct grouped_matmul_config {
   /// CUDA rows: what is multiplied, f32, f16 or bf16, of cuda_sm90 also f8_e4m3 or i8; CPU rows:
   /// none.
   dtype type = dtype::none;
+  // Of rows that split sums (`splits_sums`) block_k is what has sums of its own.
   int block_m = 0;  ///< rows of a tile of the result, at most
   int block_n = 0;  ///< its columns, at most
   int block_k = 0;  ///< of the summed axis: what is packed and multiplied together
@@ -31,6 +34,14 @@ constexpr bool is_8_bits(dtype type) noexcept {
 constexpr int depth_of_cuda_tile(dtype type) noexcept {
   return type == dtype::f32 ? 16 : is_8_bits(type) ? 128 : 64;
 }
+
+/// Whether the summed axis of a CUDA row is cut into parts of about block_k, multiplied side by
+/// side: for results of few rows.
+constexpr bool splits_sums(const grouped_matmul_config& config) noexcept {
+  return is_cuda(config.target) && config.block_k == 512;
+}
+/// Rows that such a row takes, at most.
+inline constexpr std::int64_t most_split_rows = 64;
 
 /// The config with every default filled in: whole register tiles of at least 256 rows, so that
 /// weights are packed rarely. Operands and sums fill about 800 KB of a second-level cache of 1 MiB.

@@ -54,6 +54,19 @@ struct fits_of<grouped_matmul_config> {
           .obstacle = [](const config&, const asked&) -> std::string {
             return "lhs, rhs, d_out: not every row starts at a multiple of 16 bytes, which the row "
                    "needs";
+          }},
+      fit_rule<config, asked>{
+          .name = "rows",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !splits_sums(row) || (!wanted.backward && !wanted.grouped &&
+                                             wanted.groups == 1 && wanted.m <= most_split_rows);
+              },
+          .obstacle = [](const config&, const asked& wanted) -> std::string {
+            if (wanted.backward || wanted.grouped || wanted.groups != 1) {
+              return "the row multiplies by one matrix, forward";
+            }
+            return sentence({"lhs has ", wanted.m, " rows, the row takes ", most_split_rows});
           }}};
 };
 

@@ -33,7 +33,8 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
       return "type of a row of cuda_sm90 is f16, bf16, f8_e4m3 or i8, which wgmma multiplies";
     case grouped_matmul_rule::cuda_tile_is_known:
       return "tiles of a CUDA row are 64x64x64, 128x128x64 or 128x256x64, of f32 64x64x16 or "
-             "128x128x16; of cuda_sm90 128x128x64 or 128x256x64, of f8_e4m3 and i8 128x128x128 or "
+             "128x128x16, or with split sums 64x64x512; of cuda_sm90 128x128x64 or 128x256x64, of "
+             "f8_e4m3 and i8 128x128x128 or "
              "128x256x128";
     case grouped_matmul_rule::cpu_rows_take_any_type:
       return "type of a CPU row is none";
@@ -52,6 +53,10 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
 /// The tiles that CUDA kernels are written for.
 constexpr bool is_cuda_tile(const grouped_matmul_config& config) noexcept {
   const bool floats = config.type == dtype::f32;
+  if (splits_sums(config)) {
+    return config.block_m == 64 && config.block_n == 64 && !floats &&
+           config.target == backend::cuda_sm80;
+  }
   if (config.block_k != depth_of_cuda_tile(config.type)) return false;
   if (config.block_m == 64) return config.block_n == 64 && config.target == backend::cuda_sm80;
   return config.block_m == 128 && (config.block_n == 128 || (config.block_n == 256 && !floats));

@@ -20,6 +20,7 @@
 #include <tessera/kernels/grouped_matmul/sm80/float_product.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/matrix_product.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/split_sums.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/sums.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -71,10 +72,10 @@ struct row_kernels {
           of_operands({.across = a, .direct = direct}, {.across = b, .direct = direct}),
           shape::shared_bytes);
     };
-    return std::array{of(false, false, true),        of(false, true, true),
-                      of(true, true, true),          of(false, false, false),
-                      cuda::entry_of(&place_groups), cuda::entry_of(&add_scale_sums),
-                      cuda::entry_of(&sum_rows),     cuda::entry_of(&copy_rows)};
+    return std::array{
+        of(false, false, true),    of(false, true, true),         of(true, true, true),
+        of(false, false, false),   cuda::entry_of(&place_groups), cuda::entry_of(&add_scale_sums),
+        cuda::entry_of(&sum_rows), cuda::entry_of(&copy_rows),    cuda::entry_of(&add_parts)};
   }
 };
 
@@ -82,6 +83,8 @@ struct row_kernels {
 struct launch_memory {
   row_table table{};
   float* scale_sums = nullptr;
+  std::int64_t parts = 1;  ///< of the summed axis
+  float* part_sums = nullptr;
   std::size_t bytes = 0;
 };
 
@@ -104,6 +107,10 @@ launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base)
   if (args.d_rhs_scale.data != nullptr) {
     const std::int64_t pieces = ceil_div(args.k, scale_piece_of<Kernel>(args));
     parts.take(memory.scale_sums, args.groups * (args.scale_blocks + pieces) * args.n);
+  }
+  if (splits_sums(row_kernels<Kernel>::config)) {
+    memory.parts = parts_of(args.k, row_kernels<Kernel>::config.block_k);
+    if (memory.parts > 1) parts.take(memory.part_sums, memory.parts * args.m * args.n);
   }
   memory.bytes = parts.bytes();
   return memory;
@@ -157,7 +164,7 @@ class grouped_launch {
               int{products_.tile_rows});
     }
     if (args_.d_out.data == nullptr) {
-      multiply(forward());
+      multiply_forward();
       return code_;
     }
     if (args_.d_lhs.data != nullptr) multiply(gradient_of_rows());
@@ -234,6 +241,15 @@ class grouped_launch {
 
   void multiply(const product_args& args) {
     if (code_ == cudaSuccess) code_ = products_.multiply(args, stream_);
+  }
+
+  void multiply_forward() {
+    const product_args whole = forward();
+    if (memory_.parts == 1) return multiply(whole);
+    multiply(part_products(whole, memory_.parts, memory_.part_sums));
+    enqueue(&add_parts,
+            ceil_div(whole.rows * ceil_div(whole.columns, result_columns), part_threads),
+            part_threads, 0, whole, memory_.part_sums, memory_.parts);
   }
 
   void run_sums() {

@@ -78,6 +78,24 @@ __device__ __forceinline__ void complete_values(const completion& how, std::int6
   }
 }
 
+/// Bias, initial output and what the options make of values of row `line`; stores them. The matrix
+/// is negative for rows of none.
+__device__ __forceinline__ void complete_and_store(const product_args& args, std::int64_t matrix,
+                                                   std::int64_t line, std::int64_t first, int count,
+                                                   float (&x)[result_columns]) {
+  const std::int64_t stored = matrix < 0 ? 0 : matrix;
+  if (args.bias.data != nullptr && matrix >= 0) {
+    add_values(args.bias, args.bias.offset(matrix, 0, first), count, x);
+  }
+  if (args.init.data != nullptr) {
+    add_values(args.init, args.init.offset(stored, line, first), count, x);
+  }
+  if (args.finish.exists && matrix >= 0) {
+    complete_values(args.finish, matrix, line, first, count, x);
+  }
+  store_values(args.to, args.to.offset(stored, line, first), count, x);
+}
+
 /// Stores the part of a tile whose sums are staged: columns [column, column + staged) of the
 /// result.
 template <class Staged, int Rows, int Threads>
@@ -94,22 +112,13 @@ __device__ __forceinline__ void store_staged(const product_args& args, const til
 #pragma unroll
     for (int i = 0; i < result_columns; ++i) x[i] = staged[r * Staged::stride + c + i];
     const std::int64_t line = (args.sums_rows ? 0 : at.first) + row;
-    if (args.bias.data != nullptr && at.matrix >= 0) {
-      add_values(args.bias, args.bias.offset(at.matrix, 0, first), count, x);
-    }
-    if (args.init.data != nullptr) {
-      add_values(args.init, args.init.offset(at.stored_matrix(), line, first), count, x);
-    }
     if (args.weights.scale.data != nullptr && at.depth > 0) {
 #pragma unroll
       for (int i = 0; i < result_columns; ++i) {
         if (i < count) x[i] *= operand_part::scale_of(args.weights, at.matrix, row, first + i);
       }
     }
-    if (args.finish.exists && at.matrix >= 0) {
-      complete_values(args.finish, at.matrix, line, first, count, x);
-    }
-    store_values(args.to, args.to.offset(at.stored_matrix(), line, first), count, x);
+    complete_and_store(args, at.matrix, line, first, count, x);
   }
 }
 

@@ -45,16 +45,7 @@ __global__ void __launch_bounds__(any_threads)
         x[i] += a * (b * prim::cuda::float_of(rhs[args.b.matrix.offset(matrix, n, k)]));
       }
     }
-    if (args.bias.data != nullptr && at.matrix >= 0) {
-      sm80::add_values(args.bias, args.bias.offset(at.matrix, 0, at.column), count, x);
-    }
-    if (args.init.data != nullptr) {
-      sm80::add_values(args.init, args.init.offset(matrix, line, at.column), count, x);
-    }
-    if (args.finish.exists && at.matrix >= 0) {
-      sm80::complete_values(args.finish, at.matrix, line, at.column, count, x);
-    }
-    sm80::store_values(args.to, args.to.offset(matrix, line, at.column), count, x);
+    sm80::complete_and_store(args, at.matrix, line, at.column, count, x);
   }
 }
 
