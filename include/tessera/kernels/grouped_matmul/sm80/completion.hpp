@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
@@ -20,6 +21,10 @@ struct completion {
     return {args.multiplier, args.residual, args.activation, args.out_scale, args.has_epilogue()};
   }
 };
+
+/// Whether anything is compiled in.
+template <class Epilogue>
+inline constexpr bool is_epilogue = !std::is_same_v<Epilogue, no_epilogue>;
 
 template <class Activation, int Count>
 __device__ __forceinline__ void apply(const Activation& activation, float (&x)[Count]) {

@@ -29,8 +29,8 @@
 
 namespace tessera::kernels::grouped_matmul::sm80 {
 
-/// All kernels of a row.
-template <class Kernel>
+/// All kernels of a row, with an epilogue of the header path.
+template <class Kernel, class Epilogue = no_epilogue>
 struct row_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr grouped_matmul_config config = resolved(Kernel::config);
@@ -38,7 +38,7 @@ struct row_kernels {
   using element = element_t<config.type>;
   using shape = std::conditional_t<has_floats, float_shape<config.block_m, config.block_n>,
                                    matrix_shape<config.block_m, config.block_n>>;
-  using product = void (*)(product_args);
+  using product = void (*)(product_args, Epilogue);
 
   /// The one for operands that are stored so.
   static product of_operands(const factor& a, const factor& b) {
@@ -49,9 +49,9 @@ struct row_kernels {
   template <bool AcrossA, bool AcrossB, bool Direct>
   static product stored_as() {
     if constexpr (has_floats) {
-      return &multiply_floats<shape, AcrossA, AcrossB, Direct>;
+      return &multiply_floats<shape, AcrossA, AcrossB, Direct, Epilogue>;
     } else {
-      return &multiply_matrices<element, shape, AcrossA, AcrossB, Direct>;
+      return &multiply_matrices<element, shape, AcrossA, AcrossB, Direct, Epilogue>;
     }
   }
 
@@ -72,10 +72,15 @@ struct row_kernels {
           of_operands({.across = a, .direct = direct}, {.across = b, .direct = direct}),
           shape::shared_bytes);
     };
-    return std::array{
-        of(false, false, true),    of(false, true, true),         of(true, true, true),
-        of(false, false, false),   cuda::entry_of(&place_groups), cuda::entry_of(&add_scale_sums),
-        cuda::entry_of(&sum_rows), cuda::entry_of(&copy_rows),    cuda::entry_of(&add_parts)};
+    return std::array{of(false, false, true),
+                      of(false, true, true),
+                      of(true, true, true),
+                      of(false, false, false),
+                      cuda::entry_of(&place_groups),
+                      cuda::entry_of(&add_scale_sums),
+                      cuda::entry_of(&sum_rows),
+                      cuda::entry_of(&copy_rows),
+                      cuda::entry_of(&add_parts<Epilogue>)};
   }
 };
 
@@ -130,18 +135,22 @@ status prepare() {
 }
 
 /// Products with a block for each tile; of groups as many as there can be.
-template <class Kernel>
+template <class Kernel, class Epilogue = no_epilogue>
 struct tile_products {
-  using kernels_of = row_kernels<Kernel>;
+  using epilogue_type = Epilogue;
+  using kernels_of = row_kernels<Kernel, Epilogue>;
   using shape = typename kernels_of::shape;
 
   static constexpr int tile_rows = shape::rows;
 
-  static cudaError_t multiply(const product_args& args, cudaStream_t stream) {
+  Epilogue epilogue{};
+
+  cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
     const std::int64_t tiles = args.tiles(shape::rows, shape::columns);
     if (tiles == 0) return cudaSuccess;
     return prim::cuda::launch_kernel(kernels_of::of_operands(args.a, args.b), cuda::grid_of(tiles),
-                                     shape::threads, shape::shared_bytes, stream, false, args);
+                                     shape::threads, shape::shared_bytes, stream, false, args,
+                                     epilogue);
   }
 };
 
@@ -247,9 +256,9 @@ class grouped_launch {
     const product_args whole = forward();
     if (memory_.parts == 1) return multiply(whole);
     multiply(part_products(whole, memory_.parts, memory_.part_sums));
-    enqueue(&add_parts,
+    enqueue(&add_parts<typename Products::epilogue_type>,
             ceil_div(whole.rows * ceil_div(whole.columns, result_columns), part_threads),
-            part_threads, 0, whole, memory_.part_sums, memory_.parts);
+            part_threads, 0, whole, memory_.part_sums, memory_.parts, products_.epilogue);
   }
 
   void run_sums() {
@@ -283,13 +292,21 @@ class grouped_launch {
   cudaError_t code_ = cudaSuccess;
 };
 
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
+/// Runs the row's kernels, with an epilogue, on `context.stream` of the current device; returns
+/// before the work is done. Can be captured in a graph once the device is ready (see `prepare`).
+template <class Kernel, class Epilogue>
+status launch_with(const grouped_matmul_kernel_args& args, const launch_context& context,
+                   const Epilogue& epilogue) {
+  using products = tile_products<Kernel, Epilogue>;
+  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
+  if (status done = cuda::ready<row_kernels<Kernel, Epilogue>>(context, bytes); !done) return done;
+  return cuda::launched(grouped_launch<Kernel, products>(args, context, {epilogue}).run());
+}
+
+/// The same without one.
 template <class Kernel>
 status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
-  return cuda::launched(grouped_launch<Kernel>(args, context).run());
+  return launch_with<Kernel>(args, context, no_epilogue{});
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm80

@@ -42,8 +42,10 @@ inline product_args part_products(product_args args, std::int64_t parts, float* 
 inline constexpr int part_threads = 64;
 
 /// Adds up the sums of all parts, for eight columns of a row each thread.
-static __global__ void __launch_bounds__(part_threads)
-    add_parts(const product_args args, const float* sums, const std::int64_t parts) {
+template <class Epilogue>
+__global__ void __launch_bounds__(part_threads)
+    add_parts(const product_args args, const float* sums, const std::int64_t parts,
+              const Epilogue epilogue) {
   const std::int64_t wide = ceil_div(args.columns, result_columns);
   const std::int64_t item = std::int64_t{blockIdx.x} * part_threads + threadIdx.x;
   const std::int64_t row = item / wide, first = item % wide * result_columns;
@@ -60,7 +62,7 @@ static __global__ void __launch_bounds__(part_threads)
       if (i < count) x[i] += from[part * step + i];
     }
   }
-  complete_and_store(args, 0, row, first, count, x);
+  complete_and_store(args, 0, row, first, count, x, epilogue);
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm80

@@ -16,10 +16,10 @@ inline constexpr int any_threads = 128;
 
 /// As multiply_scaled, but that depths and strides count elements. `tile_rows` is what the table of
 /// groups is cut into; a block has as many rows, and eight columns.
-template <class Element>
+template <class Element, class Epilogue>
 __global__ void __launch_bounds__(any_threads)
     multiply_any_codes(const product_args args, const operand_scales scales,
-                       const product_scales how, const int tile_rows) {
+                       const product_scales how, const int tile_rows, const Epilogue epilogue) {
   constexpr int columns = sm80::result_columns;
   const tile_place at = sm80::place_of(args, blockIdx.x, tile_rows, columns);
   if (!at.exists) return;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(any_threads)
         x[i] += a * (b * prim::cuda::float_of(rhs[args.b.matrix.offset(matrix, n, k)]));
       }
     }
-    sm80::complete_and_store(args, at.matrix, line, at.column, count, x);
+    sm80::complete_and_store(args, at.matrix, line, at.column, count, x, epilogue);
   }
 }
 

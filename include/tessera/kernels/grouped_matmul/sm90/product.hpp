@@ -197,21 +197,24 @@ class tile_taker {
 };
 
 /// A warpgroup that multiplies: 64 rows of every tile.
-template <class Element, class Shape, bool AcrossA, bool AcrossB>
+template <class Element, class Shape, bool AcrossA, bool AcrossB, class Epilogue = no_epilogue>
 class consumer : protected tile_taker<Shape> {
   using base = tile_taker<Shape>;
   using product = prim::cuda::warpgroup_product<Element, Shape::columns>;
+
+ protected:
   using base::args_, base::shared_, base::stage_place_, base::release;
 
  public:
   __device__ __forceinline__ consumer(const product_args& args,
-                                      typename Shape::shared_memory& shared, int warpgroup)
-      : base(args, shared, warpgroup) {}
+                                      typename Shape::shared_memory& shared, int warpgroup,
+                                      const Epilogue& epilogue = {})
+      : base(args, shared, warpgroup), epilogue_(epilogue) {}
 
   __device__ __forceinline__ void run() {
     base::for_each_tile([&](const tile_place& at, int row, bool busy) {
       multiply(static_cast<int>(at.depth), busy);
-      if (busy) store_sums<Element>(args_, at, row, sums_);
+      if (busy) store_sums<Element>(args_, at, row, sums_, epilogue_);
     });
   }
 
@@ -270,6 +273,7 @@ class consumer : protected tile_taker<Shape> {
     prim::cuda::wait_for_threads(1, threads);
   }
 
+  const Epilogue& epilogue_;
   typename product::sum_type sums_[Shape::columns / 2];
 };
 
@@ -301,13 +305,15 @@ __device__ __forceinline__ void run_block(const product_launch& all,
 }
 
 /// All tiles of a product whose operands lie as the flags say.
-template <class Element, class Shape, bool AcrossA, bool AcrossB>
+template <class Element, class Shape, bool AcrossA, bool AcrossB, class Epilogue>
 __global__ void __launch_bounds__(Shape::threads, 1)
-    multiply_panels(const __grid_constant__ product_launch all) {
+    multiply_panels(const __grid_constant__ product_launch all,
+                    const __grid_constant__ Epilogue epilogue) {
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
   run_block<Shape, AcrossA, AcrossB>(all, shared, [&](int warpgroup) {
-    consumer<Element, Shape, AcrossA, AcrossB>(all.product, shared, warpgroup).run();
+    consumer<Element, Shape, AcrossA, AcrossB, Epilogue>(all.product, shared, warpgroup, epilogue)
+        .run();
   });
 }
 

@@ -123,8 +123,8 @@ __device__ __forceinline__ void load_beside(const result_rows& rows, const group
 }
 
 /// Bias, initial output and what options make of 16 sums, of the 32 columns from `column` on.
-__device__ __forceinline__ void complete(const result_rows& rows, std::int64_t column,
-                                         float (&sum)[16]) {
+__device__ __forceinline__ void complete_by_options(const result_rows& rows, std::int64_t column,
+                                                    float (&sum)[16]) {
   const sm80::product_args& args = rows.args;
   const bool of_matrix = rows.at.matrix >= 0;
   float beside[16];
@@ -154,6 +154,19 @@ __device__ __forceinline__ void complete(const result_rows& rows, std::int64_t c
   }
 }
 
+/// The same, and what the epilogue makes of them.
+template <class Epilogue>
+__device__ __forceinline__ void complete(const result_rows& rows, std::int64_t column,
+                                         float (&sum)[16], const Epilogue& epilogue) {
+  complete_by_options(rows, column, sum);
+  if constexpr (sm80::is_epilogue<Epilogue>) {
+    if (rows.at.matrix < 0) return;
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      sum[i] = epilogue(sum[i], {rows.at.matrix, rows.at.first + rows.row + 8 * half, at_column});
+    });
+  }
+}
+
 /// Stores 16 sums of the 32 columns from `column` on, whatever the type and address.
 __device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t column,
                                           const float (&sum)[16]) {
@@ -167,17 +180,18 @@ __device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t 
 
 /// Completes and stores the sums of a warpgroup, whose rows of the tile begin at `first_row`.
 /// `Element` is what most results are.
-template <class Element, int Sums>
+template <class Element, int Sums, class Epilogue = no_epilogue>
 __device__ __forceinline__ void store_sums(const sm80::product_args& args,
                                            const sm80::tile_place& at, int first_row,
-                                           const float (&sums)[Sums]) {
+                                           const float (&sums)[Sums],
+                                           const Epilogue& epilogue = {}) {
   const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
   const result_rows rows{args, at, at.row + first_row + thread / 32 * 16 + thread % 32 / 4,
                          thread % 4};
   const bool in_eights =
       args.to.type == dtype_of<Element>::value && lies_in_eights(args.to, args.columns);
   const bool complete_already =
-      args.init.data == nullptr &&
+      !sm80::is_epilogue<Epilogue> && args.init.data == nullptr &&
       (at.matrix < 0 || (args.bias.data == nullptr && !args.finish.exists));
   if (in_eights && complete_already) {
 #pragma unroll
@@ -196,7 +210,7 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
       if (i / 16 == group) sum[i % 16] = sums[i];
     }
     const std::int64_t column = at.column + group * 32;
-    complete(rows, column, sum);
+    complete(rows, column, sum, epilogue);
     if (in_eights) {
       store_eights<Element>(rows, column, sum);
     } else {

@@ -19,43 +19,47 @@
 
 namespace tessera::kernels::grouped_matmul::sm90 {
 
-/// All kernels of a row. Of i8 only rows share scales.
-template <class Kernel>
+/// All kernels of a row, with an epilogue of the header path. Of i8 only rows share scales.
+template <class Kernel, class Epilogue = no_epilogue>
 struct scaled_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr grouped_matmul_config config = resolved(Kernel::config);
   using element = element_t<config.type>;
   using shape = tile_shape<config.block_n>;
-  using product = void (*)(scaled_launch);
+  using product = void (*)(scaled_launch, Epilogue);
 
   static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));
 
   static product with_scales(product_scales scales) {
     if constexpr (config.type != dtype::i8) {
       if (scales == product_scales::blocks) {
-        return &multiply_scaled<element, shape, product_scales::blocks>;
+        return &multiply_scaled<element, shape, product_scales::blocks, Epilogue>;
       }
     }
-    return &multiply_scaled<element, shape, product_scales::rows>;
+    return &multiply_scaled<element, shape, product_scales::rows, Epilogue>;
   }
 
   static auto entries() {
     return std::array{cuda::entry_of(with_scales(product_scales::blocks), shared_bytes),
                       cuda::entry_of(with_scales(product_scales::rows), shared_bytes),
-                      cuda::entry_of(&multiply_any_codes<element>),
+                      cuda::entry_of(&multiply_any_codes<element, Epilogue>),
                       cuda::entry_of(&sm80::place_groups)};
   }
 };
 
 /// Products of a call's lhs and rhs.
-template <class Kernel>
+template <class Kernel, class Epilogue = no_epilogue>
 class scaled_products {
-  using kernels_of = scaled_kernels<Kernel>;
+  using kernels_of = scaled_kernels<Kernel, Epilogue>;
   using shape = typename kernels_of::shape;
 
  public:
-  scaled_products(const grouped_matmul_kernel_args& args, int multiprocessors)
-      : tile_rows(rows_for(args.group_sizes != nullptr && args.groups > 1 ? args.m / args.groups
+  using epilogue_type = Epilogue;
+
+  scaled_products(const grouped_matmul_kernel_args& args, int multiprocessors,
+                  const Epilogue& of_row)
+      : epilogue(of_row),
+        tile_rows(rows_for(args.group_sizes != nullptr && args.groups > 1 ? args.m / args.groups
                                                                           : args.m)),
         multiprocessors_(multiprocessors),
         how_(args.scales),
@@ -66,6 +70,7 @@ class scaled_products {
                 args.rhs_scale.row,
                 args.rhs_scale.group} {}
 
+  Epilogue epilogue;
   /// Rows that the table of groups is cut into.
   int tile_rows;
 
@@ -84,7 +89,7 @@ class scaled_products {
                                                          std::max(multiprocessors_ / blocks, 1));
     return prim::cuda::launch_clusters(kernels_of::with_scales(how_),
                                        cuda::grid_of(clusters * blocks), blocks, shape::threads,
-                                       kernels_of::shared_bytes, stream, launch);
+                                       kernels_of::shared_bytes, stream, launch, epilogue);
   }
 
  private:
@@ -95,9 +100,9 @@ class scaled_products {
 
   cudaError_t multiply_any(const product_args& args, cudaStream_t stream) const {
     const std::int64_t blocks = args.tiles(tile_rows, sm80::result_columns);
-    return prim::cuda::launch_kernel(&multiply_any_codes<typename kernels_of::element>,
+    return prim::cuda::launch_kernel(&multiply_any_codes<typename kernels_of::element, Epilogue>,
                                      cuda::grid_of(blocks), any_threads, 0, stream, false, args,
-                                     scales_, how_, tile_rows);
+                                     scales_, how_, tile_rows, epilogue);
   }
 
   /// Whether the copy unit addresses both operands, and sums of i8 have room.

@@ -66,7 +66,7 @@ __device__ __forceinline__ void scale_rows(const operand_scales& scales, const t
 }
 
 /// A warpgroup that multiplies f8_e4m3, `Pass` columns of its tile at a time.
-template <class Shape, product_scales Scales>
+template <class Shape, product_scales Scales, class Epilogue>
 class scaled_consumer : tile_taker<Shape> {
   static constexpr int pass_columns = 128;
   using base = tile_taker<Shape>;
@@ -78,8 +78,9 @@ class scaled_consumer : tile_taker<Shape> {
 
  public:
   __device__ __forceinline__ scaled_consumer(const scaled_launch& launch,
-                                             typename Shape::shared_memory& shared, int warpgroup)
-      : base(launch.all.product, shared, warpgroup), scales_(launch.scales) {}
+                                             typename Shape::shared_memory& shared, int warpgroup,
+                                             const Epilogue& epilogue)
+      : base(launch.all.product, shared, warpgroup), scales_(launch.scales), epilogue_(epilogue) {}
 
   __device__ __forceinline__ void run() {
     base::for_each_tile([&](const tile_place& at, int row, bool busy) {
@@ -91,7 +92,7 @@ class scaled_consumer : tile_taker<Shape> {
       if (!has_blocks && at.matrix >= 0) {
         scale_rows(scales_, at, args_.columns, row, sums_, sums_);
       }
-      store_sums<bf16>(args_, at, row, sums_);
+      store_sums<bf16>(args_, at, row, sums_, epilogue_);
     });
   }
 
@@ -179,19 +180,20 @@ class scaled_consumer : tile_taker<Shape> {
   }
 
   const operand_scales& scales_;
+  const Epilogue& epilogue_;
   float sums_[Shape::columns / 2];
 };
 
 /// A warpgroup that multiplies i8: sums are whole numbers until all elements are added.
-template <class Shape>
+template <class Shape, class Epilogue>
 class whole_number_consumer : consumer<std::int8_t, Shape, false, false> {
   using base = consumer<std::int8_t, Shape, false, false>;
 
  public:
   __device__ __forceinline__ whole_number_consumer(const scaled_launch& launch,
                                                    typename Shape::shared_memory& shared,
-                                                   int warpgroup)
-      : base(launch.all.product, shared, warpgroup), scales_(launch.scales) {}
+                                                   int warpgroup, const Epilogue& epilogue)
+      : base(launch.all.product, shared, warpgroup), scales_(launch.scales), epilogue_(epilogue) {}
 
   __device__ __forceinline__ void run() {
     base::for_each_tile([&](const tile_place& at, int row, bool busy) {
@@ -201,25 +203,27 @@ class whole_number_consumer : consumer<std::int8_t, Shape, false, false> {
       if (at.matrix >= 0) {
         scale_rows(scales_, at, this->args_.columns, row, this->sums_, sums);
       }
-      store_sums<bf16>(this->args_, at, row, sums);
+      store_sums<bf16>(this->args_, at, row, sums, epilogue_);
     });
   }
 
  private:
   const operand_scales& scales_;
+  const Epilogue& epilogue_;
 };
 
 /// All tiles of a product of elements of 8 bits, both along the summed axis.
-template <class Element, class Shape, product_scales Scales>
+template <class Element, class Shape, product_scales Scales, class Epilogue>
 __global__ void __launch_bounds__(Shape::threads, 1)
-    multiply_scaled(const __grid_constant__ scaled_launch launch) {
+    multiply_scaled(const __grid_constant__ scaled_launch launch,
+                    const __grid_constant__ Epilogue epilogue) {
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
   run_block<Shape, false, false>(launch.all, shared, [&](int warpgroup) {
     if constexpr (sizeof(Element) == 1 && dtype_of<Element>::value == dtype::i8) {
-      whole_number_consumer<Shape>(launch, shared, warpgroup).run();
+      whole_number_consumer<Shape, Epilogue>(launch, shared, warpgroup, epilogue).run();
     } else {
-      scaled_consumer<Shape, Scales>(launch, shared, warpgroup).run();
+      scaled_consumer<Shape, Scales, Epilogue>(launch, shared, warpgroup, epilogue).run();
     }
   });
 }
