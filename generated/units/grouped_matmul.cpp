@@ -51,9 +51,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cuda_sm90_f16_128x128x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_f16_128x256x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x128x128, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x256x128, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x192x128, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_i8_128x128x128, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_i8_128x256x128, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_i8_128x192x128, 0, 0, 0, 0>
 #endif
 #endif
     >::checked();
@@ -64,8 +64,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c43a17a621b05926";
-  if (kind == device_kind::cuda) return "2acc355635c8489c";
+  if (kind == device_kind::cpu) return "511c88dcbe72eb27";
+  if (kind == device_kind::cuda) return "ded8a2ef0e2d6663";
   return {};
 }
 

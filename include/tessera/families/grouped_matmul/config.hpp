@@ -48,7 +48,7 @@ inline constexpr std::int64_t most_split_rows = 64;
 constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept {
   if (is_cuda(config.target)) {
     if (config.block_m == 0) config.block_m = 128;
-    if (config.block_n == 0) config.block_n = 128;
+    if (config.block_n == 0) config.block_n = is_8_bits(config.type) ? 192 : 128;
     if (config.block_k == 0) config.block_k = depth_of_cuda_tile(config.type);
     return config;
   }

@@ -35,7 +35,7 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
       return "tiles of a CUDA row are 64x64x64, 128x128x64 or 128x256x64, of f32 64x64x16 or "
              "128x128x16, or with split sums 64x64x512; of cuda_sm90 128x128x64 or 128x256x64, of "
              "f8_e4m3 and i8 128x128x128 or "
-             "128x256x128";
+             "128x192x128";
     case grouped_matmul_rule::cpu_rows_take_any_type:
       return "type of a CPU row is none";
     case grouped_matmul_rule::block_m_is_whole_register_tiles:
@@ -59,7 +59,8 @@ constexpr bool is_cuda_tile(const grouped_matmul_config& config) noexcept {
   }
   if (config.block_k != depth_of_cuda_tile(config.type)) return false;
   if (config.block_m == 64) return config.block_n == 64 && config.target == backend::cuda_sm80;
-  return config.block_m == 128 && (config.block_n == 128 || (config.block_n == 256 && !floats));
+  const int wide = is_8_bits(config.type) ? 192 : 256;
+  return config.block_m == 128 && (config.block_n == 128 || (config.block_n == wide && !floats));
 }
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.

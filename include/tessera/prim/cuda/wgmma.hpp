@@ -196,7 +196,7 @@ TESSERA_PRODUCT_OF_CODES(256, 128, "%128", "%129", "%130", "%131", "%132")
     }                                                                                            \
   };
 TESSERA_PRODUCT_OF_BYTES(128, 64, "%64", "%65", "%66")
-TESSERA_PRODUCT_OF_BYTES(256, 128, "%128", "%129", "%130")
+TESSERA_PRODUCT_OF_BYTES(192, 96, "%96", "%97", "%98")
 
 #undef TESSERA_PRODUCT_OF_BYTES
 #undef TESSERA_PRODUCT_OF_CODES

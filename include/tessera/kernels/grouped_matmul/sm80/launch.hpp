@@ -114,7 +114,7 @@ launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base)
     parts.take(memory.scale_sums, args.groups * (args.scale_blocks + pieces) * args.n);
   }
   if (splits_sums(row_kernels<Kernel>::config)) {
-    memory.parts = parts_of(args.k, row_kernels<Kernel>::config.block_k);
+    memory.parts = parts_of(args.k, args.n, row_kernels<Kernel>::config.block_k);
     if (memory.parts > 1) parts.take(memory.part_sums, memory.parts * args.m * args.n);
   }
   memory.bytes = parts.bytes();

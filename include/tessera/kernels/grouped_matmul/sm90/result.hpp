@@ -81,37 +81,50 @@ __device__ __forceinline__ void store_eights(const result_rows& rows, std::int64
   }
 }
 
-/// The elements of such a matrix where 16 sums belong, of the 32 columns from `column` on.
-template <class Element>
-__device__ __forceinline__ void load_eights(const result_rows& rows, const grouped_matrix& of,
-                                            std::int64_t column, float (&x)[16]) {
-  const std::int64_t first = column + rows.quarter * 8;
+/// The elements of such a matrix beside 16 sums, eight columns a word, of two rows.
+struct beside_words {
+  uint4 half[2];
+
+  static __device__ __forceinline__ beside_words at(const result_rows& rows,
+                                                    const grouped_matrix& of, std::int64_t column) {
+    const std::int64_t first = column + rows.quarter * 8;
+    beside_words read{};
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint4 eight = make_uint4(0, 0, 0, 0);
-    if (rows.exists(half) && first < rows.args.columns) {
-      eight = *reinterpret_cast<const uint4*>(static_cast<const Element*>(of.data) +
-                                              rows.offset(of, half, first));
+    for (int i = 0; i < 2; ++i) {
+      if (!rows.exists(i) || first >= rows.args.columns) continue;
+      read.half[i] = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(of.data) +
+                                                     rows.offset(of, i, first));
     }
-    // What brings words to the thread that stores them takes them back.
-    const uint4 own = neighbours_of_quad({eight.x, eight.y, eight.z, eight.w});
-    const std::uint32_t word[4] = {own.x, own.y, own.z, own.w};
+    return read;
+  }
+
+  /// Each where its sum is. All lanes of a warp ask together.
+  template <class Element>
+  __device__ __forceinline__ void unpack(float (&x)[16]) const {
+    using words = prim::cuda::half_words<Element>;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x[4 * i + 2 * half] =
-          prim::cuda::half_words<Element>::unpack(static_cast<std::uint16_t>(word[i]));
-      x[4 * i + 2 * half + 1] =
-          prim::cuda::half_words<Element>::unpack(static_cast<std::uint16_t>(word[i] >> 16));
+    for (int i = 0; i < 2; ++i) {
+      // What brings words to the thread that stores them takes them back.
+      const uint4 own = neighbours_of_quad({half[i].x, half[i].y, half[i].z, half[i].w});
+      const std::uint32_t word[4] = {own.x, own.y, own.z, own.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        x[4 * j + 2 * i] = words::unpack(static_cast<std::uint16_t>(word[j]));
+        x[4 * j + 2 * i + 1] = words::unpack(static_cast<std::uint16_t>(word[j] >> 16));
+      }
     }
   }
-}
+  __device__ __forceinline__ void unpack(dtype type, float (&x)[16]) const {
+    if (type == dtype::bf16) return unpack<bf16>(x);
+    unpack<f16>(x);
+  }
+};
 
 /// The same of a matrix of any type and address. All lanes of a warp ask together.
 __device__ __forceinline__ void load_beside(const result_rows& rows, const grouped_matrix& of,
                                             std::int64_t column, float (&x)[16]) {
   if (lies_in_eights(of, rows.args.columns)) {
-    if (of.type == dtype::bf16) return load_eights<bf16>(rows, of, column, x);
-    return load_eights<f16>(rows, of, column, x);
+    return beside_words::at(rows, of, column).unpack(of.type, x);
   }
 #pragma unroll
   for (float& each : x) each = 0;
@@ -178,6 +191,52 @@ __device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t 
   });
 }
 
+/// Whether all that sums become is quick, and lies in eights.
+__device__ __forceinline__ bool finishes_quickly(const sm80::product_args& args) {
+  const auto lies = [&](const grouped_matrix& of) {
+    return of.data == nullptr || lies_in_eights(of, args.columns);
+  };
+  return args.bias.data == nullptr && args.init.data == nullptr &&
+         sm80::is_quick(args.finish.activation) && lies(args.finish.multiplier) &&
+         lies(args.finish.residual);
+}
+
+/// Completes and stores sums of which that is true. What lies beside the next 32 columns is on its
+/// way meanwhile.
+template <class Element, int Sums>
+__device__ __forceinline__ void store_quickly(const result_rows& rows, const float (&sums)[Sums]) {
+  const sm80::completion& finish = rows.args.finish;
+  const bool multiplies = finish.multiplier.data != nullptr, adds = finish.residual.data != nullptr;
+  beside_words factors{}, terms{};
+  const auto fetch = [&](std::int64_t column) {
+    if (multiplies) factors = beside_words::at(rows, finish.multiplier, column);
+    if (adds) terms = beside_words::at(rows, finish.residual, column);
+  };
+  fetch(rows.at.column);
+#pragma unroll
+  for (int group = 0; group < Sums / 16; ++group) {
+    const std::int64_t column = rows.at.column + group * 32;
+    if (column >= rows.args.columns) continue;
+    const beside_words factor = factors, term = terms;
+    if (group + 1 < Sums / 16) fetch(column + 32);
+    float sum[16], beside[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] = sums[group * 16 + i];
+    sm80::activate_quickly(finish, sum);
+    if (multiplies) {
+      factor.unpack(finish.multiplier.type, beside);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) sum[i] *= beside[i];
+    }
+    if (adds) {
+      term.unpack(finish.residual.type, beside);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) sum[i] += beside[i];
+    }
+    store_eights<Element>(rows, column, sum);
+  }
+}
+
 /// Completes and stores the sums of a warpgroup, whose rows of the tile begin at `first_row`.
 /// `Element` is what most results are.
 template <class Element, int Sums, class Epilogue = no_epilogue>
@@ -200,6 +259,9 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
       if (column < args.columns) store_eights<Element>(rows, column, sums + group * 16);
     }
     return;
+  }
+  if constexpr (!sm80::is_epilogue<Epilogue>) {
+    if (in_eights && finishes_quickly(args)) return store_quickly<Element>(rows, sums);
   }
   // One text for all groups of sums, which registers cannot be indexed by: each is moved there.
 #pragma unroll 1

@@ -25,7 +25,7 @@ struct scaled_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr grouped_matmul_config config = resolved(Kernel::config);
   using element = element_t<config.type>;
-  using shape = tile_shape<config.block_n>;
+  using shape = tile_shape<config.block_n, 232>;
   using product = void (*)(scaled_launch, Epilogue);
 
   static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));

@@ -65,16 +65,17 @@ __device__ __forceinline__ void scale_rows(const operand_scales& scales, const t
   }
 }
 
-/// A warpgroup that multiplies f8_e4m3, `Pass` columns of its tile at a time.
+/// A warpgroup that multiplies f8_e4m3.
 template <class Shape, product_scales Scales, class Epilogue>
 class scaled_consumer : tile_taker<Shape> {
-  static constexpr int pass_columns = 128;
   using base = tile_taker<Shape>;
-  using product = prim::cuda::warpgroup_product<f8_e4m3, pass_columns>;
+  using product = prim::cuda::warpgroup_product<f8_e4m3, Shape::columns>;
   using base::args_, base::stage_place_, base::release;
 
   static constexpr bool has_blocks = Scales == product_scales::blocks;
-  static constexpr int passes = Shape::columns / pass_columns;
+  /// So many columns have one scale, wherever a tile begins.
+  static constexpr int part = Shape::columns % scale_block == 0 ? 128 : 64;
+  static constexpr int parts = Shape::columns / part;
 
  public:
   __device__ __forceinline__ scaled_consumer(const scaled_launch& launch,
@@ -97,25 +98,24 @@ class scaled_consumer : tile_taker<Shape> {
   }
 
  private:
-  /// Scales of 128 elements of the summed axis: of two rows, and of each 128 columns.
+  /// Scales of 128 elements of the summed axis: of two rows, and of parts of the columns.
   struct factors {
-    float a[2], b[passes];
+    float a[2], b[parts];
   };
 
   /// Where they lie.
   struct factor_places {
     scales_of_rows rows;
-    const float* b[passes];
+    const float* b[parts];
 
     __device__ __forceinline__ factor_places(const operand_scales& scales, const tile_place& at,
                                              int first_row, std::int64_t columns)
         : rows(scales, at, first_row) {
 #pragma unroll
-      for (int pass = 0; pass < passes; ++pass) {
-        const std::int64_t column = at.column + pass * pass_columns;
+      for (int i = 0; i < parts; ++i) {
+        const std::int64_t column = at.column + i * part;
         const std::int64_t inside = column < columns ? column : columns - 1;
-        b[pass] =
-            scales.b + at.stored_matrix() * scales.b_group + inside / scale_block * scales.b_row;
+        b[i] = scales.b + at.stored_matrix() * scales.b_group + inside / scale_block * scales.b_row;
       }
     }
     __device__ __forceinline__ factors at(int block) const {
@@ -123,7 +123,7 @@ class scaled_consumer : tile_taker<Shape> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) read.a[half] = __ldg(rows.row[half] + block);
 #pragma unroll
-      for (int pass = 0; pass < passes; ++pass) read.b[pass] = __ldg(b[pass] + block);
+      for (int i = 0; i < parts; ++i) read.b[i] = __ldg(b[i] + block);
       return read;
     }
   };
@@ -148,34 +148,32 @@ class scaled_consumer : tile_taker<Shape> {
       stage_place_.wait_full(barriers);
       const std::uint64_t a = base::stage_of_a(stage_place_.stage());
       const std::uint64_t b = base::stage_of_b(stage_place_.stage());
+      float products[Shape::columns / 2];
+      prim::cuda::begin_products();
 #pragma unroll
-      for (int pass = 0; pass < passes; ++pass) {
-        float products[pass_columns / 2];
-        prim::cuda::begin_products();
-#pragma unroll
-        for (int step = 0; step < 4; ++step) {
-          const int below = pass * pass_columns * Shape::row_bytes;
-          product::scores(products, a + prim::cuda::panel_step(step * 32),
-                          b + prim::cuda::panel_step(below + step * 32), step > 0);
-        }
-        prim::cuda::commit_products();
-        if (has_blocks && pass == 0 && stage + 1 < stages) next = from.at(stage + 1);
-        prim::cuda::wait_products<0>();
-        prim::cuda::keep_in_place(products);
-        if (pass + 1 == passes) release();
-        add(products, pass, now);
+      for (int step = 0; step < 4; ++step) {
+        product::scores(products, a + prim::cuda::panel_step(step * 32),
+                        b + prim::cuda::panel_step(step * 32), step > 0);
       }
+      prim::cuda::commit_products();
+      if (has_blocks && stage + 1 < stages) next = from.at(stage + 1);
+      prim::cuda::wait_products<0>();
+      prim::cuda::keep_in_place(products);
+      release();
+      add(products, now);
       stage_place_.advance();
     }
   }
 
-  __device__ __forceinline__ void add(const float (&products)[pass_columns / 2], int pass,
+  __device__ __forceinline__ void add(const float (&products)[Shape::columns / 2],
                                       const factors& scale) {
-    const float by[2] = {scale.a[0] * scale.b[pass], scale.a[1] * scale.b[pass]};
 #pragma unroll
-    for (int i = 0; i < pass_columns / 2; ++i) {
-      float& sum = sums_[pass * pass_columns / 2 + i];
-      sum = has_blocks ? fmaf(products[i], by[i / 2 % 2], sum) : sum + products[i];
+    for (int of_columns = 0; of_columns < parts; ++of_columns) {
+      const float by[2] = {scale.a[0] * scale.b[of_columns], scale.a[1] * scale.b[of_columns]};
+#pragma unroll
+      for (int i = of_columns * part / 2; i < (of_columns + 1) * part / 2; ++i) {
+        sums_[i] = has_blocks ? fmaf(products[i], by[i / 2 % 2], sums_[i]) : sums_[i] + products[i];
+      }
     }
   }
 
